@@ -1,0 +1,47 @@
+use bytes::{Bytes, BytesMut};
+use thiserror::Error;
+
+/// A value that travels between servers or lies in the log.
+///
+/// Implementations must be total on input from outside: any bytes either decode or give a [`BadFrame`];
+/// they never panic and never allocate more than the frame's own length suggests.
+pub trait Wire: Sized {
+    /// Appends the encoding of `self` to `out`.
+    fn encode(&self, out: &mut BytesMut);
+
+    /// Decodes one value that fills all of `frame`.
+    fn decode(frame: Bytes) -> Result<Self, BadFrame>;
+}
+
+/// Bytes that a peer, a file or a client sent and that do not mean anything here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("expected {expected}, found {found}")]
+pub struct BadFrame {
+    /// What would have been understood.
+    pub expected: &'static str,
+    /// What was there instead, short enough for a log line.
+    pub found: String,
+}
+
+impl BadFrame {
+    /// An error that says what was expected and what was found instead.
+    pub fn new(expected: &'static str, found: impl Into<String>) -> BadFrame {
+        BadFrame {
+            expected,
+            found: found.into(),
+        }
+    }
+}
+
+/// Nothing to say: for protocols without metadata, messages or answers of a kind.
+impl Wire for () {
+    fn encode(&self, _: &mut BytesMut) {}
+
+    fn decode(frame: Bytes) -> Result<(), BadFrame> {
+        if frame.is_empty() {
+            Ok(())
+        } else {
+            Err(BadFrame::new("no bytes", format!("{} bytes", frame.len())))
+        }
+    }
+}

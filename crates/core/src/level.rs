@@ -1,0 +1,187 @@
+use crate::Micros;
+use std::{fmt, str::FromStr};
+use thiserror::Error;
+
+/// How consistent an operation must be. Which of them a keyspace can give depends on its kind.
+///
+/// Printed and parsed by the same names: lower case words, with an argument in brackets where there is one:
+/// `bounded(2s)`, `delay(15ms)`, `cpq(0.25)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Whatever the replica at hand has; all replicas agree in the end.
+    Eventual,
+    /// All four session guarantees.
+    Session,
+    /// The session sees its own writes.
+    ReadYourWrites,
+    /// The session never goes back in time.
+    MonotonicReads,
+    /// The session's writes are seen in the order it made them.
+    MonotonicWrites,
+    /// A write is never seen without what its session had read before.
+    WritesFollowReads,
+    /// Causal order on each key alone.
+    PerKeyCausal,
+    /// Nothing is seen before what it depends on.
+    Causal,
+    /// One replica is asked.
+    One,
+    /// A majority of replicas is asked.
+    Quorum,
+    /// Every replica is asked.
+    All,
+    /// Quorum with probability p, one otherwise; p in millionths.
+    Cpq(u32),
+    /// One, after waiting so long before a read and after a write.
+    Delay(Micros),
+    /// Reflects every write acknowledged longer ago than this.
+    Bounded(Micros),
+    /// One order of all operations on each key.
+    PerKeySequential,
+    /// One order of all operations within a partition.
+    PartitionSequential,
+    /// One order of all operations.
+    Sequential,
+    /// Quorum reads and writes that are linearizable per key.
+    Atomic,
+    /// As if there were one copy.
+    Linearizable,
+}
+
+/// A level that does not parse.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("'{found}' is no consistency level; expected {expected}")]
+pub struct BadLevel {
+    /// What was given.
+    pub found: String,
+    /// What would have been understood.
+    pub expected: &'static str,
+}
+
+/// The levels that are a word alone.
+const WORDS: [(&str, Level); 16] = [
+    ("eventual", Level::Eventual),
+    ("session", Level::Session),
+    ("read-your-writes", Level::ReadYourWrites),
+    ("monotonic-reads", Level::MonotonicReads),
+    ("monotonic-writes", Level::MonotonicWrites),
+    ("writes-follow-reads", Level::WritesFollowReads),
+    ("per-key-causal", Level::PerKeyCausal),
+    ("causal", Level::Causal),
+    ("one", Level::One),
+    ("quorum", Level::Quorum),
+    ("all", Level::All),
+    ("per-key-sequential", Level::PerKeySequential),
+    ("partition-sequential", Level::PartitionSequential),
+    ("sequential", Level::Sequential),
+    ("atomic", Level::Atomic),
+    ("linearizable", Level::Linearizable),
+];
+
+const NAMES: &str = "eventual, session, read-your-writes, monotonic-reads, monotonic-writes, writes-follow-reads, \
+                     per-key-causal, causal, one, quorum, all, per-key-sequential, partition-sequential, sequential, \
+                     atomic, linearizable, bounded(2s), delay(15ms) or cpq(0.25)";
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Cpq(millionths) => write!(f, "cpq({})", f64::from(*millionths) / 1e6),
+            Level::Delay(delay) => write!(f, "delay({delay})"),
+            Level::Bounded(bound) => write!(f, "bounded({bound})"),
+            word => {
+                let (name, _) = WORDS
+                    .iter()
+                    .find(|(_, level)| level == word)
+                    .expect("every level without argument has a word");
+                f.write_str(name)
+            }
+        }
+    }
+}
+
+impl FromStr for Level {
+    type Err = BadLevel;
+
+    fn from_str(text: &str) -> Result<Level, BadLevel> {
+        let bad = |expected| BadLevel {
+            found: text.chars().take(64).collect(),
+            expected,
+        };
+        let lower = text.to_ascii_lowercase();
+        if let Some((_, level)) = WORDS.iter().find(|(name, _)| *name == lower) {
+            return Ok(*level);
+        }
+        let (name, argument) = lower
+            .strip_suffix(')')
+            .and_then(|rest| rest.split_once('('))
+            .ok_or_else(|| bad(NAMES))?;
+        match name {
+            "bounded" => parse_span(argument)
+                .map(Level::Bounded)
+                .ok_or_else(|| bad("a time such as bounded(2s), bounded(250ms) or bounded(100us)")),
+            "delay" => parse_span(argument)
+                .map(Level::Delay)
+                .ok_or_else(|| bad("a time such as delay(15ms)")),
+            "cpq" => argument
+                .parse()
+                .ok()
+                .filter(|p| (0.0..=1.0).contains(p))
+                .map(|p: f64| Level::Cpq((p * 1e6).round() as u32))
+                .ok_or_else(|| bad("a probability from 0 to 1, such as cpq(0.25)")),
+            _ => Err(bad(NAMES)),
+        }
+    }
+}
+
+/// A span of time: a whole or decimal number and `s`, `ms` or `us`.
+fn parse_span(text: &str) -> Option<Micros> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+    let scale = match unit {
+        "s" => 1e6,
+        "ms" => 1e3,
+        "us" => 1.0,
+        _ => return None,
+    };
+    let us = number.parse::<f64>().ok()? * scale;
+    (us.is_finite() && us <= 1e15).then(|| Micros(us.round() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_parses_as_it_prints() {
+        let with_argument = [
+            Level::Cpq(250_000),
+            Level::Delay(Micros(15_000)),
+            Level::Bounded(Micros(2_000_000)),
+            Level::Bounded(Micros(1_500)),
+        ];
+        for level in WORDS.iter().map(|(_, level)| *level).chain(with_argument) {
+            assert_eq!(level.to_string().parse(), Ok(level));
+        }
+        assert_eq!("BOUNDED(2s)".parse(), Ok(Level::Bounded(Micros(2_000_000))));
+        assert_eq!(Level::Bounded(Micros(2_000_000)).to_string(), "bounded(2s)");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_was_expected() {
+        for text in [
+            "",
+            "strong",
+            "bounded",
+            "bounded()",
+            "bounded(2)",
+            "bounded(-2s)",
+            "bounded(2h)",
+            "cpq(2)",
+            "cpq(nan)",
+            "delay(1s",
+            "bounded(1e400s)",
+        ] {
+            let error = text.parse::<Level>().expect_err(text);
+            assert!(error.to_string().contains("expected"), "{error}");
+        }
+    }
+}

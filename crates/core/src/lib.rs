@@ -1,0 +1,21 @@
+//! The seam, and the words everyone uses.
+mod frame;
+pub use frame::{BadFrame, Wire};
+mod hlc;
+pub use hlc::{Hlc, HybridClock};
+mod key;
+pub use key::{HASH_SLOTS, Key, hash_slot};
+mod level;
+pub use level::{BadLevel, Level};
+mod operation;
+pub use operation::{Answer, Answered, Failure, Operation};
+mod receipt;
+pub use receipt::{Receipt, Route};
+mod time;
+pub use time::{Micros, Now, WallInterval};
+mod token;
+pub use token::{BadToken, ClusterSecret, TokenHeader};
+mod topology;
+pub use topology::{ServerId, SiteId, SiteSet, Topology};
+mod version;
+pub use version::{Chain, Version, VersionId, Versions};

@@ -1,0 +1,121 @@
+use crate::{Key, Level, Receipt};
+use bytes::Bytes;
+use std::fmt;
+
+/// What a client asks of a keyspace: the door's side of every protocol. A level of `None` is the keyspace's default
+/// for that kind of operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// Reads one key.
+    Get {
+        /// The key.
+        key: Key,
+        /// How consistent the read must be.
+        level: Option<Level>,
+    },
+    /// Writes or deletes one key.
+    Put {
+        /// The key.
+        key: Key,
+        /// The value, or `None` to delete.
+        value: Option<Bytes>,
+        /// How consistent the write must be.
+        level: Option<Level>,
+    },
+    /// Reads several keys; a snapshot where the protocol has one.
+    ReadMany {
+        /// The keys, in the order of the answer. One may stand there twice.
+        keys: Vec<Key>,
+        /// How consistent the reads must be.
+        level: Option<Level>,
+    },
+    /// Lists some keys that have a value. A key that has one from the first call to the last is listed at least once.
+    Scan {
+        /// 0, or where the last call left off.
+        cursor: u64,
+        /// About how many keys to look at.
+        count: u32,
+    },
+    /// Counts the keys that have a value here.
+    Count,
+}
+
+/// What comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Of a get: the value, or `None` if there is none.
+    Value(Option<Bytes>),
+    /// Of a put or delete that is done.
+    Written {
+        /// Whether the key had a value before, as seen by the replica that took the write.
+        existed: bool,
+    },
+    /// Of a read of several keys, in their order.
+    Values(Vec<Option<Bytes>>),
+    /// Of a scan.
+    Keys {
+        /// Where to go on; 0 when the scan is complete.
+        cursor: u64,
+        /// The keys found, each with a value.
+        keys: Vec<Key>,
+    },
+    /// Of a count.
+    Count(u64),
+    /// The operation was not, or maybe not, carried out.
+    Failed(Failure),
+}
+
+/// An answer, and how fresh it provably was. Failures and whole-keyspace operations have no receipt.
+pub type Answered = (Answer, Option<Receipt>);
+
+/// Why an operation failed, and whether it may have happened all the same. Each has a stable first word
+/// ([`Failure::word`]) by which clients tell them apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// No answer in time. **It may have happened**, or may still.
+    Timeout(String),
+    /// It cannot be served now. It did not happen.
+    Unavailable(String),
+    /// The keyspace cannot give that level. It did not happen.
+    BadLevel {
+        /// What was asked.
+        asked: Level,
+        /// What this keyspace offers.
+        offered: Vec<Level>,
+    },
+    /// This kind of keyspace has no such operation. It did not happen.
+    Unsupported(String),
+}
+
+impl Failure {
+    /// The stable first word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Failure::Timeout(_) => "TIMEOUT",
+            Failure::Unavailable(_) => "UNAVAILABLE",
+            Failure::BadLevel { .. } => "BADLEVEL",
+            Failure::Unsupported(_) => "UNSUPPORTED",
+        }
+    }
+
+    /// Whether the operation definitely did not happen.
+    pub fn is_definite(&self) -> bool {
+        !matches!(self, Failure::Timeout(_))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Timeout(why) => write!(f, "{why}; the operation may have happened"),
+            Failure::Unavailable(why) | Failure::Unsupported(why) => f.write_str(why),
+            Failure::BadLevel { asked, offered } => {
+                write!(f, "this keyspace cannot give {asked}; it offers ")?;
+                for (place, level) in offered.iter().enumerate() {
+                    write!(f, "{}{level}", if place == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

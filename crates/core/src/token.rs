@@ -1,0 +1,181 @@
+//! Session tokens: what a client carries from one connection, gateway or site to another.
+use crate::BadFrame;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt;
+use thiserror::Error;
+
+/// The secret that all nodes of a cluster share; it signs session tokens.
+#[derive(Clone)]
+pub struct ClusterSecret(Bytes);
+
+impl ClusterSecret {
+    /// The secret of these bytes.
+    pub fn new(secret: impl Into<Bytes>) -> ClusterSecret {
+        ClusterSecret(secret.into())
+    }
+
+    fn mac(&self) -> Hmac<Sha256> {
+        Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length")
+    }
+}
+
+/// Never printed.
+impl fmt::Debug for ClusterSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterSecret(..)")
+    }
+}
+
+/// What a token says about where it belongs. The rest is the session's own, opaque to everybody else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenHeader {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The keyspace's name.
+    pub keyspace: String,
+}
+
+/// A token that cannot be used here.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BadToken {
+    /// Not a token, or cut short.
+    #[error("not a session token: expected {}, found {}", .0.expected, .0.found)]
+    Malformed(#[from] BadFrame),
+    /// Written by a release that this one does not understand.
+    #[error("the session token has version {found}; expected {}", TokenHeader::VERSION)]
+    Version {
+        /// The version that the token carries.
+        found: u8,
+    },
+    /// Changed on its way, or signed by another cluster.
+    #[error("the session token's signature is not of this cluster")]
+    Signature,
+    /// A token of another cluster or keyspace.
+    #[error("the session token belongs to {what} '{found}'; expected '{expected}'")]
+    Elsewhere {
+        /// `cluster` or `keyspace`.
+        what: &'static str,
+        /// The name here.
+        expected: String,
+        /// The name in the token.
+        found: String,
+    },
+}
+
+const SIGNATURE_BYTES: usize = 16;
+
+impl TokenHeader {
+    /// The version of the format that this release writes and reads.
+    pub const VERSION: u8 = 1;
+
+    /// The longest token that is looked at, in bytes.
+    pub const MOST_BYTES: usize = 64 * 1024;
+
+    /// A signed token with the session's `state` inside.
+    ///
+    /// ```text
+    ///   version u8 | cluster length u8, name | keyspace length u8, name | state .. | first 16 bytes of HMAC-SHA-256
+    /// ```
+    ///
+    /// # Panics
+    /// If a name is longer than 255 bytes: the configuration is checked before.
+    pub fn seal(&self, secret: &ClusterSecret, state: &[u8]) -> Bytes {
+        let mut token = BytesMut::with_capacity(
+            3 + self.cluster.len() + self.keyspace.len() + state.len() + SIGNATURE_BYTES,
+        );
+        token.put_u8(Self::VERSION);
+        for name in [&self.cluster, &self.keyspace] {
+            token.put_u8(u8::try_from(name.len()).expect("names have at most 255 bytes"));
+            token.put_slice(name.as_bytes());
+        }
+        token.put_slice(state);
+        let signature = secret.mac().chain_update(&token).finalize().into_bytes();
+        token.put_slice(&signature[..SIGNATURE_BYTES]);
+        token.freeze()
+    }
+
+    /// The state inside a token, if it was sealed with the same secret for this cluster and keyspace.
+    pub fn open(&self, secret: &ClusterSecret, token: &[u8]) -> Result<Bytes, BadToken> {
+        let malformed = |found: &str| BadFrame::new("a signed token", found);
+        if token.len() > Self::MOST_BYTES {
+            return Err(malformed("more than 64 KiB").into());
+        }
+        let version = *token.first().ok_or_else(|| malformed("nothing"))?;
+        if version != Self::VERSION {
+            return Err(BadToken::Version { found: version });
+        }
+        if token.len() < 3 + SIGNATURE_BYTES {
+            return Err(malformed("too few bytes").into());
+        }
+        let (signed, signature) = token.split_at(token.len() - SIGNATURE_BYTES);
+        secret
+            .mac()
+            .chain_update(signed)
+            .verify_truncated_left(signature)
+            .map_err(|_| BadToken::Signature)?;
+        let mut rest = Bytes::copy_from_slice(&signed[1..]);
+        for (what, expected) in [("cluster", &self.cluster), ("keyspace", &self.keyspace)] {
+            let found = take_name(&mut rest)?;
+            if found != *expected {
+                return Err(BadToken::Elsewhere {
+                    what,
+                    expected: expected.clone(),
+                    found,
+                });
+            }
+        }
+        Ok(rest)
+    }
+}
+
+fn take_name(rest: &mut Bytes) -> Result<String, BadFrame> {
+    let cut_short = || BadFrame::new("a name", "the end of the token");
+    let len = usize::from(rest.try_get_u8().map_err(|_| cut_short())?);
+    if rest.len() < len {
+        return Err(cut_short());
+    }
+    String::from_utf8(rest.split_to(len).into()).map_err(|_| BadFrame::new("a name in UTF-8", "other bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(keyspace: &str) -> TokenHeader {
+        TokenHeader {
+            cluster: "demo".into(),
+            keyspace: keyspace.into(),
+        }
+    }
+
+    #[test]
+    fn a_token_opens_where_it_was_sealed_and_nowhere_else() {
+        let secret = ClusterSecret::new(&b"one"[..]);
+        let token = header("causal").seal(&secret, b"state");
+        assert_eq!(header("causal").open(&secret, &token).unwrap(), &b"state"[..]);
+        assert!(matches!(
+            header("eventual").open(&secret, &token),
+            Err(BadToken::Elsewhere { what: "keyspace", .. })
+        ));
+        let other = ClusterSecret::new(&b"two"[..]);
+        assert_eq!(header("causal").open(&other, &token), Err(BadToken::Signature));
+    }
+
+    #[test]
+    fn every_changed_or_missing_byte_is_noticed() {
+        let secret = ClusterSecret::new(&b"one"[..]);
+        let token = header("causal").seal(&secret, b"state");
+        for place in 0..token.len() {
+            let mut changed = token.to_vec();
+            changed[place] ^= 0x40;
+            header("causal")
+                .open(&secret, &changed)
+                .expect_err("a changed token opened");
+            header("causal")
+                .open(&secret, &token[..place])
+                .expect_err("a token cut short opened");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+use crate::{Hlc, Key, SiteId};
+use bytes::Bytes;
+use std::fmt;
+
+/// The name of a version: when it was stamped, and at which site. Newer is greater; two writes at two sites in the
+/// same tick are ordered by site, the same way everywhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct VersionId {
+    /// The writer's hybrid logical clock.
+    pub at: Hlc,
+    /// The site that took the write.
+    pub site: SiteId,
+}
+
+impl fmt::Debug for VersionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for VersionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.at, self.site.0)
+    }
+}
+
+/// One version of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version<M> {
+    /// Its place in the order of versions.
+    pub id: VersionId,
+    /// The value, or `None` for a delete.
+    pub value: Option<Bytes>,
+    /// What the protocol keeps with each version.
+    pub meta: M,
+}
+
+/// The versions of one key, newest first. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain<M> {
+    newest: Version<M>,
+    /// Boxed, because almost every chain has one version and memory is what a store is made of.
+    older: Option<Box<Vec<Version<M>>>>,
+}
+
+impl<M> Chain<M> {
+    /// A chain of one.
+    pub fn new(version: Version<M>) -> Chain<M> {
+        Chain {
+            newest: version,
+            older: None,
+        }
+    }
+
+    /// The newest version.
+    pub fn newest(&self) -> &Version<M> {
+        &self.newest
+    }
+
+    /// All versions, newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Version<M>> {
+        std::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter()))
+    }
+
+    /// The newest version of which `wanted` is true: the question every protocol asks.
+    pub fn latest(&self, wanted: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
+        self.iter().find(|version| wanted(version))
+    }
+
+    /// How many versions there are; at least one.
+    #[allow(clippy::len_without_is_empty, reason = "a chain is never empty")]
+    pub fn len(&self) -> usize {
+        1 + self.older.as_ref().map_or(0, |older| older.len())
+    }
+
+    /// Puts a version where it belongs. Returns false, and changes nothing, if it was there already.
+    pub fn insert(&mut self, version: Version<M>) -> bool {
+        if version.id > self.newest.id {
+            let previous = std::mem::replace(&mut self.newest, version);
+            self.older.get_or_insert_default().insert(0, previous);
+            return true;
+        }
+        if version.id == self.newest.id {
+            return false;
+        }
+        let older = self.older.get_or_insert_default();
+        match older.binary_search_by(|held| version.id.cmp(&held.id)) {
+            Ok(_) => false,
+            Err(place) => {
+                older.insert(place, version);
+                true
+            }
+        }
+    }
+
+    /// Keeps only the newest version: for protocols that never ask for an older one.
+    pub fn drop_older(&mut self) {
+        self.older = None;
+    }
+
+    /// Drops what nobody may ask for any more: everything older than the newest version that is `covered`.
+    /// Returns how many versions went.
+    pub fn collect(&mut self, covered: impl Fn(&Version<M>) -> bool) -> usize {
+        let Some(keep) = self
+            .iter()
+            .position(|version| covered(version))
+            .map(|place| place + 1)
+        else {
+            return 0;
+        };
+        let gone = self.len() - keep;
+        if gone > 0
+            && let Some(older) = &mut self.older
+        {
+            older.truncate(keep - 1);
+            if older.is_empty() {
+                self.older = None;
+            }
+        }
+        gone
+    }
+}
+
+/// What a replica sees of its partition's store: the chains of the keys that its driver has made resident.
+///
+/// The driver brings the keys that an input names into memory before it hands the input over
+/// ([`crate::Protocol::keys`]), outside of every lock. So reads here never touch a disk, and never fail.
+pub trait Versions<M>: Send {
+    /// The key's chain, or `None` if the key has no version at all.
+    ///
+    /// # Panics
+    /// If the key is not resident: the handler asked for a key that its input does not name.
+    fn chain(&self, key: &[u8]) -> Option<&Chain<M>>;
+
+    /// Adds a version to the key's chain. Returns false, and changes nothing, if it was there already.
+    fn put(&mut self, key: &Key, version: Version<M>) -> bool;
+
+    /// How many keys have a value, i.e. a newest version that is not a delete.
+    fn live_keys(&self) -> u64;
+}
