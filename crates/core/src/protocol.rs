@@ -1,0 +1,238 @@
+use crate::replica::{Emitted, Parts};
+use crate::{
+    Chain, Hlc, Key, Micros, Now, Receipt, ServerId, SiteId, SiteSet, Topology, Version, Versions, Wire,
+};
+use bytes::Bytes;
+
+/// The server side of a replication protocol: one replica of one partition, as a state machine.
+///
+/// Handlers take an input and emit outputs through the [`Context`]; nothing else happens inside. Time comes in with the
+/// input, chance comes from the seed, and what is written is durable before anything emitted after it leaves. So
+/// the same code runs in the server and in the simulator, and a run is determined by its inputs.
+pub trait Protocol: Sized + Send + 'static {
+    /// What a keyspace's configuration may set.
+    type Config: Clone + Send + Sync + 'static;
+    /// What this protocol's sessions ask of a replica.
+    type Request: Wire + Send + 'static;
+    /// What a replica answers.
+    type Response: Wire + Send + 'static;
+    /// What replicas tell each other besides versions: by [`Context::send`] and [`Context::mark`].
+    type Message: Wire + Clone + Send + 'static;
+    /// When to wake up: an enum, one doc line each, beginning "When to".
+    type Timer: Copy + Ord + Send + 'static;
+    /// What is kept with each version.
+    type Meta: Wire + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
+    /// What parked requests wait on: a monotone number, such as an entry of a vector.
+    type Line: Copy + Ord + Send + 'static;
+
+    /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
+    const HISTORY: bool;
+
+    /// A replica over the store that an earlier life left, or a new one. `seed` is all the randomness there is.
+    fn open(config: &Self::Config, me: ServerId, topology: Topology, seed: u64) -> Self;
+
+    /// The keys that `request` may read or write. The driver makes them resident first.
+    fn keys(request: &Self::Request, each: &mut dyn FnMut(&Key));
+
+    /// Once, before any other input.
+    fn on_start(&mut self, cx: &mut Context<'_, Self>);
+
+    /// A session asks. Answer with [`Context::reply`] or park it with [`Context::wait`]; every request gets one reply.
+    fn on_request(&mut self, cx: &mut Context<'_, Self>, id: RequestId, request: Self::Request);
+
+    /// A peer's [`Context::send`] arrives. Some never do.
+    fn on_message(&mut self, cx: &mut Context<'_, Self>, from: ServerId, message: Self::Message);
+
+    /// The next entry of a peer's durable stream: exactly once, in order, across crashes of either end. The
+    /// stream's position commits with what this handler stages.
+    ///
+    /// `from` is this replica itself for writes of its own that a power loss took and a peer gave back: they
+    /// must be put and replicated again.
+    fn on_replicated(
+        &mut self,
+        cx: &mut Context<'_, Self>,
+        from: ServerId,
+        key: Key,
+        version: Version<Self::Meta>,
+    );
+
+    /// A peer's [`Context::mark`], behind every stream entry that the peer had replicated before it.
+    fn on_mark(&mut self, cx: &mut Context<'_, Self>, from: ServerId, message: Self::Message);
+
+    /// A timer is due.
+    fn on_timer(&mut self, cx: &mut Context<'_, Self>, timer: Self::Timer);
+
+    /// A parked request's deadline passed. It still gets its reply.
+    fn on_deadline(&mut self, cx: &mut Context<'_, Self>, id: RequestId, request: Self::Request);
+
+    /// The link to the node of a peer came up or went down.
+    fn on_link(&mut self, _: &mut Context<'_, Self>, _peer: ServerId, _up: bool) {}
+
+    /// A full copy of `from` has replaced what it covers: for each site, everything stamped up to the time is here.
+    fn on_copied(&mut self, cx: &mut Context<'_, Self>, from: ServerId, cut: &[(SiteId, Hlc)]);
+
+    /// The cut this replica covers: for each site, everything that site stamped up to this time is in the store (or was,
+    /// until something newer made it collectable). A full copy made now claims this much.
+    fn cut(&self) -> Vec<(SiteId, Hlc)>;
+
+    /// Whether nobody, at any replica, may ask any more for what is older than this version, nor send anything
+    /// older. What is older than a covered version is collected, and a covered delete with it.
+    fn covered(&self, version: &Version<Self::Meta>) -> bool;
+
+    /// The invariants, with words. Called after every input in tests and in the simulator.
+    fn validate(&self) {}
+}
+
+/// A request in flight: the driver's name for where the reply goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Something staged: it goes into the commit log with the batch it belongs to, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write<M> {
+    /// A version; if `to` names sites, also the next entry of the durable stream to the replicas there.
+    Put {
+        /// Its key.
+        key: Key,
+        /// The version.
+        version: Version<M>,
+        /// The sites it is streamed to.
+        to: SiteSet,
+    },
+    /// A version that is no longer needed here.
+    Drop {
+        /// Its key.
+        key: Key,
+        /// Which version.
+        id: crate::VersionId,
+    },
+    /// A piece of the protocol's own state, by name; the last one counts.
+    Named {
+        /// The name.
+        name: &'static str,
+        /// The state.
+        bytes: Bytes,
+    },
+    /// The hybrid logical clock's bound: no timestamp at or above it is ever shown before this is synced.
+    Bound(Hlc),
+}
+
+/// What a handler sees and does. Emits in order; the order is kept.
+pub struct Context<'a, P: Protocol> {
+    /// The time of this input.
+    pub now: Now,
+    /// Who this replica is.
+    pub me: ServerId,
+    /// Where the others are.
+    pub topology: &'a Topology,
+    /// How long the request at hand was parked before this run of it.
+    pub waited: Micros,
+    pub(crate) store: &'a mut dyn Versions<P::Meta>,
+    pub(crate) parts: &'a mut Parts<P>,
+}
+
+impl<P: Protocol> Context<'_, P> {
+    /// The chain of a key that this input names.
+    pub fn chain(&self, key: &Key) -> Option<&Chain<P::Meta>> {
+        self.store.chain(key.as_ref())
+    }
+
+    /// The replicas of this partition at the other sites.
+    pub fn peers(&self) -> impl Iterator<Item = ServerId> + use<P> {
+        let (me, topology) = (self.me, self.topology.clone());
+        topology
+            .sites()
+            .filter(move |&site| site != me.site)
+            .map(move |site| ServerId { site, ..me })
+    }
+
+    /// The other sites.
+    pub fn other_sites(&self) -> SiteSet {
+        self.topology.all_sites().without(self.me.site)
+    }
+
+    /// A timestamp above all given and seen here, in this and every earlier life.
+    pub fn stamp(&mut self) -> Hlc {
+        let stamp = self.parts.clock.stamp(self.now);
+        self.parts.keep_bound(stamp);
+        stamp
+    }
+
+    /// The time up to which this replica has stamped everything it ever will: every later stamp is above it.
+    pub fn promise(&mut self) -> Hlc {
+        let promise = self.parts.clock.tick(self.now);
+        self.parts.keep_bound(promise);
+        promise
+    }
+
+    /// Takes note of a timestamp from elsewhere: later stamps are above it.
+    pub fn observe(&mut self, seen: Hlc) {
+        self.parts.clock.observe(seen);
+    }
+
+    /// Stages a version of a key that this input names. False, and nothing staged, if the store does not want it: it has it,
+    /// or (without history) something newer.
+    pub fn put(&mut self, key: Key, version: Version<P::Meta>) -> bool {
+        self.stage_version(key, version, SiteSet::default())
+    }
+
+    /// Stages a version here and, in the same record, as the next entry of the durable stream to this
+    /// partition's replicas at `to`: each takes it in exactly once, in order, however long it is away.
+    ///
+    /// A version that the store does not want is not streamed either: what is newer was, or came from elsewhere and
+    /// its writer streams it.
+    pub fn replicate(&mut self, to: SiteSet, key: Key, version: Version<P::Meta>) -> bool {
+        self.stage_version(key, version, to)
+    }
+
+    fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: SiteSet) -> bool {
+        let wanted = self.store.put(&key, version.clone());
+        if wanted {
+            self.parts.staged.push(Write::Put { key, version, to });
+        }
+        wanted
+    }
+
+    /// Stages a piece of the protocol's own state.
+    pub fn put_named(&mut self, name: &'static str, bytes: Bytes) {
+        self.parts.staged.push(Write::Named { name, bytes });
+    }
+
+    /// Tells a server something that it may miss: in order with other sends to it, gone if the connection is.
+    pub fn send(&mut self, to: ServerId, message: P::Message) {
+        self.parts.emit(Emitted::Send { to, message });
+    }
+
+    /// Tells this partition's replicas at `to` something that travels behind every stream entry so far. Never stored; only
+    /// the newest is kept while a peer is away or slow. Time promises are marks.
+    pub fn mark(&mut self, to: SiteSet, message: P::Message) {
+        self.parts.emit(Emitted::Mark { to, message });
+    }
+
+    /// Answers a request.
+    pub fn reply(&mut self, id: RequestId, response: P::Response, receipt: Receipt) {
+        self.parts.emit(Emitted::Reply {
+            id,
+            response,
+            receipt,
+        });
+    }
+
+    /// Sets or resets a timer.
+    pub fn set_timer(&mut self, timer: P::Timer, after: Micros) {
+        self.parts.timers.insert(timer, self.now.monotonic + after);
+    }
+
+    /// Parks a request until `line` has reached `point`; then it runs again. At the deadline (a point in monotonic
+    /// time) it goes to [`Protocol::on_deadline`] instead.
+    pub fn wait(&mut self, line: P::Line, point: u64, deadline: Micros, id: RequestId, request: P::Request) {
+        let since = self.now.monotonic.since(self.waited);
+        self.parts.waiting.park(line, point, deadline, since, id, request);
+    }
+
+    /// `line` has reached `point`: wakes exactly the requests that waited for that much. A line never goes back;
+    /// a smaller point changes nothing.
+    pub fn advance(&mut self, line: P::Line, point: u64) {
+        self.parts.waiting.advance(line, point);
+    }
+}

@@ -1,0 +1,360 @@
+use crate::waiting::{Ready, Waiting};
+use crate::{
+    Context, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, RequestId, ServerId, SiteId, SiteSet,
+    Topology, Version, Versions, Write,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// One replica as its driver sees it: a protocol, its timers, its parked requests, and **the barrier**.
+///
+/// # The barrier
+///
+/// A handler writes and answers in one breath, as the paper's pseudocode does. The replica makes that safe: what
+/// is written is staged into the open *batch*, and every output that follows a staged write is held until that batch
+/// is durable; an output with nothing staged before it waits for the earlier batches only. The order is total: a
+/// read after a write that is not yet durable waits too, so nothing is ever shown that a crash could take back.
+///
+/// ```text
+///   inputs:    put x    get y     |            put z    get y
+///   outputs:   [x]  done(x) y=..  |  commit 1  [z]  done(z) y=..  | commit 2
+///                    └──────┴── held for 1 ──┘       └──────┴── held for 2
+/// ```
+///
+/// # Driving it
+///
+/// 1. [`Replica::open`], then [`Replica::handle_input`] with [`Input::Start`].
+/// 2. `handle_input` with whatever comes: requests, messages, stream entries, marks. [`Input::Tick`] when
+///    [`Replica::next_deadline`] has passed.
+/// 3. [`Replica::take_ready`]: requests that waited and may run again; make their keys resident, hand them back.
+/// 4. [`Replica::take_batch`]: append it to the log. Many inputs may go into one batch.
+/// 5. When the log has it: [`Replica::handle_durable`] with its number. Batches become durable in order.
+/// 6. [`Replica::poll_output`] until `None`: only what need not wait any more, in emission order.
+///
+/// The store is lent with each input, because the driver shares it with checkpoints and scans.
+pub struct Replica<P: Protocol> {
+    protocol: P,
+    me: ServerId,
+    topology: Topology,
+    parts: Parts<P>,
+    durable: u64,
+}
+
+/// What happens to a replica.
+pub enum Input<P: Protocol> {
+    /// It begins.
+    Start,
+    /// A session asks; `waited` since when, if it was parked before.
+    Request {
+        /// Its name.
+        id: RequestId,
+        /// What is asked.
+        request: P::Request,
+        /// When it was first parked, for one that [`Replica::take_ready`] returned.
+        since: Option<Micros>,
+    },
+    /// A peer's message.
+    Message {
+        /// Who sent it.
+        from: ServerId,
+        /// The message.
+        message: P::Message,
+    },
+    /// The next entry of a peer's stream.
+    Replicated {
+        /// Whose stream.
+        from: ServerId,
+        /// The key.
+        key: Key,
+        /// The version.
+        version: Version<P::Meta>,
+    },
+    /// A peer's mark, when all entries before it have been handled.
+    Mark {
+        /// Who sent it.
+        from: ServerId,
+        /// The message.
+        message: P::Message,
+    },
+    /// A version of a full copy. It goes into the store; the protocol hears of the copy when it is complete.
+    CopiedRow {
+        /// The key.
+        key: Key,
+        /// The version.
+        version: Version<P::Meta>,
+    },
+    /// A full copy is in place.
+    Copied {
+        /// Whose data.
+        from: ServerId,
+        /// What it covers.
+        cut: Vec<(SiteId, Hlc)>,
+    },
+    /// A version was dropped from the store because a full copy covers it and does not have it.
+    Dropped {
+        /// The key.
+        key: Key,
+        /// Which version.
+        id: crate::VersionId,
+    },
+    /// The link to a peer's node changed.
+    Link {
+        /// The peer.
+        peer: ServerId,
+        /// Whether it is up.
+        up: bool,
+    },
+    /// Time passed.
+    Tick,
+}
+
+/// What a replica wants done.
+pub enum Output<P: Protocol> {
+    /// Send to a server; may be lost.
+    Send {
+        /// To whom.
+        to: ServerId,
+        /// What.
+        message: P::Message,
+    },
+    /// Send to the partition's replicas at these sites, behind all their stream entries so far.
+    Mark {
+        /// The sites.
+        to: SiteSet,
+        /// What.
+        message: P::Message,
+    },
+    /// Answer a request.
+    Reply {
+        /// Which.
+        id: RequestId,
+        /// The answer.
+        response: P::Response,
+        /// What it proves.
+        receipt: Receipt,
+    },
+}
+
+pub(crate) use Output as Emitted;
+
+/// Writes that become durable together.
+#[derive(Debug)]
+pub struct Batch<M> {
+    /// Its number: one more than the batch before.
+    pub number: u64,
+    /// What to log, in order.
+    pub writes: Vec<Write<M>>,
+    /// It must be synced, not just written, before it counts as durable, whatever the keyspace's durability: it shows a
+    /// timestamp beyond the bound that is on disk.
+    pub must_sync: bool,
+}
+
+/// Everything of a replica but its protocol: what a [`Context`] works on.
+pub(crate) struct Parts<P: Protocol> {
+    pub clock: HybridClock,
+    granted_bound: Hlc,
+    pub staged: Vec<Write<P::Meta>>,
+    must_sync: bool,
+    open_batch: u64,
+    held: VecDeque<(u64, Output<P>)>,
+    pub timers: BTreeMap<P::Timer, Micros>,
+    pub waiting: Waiting<P::Line, P::Request>,
+}
+
+impl<P: Protocol> Parts<P> {
+    /// Holds an output for the open batch if something is staged in it, else for the one before.
+    pub fn emit(&mut self, output: Output<P>) {
+        let after = if self.staged.is_empty() {
+            self.open_batch - 1
+        } else {
+            self.open_batch
+        };
+        self.held.push_back((after, output));
+    }
+
+    /// Asks for a higher bound ahead of need, and holds back what lies beyond the one that is on disk.
+    pub fn keep_bound(&mut self, shown: Hlc) {
+        if let Some(bound) = self.clock.wanted_bound() {
+            self.staged.push(Write::Bound(bound));
+        }
+        if shown >= self.granted_bound {
+            // The bound that covers it is still on its way to the disk: say it again in this batch, and wait for it.
+            if self.staged.is_empty() {
+                self.staged.push(Write::Bound(self.clock.bound()));
+            }
+            self.must_sync = true;
+        }
+    }
+}
+
+impl<P: Protocol> Replica<P> {
+    /// A replica whose clock continues above `bound`, the highest that any earlier life wrote down.
+    pub fn open(config: &P::Config, me: ServerId, topology: Topology, bound: Hlc, seed: u64) -> Replica<P> {
+        Replica {
+            protocol: P::open(config, me, topology.clone(), seed),
+            me,
+            topology,
+            parts: Parts {
+                clock: HybridClock::open(bound),
+                granted_bound: bound,
+                staged: Vec::new(),
+                must_sync: false,
+                open_batch: 1,
+                held: VecDeque::new(),
+                timers: BTreeMap::new(),
+                waiting: Waiting::new(),
+            },
+            durable: 0,
+        }
+    }
+
+    /// The protocol, to look at.
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    /// The clock's last timestamp, given or seen.
+    pub fn clock(&self) -> Hlc {
+        self.parts.clock.last()
+    }
+
+    /// How many outputs are held behind the barrier.
+    pub fn held(&self) -> usize {
+        self.parts.held.len()
+    }
+
+    /// How many requests are parked.
+    pub fn parked(&self) -> usize {
+        self.parts.waiting.len()
+    }
+
+    /// Hands an input to the protocol. The keys it names must be resident in `store`.
+    pub fn handle_input(&mut self, now: Now, input: Input<P>, store: &mut dyn Versions<P::Meta>) {
+        let Replica {
+            protocol,
+            me,
+            topology,
+            parts,
+            ..
+        } = self;
+        let waited = match &input {
+            Input::Request {
+                since: Some(since), ..
+            } => now.monotonic.since(*since),
+            _ => Micros(0),
+        };
+        let mut cx = Context {
+            now,
+            me: *me,
+            topology,
+            waited,
+            store,
+            parts,
+        };
+        match input {
+            Input::Start => protocol.on_start(&mut cx),
+            Input::Request { id, request, .. } => protocol.on_request(&mut cx, id, request),
+            Input::Message { from, message } => protocol.on_message(&mut cx, from, message),
+            Input::Replicated { from, key, version } => protocol.on_replicated(&mut cx, from, key, version),
+            Input::Mark { from, message } => protocol.on_mark(&mut cx, from, message),
+            Input::CopiedRow { key, version } => {
+                cx.observe(version.id.at);
+                cx.put(key, version);
+            }
+            Input::Copied { from, cut } => protocol.on_copied(&mut cx, from, &cut),
+            Input::Dropped { key, id } => cx.parts.staged.push(Write::Drop { key, id }),
+            Input::Link { peer, up } => protocol.on_link(&mut cx, peer, up),
+            Input::Tick => {
+                while let Some(timer) = cx.parts.due_timer(now.monotonic) {
+                    protocol.on_timer(&mut cx, timer);
+                }
+                while let Some((id, request, since)) = cx.parts.waiting.take_expired(now.monotonic) {
+                    cx.waited = now.monotonic.since(since);
+                    protocol.on_deadline(&mut cx, id, request);
+                }
+            }
+        }
+        if cfg!(debug_assertions) {
+            self.protocol.validate();
+        }
+    }
+
+    /// A request that waited and may run again.
+    pub fn take_ready(&mut self) -> Option<Ready<P::Request>> {
+        self.parts.waiting.take_ready()
+    }
+
+    /// Closes the open batch, if anything is staged in it.
+    pub fn take_batch(&mut self) -> Option<Batch<P::Meta>> {
+        if self.parts.staged.is_empty() {
+            // A timestamp beyond the bound always comes with a staged bound.
+            assert!(
+                !self.parts.must_sync,
+                "a timestamp beyond the bound is shown with nothing staged"
+            );
+            return None;
+        }
+        let number = self.parts.open_batch;
+        self.parts.open_batch += 1;
+        let must_sync = std::mem::take(&mut self.parts.must_sync);
+        Some(Batch {
+            number,
+            writes: std::mem::take(&mut self.parts.staged),
+            must_sync,
+        })
+    }
+
+    /// Gives a batch's emptied list back, to be filled again.
+    pub fn recycle(&mut self, mut writes: Vec<Write<P::Meta>>) {
+        if self.parts.staged.capacity() == 0 && writes.capacity() <= 1024 {
+            writes.clear();
+            self.parts.staged = writes;
+        }
+    }
+
+    /// Every batch up to `number` is durable.
+    ///
+    /// # Panics
+    /// If that batch was never taken.
+    pub fn handle_durable(&mut self, number: u64) {
+        assert!(
+            number < self.parts.open_batch,
+            "batch {number} is durable but was never taken"
+        );
+        self.durable = self.durable.max(number);
+    }
+
+    /// A bound of the clock is synced: timestamps below it may be shown.
+    pub fn handle_bound_synced(&mut self, bound: Hlc) {
+        self.parts.granted_bound = self.parts.granted_bound.max(bound);
+    }
+
+    /// The next output that need not wait.
+    pub fn poll_output(&mut self) -> Option<Output<P>> {
+        let &(after, _) = self.parts.held.front()?;
+        if after > self.durable {
+            return None;
+        }
+        self.parts.held.pop_front().map(|(_, output)| output)
+    }
+
+    /// When to send the next [`Input::Tick`], in monotonic time.
+    pub fn next_deadline(&self) -> Option<Micros> {
+        let timer = self.parts.timers.values().copied().min();
+        [timer, self.parts.waiting.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+impl<P: Protocol> Parts<P> {
+    fn due_timer(&mut self, monotonic: Micros) -> Option<P::Timer> {
+        let (&timer, _) = self
+            .timers
+            .iter()
+            .filter(|(_, due)| **due <= monotonic)
+            .min_by_key(|(_, due)| **due)?;
+        self.timers.remove(&timer);
+        Some(timer)
+    }
+}

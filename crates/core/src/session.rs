@@ -1,0 +1,128 @@
+use crate::{
+    Answer, BadFrame, Failure, Level, Now, Operation, Protocol, Receipt, ServerId, SiteId, Topology,
+};
+use bytes::{Bytes, BytesMut};
+
+/// The client side of a protocol: a state machine like the server side. It lives in the gateway for a Redis connection,
+/// in the Rust client, and in the simulator.
+///
+/// An operation comes in with a `tag`, the driver's name for it; the session asks servers, each question with a
+/// `part` number of its own choosing, and answers the tag once. What it knows goes into a token, so that the client can go on elsewhere.
+pub trait Session: Sized + Send + 'static {
+    /// The server side.
+    type Protocol: Protocol;
+
+    /// The levels a keyspace of this protocol offers, default first.
+    const LEVELS: &'static [Level];
+
+    /// Whether operations of one client that were sent without waiting may overlap. If not, each starts when the one
+    /// before is answered. Operations on the same key are always taken in order by the replica they go to.
+    const OVERLAPS: bool;
+
+    /// A session at site `home`, new or continued from the `state` that [`Session::token`] wrote.
+    fn open(home: SiteId, topology: Topology, state: Option<Bytes>) -> Result<Self, BadFrame>;
+
+    /// A client wants something.
+    fn on_operation(&mut self, cx: &mut SessionContext<'_, Self::Protocol>, tag: u64, operation: Operation);
+
+    /// A server's answer to `part` of `tag`, or what became of it.
+    fn on_response(
+        &mut self,
+        cx: &mut SessionContext<'_, Self::Protocol>,
+        tag: u64,
+        part: u32,
+        from: ServerId,
+        outcome: Outcome<<Self::Protocol as Protocol>::Response>,
+    );
+
+    /// Writes what the session knows.
+    fn token(&self, out: &mut BytesMut);
+}
+
+/// What became of a question to a server.
+#[derive(Debug)]
+pub enum Outcome<R> {
+    /// It answered.
+    Answered(R, Receipt),
+    /// It was not carried out, for this reason.
+    Refused(String),
+    /// Nobody knows: the link broke, or time ran out.
+    Lost(String),
+}
+
+impl<R> Outcome<R> {
+    /// The failure to tell a client, for an operation that changes something if it was carried out.
+    pub fn into_failure(self) -> Option<Failure> {
+        match self {
+            Outcome::Answered(..) => None,
+            Outcome::Refused(why) => Some(Failure::Unavailable(why)),
+            Outcome::Lost(why) => Some(Failure::Timeout(why)),
+        }
+    }
+}
+
+/// What a session does.
+pub struct SessionContext<'a, P: Protocol> {
+    /// The time.
+    pub now: Now,
+    /// Where questions and answers go, in order.
+    pub steps: &'a mut Vec<SessionStep<P>>,
+}
+
+/// One thing a session wants done.
+pub enum SessionStep<P: Protocol> {
+    /// Ask a server.
+    Ask {
+        /// For which operation.
+        tag: u64,
+        /// Which of its questions.
+        part: u32,
+        /// Whom.
+        server: ServerId,
+        /// What.
+        request: P::Request,
+    },
+    /// Answer an operation.
+    Answer {
+        /// Which.
+        tag: u64,
+        /// The answer.
+        answer: Answer,
+        /// What it proves.
+        receipt: Option<Receipt>,
+    },
+}
+
+impl<P: Protocol> SessionContext<'_, P> {
+    /// Asks a server; the answer comes to [`Session::on_response`].
+    pub fn ask(&mut self, tag: u64, part: u32, server: ServerId, request: P::Request) {
+        self.steps.push(SessionStep::Ask {
+            tag,
+            part,
+            server,
+            request,
+        });
+    }
+
+    /// Answers an operation.
+    pub fn answer(&mut self, tag: u64, answer: Answer, receipt: Option<Receipt>) {
+        self.steps.push(SessionStep::Answer { tag, answer, receipt });
+    }
+
+    /// Answers an operation with a failure.
+    pub fn fail(&mut self, tag: u64, failure: Failure) {
+        self.answer(tag, Answer::Failed(failure), None);
+    }
+}
+
+/// The level to give: the one asked, if it is offered, else the default.
+pub fn resolve_level(asked: Option<Level>, offered: &[Level]) -> Result<Level, Failure> {
+    match asked {
+        None => Ok(offered[0]),
+        Some(level) if offered.contains(&level) => Ok(level),
+        Some(level) => Err(Failure::BadLevel {
+            asked: level,
+            offered: offered.to_vec(),
+        }),
+    }
+}
