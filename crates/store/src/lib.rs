@@ -1,1 +1,25 @@
-//! .
+//! The versions of one replica's keys: the newest in memory, all of them in an engine, sooner or later.
+mod cache;
+mod checkpoint;
+pub use checkpoint::{Chunk, Spent};
+mod dirty;
+mod disk;
+pub use disk::{FjallEngine, FjallOptions};
+mod engine;
+pub use engine::{Engine, EngineError, Snapshot, Table, TableWrite};
+mod entry;
+mod memory;
+pub use memory::MemoryEngine;
+mod place;
+pub use place::{Place, compare_rows};
+mod row;
+mod scan;
+pub use scan::{ScanRows, scan_rows};
+mod stage;
+pub use stage::{RowCursor, RowPage, clear_staged, rows, stage, staged_rows};
+mod store;
+pub use store::{Epoch, Fetched, Options, Retry, Store, StoreError};
+mod suite;
+pub use suite::engine_suite;
+mod tombstone;
+pub use tombstone::{StaleTombstones, TombstoneCursor, TombstonePage};

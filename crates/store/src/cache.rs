@@ -1,0 +1,75 @@
+use crate::Store;
+use crate::store::place_at;
+use turnbuckle_core::Wire;
+
+impl<M: Wire + Clone + Send> Store<M> {
+    /// Looks at `most` keys at most, and removes from memory what is clean and was not used since the last look
+    /// (CLOCK), until memory is below the limit. Returns how many went. What a checkpoint has not written yet stays.
+    ///
+    /// Call it often, with a small number: the work is bounded by it, and a use of a key gives it one more round.
+    pub fn evict(&mut self, most: usize) -> usize {
+        let mut evicted = 0;
+        for _ in 0..most {
+            if self.entries.is_empty() || !self.wants_room() {
+                break;
+            }
+            if self.hand >= self.entries.len() {
+                self.hand = 0;
+            }
+            if self.evict_at_hand() {
+                evicted += 1;
+            } else {
+                self.hand += 1;
+            }
+        }
+        evicted
+    }
+
+    /// Above the limit, or full of keys that do not exist: every eighth is tolerated, so that sweeping for them costs
+    /// a constant per key.
+    fn wants_room(&self) -> bool {
+        self.memory_bytes > self.options.memory_limit_bytes || self.absent > 16 + self.entries.len() / 8
+    }
+
+    fn evict_at_hand(&mut self) -> bool {
+        let over = self.memory_bytes > self.options.memory_limit_bytes;
+        let clean_below = self.clean_below;
+        let (key, entry) = self
+            .entries
+            .get_index_mut(self.hand)
+            .expect("the hand was put inside");
+        let wanted = over || entry.chain().is_none();
+        if !wanted || entry.generation() >= clean_below || entry.marks_mut().cool() {
+            return false;
+        }
+        self.memory_bytes = self
+            .memory_bytes
+            .checked_sub(entry.cost_bytes(key))
+            .expect("an entry costs no more than all entries");
+        match entry.chain() {
+            Some(_) => self.complete = false,
+            None => self.absent -= 1,
+        }
+        let moved = self.entries.len() - 1;
+        self.entries.swap_remove_index(self.hand);
+        if moved != self.hand {
+            self.rename(moved, self.hand);
+        }
+        true
+    }
+
+    /// The entry at `new` was at `old`: the lists of dirty keys learn it.
+    fn rename(&mut self, old: usize, new: usize) {
+        let entry = &self.entries[new];
+        if !self.is_dirty(entry) {
+            return;
+        }
+        let slot = entry.slot();
+        let place = || place_at(&self.entries, new as u32);
+        if entry.generation() == self.generation {
+            self.dirty.rename(slot, old as u32, new as u32, place);
+        }
+        // Taken, and dirty again since: then it is in both.
+        self.taking.rename(slot, old as u32, new as u32, place);
+    }
+}

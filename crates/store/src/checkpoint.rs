@@ -1,0 +1,251 @@
+use crate::dirty::{DirtySet, Walk};
+use crate::entry::Entry;
+use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, put_row_key};
+use crate::row::put_row;
+use crate::store::place_at;
+use crate::{EngineError, Store, Table, TableWrite};
+use bytes::{BufMut, Bytes, BytesMut};
+use turnbuckle_core::{Chain, Key, Version, VersionId, Wire};
+
+/// A checkpoint that is under way.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    /// Goes with the last chunk.
+    meta: Option<Bytes>,
+    walk: Walk,
+}
+
+/// Some keys' rows, on their way to the table: owned, so that they are written without the store's lock.
+pub struct Chunk<M> {
+    writes: Vec<TableWrite>,
+    large: Vec<(Key, Chain<M>)>,
+}
+
+/// The lists of a checkpoint that is done. Freeing them takes a moment: drop it without the store's lock.
+#[derive(Debug)]
+#[must_use = "freeing it takes a moment: drop it where nobody waits"]
+pub struct Spent(#[allow(dead_code, reason = "it is held only to be dropped")] DirtySet);
+
+/// How much of rows a chunk encodes under the lock.
+const MOST_CHUNK_BYTES: usize = 1 << 20;
+
+/// Versions up to this size are copied under the lock. Sharing them would cost an allocation each, too, and one more
+/// for every value as long as it lives: a `Bytes` that was ever cloned has a counter.
+const LARGE_BYTES: usize = 4096;
+
+impl<M: Wire + Clone + Send> Store<M> {
+    /// Begins a checkpoint: of what is dirty now, at least. `meta` is written last; it says from where a log has to be
+    /// replayed on top, i.e. it is a position before which everything is in this store by now.
+    ///
+    /// ```text
+    ///   begin_checkpoint                                         under the lock
+    ///     next_chunk -> Some(chunk)                              under the lock, again and again
+    ///       chunk.write(table)                                   without
+    ///     next_chunk -> None                                     under the lock
+    ///   engine.persist()                                         without
+    ///   finish_checkpoint                                        under the lock; or, if anything failed:
+    ///   abort_checkpoint                                         under the lock
+    /// ```
+    ///
+    /// # Panics
+    /// If one is under way.
+    pub fn begin_checkpoint(&mut self, meta: Bytes) {
+        assert!(self.checkpoint.is_none(), "a checkpoint began inside another one");
+        self.checkpoint = Some(Checkpoint {
+            meta: Some(meta),
+            walk: Walk::default(),
+        });
+        // Only what an aborted checkpoint left makes this more than a swap.
+        let dirty = std::mem::take(&mut self.dirty);
+        self.taking.append(dirty, |index| place_at(&self.entries, index));
+        self.taking_bytes += std::mem::take(&mut self.dirty_bytes);
+        self.generation += 1;
+    }
+
+    /// The next rows to write, of about `most_keys` keys and not much more than a megabyte, or `None` after the last.
+    /// Versions that nobody asks for any more are dropped on the way: all that are older than the newest one that is
+    /// `covered`. Chunks must be written in order, each before the next is; the last one has the meta.
+    ///
+    /// # Panics
+    /// If no checkpoint is under way.
+    pub fn next_chunk(
+        &mut self,
+        most_keys: usize,
+        covered: impl Fn(&Version<M>) -> bool,
+    ) -> Option<Chunk<M>> {
+        let checkpoint = self.running_checkpoint();
+        checkpoint.meta.as_ref()?;
+        let mut walk = checkpoint.walk;
+        let mut chunk = Chunk {
+            writes: Vec::new(),
+            large: Vec::new(),
+        };
+        let mut arena = BytesMut::new();
+        let mut keys = 0;
+        let mut bytes = 0;
+        let mut finished = false;
+        while keys < most_keys.max(1) && bytes < MOST_CHUNK_BYTES && !finished {
+            // In small steps, because only they are bounded in bytes.
+            let step = self.taking.walk(&mut walk, (most_keys.max(1) - keys).min(64));
+            finished = step.is_empty();
+            keys += step.len();
+            for index in step {
+                bytes += self.take_entry(index as usize, &covered, &mut arena, &mut chunk);
+            }
+        }
+        let live_rows = Bytes::copy_from_slice(&self.live_rows.to_be_bytes());
+        chunk.writes.push(TableWrite::put(Area::Count.start(), live_rows));
+        let checkpoint = self.running_checkpoint();
+        checkpoint.walk = walk;
+        if finished && let Some(meta) = checkpoint.meta.take() {
+            chunk.writes.push(TableWrite::put(Area::Meta.start(), meta));
+        }
+        Some(chunk)
+    }
+
+    /// Everything is written and persisted: what was taken is clean now, unless it changed since.
+    ///
+    /// # Panics
+    /// If no checkpoint is under way, or not all of it was taken.
+    pub fn finish_checkpoint(&mut self) -> Spent {
+        let checkpoint = self.running_checkpoint();
+        assert!(
+            checkpoint.meta.is_none(),
+            "a checkpoint finished before its last chunk was taken"
+        );
+        self.checkpoint = None;
+        self.clean_below = self.generation;
+        self.taking_bytes = 0;
+        self.epoch += 1;
+        Spent(std::mem::take(&mut self.taking))
+    }
+
+    /// Something failed: everything that was dirty when the checkpoint began is again, and the next one takes it.
+    ///
+    /// # Panics
+    /// If no checkpoint is under way.
+    pub fn abort_checkpoint(&mut self) {
+        self.running_checkpoint();
+        self.checkpoint = None;
+    }
+
+    /// Whether a checkpoint began, and neither finished nor was aborted.
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    fn running_checkpoint(&mut self) -> &mut Checkpoint {
+        self.checkpoint.as_mut().expect("no checkpoint is under way")
+    }
+
+    fn take_entry(
+        &mut self,
+        index: usize,
+        covered: &impl Fn(&Version<M>) -> bool,
+        arena: &mut BytesMut,
+        chunk: &mut Chunk<M>,
+    ) -> usize {
+        let (key, entry) = self
+            .entries
+            .get_index_mut(index)
+            .expect("what is dirty is never removed, and moves together with its index");
+        let before_bytes = entry.cost_bytes(key);
+        if let Some(chain) = entry.chain_mut() {
+            chain.collect(covered);
+        }
+        let after_bytes = entry.cost_bytes(key);
+        self.live_rows =
+            self.live_rows + u64::from(entry.is_live()) - u64::from(entry.marks().has_live_row());
+        let live = entry.is_live();
+        entry.marks_mut().set_live_row(live);
+        entry.marks_mut().set_taken(true);
+        let taken_bytes = chunk.take(key, entry, arena);
+        self.recount_memory(before_bytes, after_bytes);
+        taken_bytes
+    }
+}
+
+impl<M: Wire + Clone> Chunk<M> {
+    /// Encodes the rest and applies everything as one batch. After an error it may have been applied or not, and the
+    /// checkpoint must be aborted.
+    pub fn write(mut self, table: &dyn Table) -> Result<(), EngineError> {
+        for (key, chain) in std::mem::take(&mut self.large) {
+            let mut row = BytesMut::new();
+            put_chain(&mut row, key.as_ref(), &chain);
+            self.writes.push(TableWrite::put(
+                crate::place::row_key(Area::Rows, key.as_ref()),
+                row.freeze(),
+            ));
+        }
+        table.apply(self.writes)
+    }
+
+    /// Takes an entry over, and returns about how many bytes that took.
+    fn take(&mut self, key: &[u8], entry: &Entry<M>, arena: &mut BytesMut) -> usize {
+        match entry {
+            Entry::Absent { was, .. } => {
+                self.writes.push(TableWrite::delete(row_in(arena, key)));
+                if let Some(id) = was {
+                    self.writes
+                        .push(TableWrite::delete(tombstone_in(arena, *id, key)));
+                }
+                key.len()
+            }
+            Entry::Held { chain, .. } => {
+                let newest = chain.newest();
+                if newest.value.is_none() {
+                    let line = tombstone_in(arena, newest.id, key);
+                    let long_key = if key.len() > LONGEST_PLAIN_KEY_BYTES {
+                        key
+                    } else {
+                        &[]
+                    };
+                    self.writes
+                        .push(TableWrite::put(line, Bytes::copy_from_slice(long_key)));
+                }
+                let bytes: usize = chain
+                    .iter()
+                    .map(|version| 16 + version.value.as_ref().map_or(0, Bytes::len))
+                    .sum();
+                if key.len() + bytes > LARGE_BYTES {
+                    self.large.push((Key(Bytes::copy_from_slice(key)), chain.clone()));
+                    return key.len();
+                }
+                let row = row_in(arena, key);
+                put_chain(arena, key, chain);
+                self.writes.push(TableWrite::put(row, arena.split().freeze()));
+                key.len() + bytes
+            }
+        }
+    }
+}
+
+pub(crate) fn put_chain<M: Wire>(out: &mut BytesMut, key: &[u8], chain: &Chain<M>) {
+    let long_key = (key.len() > LONGEST_PLAIN_KEY_BYTES).then_some(key);
+    put_row(out, long_key, chain.iter());
+}
+
+/// The key of a key's row; allocated together with its neighbours in the chunk.
+fn row_in(arena: &mut BytesMut, key: &[u8]) -> Bytes {
+    reserve(arena);
+    arena.put_u8(Area::Rows as u8);
+    put_row_key(arena, key);
+    arena.split().freeze()
+}
+
+/// The key of a tombstone's line in the index.
+fn tombstone_in(arena: &mut BytesMut, id: VersionId, key: &[u8]) -> Bytes {
+    reserve(arena);
+    arena.put_u8(Area::Tombstones as u8);
+    arena.put_u64(id.at.0);
+    arena.put_u16(id.site.0);
+    put_row_key(arena, key);
+    arena.split().freeze()
+}
+
+/// Big steps: a `BytesMut` that is full of what was split off begins a new allocation.
+fn reserve(arena: &mut BytesMut) {
+    if arena.capacity() < LARGE_BYTES {
+        arena.reserve(64 << 10);
+    }
+}

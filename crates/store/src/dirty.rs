@@ -1,0 +1,165 @@
+use crate::Place;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The keys that changed since some checkpoint, as indexes into the store's map, in lists per hash slot.
+///
+/// A put appends to a list: the cheapest thing there is, and it is on the way of every write. A scan wants them in
+/// the order of rows, and sorts the one list it needs. If all keys are in one slot (clients do that with `{tags}`)
+/// such a list would be all keys, so one that grows long becomes a tree.
+#[derive(Debug, Default)]
+pub(crate) struct DirtySet {
+    slots: BTreeMap<u16, Slot>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Few(Vec<u32>),
+    Many(BTreeSet<(Place, u32)>),
+}
+
+/// How long a list may be before it becomes a tree.
+const MOST_IN_LIST: usize = 256;
+
+/// How far a walk over the set has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Walk {
+    slot: u16,
+    /// In a list.
+    taken: usize,
+    /// In a tree.
+    from: Place,
+}
+
+impl DirtySet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Adds an index. `place` tells the place of any index.
+    pub(crate) fn insert(&mut self, slot: u16, index: u32, place: impl Fn(u32) -> Place) {
+        match self.slots.entry(slot).or_insert_with(|| Slot::Few(Vec::new())) {
+            Slot::Few(list) if list.len() < MOST_IN_LIST => list.push(index),
+            few @ Slot::Few(_) => {
+                let mut tree = few.placed(&place);
+                tree.insert((place(index), index));
+                *few = Slot::Many(tree);
+            }
+            Slot::Many(tree) => {
+                tree.insert((place(index), index));
+            }
+        }
+    }
+
+    /// The key at `old` is at `new` now, if it is here at all. `place` is its place.
+    pub(crate) fn rename(&mut self, slot: u16, old: u32, new: u32, place: impl FnOnce() -> Place) {
+        match self.slots.get_mut(&slot) {
+            None => {}
+            Some(Slot::Few(list)) => {
+                list.iter_mut()
+                    .filter(|index| **index == old)
+                    .for_each(|index| *index = new);
+            }
+            Some(Slot::Many(tree)) => {
+                let place = place();
+                if tree.remove(&(place, old)) {
+                    tree.insert((place, new));
+                }
+            }
+        }
+    }
+
+    /// Moves everything of `other` in here.
+    pub(crate) fn append(&mut self, other: DirtySet, place: impl Fn(u32) -> Place) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        for (slot, mut indexes) in other.slots {
+            let list = match &mut indexes {
+                Slot::Few(list) => std::mem::take(list),
+                Slot::Many(tree) => tree.iter().map(|&(_, index)| index).collect(),
+            };
+            for index in list {
+                self.insert(slot, index, &place);
+            }
+        }
+    }
+
+    /// The next indexes of a walk, about `most`, or none at its end. Nothing may be inserted during a walk.
+    pub(crate) fn walk(&self, walk: &mut Walk, most: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        while found.len() < most
+            && let Some((&slot, indexes)) = self.slots.range(walk.slot..).next()
+        {
+            if slot != walk.slot {
+                *walk = Walk {
+                    slot,
+                    ..Walk::default()
+                };
+            }
+            let wanted = most - found.len();
+            let finished = match indexes {
+                Slot::Few(list) => {
+                    let rest = &list[walk.taken..];
+                    found.extend(&rest[..wanted.min(rest.len())]);
+                    walk.taken += wanted.min(rest.len());
+                    walk.taken == list.len()
+                }
+                Slot::Many(tree) => {
+                    let (page, more) = page_of(tree, walk.from, wanted);
+                    found.extend(page.iter().map(|&(_, index)| index));
+                    walk.from = more.unwrap_or_default();
+                    more.is_none()
+                }
+            };
+            if finished {
+                *walk = Walk {
+                    slot: slot + 1,
+                    ..Walk::default()
+                };
+            }
+        }
+        found
+    }
+
+    /// The first slot at or behind `slot` that has something.
+    pub(crate) fn next_slot(&self, slot: u16) -> Option<u16> {
+        self.slots.range(slot..).next().map(|(&slot, _)| slot)
+    }
+
+    /// What is in one slot at or behind a place, in order: all of it, or about `most` and the place where there is more.
+    /// What has the same place stays together.
+    pub(crate) fn page(
+        &self,
+        slot: u16,
+        from: Place,
+        most: usize,
+        place: impl Fn(u32) -> Place,
+    ) -> (Vec<(Place, u32)>, Option<Place>) {
+        match self.slots.get(&slot) {
+            None => (Vec::new(), None),
+            Some(few @ Slot::Few(_)) => page_of(&few.placed(&place), from, most),
+            Some(Slot::Many(tree)) => page_of(tree, from, most),
+        }
+    }
+}
+
+impl Slot {
+    fn placed(&self, place: impl Fn(u32) -> Place) -> BTreeSet<(Place, u32)> {
+        match self {
+            Slot::Few(list) => list.iter().map(|&index| (place(index), index)).collect(),
+            Slot::Many(tree) => tree.clone(),
+        }
+    }
+}
+
+fn page_of(tree: &BTreeSet<(Place, u32)>, from: Place, most: usize) -> (Vec<(Place, u32)>, Option<Place>) {
+    let mut page: Vec<(Place, u32)> = Vec::new();
+    for &(place, index) in tree.range((from, 0)..) {
+        if page.len() >= most.max(1) && page.last().is_some_and(|last| last.0 != place) {
+            return (page, Some(place));
+        }
+        page.push((place, index));
+    }
+    (page, None)
+}

@@ -1,0 +1,148 @@
+use bytes::Bytes;
+use std::{error::Error, sync::Arc};
+use thiserror::Error;
+
+/// A place that keeps tables of rows on a disk, or pretends to.
+///
+/// What the store needs of one is little: atomic batches, snapshots, ordered ranges, and a way to say "now make it
+/// survive". It is never on the way of an acknowledgement, so its latency matters little and its throughput much.
+/// [`crate::engine_suite`] says exactly what is expected.
+pub trait Engine: Send + Sync {
+    /// Opens a table, which is created if it does not exist. Opened twice, it is the same table.
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError>;
+
+    /// Removes a table with all its rows; nothing happens if there is none. Handles and snapshots of it must not be
+    /// used any more: what they answer is not specified, except that they do not panic.
+    fn remove_table(&self, name: &str) -> Result<(), EngineError>;
+
+    /// The names of all tables, sorted.
+    fn table_names(&self) -> Result<Vec<String>, EngineError>;
+
+    /// Returns when everything applied so far, to all tables, survives a power loss. Without it a crash may lose the
+    /// last batches, but never one in the middle: what is left is always a prefix.
+    fn persist(&self) -> Result<(), EngineError>;
+}
+
+/// One table of an [`Engine`]: an ordered map from bytes to bytes.
+pub trait Table: Send + Sync {
+    /// The row's value as of now.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
+
+    /// Applies all writes or none, in order: of two writes to one row the later wins. Visible when it returns. After
+    /// an error it may have been applied or not.
+    fn apply(&self, batch: Vec<TableWrite>) -> Result<(), EngineError>;
+
+    /// The table at this instant, however long it is then read.
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, EngineError>;
+}
+
+/// A table as it was at one instant. Old files and rows stay as long as it lives: do not keep it.
+pub trait Snapshot: Send {
+    /// The row's value at that instant.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
+
+    /// The rows from `from` (inclusive) until `until` (exclusive) in the order of their keys, as many as fit into
+    /// `most_rows` and `most_bytes` (of keys and values), but at least one if there is one. So an empty answer says
+    /// that there are no more, a short one does not.
+    fn range(
+        &self,
+        from: &[u8],
+        until: &[u8],
+        most_rows: usize,
+        most_bytes: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>, EngineError>;
+}
+
+/// One write to one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableWrite {
+    /// The row's key; at most 65,535 bytes.
+    pub key: Bytes,
+    /// The new value (below 4 GiB), or `None` to remove the row.
+    pub value: Option<Bytes>,
+}
+
+impl TableWrite {
+    /// The longest key of a row that every engine takes, in bytes.
+    pub const LONGEST_KEY_BYTES: usize = u16::MAX as usize;
+
+    /// Writes a row.
+    pub fn put(key: Bytes, value: Bytes) -> TableWrite {
+        TableWrite {
+            key,
+            value: Some(value),
+        }
+    }
+
+    /// Removes a row, if it is there.
+    pub fn delete(key: Bytes) -> TableWrite {
+        TableWrite { key, value: None }
+    }
+
+    /// Checks the limits that all engines share, so that none of them meets a row it would panic over.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        let value_bytes = self.value.as_ref().map_or(0, Bytes::len);
+        let fits = !self.key.is_empty()
+            && self.key.len() <= TableWrite::LONGEST_KEY_BYTES
+            && value_bytes < u32::MAX as usize;
+        if fits {
+            return Ok(());
+        }
+        Err(EngineError::TooLarge {
+            key_bytes: self.key.len(),
+            value_bytes,
+        })
+    }
+}
+
+/// The world failed below the store: a disk, a file system, an engine that gave up.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The engine could not do it. After a failed write it may have happened or not.
+    #[error("the storage engine failed while it {during}: {source}")]
+    Failed {
+        /// What it was about, as in "the engine failed while it ...".
+        during: &'static str,
+        /// What the engine said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// No engine takes such a table name. Nothing happened.
+    #[error("a table name has 1 to 255 bytes, this one has {found_bytes}")]
+    BadName {
+        /// Its length in bytes.
+        found_bytes: usize,
+    },
+    /// A row beyond what engines take: an empty key, one over 65,535 bytes, or a value of 4 GiB. Nothing happened.
+    #[error(
+        "a row has a key of 1 to 65535 bytes and a value below 4 GiB, this one has {key_bytes} and {value_bytes} bytes"
+    )]
+    TooLarge {
+        /// The key's length in bytes.
+        key_bytes: usize,
+        /// The value's length in bytes.
+        value_bytes: usize,
+    },
+}
+
+impl EngineError {
+    pub(crate) fn failed(
+        during: &'static str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> EngineError {
+        EngineError::Failed {
+            during,
+            source: source.into(),
+        }
+    }
+}
+
+/// Checks a table's name against the limits that all engines share.
+pub(crate) fn check_name(name: &str) -> Result<(), EngineError> {
+    if (1..=255).contains(&name.len()) {
+        Ok(())
+    } else {
+        Err(EngineError::BadName {
+            found_bytes: name.len(),
+        })
+    }
+}

@@ -1,0 +1,243 @@
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU8, Ordering};
+use turnbuckle_core::{Chain, Version, VersionId, Wire};
+
+/// Read or written since the clock's hand last came by.
+const WARM: u8 = 1;
+/// A chunk of the running (or of an aborted) checkpoint has taken it since it last became dirty.
+const TAKEN: u8 = 2;
+/// The engine's row, as of what was last taken, is there and not a delete.
+const LIVE_ROW: u8 = 4;
+
+/// What memory knows about one key. 64 bytes for a protocol without metadata, because there are millions: the enum's
+/// tag, the marks, the slot and the generation share one word.
+#[derive(Debug)]
+pub(crate) enum Entry<M> {
+    /// Known to have no version.
+    Absent {
+        marks: Marks,
+        slot: u16,
+        generation: u32,
+        /// The tombstone that was its newest version: its line in the tombstones' index goes together with the row.
+        was: Option<VersionId>,
+    },
+    /// Its versions.
+    Held {
+        marks: Marks,
+        slot: u16,
+        /// When it last became dirty.
+        generation: u32,
+        chain: Chain<M>,
+    },
+}
+
+/// Three bits. Atomic, because a read sets one of them, and readers share.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(AtomicU8);
+
+impl Marks {
+    fn has(&self, mark: u8) -> bool {
+        self.0.load(Ordering::Relaxed) & mark != 0
+    }
+
+    fn set(&mut self, mark: u8, on: bool) {
+        let marks = self.0.get_mut();
+        *marks = if on { *marks | mark } else { *marks & !mark };
+    }
+
+    /// A store only if it changes something: a hot key's line of cache stays shared.
+    pub(crate) fn warm(&self) {
+        let marks = self.0.load(Ordering::Relaxed);
+        if marks & WARM == 0 {
+            self.0.store(marks | WARM, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was warm; it is not any more.
+    pub(crate) fn cool(&mut self) -> bool {
+        let was = self.has(WARM);
+        self.set(WARM, false);
+        was
+    }
+
+    pub(crate) fn is_taken(&self) -> bool {
+        self.has(TAKEN)
+    }
+
+    pub(crate) fn set_taken(&mut self, on: bool) {
+        self.set(TAKEN, on);
+    }
+
+    pub(crate) fn has_live_row(&self) -> bool {
+        self.has(LIVE_ROW)
+    }
+
+    pub(crate) fn set_live_row(&mut self, on: bool) {
+        self.set(LIVE_ROW, on);
+    }
+}
+
+impl<M> Entry<M> {
+    /// A clean entry for what was read from the engine.
+    pub(crate) fn clean(slot: u16, chain: Option<Chain<M>>) -> Entry<M> {
+        let mut marks = Marks::default();
+        marks.warm();
+        let generation = 0;
+        match chain {
+            Some(chain) => {
+                marks.set_live_row(chain.newest().value.is_some());
+                Entry::Held {
+                    marks,
+                    slot,
+                    generation,
+                    chain,
+                }
+            }
+            None => Entry::Absent {
+                marks,
+                slot,
+                generation,
+                was: None,
+            },
+        }
+    }
+
+    pub(crate) fn chain(&self) -> Option<&Chain<M>> {
+        match self {
+            Entry::Absent { .. } => None,
+            Entry::Held { chain, .. } => Some(chain),
+        }
+    }
+
+    pub(crate) fn chain_mut(&mut self) -> Option<&mut Chain<M>> {
+        match self {
+            Entry::Absent { .. } => None,
+            Entry::Held { chain, .. } => Some(chain),
+        }
+    }
+
+    /// Puts a chain in, or takes it out; everything else stays. `was` is for when it is taken out.
+    pub(crate) fn set_chain(&mut self, chain: Option<Chain<M>>, was: Option<VersionId>) {
+        let marks = std::mem::take(self.marks_mut());
+        let (slot, generation) = (self.slot(), self.generation());
+        *self = match chain {
+            Some(chain) => Entry::Held {
+                marks,
+                slot,
+                generation,
+                chain,
+            },
+            None => Entry::Absent {
+                marks,
+                slot,
+                generation,
+                was,
+            },
+        };
+    }
+
+    /// Makes a version the only one.
+    pub(crate) fn set_newest(&mut self, version: Version<M>) {
+        match self.chain_mut() {
+            Some(chain) => *chain = Chain::new(version),
+            None => self.set_chain(Some(Chain::new(version)), None),
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.chain().is_some_and(|chain| chain.newest().value.is_some())
+    }
+
+    pub(crate) fn slot(&self) -> u16 {
+        match self {
+            Entry::Absent { slot, .. } | Entry::Held { slot, .. } => *slot,
+        }
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        match self {
+            Entry::Absent { generation, .. } | Entry::Held { generation, .. } => *generation,
+        }
+    }
+
+    pub(crate) fn set_generation(&mut self, now: u32) {
+        match self {
+            Entry::Absent { generation, .. } | Entry::Held { generation, .. } => *generation = now,
+        }
+    }
+
+    pub(crate) fn marks(&self) -> &Marks {
+        match self {
+            Entry::Absent { marks, .. } | Entry::Held { marks, .. } => marks,
+        }
+    }
+
+    pub(crate) fn marks_mut(&mut self) -> &mut Marks {
+        match self {
+            Entry::Absent { marks, .. } | Entry::Held { marks, .. } => marks,
+        }
+    }
+}
+
+impl<M: Wire> Entry<M> {
+    /// What the entry takes in memory together with its key, in bytes, as near as one can tell without the allocator:
+    /// the map's bucket and index, and each allocation rounded as glibc rounds it.
+    pub(crate) fn cost_bytes(&self, key: &[u8]) -> u64 {
+        let bucket = size_of::<u64>() + size_of::<Box<[u8]>>() + size_of::<Entry<M>>();
+        // Eight bytes and a control byte per slot of a table that is between 7/16 and 7/8 full.
+        let index = 14;
+        let fixed = (bucket + index + allocation(key.len())) as u64;
+        fixed + self.chain().map_or(0, chain_cost_bytes)
+    }
+}
+
+fn chain_cost_bytes<M: Wire>(chain: &Chain<M>) -> u64 {
+    let versions: u64 = chain.iter().map(version_cost_bytes).sum();
+    versions + older_cost_bytes::<M>(chain.len() - 1)
+}
+
+/// What the list of older versions takes, without what they have on the heap.
+fn older_cost_bytes<M>(older: usize) -> u64 {
+    if older == 0 {
+        return 0;
+    }
+    (allocation(size_of::<Vec<Version<M>>>()) + older * size_of::<Version<M>>()) as u64
+}
+
+/// By how much a chain's cost grows with one more version: the difference, without walking along the chain.
+pub(crate) fn insertion_cost_bytes<M: Wire>(chain: &Chain<M>, version: &Version<M>) -> u64 {
+    let older = chain.len() - 1;
+    version_cost_bytes(version) + older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older)
+}
+
+fn version_cost_bytes<M: Wire>(version: &Version<M>) -> u64 {
+    let value = version.value.as_ref().map_or(0, |value| allocation(value.len()));
+    // What metadata has on the heap is about what it takes encoded; without a destructor it has nothing there.
+    let meta = if std::mem::needs_drop::<M>() {
+        let mut encoded = bytes::BytesMut::new();
+        version.meta.encode(&mut encoded);
+        allocation(encoded.len())
+    } else {
+        0
+    };
+    (value + meta) as u64
+}
+
+/// What an allocation of `bytes` takes: a word in front, multiples of 16, at least 32.
+fn allocation(bytes: usize) -> usize {
+    if bytes == 0 {
+        0
+    } else {
+        (bytes + 8).next_multiple_of(16).max(32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_without_metadata_takes_64_bytes() {
+        assert_eq!(size_of::<Entry<()>>(), 64);
+    }
+}

@@ -1,0 +1,312 @@
+use crate::engine::check_name;
+use crate::{Engine, EngineError, Snapshot, Table, TableWrite};
+use bytes::Bytes;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+type Rows = BTreeMap<Bytes, Bytes>;
+
+/// An engine whose disk is a part of memory: for tests, and for the simulator, which crashes it.
+///
+/// The handle can be cloned; clones are the same engine. It is deterministic. Everything since the last
+/// [`Engine::persist`] is remembered as a list of undos, one per batch, so that [`MemoryEngine::crash`] costs only
+/// what it takes back. Rows are copied on write, and only while a snapshot holds them.
+#[derive(Clone, Default)]
+pub struct MemoryEngine {
+    disk: Arc<Mutex<Disk>>,
+}
+
+#[derive(Default)]
+struct Disk {
+    tables: BTreeMap<String, Arc<Rows>>,
+    /// How to take back each batch since the last persist, oldest first.
+    undos: Vec<Vec<Undo>>,
+    /// Counts crashes, so that handles of an earlier life are known.
+    life: u64,
+    failing: bool,
+}
+
+enum Undo {
+    Row {
+        table: String,
+        key: Bytes,
+        before: Option<Bytes>,
+    },
+    Created(String),
+    Removed(String, Arc<Rows>),
+}
+
+impl MemoryEngine {
+    /// An empty engine.
+    pub fn new() -> MemoryEngine {
+        MemoryEngine::default()
+    }
+
+    /// A power loss: everything since the last persist is gone. Tables opened before answer with errors from now on,
+    /// as a process that was killed would not be there to use them.
+    pub fn crash(&self) {
+        self.crash_keeping(0);
+    }
+
+    /// A power loss after which the first `kept_batches` batches since the last persist happen to have reached the
+    /// disk: what the simulator draws to see half a checkpoint.
+    pub fn crash_keeping(&self, kept_batches: usize) {
+        let mut disk = self.lock();
+        while disk.undos.len() > kept_batches {
+            let undos = disk.undos.pop().unwrap_or_default();
+            undos.into_iter().rev().for_each(|undo| disk.take_back(undo));
+        }
+        disk.undos.clear();
+        disk.life += 1;
+    }
+
+    /// How many batches a power loss could take back now.
+    pub fn unpersisted_batches(&self) -> usize {
+        self.lock().undos.len()
+    }
+
+    /// From now on every operation fails, or none: a full disk, a broken one.
+    pub fn set_failing(&self, failing: bool) {
+        self.lock().failing = failing;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        // Nothing panics in the middle of a change to the disk, so a poisoned lock guards a sound one.
+        self.disk.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Disk {
+    fn check(&self, during: &'static str) -> Result<(), EngineError> {
+        if self.failing {
+            return Err(EngineError::failed(during, "the disk was told to fail"));
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, name: &str, life: u64) -> Result<&mut Arc<Rows>, EngineError> {
+        if life != self.life {
+            return Err(EngineError::failed(
+                "used a table",
+                "it was opened before a crash",
+            ));
+        }
+        self.tables
+            .get_mut(name)
+            .ok_or_else(|| EngineError::failed("used a table", format!("{name:?} was removed")))
+    }
+
+    fn take_back(&mut self, undo: Undo) {
+        match undo {
+            Undo::Row { table, key, before } => {
+                let Some(rows) = self.tables.get_mut(&table).map(Arc::make_mut) else {
+                    return;
+                };
+                match before {
+                    Some(value) => rows.insert(key, value),
+                    None => rows.remove(&key),
+                };
+            }
+            Undo::Created(name) => {
+                self.tables.remove(&name);
+            }
+            Undo::Removed(name, rows) => {
+                self.tables.insert(name, rows);
+            }
+        }
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
+        check_name(name)?;
+        let mut disk = self.lock();
+        disk.check("opened a table")?;
+        if !disk.tables.contains_key(name) {
+            disk.tables.insert(name.to_owned(), Arc::default());
+            disk.undos.push(vec![Undo::Created(name.to_owned())]);
+        }
+        Ok(Arc::new(MemoryTable {
+            engine: self.clone(),
+            name: name.to_owned(),
+            life: disk.life,
+        }))
+    }
+
+    fn remove_table(&self, name: &str) -> Result<(), EngineError> {
+        let mut disk = self.lock();
+        disk.check("removed a table")?;
+        if let Some(rows) = disk.tables.remove(name) {
+            disk.undos.push(vec![Undo::Removed(name.to_owned(), rows)]);
+        }
+        Ok(())
+    }
+
+    fn table_names(&self) -> Result<Vec<String>, EngineError> {
+        let disk = self.lock();
+        disk.check("listed its tables")?;
+        Ok(disk.tables.keys().cloned().collect())
+    }
+
+    fn persist(&self) -> Result<(), EngineError> {
+        let mut disk = self.lock();
+        disk.check("synced")?;
+        disk.undos.clear();
+        Ok(())
+    }
+}
+
+struct MemoryTable {
+    engine: MemoryEngine,
+    name: String,
+    life: u64,
+}
+
+impl Table for MemoryTable {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        let mut disk = self.engine.lock();
+        disk.check("read a row")?;
+        Ok(disk.table(&self.name, self.life)?.get(key).cloned())
+    }
+
+    fn apply(&self, batch: Vec<TableWrite>) -> Result<(), EngineError> {
+        batch.iter().try_for_each(TableWrite::check)?;
+        let mut disk = self.engine.lock();
+        disk.check("applied a batch")?;
+        let rows = Arc::make_mut(disk.table(&self.name, self.life)?);
+        let mut undos = Vec::with_capacity(batch.len());
+        for TableWrite { key, value } in batch {
+            // A copy, because rows that come in one batch may share an allocation, and leave one by one.
+            let key = Bytes::copy_from_slice(&key);
+            let before = match value {
+                Some(value) => rows.insert(key.clone(), Bytes::copy_from_slice(&value)),
+                None => rows.remove(&key),
+            };
+            undos.push(Undo::Row {
+                table: self.name.clone(),
+                key,
+                before,
+            });
+        }
+        disk.undos.push(undos);
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, EngineError> {
+        let mut disk = self.engine.lock();
+        disk.check("took a snapshot")?;
+        let rows = Arc::clone(disk.table(&self.name, self.life)?);
+        Ok(Box::new(MemorySnapshot {
+            engine: self.engine.clone(),
+            rows,
+        }))
+    }
+}
+
+struct MemorySnapshot {
+    engine: MemoryEngine,
+    rows: Arc<Rows>,
+}
+
+impl Snapshot for MemorySnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
+        self.engine.lock().check("read a row")?;
+        Ok(self.rows.get(key).cloned())
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        until: &[u8],
+        most_rows: usize,
+        most_bytes: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
+        self.engine.lock().check("read rows")?;
+        if from >= until {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for (key, value) in self.rows.range(Bytes::copy_from_slice(from)..) {
+            bytes += key.len() + value.len();
+            let full = found.len() >= most_rows || bytes > most_bytes;
+            if &key[..] >= until || (full && !found.is_empty()) {
+                break;
+            }
+            found.push((key.clone(), value.clone()));
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine_suite;
+
+    #[test]
+    fn passes_the_engine_suite() {
+        engine_suite(|| {
+            let engine = MemoryEngine::new();
+            let reopen: Box<dyn Fn() -> Arc<dyn Engine>> = {
+                let engine = engine.clone();
+                Box::new(move || Arc::new(engine.clone()))
+            };
+            reopen
+        });
+    }
+
+    fn put(table: &dyn Table, key: &'static str, value: &'static str) {
+        let write = TableWrite::put(key.into(), value.into());
+        table.apply(vec![write]).expect("the disk works");
+    }
+
+    #[test]
+    fn a_crash_takes_back_everything_since_the_last_persist_and_nothing_else() {
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("the disk works");
+        put(&*table, "a", "1");
+        engine.persist().expect("the disk works");
+        put(&*table, "a", "2");
+        put(&*table, "b", "1");
+        engine.open_table("u").expect("the disk works");
+        engine.crash();
+        assert!(
+            table.get(b"a").is_err(),
+            "a handle of an earlier life still works"
+        );
+        assert_eq!(engine.table_names().expect("the disk works"), ["t"]);
+        let table = engine.open_table("t").expect("the disk works");
+        assert_eq!(table.get(b"a").expect("the disk works"), Some("1".into()));
+        assert_eq!(table.get(b"b").expect("the disk works"), None);
+    }
+
+    #[test]
+    fn a_crash_may_keep_a_prefix_of_what_was_not_persisted() {
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("the disk works");
+        engine.persist().expect("the disk works");
+        put(&*table, "a", "1");
+        put(&*table, "b", "1");
+        put(&*table, "a", "2");
+        assert_eq!(engine.unpersisted_batches(), 3);
+        engine.crash_keeping(2);
+        let table = engine.open_table("t").expect("the disk works");
+        assert_eq!(table.get(b"a").expect("the disk works"), Some("1".into()));
+        assert_eq!(table.get(b"b").expect("the disk works"), Some("1".into()));
+    }
+
+    #[test]
+    fn a_failing_disk_answers_with_errors() {
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("the disk works");
+        engine.set_failing(true);
+        assert!(table.get(b"a").is_err());
+        assert!(table.snapshot().is_err());
+        assert!(engine.persist().is_err());
+        engine.set_failing(false);
+        assert_eq!(table.get(b"a").expect("the disk works"), None);
+    }
+}

@@ -1,0 +1,113 @@
+use bytes::{BufMut, Bytes, BytesMut};
+use sha2::{Digest, Sha256};
+use siphasher::sip::SipHasher13;
+use std::cmp::Ordering;
+use turnbuckle_core::{Key, hash_slot};
+
+/// Where a key stands in the order of rows: its hash slot, then 48 bits of a hash of it.
+///
+/// Rows lie in this order in the engine, so a slot is one range of rows, a scan's cursor is one integer, and the
+/// neighbours of a key say nothing about it. Two keys may have the same place; they are never separated by a page.
+///
+/// The hash is SipHash-1-3 with the key zero: specified once and for all, so it may lie on disks (foldhash and ahash
+/// promise nothing from one version to the next); and unlike xxh3 it cannot be inverted, so nobody makes a million
+/// keys with one place, which one scan would have to list together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Place(pub u64);
+
+impl Place {
+    const HASH_BITS: u32 = 48;
+
+    /// The place of a key.
+    pub fn of(key: &[u8]) -> Place {
+        let hash = SipHasher13::new().hash(key) >> (64 - Place::HASH_BITS);
+        Place(u64::from(hash_slot(key)) << Place::HASH_BITS | hash)
+    }
+
+    /// The first place of a hash slot.
+    pub fn first_of(slot: u16) -> Place {
+        Place(u64::from(slot) << Place::HASH_BITS)
+    }
+
+    /// The hash slot.
+    pub fn slot(self) -> u16 {
+        (self.0 >> Place::HASH_BITS) as u16
+    }
+}
+
+/// What part of a table a row belongs to: the first byte of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Area {
+    /// The opaque meta of the last finished checkpoint: one row.
+    Meta = b'm',
+    /// The number of live keys among the rows: one row, written in one batch with them.
+    Count = b'n',
+    /// One row per key.
+    Rows = b'r',
+    /// Rows of a full copy that is coming in.
+    Staged = b's',
+    /// One row without a value per tombstone: its timestamp, site, and row.
+    Tombstones = b't',
+}
+
+impl Area {
+    /// The key of an area's only row, or where it begins.
+    pub(crate) fn start(self) -> Bytes {
+        Bytes::copy_from_slice(&[self as u8])
+    }
+
+    /// Behind its last row.
+    pub(crate) fn end(self) -> [u8; 1] {
+        [self as u8 + 1]
+    }
+
+    /// Where the rows begin whose place is at least `place`.
+    pub(crate) fn from(self, place: Place) -> Bytes {
+        let mut start = BytesMut::with_capacity(9);
+        start.put_u8(self as u8);
+        start.put_u64(place.0);
+        start.freeze()
+    }
+}
+
+/// Keys longer than this lie in the row's value, and a digest of them in its key: engines take keys of 65,535 bytes
+/// at most, and copy them into their indexes.
+pub(crate) const LONGEST_PLAIN_KEY_BYTES: usize = 1024;
+
+/// Appends what orders a key's row: place, then 0 and the key or, for a long one, 1 and its SHA-256.
+pub(crate) fn put_row_key(out: &mut BytesMut, key: &[u8]) {
+    out.put_u64(Place::of(key).0);
+    if key.len() <= LONGEST_PLAIN_KEY_BYTES {
+        out.put_u8(0);
+        out.put_slice(key);
+    } else {
+        out.put_u8(1);
+        out.put_slice(&Sha256::digest(key));
+    }
+}
+
+/// The key of a key's row in an area that is ordered by place.
+pub(crate) fn row_key(area: Area, key: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(10 + key.len().min(LONGEST_PLAIN_KEY_BYTES));
+    out.put_u8(area as u8);
+    put_row_key(&mut out, key);
+    out.freeze()
+}
+
+/// The order in which rows of keys lie in a table and come out of [`crate::rows`] and [`crate::staged_rows`].
+pub fn compare_rows(one: &[u8], other: &[u8]) -> Ordering {
+    Place::of(one)
+        .cmp(&Place::of(other))
+        .then_with(|| row_key(Area::Rows, one).cmp(&row_key(Area::Rows, other)))
+}
+
+/// The parts of a row's key behind the area: its place and, unless it is a long one, the key.
+pub(crate) fn split_row_key(row: &Bytes) -> Option<(Place, Option<Key>)> {
+    let place = Place(u64::from_be_bytes(row.get(..8)?.try_into().ok()?));
+    match row.get(8)? {
+        0 => Some((place, Some(Key(row.slice(9..))))),
+        1 if row.len() == 9 + 32 => Some((place, None)),
+        _ => None,
+    }
+}

@@ -1,0 +1,150 @@
+use crate::place::{Place, split_row_key};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use turnbuckle_core::{BadFrame, Chain, Hlc, Key, SiteId, Version, VersionId, Wire};
+
+/// The first byte of every row. A change to what follows takes another.
+const FORMAT: u8 = 1;
+
+/// What a row holds, besides what its key says.
+pub(crate) struct Row<M> {
+    pub place: Place,
+    pub key: Key,
+    pub chain: Chain<M>,
+}
+
+/// Appends the value of a row:
+///
+/// ```text
+///   format | length of the key, 0 unless it is a long one | key
+///   then for each version, newest first:
+///   hlc, 8 bytes | site, 2 bytes | length of the value + 1, or 0 for a delete | value | length of the meta | meta
+/// ```
+///
+/// Lengths are LEB128, the rest big endian.
+pub(crate) fn put_row<'a, M: Wire + 'a>(
+    out: &mut BytesMut,
+    long_key: Option<&[u8]>,
+    versions: impl Iterator<Item = &'a Version<M>>,
+) {
+    out.put_u8(FORMAT);
+    put_length(out, long_key.map_or(0, <[u8]>::len));
+    out.put_slice(long_key.unwrap_or_default());
+    let mut meta = BytesMut::new();
+    for version in versions {
+        out.put_u64(version.id.at.0);
+        out.put_u16(version.id.site.0);
+        match &version.value {
+            Some(value) => {
+                put_length(out, value.len() + 1);
+                out.put_slice(value);
+            }
+            None => put_length(out, 0),
+        }
+        meta.clear();
+        version.meta.encode(&mut meta);
+        put_length(out, meta.len());
+        out.put_slice(&meta);
+    }
+}
+
+/// Reads a row back. The key is that of the engine's row without the area.
+///
+/// With `own`, all bytes are copied into memory of their own: a row that stays must not keep a block of the engine.
+pub(crate) fn take_row<M: Wire>(row_key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, BadFrame> {
+    let (place, plain_key) = split_row_key(row_key)
+        .ok_or_else(|| BadFrame::new("a row's key", format!("{} bytes", row_key.len())))?;
+    let mut rest = value;
+    let format = take_u8(&mut rest)?;
+    if format != FORMAT {
+        return Err(BadFrame::new("a row of format 1", format!("format {format}")));
+    }
+    let long_key = take_slice(&mut rest)?;
+    let key = match plain_key {
+        Some(key) if long_key.is_empty() => key,
+        None if !long_key.is_empty() => Key(long_key),
+        _ => return Err(BadFrame::new("a key in one place", "a key in two or none")),
+    };
+    let key = if own { key.compact() } else { key };
+    let mut chain = Chain::new(take_version(&mut rest, own)?);
+    let mut previous = chain.newest().id;
+    while !rest.is_empty() {
+        let version = take_version(&mut rest, own)?;
+        if version.id >= previous {
+            return Err(BadFrame::new("versions from new to old", "another order"));
+        }
+        previous = version.id;
+        chain.insert(version);
+    }
+    Ok(Row { place, key, chain })
+}
+
+fn take_version<M: Wire>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadFrame> {
+    if rest.len() < 10 {
+        return Err(BadFrame::new("a version", format!("{} bytes", rest.len())));
+    }
+    let id = VersionId {
+        at: Hlc(rest.get_u64()),
+        site: SiteId(rest.get_u16()),
+    };
+    let value = match take_length(rest)? {
+        0 => None,
+        length => Some(take_bytes(rest, length - 1)?),
+    };
+    let meta = take_slice(rest)?;
+    let (value, meta) = if own {
+        (
+            value.map(|value| Bytes::copy_from_slice(&value)),
+            Bytes::copy_from_slice(&meta),
+        )
+    } else {
+        (value, meta)
+    };
+    Ok(Version {
+        id,
+        value,
+        meta: M::decode(meta)?,
+    })
+}
+
+pub(crate) fn put_length(out: &mut BytesMut, length: usize) {
+    let mut rest = length;
+    while rest >= 0x80 {
+        out.put_u8(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.put_u8(rest as u8);
+}
+
+fn take_u8(rest: &mut Bytes) -> Result<u8, BadFrame> {
+    if rest.is_empty() {
+        return Err(BadFrame::new("one more byte", "the end"));
+    }
+    Ok(rest.get_u8())
+}
+
+fn take_length(rest: &mut Bytes) -> Result<usize, BadFrame> {
+    let mut length = 0_u64;
+    for shift in (0..63).step_by(7) {
+        let byte = take_u8(rest)?;
+        length |= u64::from(byte & 0x7F) << shift;
+        if byte & 0x80 == 0 {
+            return usize::try_from(length).map_err(|_| BadFrame::new("a length", length.to_string()));
+        }
+    }
+    Err(BadFrame::new("a length of at most 63 bits", "a longer one"))
+}
+
+fn take_bytes(rest: &mut Bytes, length: usize) -> Result<Bytes, BadFrame> {
+    if length > rest.len() {
+        return Err(BadFrame::new(
+            "as many bytes as said",
+            format!("{} of {length}", rest.len()),
+        ));
+    }
+    Ok(rest.split_to(length))
+}
+
+fn take_slice(rest: &mut Bytes) -> Result<Bytes, BadFrame> {
+    let length = take_length(rest)?;
+    take_bytes(rest, length)
+}

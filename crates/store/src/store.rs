@@ -1,0 +1,459 @@
+use crate::checkpoint::Checkpoint;
+use crate::dirty::DirtySet;
+use crate::entry::{Entry, insertion_cost_bytes};
+use crate::place::{Area, row_key};
+use crate::row::{Row, take_row};
+use crate::{EngineError, Place, Snapshot, Table};
+use bytes::{Buf, Bytes};
+use foldhash::fast::FixedState;
+use indexmap::IndexMap;
+use std::sync::Arc;
+use thiserror::Error;
+use turnbuckle_core::{BadFrame, Chain, Key, Version, VersionId, Versions, Wire, hash_slot};
+
+/// How a store is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How much memory keys and versions may take, in bytes, before [`Store::evict`] finds something to do. Keys
+    /// that changed since the last checkpoint stay in memory, however many there are.
+    pub memory_limit_bytes: u64,
+    /// Whether versions older than the newest are ever asked for. If not, they are dropped at once.
+    pub history: bool,
+    /// Seeds the map in memory. From a random source, so that clients cannot prepare keys that collide; fixed in the
+    /// simulator, where the order of evictions must repeat.
+    pub hash_seed: u64,
+}
+
+/// Something read from a table could not be used.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A row is damaged, or of a newer format.
+    #[error("row {row} of the store is not readable: {source}")]
+    BadRow {
+        /// The row's key, escaped and cut to a length fit for a log line.
+        row: String,
+        /// What was expected and found.
+        source: BadFrame,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn bad_row(row: &[u8], source: BadFrame) -> StoreError {
+        let row = row[..row.len().min(80)].escape_ascii().to_string();
+        StoreError::BadRow { row, source }
+    }
+}
+
+/// Counts finished checkpoints. What is read from the table without the lock counts only if no checkpoint finished
+/// since before the read: until then what the table lacks is dirty in memory, afterwards it may be nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Epoch(pub(crate) u64);
+
+/// A checkpoint finished during a read without the lock: take a new [`Epoch`], read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a checkpoint finished meanwhile; read again")]
+pub struct Retry;
+
+/// What was read from the table for one key, to be brought in by [`Store::admit`].
+#[derive(Debug, Clone)]
+pub struct Fetched<M> {
+    key: Key,
+    chain: Option<Chain<M>>,
+    epoch: Epoch,
+}
+
+impl<M> Fetched<M> {
+    /// The key's versions in the engine; memory may know newer ones.
+    pub fn chain(&self) -> Option<&Chain<M>> {
+        self.chain.as_ref()
+    }
+}
+
+pub(crate) type Entries<M> = IndexMap<Box<[u8]>, Entry<M>, FixedState>;
+
+/// The versions of one replica's keys.
+pub struct Store<M> {
+    pub(crate) table: Arc<dyn Table>,
+    pub(crate) options: Options,
+    pub(crate) entries: Entries<M>,
+    /// Everything that exists is in memory: what is not there does not exist.
+    pub(crate) complete: bool,
+    /// Keys whose newest version is a value, in memory or not.
+    pub(crate) live: u64,
+    /// Rows in the engine whose newest version is a value, counting what was taken for the running checkpoint.
+    pub(crate) live_rows: u64,
+    /// Entries without a chain.
+    pub(crate) absent: usize,
+    pub(crate) memory_bytes: u64,
+    /// What became dirty since the last checkpoint began...
+    pub(crate) dirty: DirtySet,
+    pub(crate) dirty_bytes: u64,
+    /// ...and before that, while it runs or after it was aborted.
+    pub(crate) taking: DirtySet,
+    pub(crate) taking_bytes: u64,
+    /// Entries that become dirty now get this number. Invariant: `clean_below <= generation`; an entry is dirty if
+    /// its generation is at least `clean_below`, and is then in `dirty` (if it is `generation`) or in `taking`.
+    pub(crate) generation: u32,
+    pub(crate) clean_below: u32,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) epoch: u64,
+    /// Where the clock stands.
+    pub(crate) hand: usize,
+}
+
+/// How much of a table is read at a time.
+const PAGE_ROWS: usize = 4096;
+const PAGE_BYTES: usize = 4 << 20;
+
+impl<M: Wire + Clone + Send> Store<M> {
+    /// Opens what the table holds, and loads it until the memory limit. Also returns the meta of the last checkpoint
+    /// that finished, if one ever did; rows may be newer than it says, so whoever replays a log must be idempotent.
+    pub fn open(table: Arc<dyn Table>, options: Options) -> Result<(Store<M>, Option<Bytes>), StoreError> {
+        let snapshot = table.snapshot()?;
+        let meta = snapshot.get(&Area::Meta.start())?;
+        let live = match snapshot.get(&Area::Count.start())? {
+            None => 0,
+            Some(count) if count.len() == 8 => count.clone().get_u64(),
+            Some(count) => {
+                let source = BadFrame::new("a count of 8 bytes", format!("{} bytes", count.len()));
+                return Err(StoreError::bad_row(&Area::Count.start(), source));
+            }
+        };
+        let mut store = Store {
+            table,
+            options,
+            entries: Entries::with_hasher(FixedState::with_seed(options.hash_seed)),
+            complete: false,
+            live,
+            live_rows: live,
+            absent: 0,
+            memory_bytes: 0,
+            dirty: DirtySet::default(),
+            dirty_bytes: 0,
+            taking: DirtySet::default(),
+            taking_bytes: 0,
+            generation: 1,
+            clean_below: 1,
+            checkpoint: None,
+            epoch: 0,
+            hand: 0,
+        };
+        store.load_all(&*snapshot)?;
+        Ok((store, meta))
+    }
+
+    fn load_all(&mut self, snapshot: &dyn Snapshot) -> Result<(), StoreError> {
+        let mut from = Area::Rows.start();
+        while self.memory_bytes < self.options.memory_limit_bytes {
+            let rows = snapshot.range(&from, &Area::Rows.end(), PAGE_ROWS, PAGE_BYTES)?;
+            let Some((last, _)) = rows.last() else {
+                self.complete = true;
+                // Counted anew, which also heals a count that an engine's failure left behind.
+                self.live = self.entries.values().filter(|entry| entry.is_live()).count() as u64;
+                self.live_rows = self.live;
+                break;
+            };
+            from = after(last);
+            for (key, value) in rows {
+                let row = read_row::<M>(&key, value, true)?;
+                self.insert_clean(&row.key, row.place.slot(), Some(row.chain));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one key from the table, without the store's lock. `epoch` is [`Store::epoch`] from before.
+    pub fn fetch(table: &dyn Table, key: &Key, epoch: Epoch) -> Result<Fetched<M>, StoreError> {
+        let row_key = row_key(Area::Rows, key.as_ref());
+        let chain = match table.get(&row_key)? {
+            None => None,
+            Some(value) => {
+                let row = read_row::<M>(&row_key, value, true)?;
+                // Two long keys with one SHA-256 are not a thing that happens; a damaged row is.
+                if row.key != *key {
+                    let source = BadFrame::new("a row of the key asked for", "another key");
+                    return Err(StoreError::bad_row(&row_key, source));
+                }
+                Some(row.chain)
+            }
+        };
+        Ok(Fetched {
+            key: key.clone(),
+            chain,
+            epoch,
+        })
+    }
+
+    /// Makes resident what was fetched, or the knowledge that there is nothing. It stays so at least until the next
+    /// [`Store::evict`]. Nothing happens if the key is resident by now: memory is never behind the table. If it is
+    /// not, and a checkpoint finished meanwhile, then what was fetched may be too old.
+    pub fn admit(&mut self, fetched: Fetched<M>) -> Result<(), Retry> {
+        if self.is_resident(fetched.key.as_ref()) {
+            return Ok(());
+        }
+        if fetched.epoch != self.epoch() {
+            return Err(Retry);
+        }
+        let slot = hash_slot(fetched.key.as_ref());
+        self.insert_clean(&fetched.key, slot, fetched.chain);
+        Ok(())
+    }
+
+    /// Makes a key resident: [`Store::fetch`] and [`Store::admit`] in one, for those who may read from the disk with
+    /// the lock in their hands (nobody waits for it while a log is replayed).
+    pub fn load(&mut self, key: &Key) -> Result<(), StoreError> {
+        if self.is_resident(key.as_ref()) {
+            return Ok(());
+        }
+        let fetched = Store::fetch(&*self.table, key, self.epoch())?;
+        self.admit(fetched)
+            .expect("no checkpoint finishes between two lines that hold the store");
+        Ok(())
+    }
+
+    fn insert_clean(&mut self, key: &Key, slot: u16, mut chain: Option<Chain<M>>) {
+        if !self.options.history
+            && let Some(chain) = &mut chain
+        {
+            chain.drop_older();
+        }
+        let entry = Entry::clean(slot, chain);
+        self.absent += usize::from(entry.chain().is_none());
+        self.memory_bytes += entry.cost_bytes(key.as_ref());
+        let before = self.entries.insert(key.as_ref().into(), entry);
+        assert!(
+            before.is_none(),
+            "a key that was resident was read from the engine"
+        );
+        assert!(
+            u32::try_from(self.entries.len()).is_ok(),
+            "more than four billion keys in one replica"
+        );
+    }
+
+    /// Whether the key's versions, or that it has none, are known without the table: [`Versions::chain`] may be
+    /// asked.
+    pub fn is_resident(&self, key: &[u8]) -> bool {
+        self.complete || self.entries.contains_key(key)
+    }
+
+    /// The table below, for reads without the store's lock.
+    pub fn table(&self) -> Arc<dyn Table> {
+        Arc::clone(&self.table)
+    }
+
+    /// The epoch to take before a read without the store's lock.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch)
+    }
+
+    /// What keys and versions take in memory, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// How much of it cannot be evicted before a checkpoint finishes: when to begin one.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes + self.taking_bytes
+    }
+
+    /// How many keys memory knows something about.
+    pub fn resident_keys(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Removes all versions of a key that are `gone`, and returns their names, newest first: what a full copy lacks,
+    /// or what a stream took back.
+    ///
+    /// # Panics
+    /// If the key is not resident.
+    pub fn forget(&mut self, key: &[u8], gone: impl Fn(&Version<M>) -> bool) -> Vec<VersionId> {
+        self.assert_resident(key);
+        let Some(index) = self.entries.get_index_of(key) else {
+            return Vec::new();
+        };
+        let Some(chain) = self.entries[index].chain() else {
+            return Vec::new();
+        };
+        let removed: Vec<VersionId> = chain
+            .iter()
+            .filter(|version| gone(version))
+            .map(|version| version.id)
+            .collect();
+        if removed.is_empty() {
+            return removed;
+        }
+        let newest = chain.newest();
+        let was = newest.value.is_none().then_some(newest.id);
+        let mut kept = chain
+            .iter()
+            .filter(|version| removed.binary_search_by(|id| version.id.cmp(id)).is_err());
+        let kept = kept.next().map(|newest| {
+            let mut chain = Chain::new(newest.clone());
+            kept.for_each(|older| {
+                chain.insert(older.clone());
+            });
+            chain
+        });
+        self.change(index, |entry| entry.set_chain(kept, was));
+        removed
+    }
+
+    /// Removes one version of a key: what [`Store::forget`] did, replayed. Returns whether it was there.
+    ///
+    /// # Panics
+    /// If the key is not resident.
+    pub fn remove(&mut self, key: &[u8], id: VersionId) -> bool {
+        !self.forget(key, |version| version.id == id).is_empty()
+    }
+
+    pub(crate) fn assert_resident(&self, key: &[u8]) {
+        assert!(
+            self.is_resident(key),
+            "the key {:?} is used but not resident: it was not named before the input was handled",
+            key.escape_ascii().to_string()
+        );
+    }
+
+    /// Changes one entry, and everything that is counted with it; the entry becomes dirty.
+    pub(crate) fn change(&mut self, index: usize, with: impl FnOnce(&mut Entry<M>)) {
+        let (key, entry) = self
+            .entries
+            .get_index_mut(index)
+            .expect("the index was just found");
+        let before_bytes = entry.cost_bytes(key);
+        let (was_live, was_absent) = (entry.is_live(), entry.chain().is_none());
+        with(entry);
+        let after_bytes = entry.cost_bytes(key);
+        self.settle(index, (was_live, was_absent), before_bytes, after_bytes);
+    }
+
+    /// Counts a change from what an entry was (live, absent) and cost to what it is and costs, and makes it dirty.
+    fn settle(
+        &mut self,
+        index: usize,
+        (was_live, was_absent): (bool, bool),
+        before_bytes: u64,
+        after_bytes: u64,
+    ) {
+        let entry = &self.entries[index];
+        self.live = self.live + u64::from(entry.is_live()) - u64::from(was_live);
+        self.absent = self.absent + usize::from(entry.chain().is_none()) - usize::from(was_absent);
+        self.recount_memory(before_bytes, after_bytes);
+        self.touch(index, before_bytes, after_bytes);
+    }
+
+    pub(crate) fn recount_memory(&mut self, before_bytes: u64, after_bytes: u64) {
+        self.memory_bytes = (self.memory_bytes + after_bytes)
+            .checked_sub(before_bytes)
+            .expect("an entry costs no more than all entries");
+    }
+
+    /// Makes an entry dirty, if the running checkpoint will not write its newest state anyway.
+    fn touch(&mut self, index: usize, before_bytes: u64, after_bytes: u64) {
+        let (key, entry) = self
+            .entries
+            .get_index_mut(index)
+            .expect("the index was just found");
+        if entry.generation() == self.generation {
+            self.dirty_bytes = (self.dirty_bytes + after_bytes).saturating_sub(before_bytes);
+            return;
+        }
+        if entry.generation() >= self.clean_below && !entry.marks().is_taken() {
+            self.taking_bytes = (self.taking_bytes + after_bytes).saturating_sub(before_bytes);
+            return;
+        }
+        self.dirty_bytes += entry.cost_bytes(key);
+        entry.set_generation(self.generation);
+        entry.marks_mut().set_taken(false);
+        let slot = entry.slot();
+        self.dirty
+            .insert(slot, index as u32, |index| place_at(&self.entries, index));
+    }
+
+    pub(crate) fn is_dirty(&self, entry: &Entry<M>) -> bool {
+        entry.generation() >= self.clean_below
+    }
+}
+
+impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
+    /// One lookup, no allocation.
+    fn chain(&self, key: &[u8]) -> Option<&Chain<M>> {
+        match self.entries.get(key) {
+            Some(entry) => {
+                entry.marks().warm();
+                entry.chain()
+            }
+            None => {
+                self.assert_resident(key);
+                None
+            }
+        }
+    }
+
+    /// Copies key and value, so that they do not keep the buffer of a connection alive.
+    ///
+    /// Without history, a version older than the newest changes nothing and is not added, as if it had been there and
+    /// been dropped.
+    ///
+    /// # Panics
+    /// If the key is not resident: whether the version is new could not be known.
+    fn put(&mut self, key: &Key, version: Version<M>) -> bool {
+        let index = match self.entries.get_index_of(key.as_ref()) {
+            Some(index) => index,
+            None => {
+                self.assert_resident(key.as_ref());
+                let slot = key.slot();
+                self.insert_clean(key, slot, None);
+                self.entries.len() - 1
+            }
+        };
+        let version = Version {
+            value: version.value.map(|value| Bytes::copy_from_slice(&value)),
+            ..version
+        };
+        let history = self.options.history;
+        let entry = &mut self.entries[index];
+        entry.marks().warm();
+        let was_live = entry.is_live();
+        match entry.chain_mut() {
+            Some(chain) if history => {
+                let grows_bytes = insertion_cost_bytes(chain, &version);
+                if !chain.insert(version) {
+                    return false;
+                }
+                self.settle(index, (was_live, false), 0, grows_bytes);
+            }
+            Some(chain) if version.id <= chain.newest().id => return false,
+            _ => self.change(index, |entry| entry.set_newest(version)),
+        }
+        true
+    }
+
+    fn live_keys(&self) -> u64 {
+        self.live
+    }
+}
+
+pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
+    let (key, _) = entries
+        .get_index(index as usize)
+        .expect("what is dirty is never removed, and moves together with its index");
+    Place::of(key)
+}
+
+/// The least key behind `key`.
+pub(crate) fn after(key: &[u8]) -> Bytes {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into()
+}
+
+/// Reads a row whose key still has its area in front.
+pub(crate) fn read_row<M: Wire>(key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, StoreError> {
+    take_row(&key.slice(1..), value, own).map_err(|source| StoreError::bad_row(key, source))
+}

@@ -1,0 +1,155 @@
+use crate::entry::Entry;
+use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, split_row_key};
+use crate::store::after;
+use crate::{EngineError, Store, StoreError, Table, TableWrite};
+use bytes::{Buf, Bytes};
+use turnbuckle_core::{BadFrame, Hlc, Key, SiteId, VersionId, Wire};
+
+/// Some tombstones from the table's index, oldest first: the half of a collection that is done without the store's
+/// lock.
+#[derive(Debug, Clone)]
+pub struct TombstonePage {
+    lines: Vec<Line>,
+    next: Option<TombstoneCursor>,
+}
+
+/// Where the next page begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TombstoneCursor(Bytes);
+
+/// Lines of the index whose tombstones are gone already.
+#[derive(Debug)]
+#[must_use = "lines that are not erased are read again and again"]
+pub struct StaleTombstones(Vec<TableWrite>);
+
+#[derive(Debug, Clone)]
+struct Line {
+    id: VersionId,
+    key: Key,
+    index_key: Bytes,
+}
+
+impl TombstonePage {
+    /// Reads up to `most` lines of the index that are older than `below`, from the beginning or where the page before
+    /// ended.
+    pub fn read(
+        table: &dyn Table,
+        below: Hlc,
+        from: Option<&TombstoneCursor>,
+        most: usize,
+    ) -> Result<TombstonePage, StoreError> {
+        let from = from.map_or_else(|| Area::Tombstones.start(), |cursor| cursor.0.clone());
+        let mut until = Area::Tombstones.start().to_vec();
+        until.extend_from_slice(&below.0.to_be_bytes());
+        let rows = table.snapshot()?.range(&from, &until, most, usize::MAX)?;
+        let next = rows.last().map(|(last, _)| TombstoneCursor(after(last)));
+        let lines = rows.into_iter().map(|(key, value)| {
+            let line = read_line(&key, value);
+            line.map_err(|source| StoreError::bad_row(&key, source))
+        });
+        Ok(TombstonePage {
+            lines: lines.collect::<Result<_, _>>()?,
+            next,
+        })
+    }
+
+    /// The keys to make resident before [`Store::collect_tombstones`]; it passes over those that are not.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.lines.iter().map(|line| &line.key)
+    }
+
+    /// Where to go on, or `None` if there are no more.
+    pub fn next(&self) -> Option<&TombstoneCursor> {
+        self.next.as_ref()
+    }
+}
+
+fn read_line(line: &Bytes, value: Bytes) -> Result<Line, BadFrame> {
+    let mut rest = line.clone();
+    if rest.len() < 1 + 8 + 2 {
+        return Err(BadFrame::new(
+            "a tombstone's line",
+            format!("{} bytes", rest.len()),
+        ));
+    }
+    rest.advance(1);
+    let id = VersionId {
+        at: Hlc(rest.get_u64()),
+        site: SiteId(rest.get_u16()),
+    };
+    let key = match split_row_key(&rest) {
+        Some((_, Some(key))) => key,
+        Some((_, None)) if value.len() > LONGEST_PLAIN_KEY_BYTES => Key(value),
+        _ => {
+            return Err(BadFrame::new(
+                "a row's key in a tombstone's line",
+                "something else",
+            ));
+        }
+    };
+    Ok(Line {
+        id,
+        key: key.compact(),
+        index_key: Bytes::copy_from_slice(line),
+    })
+}
+
+impl StaleTombstones {
+    /// Removes the lines. By the task that makes the checkpoints, and between two of them: a line must not be removed
+    /// after it was written anew.
+    pub fn erase(self, table: &dyn Table) -> Result<(), EngineError> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            table.apply(self.0)
+        }
+    }
+}
+
+impl<M: Wire + Clone + Send> Store<M> {
+    /// Removes those tombstones of a page that are still their keys' newest versions, together with everything below
+    /// them; the next checkpoint removes their rows and lines. Returns how many went, and the lines that were stale.
+    ///
+    /// The caller knows that nobody needs them: no peer may still send what they delete, and no read asks for a time
+    /// before them.
+    pub fn collect_tombstones(&mut self, page: &TombstonePage) -> (usize, StaleTombstones) {
+        let mut collected = 0;
+        let mut stale = Vec::new();
+        for line in &page.lines {
+            match self.judge(line) {
+                Verdict::Skip => {}
+                Verdict::Stale => stale.push(TableWrite::delete(line.index_key.clone())),
+                Verdict::Bury(index) => {
+                    collected += usize::from(self.entries[index].chain().is_some());
+                    self.change(index, |entry| entry.set_chain(None, Some(line.id)));
+                }
+            }
+        }
+        (collected, StaleTombstones(stale))
+    }
+
+    fn judge(&self, line: &Line) -> Verdict {
+        let Some(index) = self.entries.get_index_of(line.key.as_ref()) else {
+            return if self.complete {
+                Verdict::Stale
+            } else {
+                Verdict::Skip
+            };
+        };
+        let entry = &self.entries[index];
+        match entry {
+            Entry::Held { chain, .. } if chain.newest().id == line.id => Verdict::Bury(index),
+            // On its way out, but without the line.
+            Entry::Absent { was, .. } if self.is_dirty(entry) && was.is_none() => Verdict::Bury(index),
+            // What replaced it may be lost with the tail of a log; the line goes once it is in the table.
+            _ if self.is_dirty(entry) => Verdict::Skip,
+            _ => Verdict::Stale,
+        }
+    }
+}
+
+enum Verdict {
+    Skip,
+    Stale,
+    Bury(usize),
+}
