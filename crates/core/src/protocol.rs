@@ -28,8 +28,9 @@ pub trait Protocol: Sized + Send + 'static {
     /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
     const HISTORY: bool;
 
-    /// A replica over the store that an earlier life left, or a new one. `seed` is all the randomness there is.
-    fn open(config: &Self::Config, me: ServerId, topology: Topology, seed: u64) -> Self;
+    /// A replica over the store that an earlier life left, or a new one. `cut` is what [`Protocol::cut`] said when the
+    /// last checkpoint was taken; it holds for what was recovered. `seed` is all the randomness there is.
+    fn open(config: &Self::Config, me: ServerId, topology: Topology, cut: &[(SiteId, Hlc)], seed: u64) -> Self;
 
     /// The keys that `request` may read or write. The driver makes them resident first.
     fn keys(request: &Self::Request, each: &mut dyn FnMut(&Key));
@@ -86,6 +87,37 @@ pub trait Protocol: Sized + Send + 'static {
 /// A request in flight: the driver's name for where the reply goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
+
+impl RequestId {
+    const LOOP_BITS: u32 = 15;
+    const NUMBER_BITS: u32 = 48;
+    const FROM_PEER: u64 = 1 << 63;
+
+    /// The driver's request `number` of event loop `index`.
+    ///
+    /// # Panics
+    /// If the index has more than 15 bits, or the number more than 48.
+    pub fn of_loop(index: usize, number: u64) -> RequestId {
+        assert!(index >> Self::LOOP_BITS == 0, "loop {index} of at most 32768");
+        assert!(number >> Self::NUMBER_BITS == 0, "a request number of more than 48 bits");
+        RequestId((index as u64) << Self::NUMBER_BITS | number)
+    }
+
+    /// Request `number` among those that other nodes passed on.
+    pub fn of_peer(number: u64) -> RequestId {
+        RequestId(Self::FROM_PEER | number)
+    }
+
+    /// The loop that the answer goes to, or `None` if another node asked.
+    pub fn loop_index(self) -> Option<usize> {
+        (self.0 & Self::FROM_PEER == 0).then_some((self.0 >> Self::NUMBER_BITS) as usize)
+    }
+
+    /// The number within its loop, or among those of other nodes.
+    pub fn number(self) -> u64 {
+        if self.0 & Self::FROM_PEER == 0 { self.0 & ((1 << Self::NUMBER_BITS) - 1) } else { self.0 & !Self::FROM_PEER }
+    }
+}
 
 /// Something staged: it goes into the commit log with the batch it belongs to, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]

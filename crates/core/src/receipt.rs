@@ -25,7 +25,7 @@ pub struct Receipt {
     pub route: Route,
     /// How long the operation was parked before it could be answered.
     pub waited: Micros,
-    /// The answer reflects every write that had been acknowledged this long before the answer was given, at any
+    /// The answer reflects every write that had been acknowledged this long before the operation began, at any
     /// site, if every clock is within `clock_bound` of true time. `None`: nothing is proven.
     pub staleness: Option<Micros>,
     /// The clock assumption that `staleness` rests on: how far any clock may be from true time.

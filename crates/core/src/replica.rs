@@ -187,10 +187,17 @@ impl<P: Protocol> Parts<P> {
 }
 
 impl<P: Protocol> Replica<P> {
-    /// A replica whose clock continues above `bound`, the highest that any earlier life wrote down.
-    pub fn open(config: &P::Config, me: ServerId, topology: Topology, bound: Hlc, seed: u64) -> Replica<P> {
+    /// A replica whose clock continues above `bound`, the highest that any earlier life wrote down, and whose store covers `cut`.
+    pub fn open(
+        config: &P::Config,
+        me: ServerId,
+        topology: Topology,
+        bound: Hlc,
+        cut: &[(SiteId, Hlc)],
+        seed: u64,
+    ) -> Replica<P> {
         Replica {
-            protocol: P::open(config, me, topology.clone(), seed),
+            protocol: P::open(config, me, topology.clone(), cut, seed),
             me,
             topology,
             parts: Parts {

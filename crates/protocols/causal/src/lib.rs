@@ -1,1 +1,14 @@
-//! .
+//! The family of protocols in which every site takes writes and passes them on asynchronously.
+//!
+//! A write is acknowledged by the replica at hand, at once; it reaches the other sites through the durable stream, when they can be
+//! reached. What the family's members differ in is **when a version that has arrived may be seen**:
+//!
+//! | protocol | a remote version is visible | metadata |
+//! |---|---|---|
+//! | [`eventual`] | when it arrives | none |
+//!
+//! Whatever arrives in whatever order, every site keeps the same version of a key in the end: the newest by
+//! `(timestamp, site)`. That is *last writer wins*, with a hybrid logical clock as the judge: a write made after another
+//! was seen is always newer, whatever the wall clocks say.
+pub mod eventual;
+pub use eventual::{Eventual, EventualConfig, EventualSession};

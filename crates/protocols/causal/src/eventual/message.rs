@@ -1,0 +1,183 @@
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use turnbuckle_core::{BadFrame, Hlc, Key, Micros, Wire};
+
+/// What a session asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// One key's value.
+    Get(Key),
+    /// A new value, or `None` to delete.
+    Put(Key, Option<Bytes>),
+}
+
+/// What a replica answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Response {
+    /// The value, if the key has one.
+    Value(Option<Bytes>),
+    /// The write is durable here.
+    Written {
+        /// Whether the key had a value before.
+        existed: bool,
+    },
+}
+
+/// A promise, behind everything it speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Every later stamp of the sender is above this.
+    pub promise: Hlc,
+    /// The wall time at the sender when it promised was at least this.
+    pub wall: Micros,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RequestWire {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(bool, tag = "2")]
+    write: bool,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    value: Option<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResponseWire {
+    #[prost(bool, tag = "1")]
+    written: bool,
+    #[prost(bool, tag = "2")]
+    existed: bool,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    value: Option<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MarkWire {
+    #[prost(fixed64, tag = "1")]
+    promise: u64,
+    #[prost(uint64, tag = "2")]
+    wall_us: u64,
+}
+
+fn encode(message: &impl Message, out: &mut BytesMut) {
+    message.encode(out).expect("a BytesMut grows");
+}
+
+fn decode<M: Message + Default>(frame: Bytes, expected: &'static str) -> Result<M, BadFrame> {
+    M::decode(frame).map_err(|error| BadFrame::new(expected, error.to_string()))
+}
+
+impl Wire for Request {
+    fn encode(&self, out: &mut BytesMut) {
+        let wire = match self.clone() {
+            Request::Get(key) => RequestWire {
+                key: key.0,
+                write: false,
+                value: None,
+            },
+            Request::Put(key, value) => RequestWire {
+                key: key.0,
+                write: true,
+                value,
+            },
+        };
+        encode(&wire, out);
+    }
+
+    fn decode(frame: Bytes) -> Result<Request, BadFrame> {
+        let wire: RequestWire = decode(frame, "a request of an eventual keyspace")?;
+        let key = Key(wire.key);
+        Ok(if wire.write {
+            Request::Put(key, wire.value)
+        } else {
+            Request::Get(key)
+        })
+    }
+}
+
+impl Wire for Response {
+    fn encode(&self, out: &mut BytesMut) {
+        let wire = match self.clone() {
+            Response::Value(value) => ResponseWire {
+                written: false,
+                existed: false,
+                value,
+            },
+            Response::Written { existed } => ResponseWire {
+                written: true,
+                existed,
+                value: None,
+            },
+        };
+        encode(&wire, out);
+    }
+
+    fn decode(frame: Bytes) -> Result<Response, BadFrame> {
+        let wire: ResponseWire = decode(frame, "an answer of an eventual keyspace")?;
+        Ok(if wire.written {
+            Response::Written {
+                existed: wire.existed,
+            }
+        } else {
+            Response::Value(wire.value)
+        })
+    }
+}
+
+impl Wire for Mark {
+    fn encode(&self, out: &mut BytesMut) {
+        encode(
+            &MarkWire {
+                promise: self.promise.0,
+                wall_us: self.wall.0,
+            },
+            out,
+        );
+    }
+
+    fn decode(frame: Bytes) -> Result<Mark, BadFrame> {
+        let wire: MarkWire = decode(frame, "a mark of an eventual keyspace")?;
+        Ok(Mark {
+            promise: Hlc(wire.promise),
+            wall: Micros(wire.wall_us),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back<T: Wire>(value: &T) -> T {
+        let mut out = BytesMut::new();
+        value.encode(&mut out);
+        T::decode(out.freeze()).expect("what was encoded decodes")
+    }
+
+    #[test]
+    fn every_message_comes_back_as_it_went() {
+        let key = Key::from("x");
+        for request in [
+            Request::Get(key.clone()),
+            Request::Put(key.clone(), None),
+            Request::Put(key.clone(), Some(Bytes::new())),
+            Request::Put(Key::default(), Some(Bytes::from_static(b"\0\xff"))),
+        ] {
+            assert_eq!(there_and_back(&request), request);
+        }
+        for response in [
+            Response::Value(None),
+            Response::Value(Some(Bytes::new())),
+            Response::Written { existed: true },
+            Response::Written { existed: false },
+        ] {
+            assert_eq!(there_and_back(&response), response);
+        }
+        let mark = Mark {
+            promise: Hlc(7 << 12 | 3),
+            wall: Micros(7),
+        };
+        assert_eq!(there_and_back(&mark), mark);
+    }
+}

@@ -1,0 +1,41 @@
+//! # Eventual: every replica has everything in the end
+//!
+//! **Guarantee.** If writes stop, all sites answer the same. Until then a read may return anything that was once
+//! written, also something older than what the same client read or wrote before, if it moved to another site. Two
+//! writes to one key at two sites at once: one of them wins, the same one everywhere.
+//!
+//! **Source.** The baseline of the dissertation's chapters 5 and 8 (table 8.1, "Eventual": 95 lines of server, 32 of client).
+//!
+//! **Roles.** For each partition, one replica at each site. Sessions talk to the replica of their own site only.
+//!
+//! ```text
+//!   session at a          replica at a               replica at b               session at b
+//!      | -- Put x=1 -------> | stamp 10.0               |                            |
+//!      |                     | replicate x=1@a ~~~~~~~> |                            |
+//!      | <------ Written --- | (when durable at a)      | keep the newer of both     |
+//!      |                     |                          | <------------- Get x ------|
+//!      |                     | ~~ mark: up to 10.0 ~~~> | -- Value 1, at most 40ms --|
+//! ```
+//!
+//! `~~>` is the durable stream: in order, exactly once, however long b is away.
+//!
+//! **Freshness.** Every [`EventualConfig::heartbeat`] a replica *marks* its stream: "whatever I have stamped up to here is in front
+//! of this mark, and it was so early o'clock at least". Who has handled the marks of all other sites can prove how
+//! old its answers may be: its receipt says so. The claim takes the wall-clock interval of both ends into account and
+//! does not rest on the timestamps, which may run ahead of the clock after a restart.
+//!
+//! **Deletes** are versions without a value. When every site has promised to send nothing that is older, a delete is
+//! forgotten: `tombstone <= min(vv)`.
+//!
+//! ```text
+//!   for each origin o:   vv[o] = last mark handled  <=  what o's stream has brought  <=  what o has stamped
+//! ```
+//!
+//! **Caveats.** A delete removes what the contacted replica has: if that is nothing, nothing is written, and a write that is still on its
+//! way survives. MGET reads each key by itself.
+mod message;
+pub use message::{Mark, Request, Response};
+mod replica;
+pub use replica::{Eventual, EventualConfig};
+mod session;
+pub use session::EventualSession;

@@ -1,0 +1,232 @@
+use super::message::{Mark, Request, Response};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    Context, Hlc, Key, Level, Micros, Protocol, Receipt, RequestId, Route, ServerId, SiteId, Topology,
+    Version, VersionId,
+};
+
+/// What a keyspace may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventualConfig {
+    /// How often a replica tells the others how far it is. Half of it, on average, is what it adds to proven staleness.
+    pub heartbeat: Micros,
+}
+
+impl Default for EventualConfig {
+    fn default() -> EventualConfig {
+        EventualConfig {
+            heartbeat: Micros::from_millis(50),
+        }
+    }
+}
+
+/// One replica of one partition.
+pub struct Eventual {
+    me: SiteId,
+    heartbeat: Micros,
+    /// For each other site: what its marks have promised. Everything it stamped up to `promise` is in the store, or was superseded.
+    vv: BTreeMap<SiteId, Mark>,
+    /// Everything stamped here up to this is in the store.
+    own: Hlc,
+}
+
+/// When to do what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// When to tell the other sites how far this one is.
+    Heartbeat,
+}
+
+/// Nothing ever waits here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Line {}
+
+impl Protocol for Eventual {
+    type Config = EventualConfig;
+    type Request = Request;
+    type Response = Response;
+    type Message = Mark;
+    type Timer = Timer;
+    type Meta = ();
+    type Line = Line;
+
+    const HISTORY: bool = false;
+
+    fn open(
+        config: &EventualConfig,
+        me: ServerId,
+        topology: Topology,
+        cut: &[(SiteId, Hlc)],
+        _seed: u64,
+    ) -> Eventual {
+        let until = |site| {
+            cut.iter()
+                .find(|(of, _)| *of == site)
+                .map_or(Hlc::ZERO, |&(_, until)| until)
+        };
+        let others = topology.sites().filter(|&site| site != me.site);
+        Eventual {
+            me: me.site,
+            heartbeat: config.heartbeat,
+            vv: others
+                .map(|site| {
+                    (
+                        site,
+                        Mark {
+                            promise: until(site),
+                            wall: Micros(0),
+                        },
+                    )
+                })
+                .collect(),
+            own: until(me.site),
+        }
+    }
+
+    fn keys(request: &Request, each: &mut dyn FnMut(&Key)) {
+        match request {
+            Request::Get(key) | Request::Put(key, _) => each(key),
+        }
+    }
+
+    fn on_start(&mut self, cx: &mut Context<'_, Eventual>) {
+        self.on_timer(cx, Timer::Heartbeat);
+    }
+
+    fn on_request(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: Request) {
+        match request {
+            Request::Get(key) => self.get(cx, id, &key),
+            Request::Put(key, value) => self.put(cx, id, key, value),
+        }
+    }
+
+    /// Replicas tell each other everything through the stream.
+    fn on_message(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, _: Mark) {}
+
+    /// Another site's write, or one of ours that it gives back. The store keeps the newer of what it has and this.
+    fn on_replicated(
+        &mut self,
+        cx: &mut Context<'_, Eventual>,
+        from: ServerId,
+        key: Key,
+        version: Version<()>,
+    ) {
+        cx.observe(version.id.at);
+        if from == cx.me {
+            cx.replicate(cx.other_sites(), key, version);
+        } else {
+            cx.put(key, version);
+        }
+    }
+
+    /// Everything that `from` stamped up to its promise has been handled.
+    fn on_mark(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, mark: Mark) {
+        cx.observe(mark.promise);
+        if let Some(known) = self.vv.get_mut(&from.site) {
+            known.promise = known.promise.max(mark.promise);
+            known.wall = known.wall.max(mark.wall);
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Context<'_, Eventual>, timer: Timer) {
+        match timer {
+            Timer::Heartbeat => {
+                self.own = cx.promise();
+                cx.mark(
+                    cx.other_sites(),
+                    Mark {
+                        promise: self.own,
+                        wall: cx.now.wall.earliest,
+                    },
+                );
+                cx.set_timer(Timer::Heartbeat, self.heartbeat);
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, _: &mut Context<'_, Eventual>, _: RequestId, _: Request) {
+        unreachable!("nothing waits in an eventual keyspace");
+    }
+
+    fn on_copied(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, cut: &[(SiteId, Hlc)]) {
+        for &(site, until) in cut {
+            if let Some(known) = self.vv.get_mut(&site) {
+                known.promise = known.promise.max(until);
+            }
+        }
+    }
+
+    fn cut(&self) -> Vec<(SiteId, Hlc)> {
+        let others = self.vv.iter().map(|(&site, mark)| (site, mark.promise));
+        others.chain([(self.me, self.own)]).collect()
+    }
+
+    fn covered(&self, version: &Version<()>) -> bool {
+        self.cut().iter().all(|&(_, until)| version.id.at <= until)
+    }
+}
+
+impl Eventual {
+    fn get(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: &Key) {
+        let newest = cx.chain(key).map(|chain| chain.newest());
+        let (version, value) = (
+            newest.map(|newest| newest.id),
+            newest.and_then(|newest| newest.value.clone()),
+        );
+        cx.reply(id, Response::Value(value), self.receipt(cx, version));
+    }
+
+    fn put(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, value: Option<Bytes>) {
+        let newest = cx
+            .chain(&key)
+            .map(|chain| (chain.newest().id, chain.newest().value.is_some()));
+        let existed = newest.is_some_and(|(_, alive)| alive);
+        if value.is_none() && !existed {
+            let version = newest.map(|(id, _)| id);
+            cx.reply(id, Response::Written { existed }, self.receipt(cx, version));
+            return;
+        }
+        // Above what is there, also where a restart forgot that the clock had seen it.
+        if let Some((newest, _)) = newest {
+            cx.observe(newest.at);
+        }
+        let version = VersionId {
+            at: cx.stamp(),
+            site: self.me,
+        };
+        self.own = version.at;
+        let kept = cx.replicate(
+            cx.other_sites(),
+            key,
+            Version {
+                id: version,
+                value,
+                meta: (),
+            },
+        );
+        assert!(kept, "a new stamp is above every version of its key");
+        cx.reply(id, Response::Written { existed }, self.receipt(cx, Some(version)));
+    }
+
+    /// Every other site's mark says: whatever it had acknowledged by then is here.
+    fn receipt(&self, cx: &Context<'_, Eventual>, version: Option<VersionId>) -> Receipt {
+        let oldest = self.vv.values().map(|mark| mark.wall).min();
+        let staleness = match oldest {
+            None => Some(Micros(0)),
+            Some(Micros(0)) => None,
+            Some(wall) => Some(cx.now.wall.latest.since(wall)),
+        };
+        Receipt {
+            asked: Level::Eventual,
+            given: Level::Eventual,
+            version,
+            server: cx.me,
+            route: Route::Local,
+            waited: cx.waited,
+            staleness,
+            clock_bound: Micros(cx.now.wall.latest.since(cx.now.wall.earliest).0 / 2),
+            siblings: false,
+        }
+    }
+}
