@@ -1,1 +1,21 @@
-//! .
+//! The only crate with sockets: it runs a node.
+//!
+//! Everything below it (protocols, sessions, the store, the log) is free of I/O or at least of networks. Here are the
+//! parts that meet the world:
+//!
+//! ```text
+//!   cluster.toml --config--> ClusterConfig ---+
+//!                                             |
+//!   clients ==RESP==> event loops <===========+===> peer transport ==frames==> other nodes
+//!                         |                   |          |
+//!                      metrics  <-- counts ---+       wan: DelayLine, WanMatrix
+//!                         |                              |
+//!   people, Prometheus ==HTTP==> admin ------------------+  delays and cuts, changed while it runs
+//! ```
+//!
+//! - [`config`]: the cluster's file, parsed into what it means or refused with file, line and field.
+//! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
+
+pub mod config;
+mod span;
+pub mod wan;

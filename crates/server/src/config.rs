@@ -1,0 +1,275 @@
+//! The cluster's configuration: one TOML file, the same for all of its nodes.
+//!
+//! ```toml
+//! cluster = "shop"                 # checked when nodes connect to each other
+//! secret_file = "shop.secret"      # or secret = "...": signs session tokens and authenticates peers
+//!
+//! [[site]]                         # in their order, which must stay: a new site goes to the end
+//! name = "a"
+//!
+//! [[node]]
+//! name = "a1"
+//! site = "a"
+//! resp = "127.0.0.1:7001"          # where clients connect
+//! peer = "127.0.0.1:7201"          # where other nodes connect
+//! admin = "127.0.0.1:7101"         # health, metrics, status, WAN
+//! data = "data/a1"                 # relative to this file
+//! loops = 1                        # event loops (threads)
+//!
+//! [[keyspace]]
+//! name = "eventual"
+//! protocol = "eventual"
+//! partitions = 2                   # cannot be changed later
+//! durability = "interval(10ms)"    # or fsync, or none; see `Durability`
+//! default = true                   # where a new connection is; else the first keyspace
+//!
+//! [limits]                         # all optional; see `Limits`
+//! max_value_bytes = 1_048_576
+//!
+//! [wan]                            # one-way delays for tests and demos; see `wan`
+//! a-b = "40ms~4ms"                 # both directions
+//! "a->c" = "75ms"                  # one direction
+//! ```
+//!
+//! The text is parsed, not validated: out comes a [`ClusterConfig`] in which every name is resolved and every number in
+//! bounds, or one [`WrongConfig`] that names file, line, field, what was found and what was expected. Nothing after it
+//! has to check again.
+//!
+//! **Caveats.** One error at a time. Each partition has one member per site for now. That all nodes were given the same
+//! file is for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on.
+use std::path::{Path, PathBuf};
+use turnbuckle_core::{ClusterSecret, HASH_SLOTS, ServerId, SiteId, Topology};
+
+use crate::wan::WanDelays;
+
+mod address;
+pub use address::{Address, BadAddress};
+mod check;
+mod demo;
+pub use demo::{Demo, DemoKeyspace, DemoPorts};
+mod document;
+mod durability;
+pub use durability::{BadDurability, Durability};
+mod error;
+pub use error::{ConfigError, WrongConfig};
+mod limits;
+pub use limits::Limits;
+mod name;
+mod raw;
+mod wan;
+pub use wan::read_wan_file;
+
+/// A node by its place in the configuration. People see its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+/// A keyspace by its place in the configuration. Not to be stored: the name is what stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyspaceId(pub u16);
+
+/// A cluster whose configuration has been checked.
+#[derive(Debug, Clone)]
+pub struct ClusterConfig {
+    /// The cluster's name.
+    pub name: String,
+    /// What all of its nodes know and nobody else.
+    pub secret: ClusterSecret,
+    /// What nodes refuse to exceed.
+    pub limits: Limits,
+    /// The delays between sites to begin with.
+    pub wan: WanDelays,
+    /// The names of the sites, in the file's order.
+    sites: Vec<String>,
+    /// Invariant: at least one at each site.
+    nodes: Vec<NodeEntry>,
+    /// The nodes of each site, in the file's order.
+    nodes_of_site: Vec<Vec<NodeId>>,
+    /// Invariant: at least one, and their topologies have all sites.
+    keyspaces: Vec<KeyspaceEntry>,
+    default_keyspace: KeyspaceId,
+}
+
+/// A process of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeEntry {
+    /// Its name, one of a kind in the cluster.
+    pub name: String,
+    /// Where it stands.
+    pub site: SiteId,
+    /// Where clients connect.
+    pub resp: Address,
+    /// Where other nodes connect.
+    pub peer: Address,
+    /// Where people and monitoring connect.
+    pub admin: Address,
+    /// The directory of its data.
+    pub data: PathBuf,
+    /// How many event loops it runs, at least 1.
+    pub loops: usize,
+}
+
+/// A keyspace: a protocol and where its replicas stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceEntry {
+    /// Its name, one of a kind in the cluster.
+    pub name: String,
+    /// Its protocol, one of those that the caller of [`ClusterConfig::parse`] knows.
+    pub protocol: String,
+    /// Its sites, partitions and members.
+    pub topology: Topology,
+    /// When its writes are acknowledged.
+    pub durability: Durability,
+}
+
+impl ClusterConfig {
+    /// Reads and checks a file. `protocols` are the names of those that exist.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unreadable`] if the file cannot be read, is no regular file or larger than 1 MiB;
+    /// [`ConfigError::Wrong`] if what it says is wrong.
+    pub fn read(file: &Path, protocols: &[&str]) -> Result<ClusterConfig, ConfigError> {
+        Ok(Self::parse(file, &document::read_text(file)?, protocols)?)
+    }
+
+    /// Checks the text of a file. `file` is named in errors and is where relative paths start; only a `secret_file`
+    /// is opened.
+    ///
+    /// # Errors
+    /// If anything in it is wrong.
+    pub fn parse(file: &Path, text: &str, protocols: &[&str]) -> Result<ClusterConfig, WrongConfig> {
+        check::check(&document::Document::parse(file, text)?, protocols)
+    }
+
+    /// The names of the sites, in their order: place n is `SiteId(n)`.
+    pub fn sites(&self) -> &[String] {
+        &self.sites
+    }
+
+    /// The name of a site.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn site_name(&self, site: SiteId) -> &str {
+        &self.sites[usize::from(site.0)]
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &NodeEntry)> {
+        self.nodes
+            .iter()
+            .enumerate()
+            .map(|(place, node)| (NodeId(place as u16), node))
+    }
+
+    /// A node.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn node(&self, node: NodeId) -> &NodeEntry {
+        &self.nodes[usize::from(node.0)]
+    }
+
+    /// The node of that name.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.nodes().find(|(_, node)| node.name == name).map(|(id, _)| id)
+    }
+
+    /// The nodes of a site, in the file's order. At least one.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn nodes_of(&self, site: SiteId) -> &[NodeId] {
+        &self.nodes_of_site[usize::from(site.0)]
+    }
+
+    /// All keyspaces.
+    pub fn keyspaces(&self) -> impl Iterator<Item = (KeyspaceId, &KeyspaceEntry)> {
+        self.keyspaces
+            .iter()
+            .enumerate()
+            .map(|(place, keyspace)| (KeyspaceId(place as u16), keyspace))
+    }
+
+    /// A keyspace.
+    ///
+    /// # Panics
+    /// If there is no such keyspace.
+    pub fn keyspace(&self, keyspace: KeyspaceId) -> &KeyspaceEntry {
+        &self.keyspaces[usize::from(keyspace.0)]
+    }
+
+    /// The keyspace of that name.
+    pub fn keyspace_named(&self, name: &str) -> Option<KeyspaceId> {
+        self.keyspaces()
+            .find(|(_, keyspace)| keyspace.name == name)
+            .map(|(id, _)| id)
+    }
+
+    /// Where a new connection is.
+    pub fn default_keyspace(&self) -> KeyspaceId {
+        self.default_keyspace
+    }
+
+    /// The node that holds a server, in whichever keyspace: a site's partitions go round its nodes.
+    ///
+    /// # Panics
+    /// If there is no such site. Ask [`Topology::contains`] first about a server that a peer named.
+    pub fn node_of(&self, server: ServerId) -> NodeId {
+        let nodes = self.nodes_of(server.site);
+        nodes[(usize::from(server.partition) + usize::from(server.member)) % nodes.len()]
+    }
+
+    /// The servers that a node holds, by keyspace, partition and member.
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn servers_of(&self, node: NodeId) -> impl Iterator<Item = (KeyspaceId, ServerId)> {
+        let site = self.node(node).site;
+        self.keyspaces()
+            .flat_map(move |(id, keyspace)| {
+                let members = keyspace.topology.members();
+                (0..keyspace.topology.partitions())
+                    .flat_map(move |partition| (0..members).map(move |member| (partition, member)))
+                    .map(move |(partition, member)| {
+                        (
+                            id,
+                            ServerId {
+                                site,
+                                partition,
+                                member,
+                            },
+                        )
+                    })
+            })
+            .filter(move |(_, server)| self.node_of(*server) == node)
+    }
+
+    /// What all nodes of a cluster must agree on, as text: sites, nodes and their sites, keyspaces with protocol and
+    /// partitions, each in their order. Addresses, limits and durability may differ while a file is being rolled out.
+    pub fn layout(&self) -> String {
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|node| format!("{}@{}", node.name, self.site_name(node.site)));
+        let keyspaces = self.keyspaces.iter().map(|keyspace| {
+            format!(
+                "{}:{}:{}",
+                keyspace.name,
+                keyspace.protocol,
+                keyspace.topology.partitions()
+            )
+        });
+        format!(
+            "sites {}; nodes {}; keyspaces {}",
+            self.sites.join(" "),
+            nodes.collect::<Vec<_>>().join(" "),
+            keyspaces.collect::<Vec<_>>().join(" ")
+        )
+    }
+}
+
+/// The most partitions a keyspace can have: one slot each.
+const MOST_PARTITIONS: u64 = HASH_SLOTS as u64;
+
+#[cfg(test)]
+mod tests;

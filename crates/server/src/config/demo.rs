@@ -1,0 +1,164 @@
+use super::{ClusterConfig, Durability, Limits, WrongConfig};
+use crate::wan::{LinkDelay, WanDelays};
+use std::{fmt::Write, path::PathBuf};
+use turnbuckle_core::SiteId;
+
+/// A cluster on this machine with one node per site, as `turnbuckle demo` and tests start it.
+///
+/// It is written as the text of a configuration file, which then goes through the same checks as any other; the text
+/// can also be handed to a process per node.
+#[derive(Debug, Clone)]
+pub struct Demo {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Its secret; random is best.
+    pub secret: String,
+    /// The ports of each site's node; as many as `wan` has sites.
+    pub ports: Vec<DemoPorts>,
+    /// How many partitions each keyspace has.
+    pub partitions: u16,
+    /// The keyspaces; the first is where a new connection is.
+    pub keyspaces: Vec<DemoKeyspace>,
+    /// The directory of the configuration file, and in it one for each node.
+    pub data_root: PathBuf,
+    /// How many event loops each node runs.
+    pub loops: usize,
+    /// The sites, and the delays between them.
+    pub wan: WanDelays,
+    /// What nodes refuse to exceed.
+    pub limits: Limits,
+}
+
+/// A keyspace of the demo.
+#[derive(Debug, Clone)]
+pub struct DemoKeyspace {
+    /// Its name.
+    pub name: String,
+    /// Its protocol.
+    pub protocol: String,
+    /// When its writes are acknowledged.
+    pub durability: Durability,
+}
+
+impl DemoKeyspace {
+    /// A keyspace named after its protocol, with the default durability.
+    pub fn of(protocol: &str) -> DemoKeyspace {
+        DemoKeyspace {
+            name: protocol.to_owned(),
+            protocol: protocol.to_owned(),
+            durability: Durability::default(),
+        }
+    }
+}
+
+/// The ports of one node, all on 127.0.0.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DemoPorts {
+    /// Where clients connect.
+    pub resp: u16,
+    /// Where other nodes connect.
+    pub peer: u16,
+    /// Where people and monitoring connect.
+    pub admin: u16,
+}
+
+impl DemoPorts {
+    /// The ports of `sites` nodes from `base` on: clients at `base + i`, admin at `base + 100 + i`, peers at
+    /// `base + 200 + i`. `None` if the last would be beyond 65,535, or the first zero, or the blocks would overlap.
+    pub fn block(base: u16, sites: usize) -> Option<Vec<DemoPorts>> {
+        let last = u16::try_from(sites).ok().filter(|&sites| sites <= 100)?;
+        base.checked_add(200 + last.saturating_sub(1))
+            .filter(|_| base != 0)?;
+        let ports = (0..last).map(|i| DemoPorts {
+            resp: base + i,
+            admin: base + 100 + i,
+            peer: base + 200 + i,
+        });
+        Some(ports.collect())
+    }
+}
+
+impl Demo {
+    /// The text of the cluster's configuration file, which belongs at `data_root`. The node of site `a` is called
+    /// `a1`, and so is its directory beside the file.
+    ///
+    /// # Panics
+    /// If there are not as many ports as sites.
+    pub fn to_toml(&self) -> String {
+        assert_eq!(
+            self.ports.len(),
+            self.wan.sites().len(),
+            "a node's ports for every site"
+        );
+        let mut text = format!(
+            "cluster = {}\nsecret = {}\n",
+            quoted(&self.cluster),
+            quoted(&self.secret)
+        );
+        for (site, ports) in self.wan.sites().iter().zip(&self.ports) {
+            let DemoPorts { resp, peer, admin } = ports;
+            write!(
+                text,
+                "\n[[site]]\nname = {site_name}\n\n[[node]]\nname = {node_name}\nsite = {site_name}\n\
+                 resp = \"127.0.0.1:{resp}\"\npeer = \"127.0.0.1:{peer}\"\nadmin = \"127.0.0.1:{admin}\"\n\
+                 data = {node_name}\nloops = {loops}\n",
+                site_name = quoted(site),
+                node_name = quoted(&format!("{site}1")),
+                loops = self.loops,
+            )
+            .expect("writing to a string does not fail");
+        }
+        for keyspace in &self.keyspaces {
+            write!(
+                text,
+                "\n[[keyspace]]\nname = {}\nprotocol = {}\npartitions = {}\ndurability = \"{}\"\n",
+                quoted(&keyspace.name),
+                quoted(&keyspace.protocol),
+                self.partitions,
+                keyspace.durability
+            )
+            .expect("writing to a string does not fail");
+        }
+        text + &self.limits_table() + &self.wan_table()
+    }
+
+    /// The cluster, checked like any other. `protocols` are the names of those that exist.
+    ///
+    /// # Errors
+    /// If a field is wrong; the error's line is that of [`Demo::to_toml`].
+    ///
+    /// # Panics
+    /// As [`Demo::to_toml`].
+    pub fn config(&self, protocols: &[&str]) -> Result<ClusterConfig, WrongConfig> {
+        ClusterConfig::parse(&self.data_root.join("cluster.toml"), &self.to_toml(), protocols)
+    }
+
+    fn limits_table(&self) -> String {
+        let lines = self
+            .limits
+            .entries()
+            .into_iter()
+            .map(|(name, value, _)| format!("{name} = {value}\n"));
+        "\n[limits]\n".to_owned() + &lines.collect::<String>()
+    }
+
+    fn wan_table(&self) -> String {
+        let name = |site: SiteId| &self.wan.sites()[usize::from(site.0)];
+        let lines = self.wan.pairs().filter_map(|(from, to)| {
+            let delay = self.wan.link(from, to);
+            let line = || {
+                format!(
+                    "{} = \"{delay}\"\n",
+                    quoted(&format!("{}->{}", name(from), name(to)))
+                )
+            };
+            (delay != LinkDelay::NONE).then(line)
+        });
+        "\n[wan]\n".to_owned() + &lines.collect::<String>()
+    }
+}
+
+/// Text as a TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}

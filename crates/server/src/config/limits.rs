@@ -1,0 +1,141 @@
+use super::{WrongConfig, document::Document, raw::Number};
+use serde::Deserialize;
+use turnbuckle_core::Micros;
+
+/// Declares the limits once: their names in the file, defaults, bounds and documentation.
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident = $default:expr, $least:literal ..= $most:expr;)+) => {
+        /// What a node refuses to exceed: the `[limits]` of the file. The unit is the end of the name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct Limits {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+
+        #[derive(Deserialize, Default)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct RawLimits {
+            $($name: Option<Number>,)+
+        }
+
+        impl Default for Limits {
+            fn default() -> Limits {
+                Limits { $($name: $default,)+ }
+            }
+        }
+
+        impl RawLimits {
+            /// Each within its bounds.
+            pub(super) fn check(&self, document: &Document<'_>) -> Result<Limits, WrongConfig> {
+                Ok(Limits {
+                    $($name: within(document, self.$name.as_ref(), $default, $least, $most)?,)+
+                })
+            }
+
+            /// Where a limit stands in the file, if it does.
+            pub(super) fn span(&self, name: &str) -> Option<std::ops::Range<usize>> {
+                match name {
+                    $(stringify!($name) => self.$name.as_ref().map(Number::span),)+
+                    _ => None,
+                }
+            }
+        }
+
+        impl Limits {
+            /// All limits as they stand in the file, in its order: name, value, and what it bounds.
+            pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
+                vec![$((stringify!($name), self.$name, concat!($($doc),+).trim_ascii()),)+]
+            }
+        }
+    };
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+const MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
+
+limits! {
+    /// The longest key that a client may name, in bytes.
+    max_key_bytes = 64 * KIB, 1..=MIB;
+    /// The longest value that a client may write, in bytes.
+    max_value_bytes = 16 * MIB, 1..=512 * MIB;
+    /// How many arguments one command may have.
+    max_arguments = 1_048_576, 16..=16_777_216;
+    /// How many bytes one command may have in all.
+    max_command_bytes = 64 * MIB, 1024..=1024 * MIB;
+    /// How many clients may be connected to a node at once.
+    max_clients = 10_000, 1..=1_000_000;
+    /// How many bytes of replies may wait for a client that does not read, before it is not read from any more.
+    max_client_backlog_bytes = 8 * MIB, 1024..=1024 * MIB;
+    /// How many bytes may be on their way over one link to another node.
+    max_link_backlog_bytes = 64 * MIB, 65_536..=4096 * MIB;
+    /// How long an operation may take before it fails with TIMEOUT, in milliseconds.
+    operation_deadline_ms = 5_000, 1..=DAY_MS;
+    /// How much memory the newest versions of a node may take, in MiB; what does not fit is read from disk.
+    memory_limit_mb = 1_024, 16..=16_777_216;
+    /// How much log a node keeps for peers that are away, in MiB; a peer away for longer gets a full copy.
+    retained_log_mb = 1_024, 16..=16_777_216;
+    /// A checkpoint begins once the log has grown by so much since the last one, in MiB.
+    checkpoint_log_mb = 256, 1..=1_048_576;
+    /// A checkpoint begins at the latest so long after the last one if anything was written, in milliseconds.
+    checkpoint_interval_ms = MINUTE_MS, 100..=DAY_MS;
+    /// How far ahead of this node's clock a peer's timestamp may be before it is refused, in milliseconds.
+    max_clock_ahead_ms = 60_000, 1..=DAY_MS;
+    /// How far a node's clock may be from true time, in milliseconds: the assumption under every staleness bound.
+    clock_bound_ms = 10, 0..=DAY_MS;
+    /// How long a node that is told to stop waits for operations to finish, in milliseconds.
+    shutdown_grace_ms = 5_000, 0..=DAY_MS;
+}
+
+impl Limits {
+    /// [`Limits::operation_deadline_ms`] as a span.
+    pub fn operation_deadline(&self) -> Micros {
+        Micros::from_millis(self.operation_deadline_ms)
+    }
+
+    /// [`Limits::max_clock_ahead_ms`] as a span.
+    pub fn max_clock_ahead(&self) -> Micros {
+        Micros::from_millis(self.max_clock_ahead_ms)
+    }
+
+    /// [`Limits::clock_bound_ms`] as a span.
+    pub fn clock_bound(&self) -> Micros {
+        Micros::from_millis(self.clock_bound_ms)
+    }
+
+    /// [`Limits::memory_limit_mb`] in bytes.
+    pub fn memory_limit_bytes(&self) -> u64 {
+        self.memory_limit_mb * MIB
+    }
+
+    /// [`Limits::retained_log_mb`] in bytes.
+    pub fn retained_log_bytes(&self) -> u64 {
+        self.retained_log_mb * MIB
+    }
+
+    /// [`Limits::checkpoint_log_mb`] in bytes.
+    pub fn checkpoint_log_bytes(&self) -> u64 {
+        self.checkpoint_log_mb * MIB
+    }
+}
+
+/// A whole number within bounds, or its default.
+pub(super) fn within(
+    document: &Document<'_>,
+    number: Option<&Number>,
+    default: u64,
+    least: u64,
+    most: u64,
+) -> Result<u64, WrongConfig> {
+    let Some(number) = number else {
+        return Ok(default);
+    };
+    match u64::try_from(*number.get_ref()) {
+        Ok(value) if (least..=most).contains(&value) => Ok(value),
+        _ => Err(document.wrong(
+            number.span(),
+            number.get_ref().to_string(),
+            format!("a whole number from {least} to {most}"),
+        )),
+    }
+}

@@ -1,0 +1,467 @@
+//! The WAN on one machine: one-way delays between sites, with jitter and cuts, changeable while frames fly.
+//!
+//! Demos and tests run all sites on one computer, where a frame takes microseconds. The transport therefore holds every
+//! frame back on the **sending** side: it asks the [`WanMatrix`] how long the way from its site to the frame's is, and
+//! puts the frame on the link's [`DelayLine`], which gives it out when its time has come. No root, no `tc`.
+//!
+//! ```text
+//!   site a                                                         site b
+//!   frame --> DelayLine(a->b) --------- release time --> socket --> handler
+//!               | asks
+//!             WanMatrix   a->b 40ms~4ms   b->a 40ms~4ms   a->c 75ms~7ms, cut   ...
+//!               | set, cut, heal
+//!             admin HTTP, `turnbuckle wan`
+//! ```
+//!
+//! **Caveats.** A delay is drawn from `[delay, delay + jitter]`: never shorter than it says, so that "not before the
+//! WAN delay" can be tested. Frames of one link are never reordered, as on a TCP connection, so a frame with little
+//! jitter waits for the one before it. Lowering a delay does not speed up the frames already on their way. Bandwidth
+//! is not modelled. A node applies the matrix to what it sends: with one process per site, a cut of `a->b` is made at
+//! the nodes of `a`.
+use crate::span::parse_micros;
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use thiserror::Error;
+use tokio::sync::watch;
+use turnbuckle_core::{Micros, SiteId};
+
+mod delay_line;
+pub use delay_line::{DelayLine, Full};
+
+/// How long one direction of a link between two sites takes. Printed and parsed as `40ms~4ms`, or `40ms` without
+/// jitter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkDelay {
+    /// The shortest time that a frame is on its way. At most [`LinkDelay::LONGEST`].
+    pub delay: Micros,
+    /// How much longer it may take. At most [`LinkDelay::LONGEST`].
+    pub jitter: Micros,
+}
+
+impl LinkDelay {
+    /// No delay at all: the machine's own.
+    pub const NONE: LinkDelay = LinkDelay {
+        delay: Micros(0),
+        jitter: Micros(0),
+    };
+
+    /// The longest delay, and the longest jitter: one minute. Longer ones would be absences; that is what cuts are for.
+    pub const LONGEST: Micros = Micros::from_millis(60_000);
+
+    /// What a delay looks like, for messages.
+    pub const EXPECTED: &str =
+        "a one-way delay such as \"40ms\", or \"40ms~4ms\" with jitter, each from 0ms to 60s";
+
+    /// A delay of whole milliseconds.
+    ///
+    /// # Panics
+    /// If either is longer than [`LinkDelay::LONGEST`].
+    pub const fn from_millis(delay_ms: u64, jitter_ms: u64) -> LinkDelay {
+        let (delay, jitter) = (Micros::from_millis(delay_ms), Micros::from_millis(jitter_ms));
+        assert!(
+            delay.0 <= Self::LONGEST.0 && jitter.0 <= Self::LONGEST.0,
+            "delay and jitter are at most a minute"
+        );
+        LinkDelay { delay, jitter }
+    }
+}
+
+impl fmt::Display for LinkDelay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `Micros` prints zero as 0s; next to other delays 0ms reads better.
+        match self.delay {
+            Micros(0) => f.write_str("0ms")?,
+            delay => write!(f, "{delay}")?,
+        }
+        match self.jitter {
+            Micros(0) => Ok(()),
+            jitter => write!(f, "~{jitter}"),
+        }
+    }
+}
+
+/// A delay that does not parse, or is too long.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("found {found:?}; expected {}", LinkDelay::EXPECTED)]
+pub struct BadDelay {
+    /// What was given, cut to 64 characters.
+    pub found: String,
+}
+
+impl FromStr for LinkDelay {
+    type Err = BadDelay;
+
+    fn from_str(text: &str) -> Result<LinkDelay, BadDelay> {
+        let (delay, jitter) = text.split_once('~').unwrap_or((text, "0ms"));
+        let part = |text: &str| parse_micros(text.trim()).filter(|&span| span <= LinkDelay::LONGEST);
+        match (part(delay), part(jitter)) {
+            (Some(delay), Some(jitter)) => Ok(LinkDelay { delay, jitter }),
+            _ => Err(BadDelay {
+                found: text.chars().take(64).collect(),
+            }),
+        }
+    }
+}
+
+/// The delays between all sites of a cluster, as configured: a plain value. [`WanMatrix`] is what threads share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WanDelays {
+    sites: Arc<[String]>,
+    /// By sender, then receiver. Invariant: `sites.len()` squared of them, [`LinkDelay::NONE`] from a site to itself.
+    links: Vec<LinkDelay>,
+}
+
+impl WanDelays {
+    /// No delay between any two of `sites`.
+    pub fn none(sites: impl IntoIterator<Item = impl Into<String>>) -> WanDelays {
+        let sites: Arc<[String]> = sites.into_iter().map(Into::into).collect();
+        let links = vec![LinkDelay::NONE; sites.len() * sites.len()];
+        WanDelays { sites, links }
+    }
+
+    /// What the demo shows: three sites about as far apart as an ocean and a continent, and more further away.
+    ///
+    /// One way, the same in both directions; the jitter is a tenth.
+    ///
+    /// | | first | second | third |
+    /// |---|---|---|---|
+    /// | second | 40ms~4ms | | |
+    /// | third | 75ms~7ms | 60ms~6ms | |
+    /// | any other | 90ms~9ms | 90ms~9ms | 90ms~9ms |
+    pub fn demo(sites: impl IntoIterator<Item = impl Into<String>>) -> WanDelays {
+        let mut delays = WanDelays::none(sites);
+        for from in 0..delays.sites.len() {
+            for to in from + 1..delays.sites.len() {
+                let delay = match (from, to) {
+                    (0, 1) => LinkDelay::from_millis(40, 4),
+                    (1, 2) => LinkDelay::from_millis(60, 6),
+                    (0, 2) => LinkDelay::from_millis(75, 7),
+                    _ => LinkDelay::from_millis(90, 9),
+                };
+                delays.set_both(SiteId(from as u16), SiteId(to as u16), delay);
+            }
+        }
+        delays
+    }
+
+    /// The names of the sites, in their order.
+    pub fn sites(&self) -> &[String] {
+        &self.sites
+    }
+
+    /// The delay of one direction.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn link(&self, from: SiteId, to: SiteId) -> LinkDelay {
+        self.links[self.place(from, to)]
+    }
+
+    /// Sets the delay of one direction. A site has no delay to itself; setting it does nothing.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn set(&mut self, from: SiteId, to: SiteId, delay: LinkDelay) {
+        let place = self.place(from, to);
+        if from != to {
+            self.links[place] = delay;
+        }
+    }
+
+    /// Sets the delay of both directions.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn set_both(&mut self, one: SiteId, other: SiteId, delay: LinkDelay) {
+        self.set(one, other, delay);
+        self.set(other, one, delay);
+    }
+
+    /// Every ordered pair of different sites, by sender, then receiver.
+    pub fn pairs(&self) -> impl Iterator<Item = (SiteId, SiteId)> + use<> {
+        let count = self.sites.len() as u16;
+        (0..count)
+            .flat_map(move |from| (0..count).map(move |to| (SiteId(from), SiteId(to))))
+            .filter(|(from, to)| from != to)
+    }
+
+    fn place(&self, from: SiteId, to: SiteId) -> usize {
+        place(self.sites.len(), from, to)
+    }
+}
+
+fn place(sites: usize, from: SiteId, to: SiteId) -> usize {
+    let (from, to) = (usize::from(from.0), usize::from(to.0));
+    assert!(from < sites && to < sites, "site {from} or {to} of {sites}");
+    from * sites + to
+}
+
+/// One direction of a link, now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkState {
+    /// How long a frame takes.
+    pub delay: LinkDelay,
+    /// Whether nothing passes in this direction.
+    pub cut: bool,
+}
+
+/// The delays and cuts between all sites, shared by threads and changeable while they run. Cheap to clone: clones are
+/// the same matrix.
+///
+/// Reading is one relaxed load and no lock, since a link's whole state fits in one word: it is read for every frame.
+/// A reader that must act on a change (cut a connection, connect again) watches [`WanMatrix::watch`] as well.
+#[derive(Clone)]
+pub struct WanMatrix(Arc<Shared>);
+
+struct Shared {
+    sites: Arc<[String]>,
+    links: Vec<AtomicU64>,
+    changes: watch::Sender<u64>,
+}
+
+impl WanMatrix {
+    /// A matrix that begins with these delays and no cut.
+    pub fn new(delays: &WanDelays) -> WanMatrix {
+        let links = delays
+            .links
+            .iter()
+            .map(|&delay| AtomicU64::new(pack(LinkState { delay, cut: false })));
+        WanMatrix(Arc::new(Shared {
+            sites: Arc::clone(&delays.sites),
+            links: links.collect(),
+            changes: watch::Sender::new(0),
+        }))
+    }
+
+    /// The names of the sites, in their order.
+    pub fn sites(&self) -> &[String] {
+        &self.0.sites
+    }
+
+    /// The site of that name.
+    pub fn site_named(&self, name: &str) -> Option<SiteId> {
+        let place = self.0.sites.iter().position(|site| site == name)?;
+        Some(SiteId(place as u16))
+    }
+
+    /// How one direction is now.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn link(&self, from: SiteId, to: SiteId) -> LinkState {
+        unpack(self.word(from, to).load(Ordering::Relaxed))
+    }
+
+    /// Sets the delay of one direction; whether it is cut stays as it was. A site has no delay to itself; setting it
+    /// does nothing.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn set(&self, from: SiteId, to: SiteId, delay: LinkDelay) {
+        self.update(from, to, |link| LinkState { delay, ..link });
+    }
+
+    /// Lets nothing through in one direction, until it is healed. A site cannot be cut from itself.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn cut(&self, from: SiteId, to: SiteId) {
+        self.update(from, to, |link| LinkState { cut: true, ..link });
+    }
+
+    /// Takes the cut of one direction away.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn heal(&self, from: SiteId, to: SiteId) {
+        self.update(from, to, |link| LinkState { cut: false, ..link });
+    }
+
+    /// Takes all cuts away.
+    pub fn heal_all(&self) {
+        for (from, to, _) in self.links() {
+            self.heal(from, to);
+        }
+    }
+
+    /// Every direction between two different sites, by sender, then receiver.
+    pub fn links(&self) -> impl Iterator<Item = (SiteId, SiteId, LinkState)> {
+        let count = self.0.sites.len() as u16;
+        (0..count)
+            .flat_map(move |from| (0..count).map(move |to| (SiteId(from), SiteId(to))))
+            .filter(|(from, to)| from != to)
+            .map(|(from, to)| (from, to, self.link(from, to)))
+    }
+
+    /// Counts the changes so far; `changed().await` on it returns after the next one.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    fn word(&self, from: SiteId, to: SiteId) -> &AtomicU64 {
+        &self.0.links[place(self.0.sites.len(), from, to)]
+    }
+
+    fn update(&self, from: SiteId, to: SiteId, change: impl Fn(LinkState) -> LinkState) {
+        let word = self.word(from, to);
+        if from == to {
+            return;
+        }
+        let changed = |old| {
+            let new = pack(change(unpack(old)));
+            (new != old).then_some(new)
+        };
+        if word
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed)
+            .is_ok()
+        {
+            // The channel's own lock orders the word before the notification.
+            self.0.changes.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl fmt::Debug for WanMatrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |site: SiteId| &self.0.sites[usize::from(site.0)];
+        f.debug_map()
+            .entries(
+                self.links()
+                    .map(|(from, to, link)| (format!("{}->{}", name(from), name(to)), link)),
+            )
+            .finish()
+    }
+}
+
+/// `cut` in the highest bit, then 31 bits of delay and 32 of jitter, in microseconds. A minute takes 26 bits.
+fn pack(link: LinkState) -> u64 {
+    let LinkDelay { delay, jitter } = link.delay;
+    assert!(
+        delay <= LinkDelay::LONGEST && jitter <= LinkDelay::LONGEST,
+        "delay and jitter are at most a minute, not {}",
+        link.delay
+    );
+    u64::from(link.cut) << 63 | delay.0 << 32 | jitter.0
+}
+
+fn unpack(word: u64) -> LinkState {
+    LinkState {
+        delay: LinkDelay {
+            delay: Micros(word >> 32 & 0x7fff_ffff),
+            jitter: Micros(word & 0xffff_ffff),
+        },
+        cut: word >> 63 == 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SiteId = SiteId(0);
+    const B: SiteId = SiteId(1);
+    const C: SiteId = SiteId(2);
+
+    #[test]
+    fn a_delay_parses_as_it_prints() {
+        for text in ["0ms", "40ms", "40ms~4ms", "1500us~1us", "0ms~5ms", "60s~60s"] {
+            assert_eq!(text.parse::<LinkDelay>().expect(text).to_string(), text);
+        }
+        assert_eq!(
+            "1.5ms ~ 0ms".parse(),
+            Ok(LinkDelay {
+                delay: Micros(1_500),
+                jitter: Micros(0)
+            })
+        );
+    }
+
+    #[test]
+    fn a_delay_that_makes_no_sense_is_refused_with_what_was_expected() {
+        for text in [
+            "",
+            "~",
+            "40",
+            "40ms~",
+            "~4ms",
+            "40ms~4ms~1ms",
+            "-1ms",
+            "61s",
+            "1ms~61s",
+            "40 ms",
+            "1h",
+        ] {
+            let error = text.parse::<LinkDelay>().expect_err(text).to_string();
+            assert!(error.contains("expected a one-way delay"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_demo_is_as_far_apart_in_both_directions() {
+        let delays = WanDelays::demo(["a", "b", "c", "d"]);
+        for (from, to) in delays.pairs() {
+            assert_eq!(delays.link(from, to), delays.link(to, from));
+        }
+        assert_eq!(delays.link(A, B), LinkDelay::from_millis(40, 4));
+        assert_eq!(delays.link(B, C), LinkDelay::from_millis(60, 6));
+        assert_eq!(delays.link(A, C), LinkDelay::from_millis(75, 7));
+        assert_eq!(delays.link(A, A), LinkDelay::NONE);
+        assert_eq!(delays.pairs().count(), 12);
+    }
+
+    #[test]
+    fn a_cut_and_a_delay_do_not_disturb_each_other() {
+        let matrix = WanMatrix::new(&WanDelays::demo(["a", "b", "c"]));
+        matrix.cut(A, B);
+        matrix.set(A, B, LinkDelay::from_millis(5, 1));
+        assert_eq!(
+            matrix.link(A, B),
+            LinkState {
+                delay: LinkDelay::from_millis(5, 1),
+                cut: true
+            }
+        );
+        assert!(!matrix.link(B, A).cut, "the other direction still works");
+        matrix.heal_all();
+        assert_eq!(
+            matrix.link(A, B),
+            LinkState {
+                delay: LinkDelay::from_millis(5, 1),
+                cut: false
+            }
+        );
+    }
+
+    #[test]
+    fn a_site_is_never_cut_from_itself() {
+        let matrix = WanMatrix::new(&WanDelays::demo(["a", "b"]));
+        matrix.cut(A, A);
+        matrix.set(A, A, LinkDelay::from_millis(5, 0));
+        assert_eq!(matrix.link(A, A), LinkState::default());
+    }
+
+    #[test]
+    fn only_a_change_is_announced() {
+        let matrix = WanMatrix::new(&WanDelays::demo(["a", "b"]));
+        let watch = matrix.watch();
+        matrix.heal(A, B);
+        matrix.set(A, B, LinkDelay::from_millis(40, 4));
+        assert!(!watch.has_changed().unwrap());
+        matrix.cut(A, B);
+        assert!(watch.has_changed().unwrap());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_word_holds_any_state(delay in 0..=60_000_000u64, jitter in 0..=60_000_000u64, cut: bool) {
+            let link = LinkState { delay: LinkDelay { delay: Micros(delay), jitter: Micros(jitter) }, cut };
+            proptest::prop_assert_eq!(unpack(pack(link)), link);
+        }
+    }
+}
