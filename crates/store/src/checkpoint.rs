@@ -12,6 +12,11 @@ use turnbuckle_core::{Chain, Key, Version, VersionId, Wire};
 pub(crate) struct Checkpoint {
     /// Goes with the last chunk.
     meta: Option<Bytes>,
+    /// Goes with the meta, in one batch: rows of collected tombstones. Were such a row gone and the meta not there
+    /// yet, a replay would find an older version in the log, and no tombstone that is newer.
+    buried: Vec<TableWrite>,
+    /// How many of those rows are still live in the engine.
+    buried_live: u64,
     walk: Walk,
 }
 
@@ -53,6 +58,8 @@ impl<M: Wire + Clone + Send> Store<M> {
         assert!(self.checkpoint.is_none(), "a checkpoint began inside another one");
         self.checkpoint = Some(Checkpoint {
             meta: Some(meta),
+            buried: Vec::new(),
+            buried_live: 0,
             walk: Walk::default(),
         });
         // Only what an aborted checkpoint left makes this more than a swap.
@@ -93,13 +100,16 @@ impl<M: Wire + Clone + Send> Store<M> {
                 bytes += self.take_entry(index as usize, &covered, &mut arena, &mut chunk);
             }
         }
-        let live_rows = Bytes::copy_from_slice(&self.live_rows.to_be_bytes());
-        chunk.writes.push(TableWrite::put(Area::Count.start(), live_rows));
         let checkpoint = self.running_checkpoint();
         checkpoint.walk = walk;
         if finished && let Some(meta) = checkpoint.meta.take() {
+            chunk.writes.append(&mut checkpoint.buried);
             chunk.writes.push(TableWrite::put(Area::Meta.start(), meta));
+            let buried_live = std::mem::take(&mut checkpoint.buried_live);
+            self.live_rows -= buried_live;
         }
+        let live_rows = Bytes::copy_from_slice(&self.live_rows.to_be_bytes());
+        chunk.writes.push(TableWrite::put(Area::Count.start(), live_rows));
         Some(chunk)
     }
 
@@ -120,13 +130,20 @@ impl<M: Wire + Clone + Send> Store<M> {
         Spent(std::mem::take(&mut self.taking))
     }
 
-    /// Something failed: everything that was dirty when the checkpoint began is again, and the next one takes it.
+    /// Something failed: everything that was dirty when the checkpoint began is again, and the next one takes it. That
+    /// means a walk over what was taken.
     ///
     /// # Panics
     /// If no checkpoint is under way.
     pub fn abort_checkpoint(&mut self) {
-        self.running_checkpoint();
+        let Checkpoint {
+            walk, buried_live, ..
+        } = *self.running_checkpoint();
         self.checkpoint = None;
+        self.live_rows -= buried_live;
+        for index in self.taking.until(walk) {
+            self.entries[index as usize].marks_mut().set_taken(false);
+        }
     }
 
     /// Whether a checkpoint began, and neither finished nor was aborted.
@@ -149,17 +166,34 @@ impl<M: Wire + Clone + Send> Store<M> {
             .entries
             .get_index_mut(index)
             .expect("what is dirty is never removed, and moves together with its index");
+        // An aborted checkpoint can leave a key in the lists twice. What changed since it was taken is for the next one.
+        if entry.marks().is_taken() || entry.generation() == self.generation {
+            return 0;
+        }
         let before_bytes = entry.cost_bytes(key);
         if let Some(chain) = entry.chain_mut() {
             chain.collect(covered);
         }
         let after_bytes = entry.cost_bytes(key);
-        self.live_rows =
-            self.live_rows + u64::from(entry.is_live()) - u64::from(entry.marks().has_live_row());
-        let live = entry.is_live();
-        entry.marks_mut().set_live_row(live);
+        let (was_live, is_live) = (entry.marks().has_live_row(), entry.is_live());
+        entry.marks_mut().set_live_row(is_live);
         entry.marks_mut().set_taken(true);
-        let taken_bytes = chunk.take(key, entry, arena);
+        let taken_bytes = match entry {
+            Entry::Absent { was: Some(id), .. } => {
+                let checkpoint = self.checkpoint.as_mut().expect("a checkpoint takes");
+                let rows = [row_in(arena, key), tombstone_in(arena, *id, key)];
+                checkpoint.buried.extend(rows.map(TableWrite::delete));
+                checkpoint.buried_live += u64::from(was_live);
+                self.live_rows += u64::from(was_live);
+                key.len()
+            }
+            Entry::Absent { was: None, .. } => {
+                chunk.writes.push(TableWrite::delete(row_in(arena, key)));
+                key.len()
+            }
+            Entry::Held { chain, .. } => chunk.take(key, chain, arena),
+        };
+        self.live_rows = self.live_rows + u64::from(is_live) - u64::from(was_live);
         self.recount_memory(before_bytes, after_bytes);
         taken_bytes
     }
@@ -180,43 +214,31 @@ impl<M: Wire + Clone> Chunk<M> {
         table.apply(self.writes)
     }
 
-    /// Takes an entry over, and returns about how many bytes that took.
-    fn take(&mut self, key: &[u8], entry: &Entry<M>, arena: &mut BytesMut) -> usize {
-        match entry {
-            Entry::Absent { was, .. } => {
-                self.writes.push(TableWrite::delete(row_in(arena, key)));
-                if let Some(id) = was {
-                    self.writes
-                        .push(TableWrite::delete(tombstone_in(arena, *id, key)));
-                }
-                key.len()
-            }
-            Entry::Held { chain, .. } => {
-                let newest = chain.newest();
-                if newest.value.is_none() {
-                    let line = tombstone_in(arena, newest.id, key);
-                    let long_key = if key.len() > LONGEST_PLAIN_KEY_BYTES {
-                        key
-                    } else {
-                        &[]
-                    };
-                    self.writes
-                        .push(TableWrite::put(line, Bytes::copy_from_slice(long_key)));
-                }
-                let bytes: usize = chain
-                    .iter()
-                    .map(|version| 16 + version.value.as_ref().map_or(0, Bytes::len))
-                    .sum();
-                if key.len() + bytes > LARGE_BYTES {
-                    self.large.push((Key(Bytes::copy_from_slice(key)), chain.clone()));
-                    return key.len();
-                }
-                let row = row_in(arena, key);
-                put_chain(arena, key, chain);
-                self.writes.push(TableWrite::put(row, arena.split().freeze()));
-                key.len() + bytes
-            }
+    /// Takes a key's versions over, and returns about how many bytes that took.
+    fn take(&mut self, key: &[u8], chain: &Chain<M>, arena: &mut BytesMut) -> usize {
+        let newest = chain.newest();
+        if newest.value.is_none() {
+            let line = tombstone_in(arena, newest.id, key);
+            let long_key = if key.len() > LONGEST_PLAIN_KEY_BYTES {
+                key
+            } else {
+                &[]
+            };
+            self.writes
+                .push(TableWrite::put(line, Bytes::copy_from_slice(long_key)));
         }
+        let values = chain
+            .iter()
+            .map(|version| version.value.as_ref().map_or(0, Bytes::len));
+        let bytes = key.len() + values.map(|value_bytes| 16 + value_bytes).sum::<usize>();
+        if bytes > LARGE_BYTES {
+            self.large.push((Key(Bytes::copy_from_slice(key)), chain.clone()));
+            return key.len();
+        }
+        let row = row_in(arena, key);
+        put_chain(arena, key, chain);
+        self.writes.push(TableWrite::put(row, arena.split().freeze()));
+        bytes
     }
 }
 

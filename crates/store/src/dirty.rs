@@ -74,15 +74,22 @@ impl DirtySet {
             *self = other;
             return;
         }
-        for (slot, mut indexes) in other.slots {
-            let list = match &mut indexes {
-                Slot::Few(list) => std::mem::take(list),
-                Slot::Many(tree) => tree.iter().map(|&(_, index)| index).collect(),
-            };
-            for index in list {
+        for (slot, indexes) in other.slots {
+            for index in indexes.all() {
                 self.insert(slot, index, &place);
             }
         }
+    }
+
+    /// Everything, for tests.
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.walk(&mut Walk::default(), usize::MAX)
+    }
+
+    /// Everything that a walk has passed, and the rest of its last slot.
+    pub(crate) fn until(&self, walk: Walk) -> Vec<u32> {
+        let passed = self.slots.range(..=walk.slot);
+        passed.flat_map(|(_, indexes)| indexes.all()).collect()
     }
 
     /// The next indexes of a walk, about `most`, or none at its end. Nothing may be inserted during a walk.
@@ -145,6 +152,13 @@ impl DirtySet {
 }
 
 impl Slot {
+    fn all(&self) -> Vec<u32> {
+        match self {
+            Slot::Few(list) => list.clone(),
+            Slot::Many(tree) => tree.iter().map(|&(_, index)| index).collect(),
+        }
+    }
+
     fn placed(&self, place: impl Fn(u32) -> Place) -> BTreeSet<(Place, u32)> {
         match self {
             Slot::Few(list) => list.iter().map(|&index| (place(index), index)).collect(),

@@ -4,7 +4,7 @@ use turnbuckle_core::{Chain, Version, VersionId, Wire};
 
 /// Read or written since the clock's hand last came by.
 const WARM: u8 = 1;
-/// A chunk of the running (or of an aborted) checkpoint has taken it since it last became dirty.
+/// A chunk of the running checkpoint has taken it, and it did not change since.
 const TAKEN: u8 = 2;
 /// The engine's row, as of what was last taken, is there and not a delete.
 const LIVE_ROW: u8 = 4;

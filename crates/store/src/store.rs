@@ -7,7 +7,7 @@ use crate::{EngineError, Place, Snapshot, Table};
 use bytes::{Buf, Bytes};
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 use thiserror::Error;
 use turnbuckle_core::{BadFrame, Chain, Key, Version, VersionId, Versions, Wire, hash_slot};
 
@@ -310,6 +310,41 @@ impl<M: Wire + Clone + Send> Store<M> {
         !self.forget(key, |version| version.id == id).is_empty()
     }
 
+    /// Counts everything anew and compares; for tests, because it walks over all of memory.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
+    pub fn validate(&self) {
+        assert!(self.clean_below <= self.generation, "the future is clean");
+        let cost: u64 = self
+            .entries
+            .iter()
+            .map(|(key, entry)| entry.cost_bytes(key))
+            .sum();
+        assert_eq!(self.memory_bytes, cost, "memory is miscounted");
+        let absent = self
+            .entries
+            .values()
+            .filter(|entry| entry.chain().is_none())
+            .count();
+        assert_eq!(self.absent, absent, "absent keys are miscounted");
+        let listed: BTreeSet<u32> = [&self.dirty, &self.taking]
+            .into_iter()
+            .flat_map(DirtySet::all)
+            .collect();
+        let dirty = self
+            .entries
+            .values()
+            .enumerate()
+            .filter(|(_, entry)| self.is_dirty(entry));
+        let dirty: BTreeSet<u32> = dirty.map(|(index, _)| index as u32).collect();
+        assert_eq!(listed, dirty, "the lists of dirty keys are not the dirty keys");
+        if self.complete {
+            let live = self.entries.values().filter(|entry| entry.is_live()).count();
+            assert_eq!(self.live, live as u64, "keys are miscounted");
+        }
+    }
+
     pub(crate) fn assert_resident(&self, key: &[u8]) {
         assert!(
             self.is_resident(key),
@@ -397,7 +432,8 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
     /// Copies key and value, so that they do not keep the buffer of a connection alive.
     ///
     /// Without history, a version older than the newest changes nothing and is not added, as if it had been there and
-    /// been dropped.
+    /// been dropped. Then it must not go into the log either: replayed onto a row from which the newer one has been
+    /// forgotten meanwhile it would have an effect.
     ///
     /// # Panics
     /// If the key is not resident: whether the version is new could not be known.

@@ -1,0 +1,536 @@
+//! A store beside a map that cannot be wrong, over an engine that crashes: puts, late arrivals, deletes, reads of keys
+//! that were evicted, checkpoints in pieces, scans in pieces, collection, forgetting, power losses and replays, in
+//! random order. Each seed is one history; a failure names its seed.
+
+use bytes::Bytes;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use turnbuckle_core::{HASH_SLOTS, Hlc, Key, SiteId, Version, VersionId, Versions};
+use turnbuckle_store::{
+    Chunk, Engine, Fetched, MemoryEngine, Options, ScanRows, Store, Table, TombstoneCursor, TombstonePage,
+    scan_rows,
+};
+
+type Meta = ();
+type Model = BTreeMap<Key, BTreeMap<VersionId, Option<Bytes>>>;
+
+enum Logged {
+    Put(Key, Version<Meta>),
+    Remove(Key, VersionId),
+}
+
+/// A scan that goes on through everything, crashes too: its cursor is all there is to it.
+#[derive(Default)]
+struct Scan {
+    cursor: u64,
+    begun: bool,
+    /// Keys that had a value all the time.
+    must: BTreeSet<Key>,
+    seen: BTreeSet<Key>,
+    rows: Option<ScanRows>,
+}
+
+struct World {
+    seed: u64,
+    random: ChaCha8Rng,
+    options: Options,
+    engine: MemoryEngine,
+    table: Arc<dyn Table>,
+    store: Store<Meta>,
+    model: Model,
+    log: Vec<Logged>,
+    /// Everything that is stamped from now on is later; what is not is here already.
+    stable: u64,
+    fetched: Vec<(Key, Fetched<Meta>)>,
+    chunk: Option<Chunk<Meta>>,
+    taken_all: bool,
+    scan: Scan,
+    page: Option<TombstonePage>,
+    cursor: Option<TombstoneCursor>,
+    /// An aborted checkpoint and then a crash may leave the count of keys behind.
+    aborted: bool,
+    /// The disk does not fail any more.
+    calm: bool,
+    count_is_known: bool,
+    counts: Counts,
+}
+
+/// What happened, so that a test that tests nothing is seen.
+#[derive(Default, Debug)]
+struct Counts {
+    evicted: usize,
+    retried: usize,
+    finished: usize,
+    crashes: usize,
+    scans: usize,
+    listed: usize,
+    collected: usize,
+    stale: usize,
+    removed: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let options = Options {
+            memory_limit_bytes: [600, 1500, 3000, 1 << 20][random.next_u32() as usize % 4],
+            history: random.next_u32().is_multiple_of(2),
+            hash_seed: seed,
+        };
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("the disk works");
+        engine.persist().expect("the disk works");
+        let (store, meta) = Store::open(Arc::clone(&table), options).expect("an empty table opens");
+        assert_eq!(meta, None);
+        World {
+            seed,
+            random,
+            options,
+            engine,
+            table,
+            store,
+            model: Model::new(),
+            log: Vec::new(),
+            stable: 0,
+            fetched: Vec::new(),
+            chunk: None,
+            taken_all: false,
+            scan: Scan::default(),
+            page: None,
+            cursor: None,
+            aborted: false,
+            calm: false,
+            count_is_known: true,
+            counts: Counts::default(),
+        }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random.next_u64() % below
+    }
+
+    fn key(&mut self) -> Key {
+        match self.draw(40) {
+            n @ 0..10 => Key::from(format!("{{tag}}{n}").as_str()),
+            39 => Key::from("long".repeat(300).as_str()),
+            38 => Key::from(""),
+            n => Key::from(format!("key {n}").as_str()),
+        }
+    }
+
+    fn is_live(&self, key: &Key) -> bool {
+        let newest = self.model.get(key).and_then(|chain| chain.last_key_value());
+        newest.is_some_and(|(_, value)| value.is_some())
+    }
+
+    /// Makes the key resident as the real thing does: reads without the lock, admits some time later, reads again if
+    /// it has to. False: not yet.
+    fn wants(&mut self, key: &Key) -> bool {
+        if self.store.is_resident(key.as_ref()) {
+            return true;
+        }
+        let fetched = Store::fetch(&*self.table, key, self.store.epoch()).expect("the disk works");
+        self.fetched.push((key.clone(), fetched));
+        false
+    }
+
+    fn admit_all(&mut self) {
+        for (key, fetched) in std::mem::take(&mut self.fetched) {
+            match self.store.admit(fetched) {
+                Ok(()) => self.check_key(&key),
+                Err(_) => self.counts.retried += 1,
+            }
+        }
+    }
+
+    fn put(&mut self) {
+        let key = self.key();
+        if !self.wants(&key) {
+            return;
+        }
+        let id = VersionId {
+            at: Hlc(self.stable + 1 + self.draw(30)),
+            site: SiteId(self.draw(3) as u16),
+        };
+        // A version's name says what it is: a replay may bring it twice, never another one of that name.
+        let content = (id.at.0 * 3 + u64::from(id.site.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let deletes = content.is_multiple_of(3);
+        let length = if content.is_multiple_of(20) {
+            5000
+        } else {
+            content % 50
+        };
+        let value = Bytes::from(vec![id.at.0 as u8; length as usize]);
+        let version = Version {
+            id,
+            value: (!deletes).then_some(value),
+            meta: (),
+        };
+        let was_there = self.model.get(&key).is_some_and(|chain| chain.contains_key(&id));
+        let newest = self
+            .model
+            .get(&key)
+            .and_then(|chain| chain.last_key_value().map(|(id, _)| *id));
+        let added = self.store.put(&key, version.clone());
+        if self.options.history {
+            assert_eq!(added, !was_there, "seed {}: {key} {id}", self.seed);
+        } else {
+            assert_eq!(
+                added,
+                newest.is_none_or(|newest| id > newest),
+                "seed {}: {key} {id}",
+                self.seed
+            );
+        }
+        if added {
+            // Only what had an effect is logged: without history, an older version that arrived late would have one
+            // in a replay that begins after the newer one was taken back.
+            self.log.push(Logged::Put(key.clone(), version.clone()));
+            let chain = self.model.entry(key.clone()).or_default();
+            if !self.options.history {
+                chain.clear();
+            }
+            chain.insert(id, version.value);
+        }
+        self.after_change(&key);
+    }
+
+    fn forget(&mut self) {
+        let key = self.key();
+        if !self.wants(&key) {
+            return;
+        }
+        // Only what is not stable is ever taken back.
+        let from = Hlc(self.stable + 1 + self.draw(30));
+        let removed = self.store.forget(key.as_ref(), |version| version.id.at >= from);
+        let mut expected = Vec::new();
+        if let Some(chain) = self.model.get_mut(&key) {
+            expected = chain.keys().rev().filter(|id| id.at >= from).copied().collect();
+            chain.retain(|id, _| id.at < from);
+            if chain.is_empty() {
+                self.model.remove(&key);
+            }
+        }
+        assert_eq!(removed, expected, "seed {}: {key}", self.seed);
+        self.counts.removed += removed.len();
+        self.log
+            .extend(removed.into_iter().map(|id| Logged::Remove(key.clone(), id)));
+        self.after_change(&key);
+    }
+
+    fn after_change(&mut self, key: &Key) {
+        if !self.is_live(key) {
+            self.scan.must.remove(key);
+        }
+        self.check_key(key);
+    }
+
+    /// Compares what a resident key has. Versions that nobody may ask for any more may be there or not.
+    fn check_key(&self, key: &Key) {
+        let found: Vec<_> = self.store.chain(key.as_ref()).map_or(Vec::new(), |chain| {
+            chain
+                .iter()
+                .map(|version| (version.id, version.value.clone()))
+                .collect()
+        });
+        let all: Vec<_> = self.model.get(key).map_or(Vec::new(), |chain| {
+            chain
+                .iter()
+                .rev()
+                .map(|(id, value)| (*id, value.clone()))
+                .collect()
+        });
+        let collectable =
+            |(id, value): &(VersionId, Option<Bytes>)| value.is_none() && id.at.0 <= self.stable;
+        if found.is_empty() && all.first().is_some_and(collectable) {
+            return;
+        }
+        let newest_covered = all.iter().position(|(id, _)| id.at.0 <= self.stable);
+        let required = newest_covered.map_or(all.len(), |place| place + 1);
+        // A collected tombstone is missing at the end of what is required, if something newer came.
+        let tombstone_gone =
+            newest_covered.is_some_and(|place| collectable(&all[place])) && found.len() + 1 == required;
+        let required = if tombstone_gone { required - 1 } else { required };
+        let seed = self.seed;
+        assert!(
+            found.len() >= required,
+            "seed {seed}: {key} has {found:?}, not {all:?}"
+        );
+        assert_eq!(found[..required], all[..required], "seed {seed}: {key}");
+        assert!(
+            found.iter().all(|version| all.contains(version)),
+            "seed {seed}: {key}: {found:?}, {all:?}"
+        );
+    }
+
+    fn checkpoint_step(&mut self) {
+        if !self.store.is_checkpointing() {
+            self.chunk = None;
+            self.taken_all = false;
+            self.store
+                .begin_checkpoint(Bytes::copy_from_slice(&(self.log.len() as u64).to_be_bytes()));
+            return;
+        }
+        if let Some(chunk) = self.chunk.take() {
+            let fails = !self.calm && self.random.next_u32().is_multiple_of(30);
+            self.engine.set_failing(fails);
+            let written = chunk.write(&*self.table);
+            self.engine.set_failing(false);
+            if written.is_err() {
+                self.store.abort_checkpoint();
+                self.aborted = true;
+            }
+            return;
+        }
+        if self.taken_all {
+            self.engine.persist().expect("the disk works");
+            drop(self.store.finish_checkpoint());
+            self.counts.finished += 1;
+            self.aborted = false;
+            return;
+        }
+        let most_keys = 1 + self.draw(10) as usize;
+        let stable = Hlc(self.stable);
+        self.chunk = self
+            .store
+            .next_chunk(most_keys, |version| version.id.at <= stable);
+        self.taken_all = self.chunk.is_none();
+    }
+
+    fn crash(&mut self) {
+        self.count_is_known &= !self.aborted;
+        self.aborted = false;
+        let kept = self.draw(1 + self.engine.unpersisted_batches() as u64);
+        self.engine.crash_keeping(kept as usize);
+        self.table = self.engine.open_table("t").expect("the disk works");
+        let (store, meta) =
+            Store::open(Arc::clone(&self.table), self.options).expect("what was written opens");
+        self.store = store;
+        self.count_is_known |= self.options.memory_limit_bytes == 1 << 20;
+        self.fetched.clear();
+        self.chunk = None;
+        self.scan.rows = None;
+        self.page = None;
+        self.cursor = None;
+        let from = meta.map_or(0, |meta| {
+            u64::from_be_bytes(meta[..].try_into().expect("a position is 8 bytes"))
+        });
+        for logged in &self.log[from as usize..] {
+            match logged {
+                Logged::Put(key, version) => {
+                    self.store.load(key).expect("the disk works");
+                    self.store.put(key, version.clone());
+                }
+                Logged::Remove(key, id) => {
+                    self.store.load(key).expect("the disk works");
+                    self.store.remove(key.as_ref(), *id);
+                }
+            }
+        }
+        self.counts.crashes += 1;
+        self.check_all();
+    }
+
+    fn scan_step(&mut self) {
+        if !self.scan.begun {
+            let must = self
+                .model
+                .keys()
+                .filter(|key| self.is_live(key))
+                .cloned()
+                .collect();
+            self.scan = Scan {
+                begun: true,
+                must,
+                ..Scan::default()
+            };
+        }
+        let Some(rows) = self.scan.rows.take() else {
+            let count = 1 + self.draw(8) as usize;
+            let rows = scan_rows::<Meta>(
+                &*self.table,
+                0..HASH_SLOTS,
+                self.scan.cursor,
+                count,
+                self.store.epoch(),
+            );
+            self.scan.rows = Some(rows.expect("the disk works"));
+            return;
+        };
+        let Ok((cursor, keys)) = self.store.finish_scan(rows) else {
+            self.counts.retried += 1;
+            return;
+        };
+        assert!(
+            cursor == 0 || cursor > self.scan.cursor,
+            "seed {}: a scan stands still",
+            self.seed
+        );
+        for key in &keys {
+            assert!(
+                self.is_live(key),
+                "seed {}: a scan lists {key}, which has no value",
+                self.seed
+            );
+        }
+        self.counts.listed += keys.len();
+        self.scan.seen.extend(keys);
+        self.scan.cursor = cursor;
+        if cursor == 0 {
+            let missed: Vec<&Key> = self.scan.must.difference(&self.scan.seen).collect();
+            assert!(missed.is_empty(), "seed {}: a scan missed {missed:?}", self.seed);
+            self.counts.scans += 1;
+            self.scan.begun = false;
+        }
+    }
+
+    fn collect_step(&mut self) {
+        if self.store.is_checkpointing() {
+            return;
+        }
+        let Some(page) = self.page.take() else {
+            let below = Hlc(self.stable + 1);
+            let most = 1 + self.draw(6) as usize;
+            let page =
+                TombstonePage::read(&*self.table, below, self.cursor.as_ref(), most).expect("the disk works");
+            self.cursor = page.next().cloned();
+            let keys: Vec<Key> = page.keys().cloned().collect();
+            keys.iter().for_each(|key| {
+                self.wants(key);
+            });
+            self.page = Some(page);
+            return;
+        };
+        let (collected, stale) = self.store.collect_tombstones(&page);
+        self.counts.collected += collected;
+        self.counts.stale += usize::from(!stale.is_empty());
+        stale.erase(&*self.table).expect("the disk works");
+    }
+
+    fn step(&mut self) {
+        match self.draw(100) {
+            0..40 => self.put(),
+            40..44 => self.forget(),
+            44..54 => self.admit_all(),
+            54..64 => {
+                let most = self.draw(10) as usize;
+                self.counts.evicted += self.store.evict(most);
+            }
+            64..84 => self.checkpoint_step(),
+            84..92 => self.scan_step(),
+            92..97 => self.collect_step(),
+            97..99 => self.stable += self.draw(10),
+            _ if self.draw(4) == 0 => self.crash(),
+            _ => {}
+        }
+        self.store.validate();
+        if self.count_is_known {
+            let live = self.model.keys().filter(|key| self.is_live(key)).count();
+            assert_eq!(self.store.live_keys(), live as u64, "seed {}", self.seed);
+        }
+    }
+
+    /// Reads every key.
+    fn check_all(&mut self) {
+        let mut keys: BTreeSet<Key> = self.model.keys().cloned().collect();
+        keys.extend(self.log.iter().map(|logged| match logged {
+            Logged::Put(key, _) | Logged::Remove(key, _) => key.clone(),
+        }));
+        for key in keys {
+            self.store.load(&key).expect("the disk works");
+            self.check_key(&key);
+        }
+    }
+
+    /// Nothing is lost when everything is written and everything evicted; nothing is left of what was deleted.
+    fn finish(mut self) -> Counts {
+        self.calm = true;
+        while self.store.is_checkpointing() {
+            self.checkpoint_step();
+        }
+        self.stable += 1000;
+        for _ in 0..3 {
+            self.cursor = None;
+            loop {
+                self.page = None;
+                self.collect_step();
+                self.admit_all();
+                let more = self.cursor.is_some();
+                self.collect_step();
+                if !more {
+                    break;
+                }
+            }
+            self.checkpoint_step();
+            while self.store.is_checkpointing() {
+                self.checkpoint_step();
+            }
+        }
+        self.crash();
+        let page = TombstonePage::read(&*self.table, Hlc(u64::MAX), None, 1).expect("the disk works");
+        assert_eq!(page.keys().count(), 0, "seed {}: a tombstone is left", self.seed);
+        let rows = turnbuckle_store::rows::<Meta>(
+            &*self.table.snapshot().expect("the disk works"),
+            None,
+            999,
+            usize::MAX,
+        );
+        let rows: BTreeSet<Key> = rows
+            .expect("the disk works")
+            .rows
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        let live: BTreeSet<Key> = self
+            .model
+            .keys()
+            .filter(|key| self.is_live(key))
+            .cloned()
+            .collect();
+        assert_eq!(rows, live, "seed {}", self.seed);
+        self.counts
+    }
+}
+
+#[test]
+fn the_store_agrees_with_a_map_whatever_happens() {
+    let seeds = std::env::var("SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok())
+        .unwrap_or(60);
+    let mut total = Counts::default();
+    for seed in 0..seeds {
+        if std::env::var("SEED").is_ok_and(|only| only != seed.to_string()) {
+            continue;
+        }
+        let mut world = World::new(seed);
+        for _ in 0..1500 {
+            world.step();
+        }
+        let counts = world.finish();
+        total.evicted += counts.evicted;
+        total.retried += counts.retried;
+        total.finished += counts.finished;
+        total.crashes += counts.crashes;
+        total.scans += counts.scans;
+        total.listed += counts.listed;
+        total.collected += counts.collected;
+        total.stale += counts.stale;
+        total.removed += counts.removed;
+    }
+    println!("{seeds} seeds: {total:?}");
+    for (what, count) in [
+        ("evictions", total.evicted),
+        ("retries", total.retried),
+        ("checkpoints", total.finished),
+        ("crashes", total.crashes),
+        ("scans", total.scans),
+        ("collections", total.collected),
+        ("stale lines", total.stale),
+        ("removals", total.removed),
+    ] {
+        assert!(count > 0, "no {what} happened");
+    }
+}
