@@ -30,7 +30,13 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// A replica over the store that an earlier life left, or a new one. `cut` is what [`Protocol::cut`] said when the
     /// last checkpoint was taken; it holds for what was recovered. `seed` is all the randomness there is.
-    fn open(config: &Self::Config, me: ServerId, topology: Topology, cut: &[(SiteId, Hlc)], seed: u64) -> Self;
+    fn open(
+        config: &Self::Config,
+        me: ServerId,
+        topology: Topology,
+        cut: &[(SiteId, Hlc)],
+        seed: u64,
+    ) -> Self;
 
     /// The keys that `request` may read or write. The driver makes them resident first.
     fn keys(request: &Self::Request, each: &mut dyn FnMut(&Key));
@@ -99,7 +105,10 @@ impl RequestId {
     /// If the index has more than 15 bits, or the number more than 48.
     pub fn of_loop(index: usize, number: u64) -> RequestId {
         assert!(index >> Self::LOOP_BITS == 0, "loop {index} of at most 32768");
-        assert!(number >> Self::NUMBER_BITS == 0, "a request number of more than 48 bits");
+        assert!(
+            number >> Self::NUMBER_BITS == 0,
+            "a request number of more than 48 bits"
+        );
         RequestId((index as u64) << Self::NUMBER_BITS | number)
     }
 
@@ -115,7 +124,11 @@ impl RequestId {
 
     /// The number within its loop, or among those of other nodes.
     pub fn number(self) -> u64 {
-        if self.0 & Self::FROM_PEER == 0 { self.0 & ((1 << Self::NUMBER_BITS) - 1) } else { self.0 & !Self::FROM_PEER }
+        if self.0 & Self::FROM_PEER == 0 {
+            self.0 & ((1 << Self::NUMBER_BITS) - 1)
+        } else {
+            self.0 & !Self::FROM_PEER
+        }
     }
 }
 

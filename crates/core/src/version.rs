@@ -40,7 +40,10 @@ pub struct Version<M> {
 pub struct Chain<M> {
     newest: Version<M>,
     /// Boxed, because almost every chain has one version and memory is what a store is made of.
-    #[allow(clippy::box_collection, reason = "eight bytes instead of 24 in every chain of one")]
+    #[allow(
+        clippy::box_collection,
+        reason = "eight bytes instead of 24 in every chain of one"
+    )]
     older: Option<Box<Vec<Version<M>>>>,
 }
 
@@ -102,11 +105,7 @@ impl<M> Chain<M> {
     /// Drops what nobody may ask for any more: everything older than the newest version that is `covered`.
     /// Returns how many versions went.
     pub fn collect(&mut self, covered: impl Fn(&Version<M>) -> bool) -> usize {
-        let Some(keep) = self
-            .iter()
-            .position(covered)
-            .map(|place| place + 1)
-        else {
+        let Some(keep) = self.iter().position(covered).map(|place| place + 1) else {
             return 0;
         };
         let gone = self.len() - keep;

@@ -135,7 +135,10 @@ mod tests {
         waiting.advance('a', 3);
         assert!(waiting.take_ready().is_none(), "a line never goes back");
         waiting.park('a', 6, Micros(100), Micros(0), RequestId(1), ('a', 6));
-        assert!(waiting.take_ready().is_some(), "a point already reached does not wait");
+        assert!(
+            waiting.take_ready().is_some(),
+            "a point already reached does not wait"
+        );
     }
 
     #[test]

@@ -1,1 +1,26 @@
-//! .
+//! One node of a cluster, without sockets.
+mod callers;
+mod cold;
+mod config;
+pub use config::{Durability, KeyspaceConfig, NodeConfig, NodeId, Placement, Planted};
+mod frame;
+pub use frame::WIRE_VERSION;
+mod incoming;
+mod keyspace;
+pub use keyspace::{Delivered, Delivery, Keyspace};
+mod lane;
+pub use lane::ReplayError;
+mod node;
+pub use node::{Node, NodeBuilder, OpenError};
+mod peer;
+mod record;
+mod shared;
+pub use shared::Wake;
+mod status;
+pub use status::{KeyspaceStatus, StreamStatus};
+mod stream;
+pub use stream::{StreamLimits, StreamPosition};
+mod survey;
+pub use survey::{Survey, Surveyed, first_cursor_of};
+mod worker;
+pub use worker::WorkError;

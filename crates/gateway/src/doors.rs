@@ -1,0 +1,312 @@
+//! The doors to one keyspace.
+use crate::{
+    gateway::{Answers, GatewayOptions},
+    slab::Slab,
+};
+use bytes::{Bytes, BytesMut};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+use turnbuckle_core::{
+    Answer, BadToken, Failure, Level, Micros, Now, Operation, Outcome, RequestId, ServerId, Session,
+    SessionContext, SessionStep, SiteId, TokenHeader,
+};
+use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
+
+/// All doors of one loop to one keyspace, whatever its protocol.
+pub(crate) trait AnyDoors {
+    fn name(&self) -> &str;
+    fn levels(&self) -> &'static [Level];
+    fn partitions(&self) -> u16;
+    fn open(&mut self, token: Option<&[u8]>) -> Result<u64, BadToken>;
+    fn close(&mut self, door: u64);
+    fn operate(&mut self, now: Now, door: u64, tag: u64, operation: Operation, answers: &mut Answers);
+    fn collect(&mut self, now: Now, answers: &mut Answers);
+    fn expire(&mut self, now: Now, answers: &mut Answers);
+    fn token(&mut self, door: u64) -> Bytes;
+    fn open_asks(&self) -> usize;
+}
+
+pub(crate) struct Doors<S: Session> {
+    keyspace: Arc<Keyspace<S::Protocol>>,
+    /// Which keyspace of the gateway.
+    index: u32,
+    options: GatewayOptions,
+    header: TokenHeader,
+    home: SiteId,
+    doors: Slab<Door<S>>,
+    asks: Slab<Ask>,
+    /// Emptied and used again.
+    steps: Vec<SessionStep<S::Protocol>>,
+    deliveries: Vec<Delivery<S::Protocol>>,
+}
+
+struct Door<S> {
+    session: S,
+    /// Operations that wait for the one before.
+    queue: VecDeque<(u64, Operation)>,
+    /// Operations not yet answered.
+    open: BTreeSet<u64>,
+    counts: BTreeMap<u64, Count>,
+}
+
+/// A count under way: partitions that have not answered, keys so far.
+struct Count {
+    missing: u16,
+    keys: u64,
+}
+
+/// A question to a server that has not been answered.
+struct Ask {
+    door: u64,
+    tag: u64,
+    part: u32,
+    server: ServerId,
+    deadline: Micros,
+}
+
+impl<S: Session> Doors<S> {
+    pub fn new(keyspace: Arc<Keyspace<S::Protocol>>, index: u32, home: SiteId, options: GatewayOptions) -> Doors<S> {
+        let header = TokenHeader { cluster: options.cluster.clone(), keyspace: keyspace.name().to_string() };
+        Doors {
+            keyspace,
+            index,
+            options,
+            header,
+            home,
+            doors: Slab::new(),
+            asks: Slab::new(),
+            steps: Vec::new(),
+            deliveries: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, now: Now, door_number: u64, tag: u64, operation: Operation, answers: &mut Answers) {
+        let Some(door) = self.doors.find(door_number) else { return };
+        door.open.insert(tag);
+        match operation {
+            Operation::Count => {
+                door.counts.insert(tag, Count { missing: self.keyspace.topology().partitions(), keys: 0 });
+                for partition in 0..self.keyspace.topology().partitions() {
+                    self.survey(now, door_number, tag, partition, Survey::Count, answers);
+                }
+            }
+            Operation::Scan { cursor, count } => {
+                let slot = (cursor >> 48) as u16;
+                if slot >= turnbuckle_core::HASH_SLOTS {
+                    let failure = Failure::Unavailable("a scan's cursor is 0 or what the last answer said".into());
+                    return self.answer(door_number, tag, Answer::Failed(failure), None, answers);
+                }
+                let partition = self.keyspace.topology().partition_of_slot(slot);
+                self.survey(now, door_number, tag, partition, Survey::Scan { cursor, count }, answers);
+            }
+            operation => {
+                let mut steps = std::mem::take(&mut self.steps);
+                door.session.on_operation(&mut SessionContext { now, steps: &mut steps }, tag, operation);
+                self.perform(now, door_number, &mut steps, answers);
+                self.steps = steps;
+            }
+        }
+    }
+
+    fn perform(
+        &mut self,
+        now: Now,
+        door: u64,
+        steps: &mut Vec<SessionStep<S::Protocol>>,
+        answers: &mut Answers,
+    ) {
+        for step in steps.drain(..) {
+            match step {
+                SessionStep::Answer { tag, answer, receipt } => self.answer(door, tag, answer, receipt, answers),
+                SessionStep::Ask { tag, part, server, request } => match self.note(now, door, tag, part, server) {
+                    Some(id) => self.keyspace.ask(now, id, server, request),
+                    None => self.answer(door, tag, overfull(), None, answers),
+                },
+            }
+        }
+    }
+
+    fn survey(&mut self, now: Now, door: u64, tag: u64, partition: u16, survey: Survey, answers: &mut Answers) {
+        let server = ServerId { site: self.home, partition, member: 0 };
+        match self.note(now, door, tag, u32::from(partition), server) {
+            Some(id) => self.keyspace.survey(id, server, survey),
+            None => self.answer(door, tag, overfull(), None, answers),
+        }
+    }
+
+    /// Remembers a question.
+    fn note(&mut self, now: Now, door: u64, tag: u64, part: u32, server: ServerId) -> Option<RequestId> {
+        let deadline = now.monotonic + self.options.deadline;
+        let number = self.asks.insert(Ask { door, tag, part, server, deadline })?;
+        Some(RequestId::of_loop(self.options.loop_index, number))
+    }
+
+    fn answer(
+        &mut self,
+        door_number: u64,
+        tag: u64,
+        answer: Answer,
+        receipt: Option<turnbuckle_core::Receipt>,
+        answers: &mut Answers,
+    ) {
+        let Some(door) = self.doors.find(door_number) else { return };
+        // Exactly once: what comes after a failure is passed over.
+        if door.open.remove(&tag) {
+            answers.push((crate::DoorId::new(self.index, door_number), tag, (answer, receipt)));
+        }
+    }
+
+    /// Passes on operations that waited.
+    fn advance(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
+        while let Some(door) = self.doors.find(door_number)
+            && door.open.is_empty()
+            && let Some((tag, operation)) = door.queue.pop_front()
+        {
+            self.begin(now, door_number, tag, operation, answers);
+            self.drain(now, answers);
+        }
+    }
+
+    /// Hands what was delivered to the sessions.
+    fn drain(&mut self, now: Now, answers: &mut Answers) {
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        loop {
+            self.keyspace.take_deliveries(self.options.loop_index, &mut deliveries);
+            if deliveries.is_empty() {
+                break;
+            }
+            for Delivery { id, answer } in deliveries.drain(..) {
+                let Some(ask) = self.asks.remove(id.number()) else { continue };
+                match answer {
+                    Delivered::Response(outcome) => self.on_response(now, &ask, outcome, answers),
+                    Delivered::Surveyed(surveyed) => self.on_surveyed(&ask, surveyed, answers),
+                }
+                if !S::OVERLAPS {
+                    self.advance(now, ask.door, answers);
+                }
+            }
+        }
+        self.deliveries = deliveries;
+    }
+
+    fn on_response(
+        &mut self,
+        now: Now,
+        ask: &Ask,
+        outcome: Outcome<<S::Protocol as turnbuckle_core::Protocol>::Response>,
+        answers: &mut Answers,
+    ) {
+        let Some(door) = self.doors.find(ask.door) else { return };
+        let mut steps = std::mem::take(&mut self.steps);
+        let mut cx = SessionContext { now, steps: &mut steps };
+        door.session.on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
+        self.perform(now, ask.door, &mut steps, answers);
+        self.steps = steps;
+    }
+
+    fn on_surveyed(&mut self, ask: &Ask, surveyed: Result<Surveyed, String>, answers: &mut Answers) {
+        let Some(door) = self.doors.find(ask.door) else { return };
+        let answer = match surveyed {
+            Err(why) => Answer::Failed(Failure::Unavailable(why)),
+            Ok(Surveyed::Count(keys)) => {
+                let Some(count) = door.counts.get_mut(&ask.tag) else { return };
+                count.keys += keys;
+                count.missing -= 1;
+                if count.missing > 0 {
+                    return;
+                }
+                Answer::Count(count.keys)
+            }
+            Ok(Surveyed::Keys { cursor: 0, keys }) => {
+                let next = self.keyspace.topology().slots_of(ask.server.partition).end;
+                let cursor = if next < turnbuckle_core::HASH_SLOTS { first_cursor_of(next) } else { 0 };
+                Answer::Keys { cursor, keys }
+            }
+            Ok(Surveyed::Keys { cursor, keys }) => Answer::Keys { cursor, keys },
+        };
+        door.counts.remove(&ask.tag);
+        self.answer(ask.door, ask.tag, answer, None, answers);
+    }
+}
+
+fn overfull() -> Answer {
+    Answer::Failed(Failure::Unavailable("too many operations are under way".into()))
+}
+
+impl<S: Session> AnyDoors for Doors<S> {
+    fn name(&self) -> &str {
+        self.keyspace.name()
+    }
+
+    fn levels(&self) -> &'static [Level] {
+        S::LEVELS
+    }
+
+    fn partitions(&self) -> u16 {
+        self.keyspace.topology().partitions()
+    }
+
+    fn open(&mut self, token: Option<&[u8]>) -> Result<u64, BadToken> {
+        let state = token.map(|token| self.header.open(&self.options.secret, token)).transpose()?;
+        let session = S::open(self.home, self.keyspace.topology().clone(), state)?;
+        let door = Door { session, queue: VecDeque::new(), open: BTreeSet::new(), counts: BTreeMap::new() };
+        Ok(self.doors.insert(door).expect("there are fewer connections than doors"))
+    }
+
+    fn close(&mut self, door: u64) {
+        self.doors.remove(door);
+        // Answers still on their way find nobody.
+        if self.asks.len() > 0 {
+            for number in self.asks.numbers(|ask| ask.door == door) {
+                self.asks.remove(number);
+            }
+        }
+    }
+
+    fn operate(&mut self, now: Now, door_number: u64, tag: u64, operation: Operation, answers: &mut Answers) {
+        let Some(door) = self.doors.find(door_number) else { return };
+        if !S::OVERLAPS && !door.open.is_empty() {
+            door.queue.push_back((tag, operation));
+            return;
+        }
+        self.keyspace.attend(self.options.loop_index);
+        self.begin(now, door_number, tag, operation, answers);
+        self.drain(now, answers);
+    }
+
+    fn collect(&mut self, now: Now, answers: &mut Answers) {
+        self.drain(now, answers);
+    }
+
+    fn expire(&mut self, now: Now, answers: &mut Answers) {
+        if self.asks.len() == 0 {
+            return;
+        }
+        for number in self.asks.numbers(|ask| ask.deadline <= now.monotonic) {
+            let Some(ask) = self.asks.remove(number) else { continue };
+            let why = format!("no answer from server {} within {}", ask.server, self.options.deadline);
+            let is_count = self.doors.find(ask.door).is_some_and(|door| door.counts.contains_key(&ask.tag));
+            match is_count {
+                true => self.on_surveyed(&ask, Err(why), answers),
+                false => self.on_response(now, &ask, Outcome::Lost(why), answers),
+            }
+            if !S::OVERLAPS {
+                self.advance(now, ask.door, answers);
+            }
+        }
+    }
+
+    fn token(&mut self, door: u64) -> Bytes {
+        let mut state = BytesMut::new();
+        if let Some(door) = self.doors.find(door) {
+            door.session.token(&mut state);
+        }
+        self.header.seal(&self.options.secret, &state)
+    }
+
+    fn open_asks(&self) -> usize {
+        self.asks.len()
+    }
+}

@@ -1,0 +1,137 @@
+use crate::doors::{AnyDoors, Doors};
+use bytes::Bytes;
+use std::sync::Arc;
+use thiserror::Error;
+use turnbuckle_core::{Answered, BadToken, ClusterSecret, Level, Micros, Now, Operation, Session, SiteId};
+use turnbuckle_node::Keyspace;
+
+/// A door: one client's way into one keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DoorId {
+    keyspace: u32,
+    number: u64,
+}
+
+impl DoorId {
+    pub(crate) fn new(keyspace: u32, number: u64) -> DoorId {
+        DoorId { keyspace, number }
+    }
+}
+
+/// Answers to operations, by door and tag.
+pub(crate) type Answers = Vec<(DoorId, u64, Answered)>;
+
+/// How a gateway is to be.
+#[derive(Debug, Clone)]
+pub struct GatewayOptions {
+    /// The loop it belongs to: where its answers are delivered.
+    pub loop_index: usize,
+    /// The cluster's name, for tokens.
+    pub cluster: String,
+    /// The cluster's secret, for tokens.
+    pub secret: ClusterSecret,
+    /// An operation that is not answered by then fails.
+    pub deadline: Micros,
+}
+
+/// What a client may know of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyspaceAbout {
+    /// Its name.
+    pub name: String,
+    /// The levels its operations may name, default first.
+    pub levels: &'static [Level],
+    /// How many partitions it has.
+    pub partitions: u16,
+}
+
+/// A door that cannot be opened.
+#[derive(Debug, Error)]
+pub enum SelectError {
+    /// There is no such keyspace.
+    #[error("there is no keyspace '{found}'; there are {}", .known.join(", "))]
+    NoKeyspace {
+        /// What was asked for.
+        found: String,
+        /// The keyspaces there are.
+        known: Vec<String>,
+    },
+    /// The token does not fit.
+    #[error(transparent)]
+    Token(#[from] BadToken),
+}
+
+/// The doors of one event loop.
+pub struct Gateway {
+    home: SiteId,
+    options: GatewayOptions,
+    keyspaces: Vec<Box<dyn AnyDoors + Send>>,
+}
+
+impl Gateway {
+    /// A gateway of a node at site `home`.
+    pub fn new(home: SiteId, options: GatewayOptions) -> Gateway {
+        Gateway { home, options, keyspaces: Vec::new() }
+    }
+
+    /// Adds a keyspace whose clients are sessions of type `S`.
+    pub fn add<S: Session>(&mut self, keyspace: Arc<Keyspace<S::Protocol>>) {
+        let index = self.keyspaces.len() as u32;
+        self.keyspaces.push(Box::new(Doors::<S>::new(keyspace, index, self.home, self.options.clone())));
+    }
+
+    /// The keyspaces, in the order in which they were added.
+    pub fn keyspaces(&self) -> impl Iterator<Item = KeyspaceAbout> + '_ {
+        self.keyspaces.iter().map(|doors| KeyspaceAbout {
+            name: doors.name().to_string(),
+            levels: doors.levels(),
+            partitions: doors.partitions(),
+        })
+    }
+
+    /// Opens a door to a keyspace, with a new session or the one that a token continues.
+    pub fn open(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError> {
+        let Some(index) = self.keyspaces.iter().position(|doors| doors.name() == keyspace) else {
+            return Err(SelectError::NoKeyspace {
+                found: keyspace.chars().take(64).collect(),
+                known: self.keyspaces.iter().map(|doors| doors.name().to_string()).collect(),
+            });
+        };
+        let number = self.keyspaces[index].open(token)?;
+        Ok(DoorId::new(index as u32, number))
+    }
+
+    /// Closes a door. Its operations are no longer answered; those under way may still happen.
+    pub fn close(&mut self, door: DoorId) {
+        self.keyspaces[door.keyspace as usize].close(door.number);
+    }
+
+    /// An operation enters. What can be answered now is appended to `answers`, of this operation and maybe of others.
+    pub fn operate(&mut self, now: Now, door: DoorId, tag: u64, operation: Operation, answers: &mut Vec<(DoorId, u64, Answered)>) {
+        self.keyspaces[door.keyspace as usize].operate(now, door.number, tag, operation, answers);
+    }
+
+    /// What has been answered meanwhile. Call it after each commit, and when the loop was woken.
+    pub fn collect(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
+        for doors in &mut self.keyspaces {
+            doors.collect(now, answers);
+        }
+    }
+
+    /// Fails operations whose time is up. Call it now and then: it decides how late a failure may come.
+    pub fn expire(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
+        for doors in &mut self.keyspaces {
+            doors.expire(now, answers);
+        }
+    }
+
+    /// The session's token, signed.
+    pub fn token(&mut self, door: DoorId) -> Bytes {
+        self.keyspaces[door.keyspace as usize].token(door.number)
+    }
+
+    /// How many questions to servers wait for an answer.
+    pub fn open_asks(&self) -> usize {
+        self.keyspaces.iter().map(|doors| doors.open_asks()).sum()
+    }
+}

@@ -1,0 +1,100 @@
+//! Requests that other nodes passed on, and what to answer them with.
+use crate::{
+    config::NodeId,
+    frame::{ReceiptFrame, ResponseFrame},
+    survey::Surveyed,
+};
+use bytes::BytesMut;
+use std::collections::BTreeMap;
+use turnbuckle_core::{BadFrame, Outcome, ServerId, Wire};
+
+/// How many requests of other nodes may be open at once.
+const MOST_CALLERS: usize = 100_000;
+
+/// Who waits for an answer from here: node, the node's own request id, the server it asked.
+#[derive(Default)]
+pub(crate) struct Callers {
+    next: u64,
+    waiting: BTreeMap<u64, (NodeId, u64, ServerId)>,
+}
+
+impl Callers {
+    /// Remembers a caller. `None` if there are too many.
+    pub fn insert(&mut self, node: NodeId, id: u64, server: ServerId) -> Option<u64> {
+        if self.waiting.len() >= MOST_CALLERS {
+            return None;
+        }
+        self.next += 1;
+        self.waiting.insert(self.next, (node, id, server));
+        Some(self.next)
+    }
+
+    pub fn take(&mut self, number: u64) -> Option<(NodeId, u64, ServerId)> {
+        self.waiting.remove(&number)
+    }
+
+    /// Nobody on that node waits any more.
+    pub fn forget(&mut self, node: NodeId) {
+        self.waiting.retain(|_, (of, ..)| *of != node);
+    }
+}
+
+impl ResponseFrame {
+    pub fn answer<R: Wire>(id: u64, outcome: Outcome<R>) -> ResponseFrame {
+        let mut frame = ResponseFrame {
+            id,
+            ..ResponseFrame::default()
+        };
+        match outcome {
+            Outcome::Answered(response, receipt) => {
+                let mut body = BytesMut::new();
+                response.encode(&mut body);
+                frame.body = body.freeze();
+                frame.receipt = Some(ReceiptFrame::from(&receipt));
+            }
+            Outcome::Refused(why) => frame.refused = Some(why),
+            Outcome::Lost(why) => {
+                frame.refused = Some(why);
+                frame.maybe_done = true;
+            }
+        }
+        frame
+    }
+
+    pub fn into_answer<R: Wire>(self) -> Result<Outcome<R>, BadFrame> {
+        if let Some(why) = self.refused {
+            return Ok(if self.maybe_done {
+                Outcome::Lost(why)
+            } else {
+                Outcome::Refused(why)
+            });
+        }
+        let receipt = self
+            .receipt
+            .ok_or_else(|| BadFrame::new("an answer with a receipt", "one without"))?;
+        Ok(Outcome::Answered(
+            R::decode(self.body)?,
+            receipt.into_forwarded()?,
+        ))
+    }
+
+    pub fn survey(id: u64, surveyed: Result<Surveyed, String>) -> ResponseFrame {
+        let mut frame = ResponseFrame {
+            id,
+            ..ResponseFrame::default()
+        };
+        match surveyed {
+            Ok(surveyed) => frame.survey = Some(surveyed.into()),
+            Err(why) => frame.refused = Some(why),
+        }
+        frame
+    }
+
+    pub fn into_survey(self) -> Result<Result<Surveyed, String>, BadFrame> {
+        match (self.refused, self.survey) {
+            (Some(why), _) => Ok(Err(why)),
+            (None, Some(surveyed)) => Ok(Ok(surveyed.into())),
+            (None, None) => Err(BadFrame::new("the answer to a survey", "another answer")),
+        }
+    }
+}

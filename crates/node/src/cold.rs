@@ -1,0 +1,142 @@
+//! Inputs whose keys are not in memory.
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use turnbuckle_core::Key;
+
+/// Inputs that wait until their keys have been fetched, and the keys to fetch.
+///
+/// Order is kept per key: an input that names a key for which an earlier one waits, waits behind it.
+pub(crate) struct Cold<Input> {
+    waiting: VecDeque<(Vec<Key>, Input)>,
+    /// How many waiting inputs name each key.
+    named: BTreeMap<Key, usize>,
+    wanted: BTreeSet<Key>,
+    fetching: BTreeSet<Key>,
+}
+
+impl<Input> Cold<Input> {
+    pub fn new() -> Cold<Input> {
+        Cold {
+            waiting: VecDeque::new(),
+            named: BTreeMap::new(),
+            wanted: BTreeSet::new(),
+            fetching: BTreeSet::new(),
+        }
+    }
+
+    /// Whether an input on this key would overtake one that waits.
+    pub fn blocks(&self, key: &Key) -> bool {
+        !self.named.is_empty() && self.named.contains_key(key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// `input` names `keys`; those that are not resident are to be fetched.
+    pub fn park(&mut self, keys: Vec<Key>, input: Input, is_resident: impl Fn(&Key) -> bool) {
+        for key in &keys {
+            *self.named.entry(key.clone()).or_default() += 1;
+            if !is_resident(key) {
+                self.want(key);
+            }
+        }
+        self.waiting.push_back((keys, input));
+    }
+
+    /// A key that a stream waits for.
+    pub fn want(&mut self, key: &Key) {
+        if !self.fetching.contains(key) {
+            self.wanted.insert(key.clone());
+        }
+    }
+
+    /// Keys to fetch now, at most so many; [`Cold::fetched`] ends each.
+    pub fn take_wanted(&mut self, most: usize) -> Vec<Key> {
+        let keys: Vec<Key> = self.wanted.iter().take(most).cloned().collect();
+        for key in &keys {
+            self.wanted.remove(key);
+            self.fetching.insert(key.clone());
+        }
+        keys
+    }
+
+    pub fn fetched(&mut self, key: &Key) {
+        self.fetching.remove(key);
+    }
+
+    /// The first input that may run: all its keys are resident, and no earlier one names any of them.
+    pub fn take_runnable(&mut self, is_resident: impl Fn(&Key) -> bool) -> Option<Input> {
+        let mut before: BTreeSet<&Key> = BTreeSet::new();
+        let mut place = None;
+        for (index, (keys, _)) in self.waiting.iter().enumerate() {
+            if keys.iter().all(|key| is_resident(key) && !before.contains(key)) {
+                place = Some(index);
+                break;
+            }
+            before.extend(keys);
+        }
+        let (keys, input) = self.waiting.remove(place?).expect("the place was just found");
+        self.forget(&keys);
+        Some(input)
+    }
+
+    /// Takes out every input that names `key`: it cannot be read.
+    pub fn take_failed(&mut self, key: &Key) -> Vec<Input> {
+        let (failed, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|(keys, _)| keys.contains(key));
+        self.waiting = kept;
+        failed
+            .into_iter()
+            .map(|(keys, input)| {
+                self.forget(&keys);
+                input
+            })
+            .collect()
+    }
+
+    fn forget(&mut self, keys: &[Key]) {
+        for key in keys {
+            let count = self
+                .named
+                .get_mut(key)
+                .expect("a waiting input's keys are counted");
+            *count -= 1;
+            if *count == 0 {
+                self.named.remove(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_on_one_key_keep_their_order_and_others_pass() {
+        let mut cold = Cold::new();
+        let (x, y): (Key, Key) = ("x".into(), "y".into());
+        cold.park(vec![x.clone()], "get x", |_| false);
+        cold.park(vec![x.clone(), y.clone()], "get x y", |key| *key == y);
+        assert!(cold.blocks(&y) && cold.blocks(&x));
+        assert_eq!(cold.take_wanted(9), std::slice::from_ref(&x));
+        assert!(cold.take_wanted(9).is_empty(), "a key is fetched once");
+        assert_eq!(cold.take_runnable(|key| *key == y), None);
+        cold.fetched(&x);
+        assert_eq!(cold.take_runnable(|_| true), Some("get x"));
+        assert_eq!(cold.take_runnable(|_| true), Some("get x y"));
+        assert!(!cold.blocks(&x) && cold.len() == 0);
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_read_fails_all_that_name_it() {
+        let mut cold = Cold::new();
+        let (x, y): (Key, Key) = ("x".into(), "y".into());
+        cold.park(vec![x.clone()], 1, |_| false);
+        cold.park(vec![y.clone()], 2, |_| false);
+        cold.park(vec![y.clone(), x.clone()], 3, |_| false);
+        assert_eq!(cold.take_failed(&x), [1, 3]);
+        assert_eq!(cold.take_runnable(|_| true), Some(2));
+    }
+}

@@ -1,0 +1,143 @@
+use crate::stream::StreamLimits;
+use turnbuckle_core::{Micros, ServerId, SiteId, Topology};
+
+/// A node by its place in the cluster's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+/// The nodes of a cluster, and which server stands where. The same on every node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    sites: Vec<Vec<NodeId>>,
+    nodes: Vec<SiteId>,
+}
+
+impl Placement {
+    /// The placement of a cluster whose nodes stand at these sites.
+    ///
+    /// # Panics
+    /// If a site has no node: the configuration is checked before.
+    pub fn new(nodes: impl IntoIterator<Item = SiteId>) -> Placement {
+        let nodes: Vec<SiteId> = nodes.into_iter().collect();
+        let site_count = nodes
+            .iter()
+            .map(|site| usize::from(site.0) + 1)
+            .max()
+            .unwrap_or(0);
+        let mut sites = vec![Vec::new(); site_count];
+        for (place, site) in nodes.iter().enumerate() {
+            sites[usize::from(site.0)].push(NodeId(place as u16));
+        }
+        assert!(
+            sites.iter().all(|nodes| !nodes.is_empty()),
+            "every site has a node"
+        );
+        Placement { sites, nodes }
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u16).map(NodeId)
+    }
+
+    /// Where a node stands.
+    pub fn site_of(&self, node: NodeId) -> SiteId {
+        self.nodes[usize::from(node.0)]
+    }
+
+    /// The nodes of a site.
+    pub fn nodes_at(&self, site: SiteId) -> &[NodeId] {
+        &self.sites[usize::from(site.0)]
+    }
+
+    /// The node that holds a server: a site's partitions go round its nodes.
+    pub fn node_of(&self, server: ServerId) -> NodeId {
+        let nodes = self.nodes_at(server.site);
+        nodes[(usize::from(server.partition) + usize::from(server.member)) % nodes.len()]
+    }
+}
+
+/// When a write counts as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is synced to disk: survives power loss.
+    Fsync,
+    /// When the operating system has it; synced at least this often. Survives the end of the process, and loses at
+    /// most this much of what was acknowledged when the power goes.
+    Interval(Micros),
+    /// When the operating system has it; never synced on purpose. Survives the end of the process.
+    None,
+}
+
+/// One keyspace as this node sees it.
+#[derive(Debug, Clone)]
+pub struct KeyspaceConfig {
+    /// Its name.
+    pub name: String,
+    /// Its sites, partitions and members.
+    pub topology: Topology,
+    /// When its writes are acknowledged.
+    pub durability: Durability,
+}
+
+/// What a node has to know of itself.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Which node it is.
+    pub node: NodeId,
+    /// Where everything is.
+    pub placement: Placement,
+    /// How many event loops will call it: answers are delivered per loop.
+    pub loops: usize,
+    /// Memory for versions, of all lanes together, in bytes.
+    pub memory_limit_bytes: u64,
+    /// The log is kept for absent peers up to this many bytes.
+    pub retained_log_bytes: u64,
+    /// A checkpoint begins when this much log has been written since the last one, in bytes.
+    pub checkpoint_log_bytes: u64,
+    /// A peer whose timestamps are further ahead of this node's clock is held.
+    pub clock_ahead: Micros,
+    /// The log's segments, in bytes.
+    pub segment_bytes: u64,
+    /// Streams' limits.
+    pub stream: StreamLimits,
+    /// Seed of all randomness in the replicas.
+    pub seed: u64,
+    /// Bugs planted to prove that tests can fail. Empty outside tests.
+    pub planted: Planted,
+}
+
+impl NodeConfig {
+    /// A node with the default limits.
+    pub fn new(node: NodeId, placement: Placement) -> NodeConfig {
+        NodeConfig {
+            node,
+            placement,
+            loops: 1,
+            memory_limit_bytes: 1 << 30,
+            retained_log_bytes: 1 << 30,
+            checkpoint_log_bytes: 256 << 20,
+            clock_ahead: Micros::from_millis(60_000),
+            segment_bytes: 64 << 20,
+            stream: StreamLimits::default(),
+            seed: 0,
+            planted: Planted::default(),
+        }
+    }
+}
+
+/// Bugs that can be planted, each one a rule of the seam left out. The simulator's tests switch them on, one at a time, and
+/// must notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Planted {
+    /// A mark is sent at once, in front of the entries that came before it.
+    pub marks_overtake: bool,
+    /// A full copy is merged into what is there instead of replacing what it covers.
+    pub copy_merges: bool,
+    /// A stream goes on in the same incarnation after a restart.
+    pub positions_reused: bool,
+    /// Outputs leave before what they follow is durable.
+    pub answers_early: bool,
+    /// Two batches of a lane reach the log in the wrong order, as two threads without the lane's lock would bring them.
+    pub outputs_swapped: bool,
+}

@@ -1,0 +1,373 @@
+//! What two nodes of a cluster say to each other. Prost stays in here: the field tags are what survives a
+//! rolling upgrade, the types around it are ours.
+use crate::stream::StreamPosition;
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use turnbuckle_core::{
+    BadFrame, Hlc, Key, Level, Micros, Receipt, Route, ServerId, SiteId, Version, VersionId, Wire,
+};
+
+/// The version of this vocabulary; peers with another one are refused in the handshake.
+pub const WIRE_VERSION: u32 = 1;
+
+/// One frame.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Frame {
+    /// The keyspace, by its tag.
+    #[prost(fixed32, tag = "1")]
+    pub keyspace: u32,
+    /// The server that speaks.
+    #[prost(uint64, tag = "2")]
+    from: u64,
+    /// The server that is spoken to.
+    #[prost(uint64, tag = "3")]
+    to: u64,
+    #[prost(oneof = "Body", tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    pub body: Option<Body>,
+}
+
+/// What a frame is about. Streams run from their source (`from` of entries, marks and copies) to a receiver.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum Body {
+    /// A session's question, passed on.
+    #[prost(message, tag = "4")]
+    Request(RequestFrame),
+    /// The answer.
+    #[prost(message, tag = "5")]
+    Response(ResponseFrame),
+    /// A protocol's message; may be lost.
+    #[prost(bytes = "bytes", tag = "6")]
+    Message(Bytes),
+    /// The next entries of a stream.
+    #[prost(message, tag = "7")]
+    Entries(EntriesFrame),
+    /// A mark, behind the entries up to a position.
+    #[prost(message, tag = "8")]
+    Mark(MarkFrame),
+    /// The receiver has everything up to here, durably.
+    #[prost(message, tag = "9")]
+    Ack(PositionFrame),
+    /// The receiver has everything up to here and wants what follows.
+    #[prost(message, tag = "10")]
+    Resume(PositionFrame),
+    /// The source lost what it stamped after a time: the receiver is to give it back and count as being at a position.
+    #[prost(message, tag = "11")]
+    TakeBack(TakeBackFrame),
+    /// What the receiver gives back.
+    #[prost(message, tag = "12")]
+    Returned(ReturnedFrame),
+    /// A full copy begins; afterwards the stream goes on behind a position.
+    #[prost(message, tag = "13")]
+    CopyBegin(CopyBeginFrame),
+    /// Rows of a full copy.
+    #[prost(message, tag = "14")]
+    CopyRows(CopyRowsFrame),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RequestFrame {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub body: Bytes,
+    /// Not for the protocol: list or count keys.
+    #[prost(message, optional, tag = "3")]
+    pub survey: Option<SurveyFrame>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct SurveyFrame {
+    #[prost(uint64, tag = "1")]
+    pub cursor: u64,
+    /// 0: count keys; else list about so many.
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ResponseFrame {
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub body: Bytes,
+    #[prost(message, optional, tag = "3")]
+    pub receipt: Option<ReceiptFrame>,
+    #[prost(string, optional, tag = "4")]
+    pub refused: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    pub survey: Option<SurveyedFrame>,
+    /// Refused, and yet it may have happened.
+    #[prost(bool, tag = "6")]
+    pub maybe_done: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SurveyedFrame {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub keys: Vec<Bytes>,
+    #[prost(bool, tag = "3")]
+    pub counted: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ReceiptFrame {
+    #[prost(string, tag = "1")]
+    asked: String,
+    #[prost(string, tag = "2")]
+    given: String,
+    #[prost(fixed64, optional, tag = "3")]
+    version_at: Option<u64>,
+    #[prost(uint32, tag = "4")]
+    version_site: u32,
+    #[prost(uint64, tag = "5")]
+    server: u64,
+    #[prost(uint64, tag = "6")]
+    waited_us: u64,
+    #[prost(uint64, optional, tag = "7")]
+    staleness_us: Option<u64>,
+    #[prost(uint64, tag = "8")]
+    clock_bound_us: u64,
+    #[prost(bool, tag = "9")]
+    siblings: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct EntriesFrame {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// The position that the receiver must be at.
+    #[prost(uint64, tag = "2")]
+    pub previous: u64,
+    /// The position it is at afterwards: entries for other sites only are skipped.
+    #[prost(uint64, tag = "3")]
+    pub last: u64,
+    /// Encoded entries.
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub entries: Vec<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MarkFrame {
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    pub after: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub body: Bytes,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct PositionFrame {
+    #[prost(uint64, tag = "1")]
+    incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    number: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct TakeBackFrame {
+    #[prost(fixed64, tag = "1")]
+    pub since: u64,
+    #[prost(message, required, tag = "2")]
+    pub end: PositionFrame,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ReturnedFrame {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub entries: Vec<Bytes>,
+    #[prost(bool, tag = "2")]
+    pub end: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CopyBeginFrame {
+    #[prost(message, required, tag = "1")]
+    pub resume: PositionFrame,
+    #[prost(message, repeated, tag = "2")]
+    pub cut: Vec<CutFrame>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct CutFrame {
+    #[prost(uint32, tag = "1")]
+    site: u32,
+    #[prost(fixed64, tag = "2")]
+    until: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CopyRowsFrame {
+    /// Encoded entries, those of one key together.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub entries: Vec<Bytes>,
+    #[prost(bool, tag = "2")]
+    pub end: bool,
+}
+
+/// A version and its key: what lies in the log and travels in streams, encoded once for both.
+#[derive(Clone, PartialEq, Message)]
+struct EntryFrame {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(fixed64, tag = "2")]
+    at: u64,
+    #[prost(uint32, tag = "3")]
+    site: u32,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    value: Option<Bytes>,
+    #[prost(bytes = "bytes", tag = "5")]
+    meta: Bytes,
+}
+
+impl Frame {
+    pub fn new(keyspace: u32, from: ServerId, to: ServerId, body: Body) -> Frame {
+        Frame {
+            keyspace,
+            from: pack(from),
+            to: pack(to),
+            body: Some(body),
+        }
+    }
+
+    pub fn from(&self) -> ServerId {
+        unpack(self.from)
+    }
+
+    pub fn to(&self) -> ServerId {
+        unpack(self.to)
+    }
+
+    /// Appends the frame with its length in front, as it goes over a link.
+    pub fn put(&self, out: &mut BytesMut) {
+        let len = u32::try_from(self.encoded_len()).expect("frames are far below 4 GiB");
+        out.extend_from_slice(&len.to_be_bytes());
+        self.encode(out).expect("a BytesMut grows");
+    }
+
+    /// Decodes a frame without its length.
+    pub fn parse(bytes: Bytes) -> Result<Frame, BadFrame> {
+        Frame::decode(bytes).map_err(|error| BadFrame::new("a frame of a peer", error.to_string()))
+    }
+}
+
+fn pack(server: ServerId) -> u64 {
+    u64::from(server.site.0) << 32 | u64::from(server.partition) << 16 | u64::from(server.member)
+}
+
+fn unpack(packed: u64) -> ServerId {
+    ServerId {
+        site: SiteId((packed >> 32) as u16),
+        partition: (packed >> 16) as u16,
+        member: packed as u16,
+    }
+}
+
+/// Encodes an entry.
+pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>) -> Bytes {
+    let mut meta = BytesMut::new();
+    version.meta.encode(&mut meta);
+    let frame = EntryFrame {
+        key: key.0.clone(),
+        at: version.id.at.0,
+        site: u32::from(version.id.site.0),
+        value: version.value.clone(),
+        meta: meta.freeze(),
+    };
+    frame.encode_to_vec().into()
+}
+
+/// Decodes an entry.
+pub(crate) fn decode_entry<M: Wire>(bytes: Bytes) -> Result<(Key, Version<M>), BadFrame> {
+    let frame = EntryFrame::decode(bytes).map_err(|error| BadFrame::new("an entry", error.to_string()))?;
+    let site =
+        u16::try_from(frame.site).map_err(|_| BadFrame::new("a site below 65536", frame.site.to_string()))?;
+    let id = VersionId {
+        at: Hlc(frame.at),
+        site: SiteId(site),
+    };
+    Ok((
+        Key(frame.key),
+        Version {
+            id,
+            value: frame.value,
+            meta: M::decode(frame.meta)?,
+        },
+    ))
+}
+
+impl From<StreamPosition> for PositionFrame {
+    fn from(position: StreamPosition) -> PositionFrame {
+        PositionFrame {
+            incarnation: position.incarnation,
+            number: position.number,
+        }
+    }
+}
+
+impl From<PositionFrame> for StreamPosition {
+    fn from(frame: PositionFrame) -> StreamPosition {
+        StreamPosition {
+            incarnation: frame.incarnation,
+            number: frame.number,
+        }
+    }
+}
+
+pub(crate) fn cut_to_frames(cut: &[(SiteId, Hlc)]) -> Vec<CutFrame> {
+    cut.iter()
+        .map(|&(site, until)| CutFrame {
+            site: site.0.into(),
+            until: until.0,
+        })
+        .collect()
+}
+
+pub(crate) fn cut_from_frames(frames: &[CutFrame]) -> Vec<(SiteId, Hlc)> {
+    frames
+        .iter()
+        .map(|frame| (SiteId(frame.site as u16), Hlc(frame.until)))
+        .collect()
+}
+
+impl From<&Receipt> for ReceiptFrame {
+    fn from(receipt: &Receipt) -> ReceiptFrame {
+        ReceiptFrame {
+            asked: receipt.asked.to_string(),
+            given: receipt.given.to_string(),
+            version_at: receipt.version.map(|id| id.at.0),
+            version_site: receipt.version.map_or(0, |id| id.site.0.into()),
+            server: pack(receipt.server),
+            waited_us: receipt.waited.0,
+            staleness_us: receipt.staleness.map(|bound| bound.0),
+            clock_bound_us: receipt.clock_bound.0,
+            siblings: receipt.siblings,
+        }
+    }
+}
+
+impl ReceiptFrame {
+    /// The receipt, as one that came from another node of the site.
+    pub fn into_forwarded(self) -> Result<Receipt, BadFrame> {
+        let level = |name: &str| {
+            name.parse::<Level>()
+                .map_err(|error| BadFrame::new("a level in a receipt", error.found))
+        };
+        Ok(Receipt {
+            asked: level(&self.asked)?,
+            given: level(&self.given)?,
+            version: self.version_at.map(|at| VersionId {
+                at: Hlc(at),
+                site: SiteId(self.version_site as u16),
+            }),
+            server: unpack(self.server),
+            route: Route::Forwarded,
+            waited: Micros(self.waited_us),
+            staleness: self.staleness_us.map(Micros),
+            clock_bound: Micros(self.clock_bound_us),
+            siblings: self.siblings,
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! The receiver's side of one peer's stream.
+use crate::stream::StreamPosition;
+use std::collections::VecDeque;
+use turnbuckle_core::{BadFrame, Hlc, Key, Protocol, SiteId, Version};
+
+/// Where a lane is in the stream of another site, and what has arrived and waits for its turn.
+pub(crate) struct Incoming<P: Protocol> {
+    /// Handed to the protocol up to here.
+    pub received: StreamPosition,
+    /// What the log was last told.
+    pub logged: StreamPosition,
+    /// What has arrived up to here.
+    arrived: u64,
+    /// Since the link is up, the source has been told where we are: what comes continues from there.
+    resumed: bool,
+    pub pending: VecDeque<Item<P>>,
+    /// A full copy on its way.
+    pub copy: Option<CopyIn>,
+    /// A full copy was offered while that of another site was under way: it is asked for again afterwards.
+    pub declined: bool,
+}
+
+/// Something that arrived in stream order.
+pub(crate) enum Item<P: Protocol> {
+    /// An entry.
+    Entry { key: Key, version: Version<P::Meta> },
+    /// All entries up to here have been handed on.
+    Reached(StreamPosition),
+    /// A mark; its entries came before it.
+    Mark(P::Message),
+    /// A version of our own that we lost and get back.
+    Returned { key: Key, version: Version<P::Meta> },
+    /// That was all; the stream to that peer goes on from here.
+    ReturnedEnd,
+}
+
+/// A full copy that is being received.
+#[derive(Debug, Clone)]
+pub(crate) struct CopyIn {
+    /// Where the stream goes on afterwards.
+    pub resume: StreamPosition,
+    /// What the copy covers.
+    pub cut: Vec<(SiteId, Hlc)>,
+    /// All rows are staged: it can be put in place.
+    pub complete: bool,
+}
+
+impl<P: Protocol> Incoming<P> {
+    pub fn new(received: StreamPosition) -> Incoming<P> {
+        Incoming {
+            received,
+            logged: received,
+            arrived: received.number,
+            resumed: false,
+            pending: VecDeque::new(),
+            copy: None,
+            declined: false,
+        }
+    }
+
+    /// The link is up, or a copy is in place: from here on the stream continues from the position returned, which the source is told.
+    pub fn resume(&mut self) -> StreamPosition {
+        self.pending.retain(|item| matches!(item, Item::Returned { .. }));
+        self.arrived = self.received.number;
+        self.resumed = true;
+        (self.copy, self.declined) = (None, false);
+        self.received
+    }
+
+    /// The link is down.
+    pub fn silence(&mut self) {
+        self.resumed = false;
+        // A copy that has arrived whole is put in place all the same.
+        self.copy = self.copy.take().filter(|copy| copy.complete);
+        self.pending.clear();
+    }
+
+    /// Whether entries and marks are expected now. Others are left over from before a resume and are passed over.
+    pub fn is_streaming(&self) -> bool {
+        self.resumed && self.copy.is_none() && !self.declined
+    }
+
+    /// Entries that continue behind `previous`, up to `last`.
+    pub fn arrive(
+        &mut self,
+        previous: u64,
+        last: StreamPosition,
+        entries: impl Iterator<Item = Result<(Key, Version<P::Meta>), BadFrame>>,
+    ) -> Result<(), BadFrame> {
+        if previous != self.arrived || last.number < previous || last.incarnation < self.received.incarnation
+        {
+            let found = format!(
+                "{previous} to {} of incarnation {}",
+                last.number, last.incarnation
+            );
+            return Err(BadFrame::new("entries that continue the stream", found));
+        }
+        for entry in entries {
+            let (key, version) = entry?;
+            self.pending.push_back(Item::Entry { key, version });
+        }
+        self.pending.push_back(Item::Reached(last));
+        self.arrived = last.number;
+        Ok(())
+    }
+
+    /// A mark behind entry `after`.
+    pub fn arrive_mark(&mut self, after: u64, message: P::Message) -> Result<(), BadFrame> {
+        if after > self.arrived {
+            let found = format!("one behind {after} when {} has arrived", self.arrived);
+            return Err(BadFrame::new("a mark behind its entries", found));
+        }
+        self.pending.push_back(Item::Mark(message));
+        Ok(())
+    }
+}
+
+/// What a take-back asks for: versions of `site` stamped after `since`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TakeBack {
+    pub since: Hlc,
+    pub end: StreamPosition,
+}
+
+/// Something on its way to a peer, row by row, from a snapshot of the store.
+pub(crate) struct RowsOut {
+    pub snapshot: Box<dyn turnbuckle_store::Snapshot>,
+    /// Where the next rows begin.
+    pub cursor: Option<turnbuckle_store::RowCursor>,
+    /// What a full copy says in front of its rows.
+    pub begin: Option<crate::frame::CopyBeginFrame>,
+    pub purpose: Purpose,
+}
+
+/// What rows are sent for.
+pub(crate) enum Purpose {
+    /// A full copy.
+    Copy,
+    /// Giving back what the peer lost.
+    Return(TakeBack),
+}

@@ -1,0 +1,584 @@
+//! One replica with everything around it: its store, its stream, and those of its peers.
+use crate::{
+    cold::Cold,
+    config::Durability,
+    frame::{self, Body},
+    incoming::{Incoming, Item, RowsOut},
+    keyspace::Keyspace,
+    record::{CheckpointMeta, ReceivedRecord, Record, Replayed, WriteRecord},
+    stream::{CursorState, Entry, Outgoing, StreamPosition},
+};
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use std::collections::{BTreeMap, VecDeque};
+use turnbuckle_core::{
+    BadFrame, Batch, Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Replica, RequestId, ServerId,
+    SiteId, Versions, Wire, Write,
+};
+use turnbuckle_log::Position;
+use turnbuckle_store::{Store, StoreError};
+
+/// A lane. Everything here happens under its lock, in the order in which the lock was taken; what it emits is handed on
+/// under the lock too.
+pub(crate) struct Lane<P: Protocol> {
+    pub me: ServerId,
+    pub replica: Replica<P>,
+    pub store: Store<P::Meta>,
+    pub outgoing: Outgoing,
+    pub incoming: BTreeMap<SiteId, Incoming<P>>,
+    pub cold: Cold<Question<P>>,
+    pub rows_out: BTreeMap<SiteId, RowsOut>,
+    /// Peers that wait for rows until a checkpoint has been made.
+    pub rows_wanted: BTreeMap<SiteId, crate::incoming::Purpose>,
+    /// Appended to the log, and not yet durable.
+    logged: VecDeque<Logged>,
+    /// Clock bounds in the log, and not yet synced.
+    bounds: VecDeque<(Position, Hlc)>,
+    bound: Hlc,
+    named: BTreeMap<String, Bytes>,
+    /// A peer whose timestamps are too far ahead.
+    pub held_peers: BTreeMap<SiteId, Hlc>,
+    wants_row_checkpoint: bool,
+    /// What the last finished checkpoint said.
+    pub checkpointed: Option<CheckpointMeta>,
+    moved: bool,
+}
+
+/// A request on its way to a replica.
+pub(crate) struct Question<P: Protocol> {
+    pub id: RequestId,
+    pub request: P::Request,
+    pub since: Option<Micros>,
+}
+
+/// A batch in the log.
+struct Logged {
+    number: Option<u64>,
+    end: Position,
+    sync: bool,
+    entries: Vec<Entry>,
+    /// How far other streams have come with it: to be acknowledged.
+    received: Vec<(SiteId, StreamPosition)>,
+}
+
+impl<P: Protocol> Lane<P> {
+    /// A lane over its store, as the last checkpoint left it.
+    pub fn open(
+        ks: &Keyspace<P>,
+        me: ServerId,
+        store: Store<P::Meta>,
+        meta: &CheckpointMeta,
+        protocol: &P::Config,
+        seed: u64,
+    ) -> Lane<P> {
+        let others: Vec<SiteId> = ks.topology().sites().filter(|&site| site != me.site).collect();
+        let mut outgoing = Outgoing::new(ks.shared().config.stream, others.iter().copied());
+        outgoing.restore(
+            meta.next_position,
+            meta.incarnations.iter().map(|&record| record.into()).collect(),
+        );
+        outgoing.restore_index(meta.index());
+        let received: BTreeMap<_, _> = meta.received.iter().map(|record| record.parts()).collect();
+        let incoming = others
+            .into_iter()
+            .map(|site| {
+                (
+                    site,
+                    Incoming::new(received.get(&site).copied().unwrap_or_default()),
+                )
+            })
+            .collect();
+        let (bound, cut) = (Hlc(meta.bound), frame::cut_from_frames(&meta.cut));
+        Lane {
+            me,
+            replica: Replica::open(protocol, me, ks.topology().clone(), bound, &cut, seed),
+            store,
+            outgoing,
+            incoming,
+            cold: Cold::new(),
+            rows_out: BTreeMap::new(),
+            rows_wanted: BTreeMap::new(),
+            logged: VecDeque::new(),
+            bounds: VecDeque::new(),
+            bound,
+            named: meta.named().collect(),
+            held_peers: BTreeMap::new(),
+            wants_row_checkpoint: false,
+            checkpointed: None,
+            moved: false,
+        }
+    }
+
+    // ---- recovery -------------------------------------------------------------------------------------------
+
+    /// A record of this lane that the checkpoint does not cover. It began at or behind `from`.
+    pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
+        let mut number = record.first_position;
+        if let Some(opened) = record.opened {
+            self.outgoing.replay_incarnation(opened.into());
+        }
+        for received in &record.received {
+            let (site, position) = received.parts();
+            if let Some(incoming) = self.incoming.get_mut(&site) {
+                *incoming = Incoming::new(position);
+            }
+        }
+        for write in record.writes {
+            let entry = write.entry.clone();
+            match write.replay::<P::Meta>()? {
+                Replayed::Put { key, version, to } => {
+                    self.store.load(&key)?;
+                    self.bound = self.bound.max(version.id.at);
+                    self.store.put(&key, version);
+                    if to.0 != 0 {
+                        let bytes = entry.expect("a put has an entry");
+                        self.outgoing.replay(Entry { number, to, bytes }, from);
+                        number += 1;
+                    }
+                }
+                Replayed::Drop { key, id } => {
+                    self.store.load(&key)?;
+                    self.store.remove(key.as_ref(), id);
+                }
+                Replayed::Named { name, bytes } => drop(self.named.insert(name, bytes)),
+                Replayed::Bound(bound) => self.bound = self.bound.max(bound),
+            }
+        }
+        self.store.evict(16);
+        Ok(())
+    }
+
+    /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
+    /// everything that its earlier lives may have stamped.
+    pub fn begin(&mut self, ks: &Keyspace<P>, protocol: &P::Config, seed: u64) {
+        let cut = self.replica.protocol().cut();
+        self.replica = Replica::open(protocol, self.me, ks.topology().clone(), self.bound, &cut, seed);
+        if ks.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
+            return;
+        }
+        let opened = self.outgoing.begin(self.bound);
+        let mut record = Record::new(ks.tag(), self.me);
+        record.opened = Some(opened.into());
+        record
+            .writes
+            .push(WriteRecord::new::<P::Meta>(&Write::Bound(self.bound)));
+        ks.shared().log().append(&[&record.encode_to_vec()]);
+    }
+
+    // ---- inputs ---------------------------------------------------------------------------------------------
+
+    /// A session's or another node's request. It waits if its keys are not in memory.
+    pub fn ask(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
+        self.run_or_park(ks, now, question);
+        self.settle(ks, now);
+    }
+
+    /// An input that names no keys.
+    pub fn step(&mut self, ks: &Keyspace<P>, now: Now, input: Input<P>) {
+        self.handle(now, input);
+        self.settle(ks, now);
+    }
+
+    fn handle(&mut self, now: Now, input: Input<P>) {
+        self.replica.handle_input(now, input, &mut self.store);
+        self.moved = true;
+    }
+
+    fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
+        let mut all_resident = true;
+        P::keys(&question.request, &mut |key| {
+            all_resident &= self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);
+        });
+        if all_resident {
+            let Question { id, request, since } = question;
+            self.handle(now, Input::Request { id, request, since });
+            return;
+        }
+        let mut keys = Vec::new();
+        P::keys(&question.request, &mut |key| keys.push(key.clone()));
+        let store = &self.store;
+        self.cold
+            .park(keys, question, |key| store.is_resident(key.as_ref()));
+        ks.shared().wake.wake_worker();
+    }
+
+    /// Everything that the last input made possible: parked requests, then outputs.
+    fn settle(&mut self, ks: &Keyspace<P>, now: Now) {
+        while let Some(ready) = self.replica.take_ready() {
+            self.run_or_park(
+                ks,
+                now,
+                Question {
+                    id: ready.id,
+                    request: ready.request,
+                    since: Some(ready.since),
+                },
+            );
+        }
+        self.route(ks);
+    }
+
+    /// Hands on the outputs that need not wait, in order.
+    fn route(&mut self, ks: &Keyspace<P>) {
+        while let Some(output) = self.replica.poll_output() {
+            match output {
+                Output::Reply {
+                    id,
+                    response,
+                    receipt,
+                } => ks.deliver(id, Outcome::Answered(response, receipt)),
+                Output::Send { to, message } => ks.send(self.me, to, message),
+                Output::Mark { to, message } => self.mark(ks, to, &message),
+            }
+        }
+    }
+
+    fn mark(&mut self, ks: &Keyspace<P>, to: turnbuckle_core::SiteSet, message: &P::Message) {
+        let mut body = BytesMut::new();
+        message.encode(&mut body);
+        let body = body.freeze();
+        if ks.shared().config.planted.marks_overtake {
+            for site in to.iter() {
+                let incarnation = self.outgoing.incarnation();
+                let mark = frame::MarkFrame {
+                    incarnation,
+                    after: 0,
+                    body: body.clone(),
+                };
+                ks.send_frame(self.me, ks.topology().peer_at(self.me, site), Body::Mark(mark));
+            }
+            return;
+        }
+        self.outgoing.set_mark(to, &body);
+        ks.wake_links(self.me, to);
+    }
+
+    // ---- the barrier ----------------------------------------------------------------------------------------
+
+    /// Appends what is staged to the log, as one record.
+    pub fn append(&mut self, ks: &Keyspace<P>) {
+        let batch = self.replica.take_batch();
+        let received = self.take_received();
+        if batch.is_none() && received.is_empty() {
+            return;
+        }
+        let log = ks.shared().log();
+        let from = log.end();
+        let (record, entries, bound) =
+            self.record(ks, batch.as_ref().map_or(&[], |batch| &batch.writes), &received);
+        let end = log.append(&[&record.encode_to_vec()]);
+        if let Some(first) = entries.first() {
+            self.outgoing.note_position(first.number, from);
+        }
+        let must_sync = batch.as_ref().is_some_and(|batch| batch.must_sync);
+        let sync = must_sync || matches!(ks.durability(), Durability::Fsync);
+        if let Some(bound) = bound {
+            self.bound = bound;
+            self.bounds.push_back((end, bound));
+        }
+        if sync || bound.is_some() {
+            ks.shared().want_sync();
+        }
+        let number = batch.as_ref().map(|batch| batch.number);
+        self.logged.push_back(Logged {
+            number,
+            end,
+            sync,
+            entries,
+            received,
+        });
+        if let Some(Batch { writes, .. }) = batch {
+            self.replica.recycle(writes);
+        }
+        if ks.shared().config.planted.answers_early
+            && let Some(number) = number
+        {
+            self.replica.handle_durable(number);
+            self.route(ks);
+        }
+    }
+
+    fn take_received(&mut self) -> Vec<(SiteId, StreamPosition)> {
+        let moved = self
+            .incoming
+            .iter_mut()
+            .filter(|(_, incoming)| incoming.logged != incoming.received);
+        moved
+            .map(|(&site, incoming)| {
+                incoming.logged = incoming.received;
+                (site, incoming.received)
+            })
+            .collect()
+    }
+
+    fn record(
+        &mut self,
+        ks: &Keyspace<P>,
+        writes: &[Write<P::Meta>],
+        received: &[(SiteId, StreamPosition)],
+    ) -> (Record, Vec<Entry>, Option<Hlc>) {
+        let mut record = Record::new(ks.tag(), self.me);
+        record.first_position = self.outgoing.next();
+        record.incarnation = self.outgoing.incarnation();
+        record.received = received
+            .iter()
+            .map(|&(site, position)| ReceivedRecord::new(site, position))
+            .collect();
+        record.writes.reserve(writes.len());
+        let (mut entries, mut bound) = (Vec::new(), None);
+        for write in writes {
+            let written = WriteRecord::new(write);
+            match write {
+                Write::Put { to, .. } if to.0 != 0 => {
+                    let bytes = written.entry.clone().expect("a put has an entry");
+                    entries.push(Entry {
+                        number: self.outgoing.assign(),
+                        to: *to,
+                        bytes,
+                    });
+                }
+                Write::Named { name, bytes } => drop(self.named.insert((*name).to_string(), bytes.clone())),
+                Write::Bound(higher) => bound = Some(*higher),
+                Write::Put { .. } | Write::Drop { .. } => {}
+            }
+            record.writes.push(written);
+        }
+        (record, entries, bound)
+    }
+
+    /// The log has everything up to `written` and on disk up to `synced`: what was held behind it goes out. Returns whether more waits.
+    pub fn release(&mut self, ks: &Keyspace<P>, now: Now, written: Position, synced: Position) -> bool {
+        while self.bounds.front().is_some_and(|&(end, _)| end <= synced) {
+            let (_, bound) = self.bounds.pop_front().expect("just seen");
+            self.replica.handle_bound_synced(bound);
+        }
+        let mut acks: BTreeMap<SiteId, StreamPosition> = BTreeMap::new();
+        while self
+            .logged
+            .front()
+            .is_some_and(|batch| batch.end <= if batch.sync { synced } else { written })
+        {
+            let batch = self.logged.pop_front().expect("just seen");
+            if let Some(number) = batch.number {
+                self.replica.handle_durable(number);
+            }
+            if ks.shared().config.planted.outputs_swapped {
+                self.route(ks);
+            }
+            if !batch.entries.is_empty() && self.outgoing.make_ready(now.monotonic, batch.entries) {
+                ks.wake_links(self.me, ks.topology().all_sites());
+            }
+            acks.extend(batch.received);
+        }
+        for (site, position) in acks {
+            ks.send_frame(
+                self.me,
+                ks.topology().peer_at(self.me, site),
+                Body::Ack(position.into()),
+            );
+        }
+        self.settle(ks, now);
+        !self.logged.is_empty() || !self.bounds.is_empty()
+    }
+
+    /// Whether anything was done since the last call that may have staged something.
+    pub fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Peers that were too far ahead get another chance.
+    pub fn retry_held(&mut self, ks: &Keyspace<P>, now: Now) {
+        for site in self.held_peers.keys().copied().collect::<Vec<_>>() {
+            self.drain(ks, now, site);
+        }
+    }
+
+    /// Whether something is appended and not yet durable.
+    pub fn is_waiting(&self) -> bool {
+        !self.logged.is_empty()
+    }
+
+    // ---- streams that come in -------------------------------------------------------------------------------
+
+    /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
+    pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
+        let from = ks.topology().peer_at(self.me, site);
+        let ahead = Hlc::from_wall(now.wall.latest + ks.shared().config.clock_ahead);
+        while let Some(item) = self.incoming.get(&site).and_then(|incoming| incoming.pending.front()) {
+            if let Item::Entry { key, version } | Item::Returned { key, version } = item {
+                if version.id.at > ahead {
+                    let at = version.id.at;
+                    self.hold(ks, site, at);
+                    break;
+                }
+                if !self.store.is_resident(key.as_ref()) || self.cold.blocks(key) {
+                    self.cold.want(key);
+                    ks.shared().wake.wake_worker();
+                    break;
+                }
+            }
+            let incoming = self.incoming.get_mut(&site).expect("just seen");
+            let item = incoming.pending.pop_front().expect("just seen");
+            self.held_peers.remove(&site);
+            match item {
+                Item::Entry { key, version } => self.handle(now, Input::Replicated { from, key, version }),
+                Item::Returned { key, version } => self.handle(
+                    now,
+                    Input::Replicated {
+                        from: self.me,
+                        key,
+                        version,
+                    },
+                ),
+                Item::Reached(position) => incoming.received = position,
+                Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
+                Item::ReturnedEnd => self.taken_back(ks, site),
+            }
+        }
+        self.settle(ks, now);
+    }
+
+    /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
+    fn hold(&mut self, ks: &Keyspace<P>, site: SiteId, at: Hlc) {
+        if self.held_peers.insert(site, at).is_none() {
+            tracing::error!(
+                keyspace = ks.name(),
+                peer = ks.topology().site_name(site),
+                "its timestamps are ahead of this clock (next {at}): held until time has caught up; check both clocks"
+            );
+        }
+    }
+
+    fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
+        if let Some(cursor) = self.outgoing.cursor(site)
+            && let CursorState::TakingBack { end } = cursor.state
+        {
+            cursor.set_state(CursorState::Streaming { sent: end });
+            cursor.acked = end;
+            ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
+        }
+    }
+
+    /// A key was fetched: what waited for it goes on.
+    pub fn fetched(&mut self, ks: &Keyspace<P>, now: Now, key: &Key) {
+        self.cold.fetched(key);
+        loop {
+            let store = &self.store;
+            let Some(question) = self.cold.take_runnable(|key| store.is_resident(key.as_ref())) else {
+                break;
+            };
+            let Question { id, request, since } = question;
+            self.handle(now, Input::Request { id, request, since });
+        }
+        for site in self.incoming.keys().copied().collect::<Vec<_>>() {
+            self.drain(ks, now, site);
+        }
+        self.settle(ks, now);
+    }
+
+    /// A key could not be read: what waited for it is refused.
+    pub fn fetch_failed(&mut self, ks: &Keyspace<P>, key: &Key, why: &StoreError) {
+        self.cold.fetched(key);
+        for question in self.cold.take_failed(key) {
+            ks.deliver(
+                question.id,
+                Outcome::Refused(format!("the key cannot be read from disk: {why}")),
+            );
+        }
+    }
+
+    // ---- checkpoints ----------------------------------------------------------------------------------------
+
+    /// A full copy is in place: the stream goes on behind `resume`, and its source is told.
+    pub fn copied(&mut self, ks: &Keyspace<P>, site: SiteId, resume: StreamPosition) {
+        let Some(incoming) = self.incoming.get_mut(&site) else {
+            return;
+        };
+        incoming.received = resume;
+        incoming.copy = None;
+        let peer = ks.topology().peer_at(self.me, site);
+        if ks.is_up(peer) {
+            let at = incoming.resume();
+            ks.send_frame(self.me, peer, Body::Resume(at.into()));
+        }
+        // Whose copy came at the wrong time says again where it is.
+        let declined = self.incoming.iter_mut().filter(|(_, incoming)| incoming.declined);
+        let declined: Vec<_> = declined
+            .map(|(&site, incoming)| (site, incoming.resume()))
+            .collect();
+        for (site, at) in declined {
+            ks.send_frame(
+                self.me,
+                ks.topology().peer_at(self.me, site),
+                Body::Resume(at.into()),
+            );
+        }
+    }
+
+    /// What a checkpoint taken now says about everything that is not a version.
+    pub fn meta(&self, log_position: Position) -> CheckpointMeta {
+        let mut meta = CheckpointMeta {
+            log_position: log_position.0,
+            next_position: self.outgoing.next(),
+            incarnations: self
+                .outgoing
+                .incarnations()
+                .iter()
+                .map(|&life| life.into())
+                .collect(),
+            received: self
+                .incoming
+                .iter()
+                .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.logged))
+                .collect(),
+            bound: self.bound.0,
+            cut: frame::cut_to_frames(&self.replica.protocol().cut()),
+            ..CheckpointMeta::default()
+        };
+        meta.set_named(&self.named);
+        (meta.index_numbers, meta.index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
+        meta
+    }
+
+    /// A peer needs rows, and for them a checkpoint that covers everything up to now.
+    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: crate::incoming::Purpose) {
+        self.rows_wanted.insert(site, purpose);
+        self.wants_row_checkpoint = true;
+        ks.shared().wake.wake_worker();
+    }
+
+    pub fn wants_row_checkpoint(&self) -> bool {
+        self.wants_row_checkpoint
+    }
+
+    pub fn row_checkpoint_done(&mut self) {
+        self.wants_row_checkpoint = false;
+    }
+
+    pub fn live_keys(&self) -> u64 {
+        self.store.live_keys()
+    }
+}
+
+/// Why a record could not be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It does not decode.
+    #[error("a record of the log does not decode: {0}")]
+    Record(#[from] BadFrame),
+    /// A key that it names cannot be read.
+    #[error("a key named in the log cannot be read: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// The stream entries of a lane's record, numbered.
+pub(crate) fn entries_of(record: &Record) -> impl Iterator<Item = Entry> + '_ {
+    let streamed = record.writes.iter().filter(|write| write.to != 0);
+    streamed
+        .zip(record.first_position..)
+        .map(|(write, number)| Entry {
+            number,
+            to: turnbuckle_core::SiteSet(write.to),
+            bytes: write.entry.clone().unwrap_or_default(),
+        })
+}

@@ -1,0 +1,565 @@
+use crate::{
+    config::{KeyspaceConfig, NodeConfig, NodeId},
+    frame::Frame,
+    keyspace::Keyspace,
+    lane::{Lane, ReplayError},
+    record::{CheckpointMeta, Record},
+    shared::{Shared, Wake},
+    status::KeyspaceStatus,
+    worker::{Retention, WorkError},
+};
+use bytes::{Bytes, BytesMut};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol};
+use turnbuckle_log::{Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position};
+use turnbuckle_store::{Engine, EngineError, Options as StoreOptions, Store};
+
+/// One node of a cluster, without sockets, threads or clocks: its lanes, its commit log, its engine.
+///
+/// Every method may be called from any thread. The driver brings requests to [`Keyspace`]s and frames to
+/// [`Node::handle_frame`], calls [`Node::commit`] once per turn of its loop, [`Node::tick`] when [`Node::next_deadline`]
+/// has passed, fills links with [`Node::fill`], and lends threads for [`Node::sync`], [`Node::fetch`] and [`Node::maintain`].
+pub struct Node {
+    shared: Arc<Shared>,
+    keyspaces: Vec<Arc<dyn Lanes>>,
+    engine: Arc<dyn Engine>,
+    /// The log's position at the last checkpoint.
+    checkpointed: AtomicU64,
+    /// One thread at a time.
+    maintaining: Mutex<()>,
+}
+
+/// A node that is being put together.
+pub struct NodeBuilder {
+    shared: Arc<Shared>,
+    keyspaces: Vec<Arc<dyn Lanes>>,
+    engine: Arc<dyn Engine>,
+    disk: Arc<dyn Disk>,
+    from: Position,
+}
+
+/// Why a node cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The commit log.
+    #[error("the commit log cannot be opened: {0}")]
+    Log(#[from] LogOpenError),
+    /// The commit log cannot be written.
+    #[error("the commit log cannot be written: {0}")]
+    Write(#[from] LogError),
+    /// The engine.
+    #[error("the store cannot be opened: {0}")]
+    Engine(#[from] EngineError),
+    /// A store.
+    #[error("the store of keyspace '{keyspace}', partition {partition}, cannot be opened: {why}")]
+    Store {
+        /// Whose.
+        keyspace: String,
+        /// Which.
+        partition: u16,
+        /// Why.
+        why: String,
+    },
+    /// A record.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// Two names with the same tag.
+    #[error(
+        "the keyspaces '{0}' and '{1}' cannot stand in one cluster: their names have the same checksum; rename one"
+    )]
+    SameTag(String, String),
+}
+
+/// What a node does with a keyspace, whatever its protocol.
+pub(crate) trait Lanes: Send + Sync {
+    fn name(&self) -> &str;
+    fn tag(&self) -> u32;
+    fn replay(&self, record: Record, from: Position) -> Result<(), ReplayError>;
+    fn begin(&self);
+    fn start(&self, now: Now);
+    fn append(&self);
+    fn release(&self, now: Now);
+    fn is_dirty(&self) -> bool;
+    fn run_inboxes(&self, now: Now);
+    fn tick(&self, now: Now);
+    fn next_deadline(&self) -> Option<Micros>;
+    fn set_link(&self, now: Now, node: NodeId, up: bool);
+    fn on_frame(&self, now: Now, node: NodeId, frame: Frame) -> Result<(), BadFrame>;
+    fn fill(&self, node: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool;
+    fn fetch(&self, now: Now) -> bool;
+    fn checkpoint(&self, engine: &dyn Engine, only_wanted: bool) -> Result<bool, WorkError>;
+    fn place_copies(&self, engine: &dyn Engine, now: Now) -> Result<bool, WorkError>;
+    fn retention(&self) -> Retention;
+    fn purged(&self, start: Position);
+    fn status(&self, now: Now) -> KeyspaceStatus;
+    fn dirty_bytes(&self) -> u64;
+}
+
+impl NodeBuilder {
+    /// A node over these disks.
+    pub fn new(
+        config: NodeConfig,
+        disk: Arc<dyn Disk>,
+        engine: Arc<dyn Engine>,
+        wake: Arc<dyn Wake>,
+    ) -> NodeBuilder {
+        let shared = Arc::new(Shared::new(config, wake));
+        NodeBuilder {
+            shared,
+            keyspaces: Vec::new(),
+            engine,
+            disk,
+            from: Position(u64::MAX),
+        }
+    }
+
+    /// Adds a keyspace of a protocol, with the lanes of it that stand on this node.
+    pub fn keyspace<P: Protocol>(
+        &mut self,
+        config: KeyspaceConfig,
+        protocol: P::Config,
+        memory_limit_bytes: u64,
+    ) -> Result<Arc<Keyspace<P>>, OpenError> {
+        let keyspace = Arc::new(Keyspace::<P>::new(config, protocol, self.shared.clone()));
+        if let Some(other) = self.keyspaces.iter().find(|other| other.tag() == keyspace.tag()) {
+            return Err(OpenError::SameTag(
+                other.name().to_string(),
+                keyspace.name().to_string(),
+            ));
+        }
+        let servers = keyspace.servers();
+        let mut lanes = Vec::new();
+        for &server in &servers {
+            let bad = |why: String| OpenError::Store {
+                keyspace: keyspace.name().to_string(),
+                partition: server.partition,
+                why,
+            };
+            let table = self.engine.open_table(&format!(
+                "{}.{}.{}",
+                keyspace.name(),
+                server.partition,
+                server.member
+            ))?;
+            let options = StoreOptions {
+                memory_limit_bytes: memory_limit_bytes / servers.len() as u64,
+                history: P::HISTORY,
+                hash_seed: self.shared.config.seed,
+            };
+            let (store, meta) = Store::open(table, options).map_err(|error| bad(error.to_string()))?;
+            let meta = match meta {
+                Some(meta) => CheckpointMeta::parse(meta).map_err(|error| bad(error.to_string()))?,
+                None => CheckpointMeta::default(),
+            };
+            self.from = self.from.min(Position(meta.log_position));
+            lanes.push(Lane::open(
+                &keyspace,
+                server,
+                store,
+                &meta,
+                &keyspace.protocol,
+                self.shared.config.seed,
+            ));
+        }
+        keyspace.set_lanes(lanes);
+        self.keyspaces.push(keyspace.clone());
+        Ok(keyspace)
+    }
+
+    /// Opens the log, replays what no checkpoint covers, begins a new incarnation of every stream, and starts the replicas.
+    pub fn open(self, now: Now) -> Result<Arc<Node>, OpenError> {
+        let options = LogOptions {
+            segment_bytes: self.shared.config.segment_bytes,
+            ..LogOptions::default()
+        };
+        let from = if self.from == Position(u64::MAX) {
+            Position(0)
+        } else {
+            self.from
+        };
+        let mut failed = None;
+        let mut last = from;
+        let keyspaces = &self.keyspaces;
+        let log = Log::open(self.disk, options, from, |end, bytes| {
+            let record = Record::parse(bytes)?;
+            if failed.is_none()
+                && let Some(keyspace) = keyspaces
+                    .iter()
+                    .find(|keyspace| keyspace.tag() == record.keyspace)
+                && let Err(error) = keyspace.replay(record, last)
+            {
+                failed = Some(error);
+            }
+            last = end;
+            Ok(())
+        })?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let start = log.start();
+        self.shared.set_log(log);
+        for keyspace in &self.keyspaces {
+            keyspace.purged(start);
+            keyspace.begin();
+        }
+        self.shared.log().write()?;
+        self.shared.log().sync()?;
+        let node = Node {
+            shared: self.shared,
+            keyspaces: self.keyspaces,
+            engine: self.engine,
+            checkpointed: AtomicU64::new(from.0),
+            maintaining: Mutex::new(()),
+        };
+        for keyspace in &node.keyspaces {
+            keyspace.start(now);
+        }
+        Ok(Arc::new(node))
+    }
+}
+
+impl Node {
+    /// What it was configured with.
+    pub fn config(&self) -> &NodeConfig {
+        &self.shared.config
+    }
+
+    /// One turn of a loop: what was staged by any thread goes to the log in one write, and what waited for that is let go.
+    ///
+    /// An error says that the log cannot be written now (a full disk) or any more (a failed sync). Nothing that was
+    /// not written is ever acknowledged; the call may be repeated.
+    pub fn commit(&self, now: Now) -> Result<(), LogError> {
+        self.run_inboxes(now);
+        for keyspace in &self.keyspaces {
+            keyspace.append();
+        }
+        let written = self.shared.log().write();
+        self.shared.log_failing.store(written.is_err(), Ordering::Relaxed);
+        written?;
+        self.release(now);
+        Ok(())
+    }
+
+    fn release(&self, now: Now) {
+        for keyspace in &self.keyspaces {
+            keyspace.release(now);
+        }
+        self.run_inboxes(now);
+    }
+
+    fn run_inboxes(&self, now: Now) {
+        for keyspace in &self.keyspaces {
+            keyspace.run_inboxes(now);
+        }
+    }
+
+    /// Whether something is staged that no commit has seen.
+    pub fn is_dirty(&self) -> bool {
+        self.keyspaces.iter().any(|keyspace| keyspace.is_dirty())
+    }
+
+    /// Whether a batch waits for a sync.
+    pub fn wants_sync(&self) -> bool {
+        self.shared.sync_wanted.load(Ordering::Acquire)
+    }
+
+    /// Syncs the log, and lets go what waited for that. Blocks for as long as the disk takes.
+    pub fn sync(&self, now: Now) -> Result<(), LogError> {
+        self.shared.sync_wanted.store(false, Ordering::Release);
+        self.shared.log().sync()?;
+        self.release(now);
+        Ok(())
+    }
+
+    /// The part of [`Node::sync`] that takes no time, for drivers whose disk syncs by itself.
+    pub fn synced(&self, now: Now) {
+        self.release(now);
+    }
+
+    /// Timers and deadlines.
+    pub fn tick(&self, now: Now) {
+        for keyspace in &self.keyspaces {
+            keyspace.tick(now);
+        }
+    }
+
+    /// When to call [`Node::tick`], in monotonic time.
+    pub fn next_deadline(&self) -> Option<Micros> {
+        self.keyspaces
+            .iter()
+            .filter_map(|keyspace| keyspace.next_deadline())
+            .min()
+    }
+
+    // ---- links ----------------------------------------------------------------------------------------------
+
+    /// A connection to another node is up. Both sides call this.
+    pub fn link_up(&self, now: Now, peer: NodeId) {
+        self.shared.set_link(peer, true);
+        for keyspace in &self.keyspaces {
+            keyspace.set_link(now, peer, true);
+        }
+    }
+
+    /// It is gone, with everything that was on it.
+    pub fn link_down(&self, now: Now, peer: NodeId) {
+        self.shared.set_link(peer, false);
+        for keyspace in &self.keyspaces {
+            keyspace.set_link(now, peer, false);
+        }
+    }
+
+    /// A frame from another node, without its length. After an error the driver breaks the link: what follows cannot be
+    /// understood, and a new link starts from what is known to have arrived.
+    pub fn handle_frame(&self, now: Now, from: NodeId, frame: Bytes) -> Result<(), BadFrame> {
+        let frame = Frame::parse(frame)?;
+        let keyspace = self
+            .keyspaces
+            .iter()
+            .find(|keyspace| keyspace.tag() == frame.keyspace);
+        let keyspace = keyspace.ok_or_else(|| {
+            BadFrame::new(
+                "a keyspace of this node's configuration",
+                format!("one with tag {:08x}", frame.keyspace),
+            )
+        })?;
+        keyspace.on_frame(now, from, frame)
+    }
+
+    /// Puts frames for another node into `out`, each with its length in front, until there are `most_bytes` or no more.
+    /// Returns whether there are more. Call it when the link can take them and [`Wake::wake_link`] was called.
+    pub fn fill(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+        let mut more = self.shared.take_frames(peer, out, most_bytes);
+        for keyspace in &self.keyspaces {
+            more |= keyspace.fill(peer, out, most_bytes);
+        }
+        more
+    }
+
+    // ---- background -----------------------------------------------------------------------------------------
+
+    /// Reads keys from disk that requests or streams wait for. Returns whether there were any. Blocks.
+    pub fn fetch(&self, now: Now) -> bool {
+        let mut any = false;
+        for keyspace in &self.keyspaces {
+            any |= keyspace.fetch(now);
+        }
+        any
+    }
+
+    /// Whether enough was written since the last checkpoint for another.
+    pub fn wants_checkpoint(&self) -> bool {
+        let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
+        since >= self.shared.config.checkpoint_log_bytes || self.is_crowded()
+    }
+
+    /// Whether memory is full of what no checkpoint has yet.
+    fn is_crowded(&self) -> bool {
+        let (dirty, limit) = self.memory();
+        dirty > limit / 4
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        let dirty = self.keyspaces.iter().map(|keyspace| keyspace.dirty_bytes()).sum();
+        (dirty, self.shared.config.memory_limit_bytes)
+    }
+
+    /// Whether so much is in memory that no checkpoint has yet that clients have to wait: the disk is slower than they are.
+    pub fn is_overloaded(&self) -> bool {
+        let (dirty, limit) = self.memory();
+        dirty > limit
+    }
+
+    /// Background work: copies to put in place, checkpoints that peers wait for, checkpoints that are due. Returns whether
+    /// anything was done. Blocks for as long as that takes.
+    pub fn maintain(&self, now: Now) -> Result<bool, WorkError> {
+        let _one_at_a_time = crate::shared::held(&self.maintaining);
+        let mut any = false;
+        for keyspace in &self.keyspaces {
+            any |= keyspace.place_copies(&*self.engine, now)?;
+        }
+        if self.wants_checkpoint() {
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        for keyspace in &self.keyspaces {
+            any |= keyspace.checkpoint(&*self.engine, true)?;
+        }
+        Ok(any)
+    }
+
+    /// A checkpoint of every lane, whether due or not; then the log is purged of what nobody needs.
+    pub fn checkpoint_now(&self) -> Result<(), WorkError> {
+        let _one_at_a_time = crate::shared::held(&self.maintaining);
+        self.checkpoint()
+    }
+
+    fn checkpoint(&self) -> Result<(), WorkError> {
+        let covered = self.shared.log().end();
+        for keyspace in &self.keyspaces {
+            keyspace.checkpoint(&*self.engine, false)?;
+        }
+        self.checkpointed.store(covered.0, Ordering::Release);
+        self.purge(covered)
+    }
+
+    /// The log is needed from the last checkpoint on; before that by peers that are being fed, and, up to a limit, by those that are away.
+    fn purge(&self, covered: Position) -> Result<(), WorkError> {
+        let mut keep = covered;
+        let limit = Position(
+            self.shared
+                .log()
+                .end()
+                .0
+                .saturating_sub(self.shared.config.retained_log_bytes),
+        );
+        for keyspace in &self.keyspaces {
+            let Retention { fed, absent } = keyspace.retention();
+            keep = keep
+                .min(fed.unwrap_or(keep))
+                .min(absent.unwrap_or(keep).max(limit));
+        }
+        self.shared.log().purge(keep)?;
+        let start = self.shared.log().start();
+        for keyspace in &self.keyspaces {
+            keyspace.purged(start);
+        }
+        Ok(())
+    }
+
+    // ---- what can be seen -----------------------------------------------------------------------------------
+
+    /// Every keyspace's numbers.
+    pub fn status(&self, now: Now) -> Vec<KeyspaceStatus> {
+        self.keyspaces
+            .iter()
+            .map(|keyspace| keyspace.status(now))
+            .collect()
+    }
+
+    /// Bytes of log on disk.
+    pub fn log_bytes(&self) -> u64 {
+        self.shared.log().end().0 - self.shared.log().start().0
+    }
+
+    /// Whether the link to a node is up.
+    pub fn is_link_up(&self, peer: NodeId) -> bool {
+        self.shared.is_up(peer)
+    }
+
+    /// Whether the last attempt to write the log failed.
+    pub fn is_log_failing(&self) -> bool {
+        self.shared.log_failing.load(Ordering::Relaxed)
+    }
+}
+
+impl<P: Protocol> Lanes for Keyspace<P> {
+    fn name(&self) -> &str {
+        Keyspace::name(self)
+    }
+
+    fn tag(&self) -> u32 {
+        Keyspace::tag(self)
+    }
+
+    fn replay(&self, record: Record, from: Position) -> Result<(), ReplayError> {
+        let lane = self.lanes().iter().find(|cell| {
+            record.lane()
+                == (
+                    Keyspace::tag(self),
+                    u32::from(cell.me.partition),
+                    u32::from(cell.me.member),
+                )
+        });
+        match lane {
+            Some(cell) => crate::shared::held(&cell.lane).replay(record, from),
+            // A partition that has moved to another node.
+            None => Ok(()),
+        }
+    }
+
+    fn begin(&self) {
+        for cell in self.lanes() {
+            crate::shared::held(&cell.lane).begin(self, &self.protocol, self.shared().config.seed);
+        }
+    }
+
+    fn start(&self, now: Now) {
+        for cell in self.lanes() {
+            let mut lane = crate::shared::held(&cell.lane);
+            lane.step(self, now, Input::Start);
+            self.done(cell, lane);
+        }
+    }
+
+    fn append(&self) {
+        Keyspace::append(self);
+    }
+
+    fn release(&self, now: Now) {
+        Keyspace::release(self, now);
+    }
+
+    fn is_dirty(&self) -> bool {
+        Keyspace::is_dirty(self)
+    }
+
+    fn run_inboxes(&self, now: Now) {
+        Keyspace::run_inboxes(self, now);
+    }
+
+    fn tick(&self, now: Now) {
+        Keyspace::tick(self, now);
+    }
+
+    fn next_deadline(&self) -> Option<Micros> {
+        Keyspace::next_deadline(self)
+    }
+
+    fn set_link(&self, now: Now, node: NodeId, up: bool) {
+        Keyspace::set_link(self, now, node, up);
+    }
+
+    fn on_frame(&self, now: Now, node: NodeId, frame: Frame) -> Result<(), BadFrame> {
+        Keyspace::on_frame(self, now, node, frame)
+    }
+
+    fn fill(&self, node: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+        let mut more = false;
+        for (cell, peer) in self.pairs(node) {
+            more |= crate::shared::held(&cell.lane).fill(self, peer, out, most_bytes);
+        }
+        more
+    }
+
+    fn fetch(&self, now: Now) -> bool {
+        Keyspace::fetch(self, now)
+    }
+
+    fn checkpoint(&self, engine: &dyn Engine, only_wanted: bool) -> Result<bool, WorkError> {
+        Keyspace::checkpoint(self, engine, only_wanted)
+    }
+
+    fn place_copies(&self, engine: &dyn Engine, now: Now) -> Result<bool, WorkError> {
+        Keyspace::place_copies(self, engine, now)
+    }
+
+    fn retention(&self) -> Retention {
+        Keyspace::retention(self)
+    }
+
+    fn purged(&self, start: Position) {
+        Keyspace::purged(self, start);
+    }
+
+    fn status(&self, now: Now) -> KeyspaceStatus {
+        Keyspace::status(self, now)
+    }
+
+    fn dirty_bytes(&self) -> u64 {
+        Keyspace::dirty_bytes(self)
+    }
+}

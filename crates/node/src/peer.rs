@@ -1,0 +1,430 @@
+//! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
+use crate::{
+    frame::{
+        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ReturnedFrame, TakeBackFrame,
+    },
+    incoming::{CopyIn, Item, Purpose, RowsOut, TakeBack},
+    keyspace::Keyspace,
+    lane::{Lane, entries_of},
+    record::Record,
+    stream::{CursorState, Resumption, Step, StreamPosition},
+};
+use bytes::{Bytes, BytesMut};
+use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, ServerId, SiteId, VersionId, Wire};
+use turnbuckle_log::Position;
+use turnbuckle_store::{clear_staged, rows, stage};
+
+/// How much of the log is read at a time for a peer that lags.
+const READ_BYTES: usize = 256 << 10;
+
+/// How many rows go into one frame, unless they are large.
+const FRAME_ROWS: usize = 256;
+
+impl<P: Protocol> Lane<P> {
+    /// The link to a peer's node came up or went down.
+    pub fn set_link(&mut self, ks: &Keyspace<P>, now: Now, peer: ServerId, up: bool) {
+        let site = peer.site;
+        self.outgoing.silence(site);
+        self.rows_out.remove(&site);
+        self.rows_wanted.remove(&site);
+        let Some(incoming) = self.incoming.get_mut(&site) else {
+            return;
+        };
+        incoming.silence();
+        // A copy that has arrived whole is put in place first; then the stream is asked for.
+        if up && incoming.copy.is_none() {
+            let at = incoming.resume();
+            ks.send_frame(self.me, peer, Body::Resume(at.into()));
+        }
+        self.step(ks, now, Input::Link { peer, up });
+    }
+
+    /// A frame of a peer's server.
+    pub fn on_body(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        from: ServerId,
+        body: Body,
+    ) -> Result<(), BadFrame> {
+        let site = from.site;
+        match body {
+            Body::Message(message) => {
+                let message = P::Message::decode(message)?;
+                self.step(ks, now, Input::Message { from, message });
+            }
+            Body::Entries(frame) => self.on_entries(ks, now, site, frame)?,
+            Body::Mark(frame) => self.on_mark(ks, now, site, frame)?,
+            Body::Ack(position) => {
+                self.outgoing
+                    .acknowledge(site, StreamPosition::from(position).number);
+                ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
+            }
+            Body::Resume(position) => self.on_resume(ks, from, position.into()),
+            Body::TakeBack(frame) => {
+                let purpose = Purpose::Return(TakeBack {
+                    since: Hlc(frame.since),
+                    end: frame.end.into(),
+                });
+                self.want_rows(ks, site, purpose);
+            }
+            Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
+            Body::CopyBegin(frame) => self.on_copy_begin(ks, site, &frame)?,
+            Body::CopyRows(frame) => self.on_copy_rows(ks, site, frame)?,
+            Body::Request(_) | Body::Response(_) => {
+                return Err(BadFrame::new("a frame between replicas", "a request or response"));
+            }
+        }
+        Ok(())
+    }
+
+    // ---- what a receiver gets -------------------------------------------------------------------------------
+
+    fn incoming_from(&mut self, site: SiteId) -> Result<&mut crate::incoming::Incoming<P>, BadFrame> {
+        self.incoming
+            .get_mut(&site)
+            .ok_or_else(|| BadFrame::new("a peer at another site", site.0.to_string()))
+    }
+
+    fn on_entries(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        site: SiteId,
+        frame: EntriesFrame,
+    ) -> Result<(), BadFrame> {
+        let incoming = self.incoming_from(site)?;
+        if incoming.is_streaming() {
+            let last = StreamPosition {
+                incarnation: frame.incarnation,
+                number: frame.last,
+            };
+            incoming.arrive(
+                frame.previous,
+                last,
+                frame.entries.into_iter().map(frame::decode_entry),
+            )?;
+            self.drain(ks, now, site);
+        }
+        Ok(())
+    }
+
+    fn on_mark(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        site: SiteId,
+        frame: MarkFrame,
+    ) -> Result<(), BadFrame> {
+        let message = P::Message::decode(frame.body)?;
+        let incoming = self.incoming_from(site)?;
+        if incoming.is_streaming() {
+            incoming.arrive_mark(frame.after, message)?;
+            self.drain(ks, now, site);
+        }
+        Ok(())
+    }
+
+    fn on_returned(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        site: SiteId,
+        frame: ReturnedFrame,
+    ) -> Result<(), BadFrame> {
+        let me = self.me.site;
+        let incoming = self.incoming_from(site)?;
+        for entry in frame.entries {
+            let (key, version) = frame::decode_entry::<P::Meta>(entry)?;
+            if version.id.site != me {
+                return Err(BadFrame::new(
+                    "versions of this site given back",
+                    version.id.to_string(),
+                ));
+            }
+            incoming.pending.push_back(Item::Returned { key, version });
+        }
+        if frame.end {
+            incoming.pending.push_back(Item::ReturnedEnd);
+        }
+        self.drain(ks, now, site);
+        Ok(())
+    }
+
+    fn on_copy_begin(
+        &mut self,
+        ks: &Keyspace<P>,
+        site: SiteId,
+        frame: &CopyBeginFrame,
+    ) -> Result<(), BadFrame> {
+        if self
+            .incoming
+            .iter()
+            .any(|(&other, incoming)| other != site && incoming.copy.is_some())
+        {
+            self.incoming_from(site)?.declined = true;
+            return Ok(());
+        }
+        let cut = frame::cut_from_frames(&frame.cut);
+        let incoming = self.incoming_from(site)?;
+        incoming.pending.clear();
+        incoming.copy = Some(CopyIn {
+            resume: frame.resume.into(),
+            cut,
+            complete: false,
+        });
+        tracing::info!(
+            keyspace = ks.name(),
+            partition = self.me.partition,
+            from = ks.topology().site_name(site),
+            "a full copy begins: this replica was away for longer than the peer's log reaches back"
+        );
+        clear_staged(&*self.store.table())
+            .map_err(|error| BadFrame::new("room for a full copy", error.to_string()))
+    }
+
+    fn on_copy_rows(&mut self, ks: &Keyspace<P>, site: SiteId, frame: CopyRowsFrame) -> Result<(), BadFrame> {
+        let table = self.store.table();
+        let incoming = self.incoming_from(site)?;
+        let Some(copy) = incoming.copy.as_mut().filter(|copy| !copy.complete) else {
+            return Ok(());
+        };
+        let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
+        for entry in frame.entries {
+            let (key, version) = frame::decode_entry(entry)?;
+            match staged.last_mut() {
+                Some((last, chain)) if *last == key => drop(chain.insert(version)),
+                _ => staged.push((key, Chain::new(version))),
+            }
+        }
+        stage(&*table, &staged).map_err(|error| BadFrame::new("room for a full copy", error.to_string()))?;
+        if frame.end {
+            copy.complete = true;
+            ks.shared().wake.wake_worker();
+        }
+        Ok(())
+    }
+
+    // ---- what a source sends --------------------------------------------------------------------------------
+
+    fn on_resume(&mut self, ks: &Keyspace<P>, from: ServerId, at: StreamPosition) {
+        let site = from.site;
+        self.rows_out.remove(&site);
+        match self.outgoing.resume(site, at) {
+            Resumption::Stream => ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site)),
+            Resumption::TakeBack { since, end } => {
+                tracing::warn!(
+                    keyspace = ks.name(),
+                    peer = ks.topology().site_name(site),
+                    "the end of this node's log was lost; taking back from the peer what it holds since {since}"
+                );
+                let frame = TakeBackFrame {
+                    since: since.0,
+                    end: end.into(),
+                };
+                ks.send_frame(self.me, from, Body::TakeBack(frame));
+            }
+            Resumption::Copy => self.want_copy(ks, site),
+            Resumption::FromTheFuture => tracing::error!(
+                keyspace = ks.name(),
+                peer = ks.topology().site_name(site),
+                "the peer has received more of this node's stream than this node ever wrote: the data directory is \
+                 older than the cluster. Nothing is sent to that peer; restore a newer directory, or start with an empty one"
+            ),
+        }
+    }
+
+    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId) {
+        // The log is kept from where the next checkpoint will be: what follows the copy is streamed.
+        let resume = StreamPosition {
+            incarnation: self.outgoing.incarnation(),
+            number: self.outgoing.ready(),
+        };
+        if let Some(cursor) = self.outgoing.cursor(site) {
+            cursor.set_state(CursorState::Copying {
+                resume: resume.number,
+            });
+        }
+        self.want_rows(ks, site, Purpose::Copy);
+    }
+
+    /// A checkpoint is done that covers what `purpose` asks for: its rows go out as the link takes them.
+    pub fn begin_rows(
+        &mut self,
+        ks: &Keyspace<P>,
+        site: SiteId,
+        purpose: Purpose,
+    ) -> Result<(), turnbuckle_store::EngineError> {
+        let snapshot = self.store.table().snapshot()?;
+        let (begin, purpose) = match purpose {
+            Purpose::Return(_) => (None, purpose),
+            Purpose::Copy => {
+                let Some(meta) = self.checkpointed.clone() else {
+                    return Ok(());
+                };
+                let number = meta.next_position.max(1) - 1;
+                let incarnation = self.outgoing.incarnation_of(number);
+                let resume = StreamPosition { incarnation, number };
+                (
+                    Some(CopyBeginFrame {
+                        resume: resume.into(),
+                        cut: meta.cut,
+                    }),
+                    Purpose::Copy,
+                )
+            }
+        };
+        self.rows_out.insert(
+            site,
+            RowsOut {
+                snapshot,
+                cursor: None,
+                begin,
+                purpose,
+            },
+        );
+        ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
+        Ok(())
+    }
+
+    /// Puts frames for a peer into `out` until it holds `most_bytes` or there is nothing more. Returns whether there is more.
+    pub fn fill(&mut self, ks: &Keyspace<P>, peer: ServerId, out: &mut BytesMut, most_bytes: usize) -> bool {
+        while out.len() < most_bytes {
+            let body = match self.next_rows(peer.site) {
+                Some(body) => Some(body),
+                None => self.next_step(ks, peer.site),
+            };
+            let Some(body) = body else { return false };
+            frame::Frame::new(ks.tag(), self.me, peer, body).put(out);
+        }
+        true
+    }
+
+    fn next_step(&mut self, ks: &Keyspace<P>, site: SiteId) -> Option<Body> {
+        let mut step = self.outgoing.step(site);
+        while let Step::ReadLog { after, from } = step {
+            step = self.read_log(ks, site, after, from)?;
+        }
+        match step {
+            Step::Idle | Step::ReadLog { .. } => None,
+            Step::Copy => {
+                self.want_copy(ks, site);
+                None
+            }
+            Step::Entries {
+                incarnation,
+                previous,
+                last,
+                entries,
+            } => Some(Body::Entries(EntriesFrame {
+                incarnation,
+                previous,
+                last,
+                entries,
+            })),
+            Step::Mark {
+                incarnation,
+                after,
+                body,
+            } => Some(Body::Mark(MarkFrame {
+                incarnation,
+                after,
+                body,
+            })),
+        }
+    }
+
+    /// Entries for a peer that is behind what memory holds. `None` if the log has nothing to give now.
+    fn read_log(&mut self, ks: &Keyspace<P>, site: SiteId, after: u64, from: Position) -> Option<Step> {
+        let chunk = match ks.shared().log().read(from, READ_BYTES) {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                tracing::warn!(
+                    keyspace = ks.name(),
+                    "the log cannot be read back for a peer ({error}); it gets a full copy"
+                );
+                return Some(Step::Copy);
+            }
+        };
+        if chunk.records.is_empty() {
+            return None;
+        }
+        let mine = (ks.tag(), u32::from(self.me.partition), u32::from(self.me.member));
+        let records = chunk
+            .records
+            .into_iter()
+            .filter_map(|(_, bytes)| Record::parse(bytes).ok());
+        let records: Vec<Record> = records.filter(|record| record.lane() == mine).collect();
+        let entries: Vec<_> = records
+            .iter()
+            .flat_map(entries_of)
+            .filter(|entry| entry.number > after)
+            .collect();
+        let step = self.outgoing.step_from_log(site, &entries, chunk.next);
+        Some(match step {
+            // Records of other lanes only: read on.
+            Step::Idle if entries.is_empty() => Step::ReadLog {
+                after,
+                from: chunk.next,
+            },
+            step => step,
+        })
+    }
+
+    /// The next rows of a full copy or a take-back.
+    fn next_rows(&mut self, site: SiteId) -> Option<Body> {
+        let rows_out = self.rows_out.get_mut(&site)?;
+        if let Some(begin) = rows_out.begin.take() {
+            return Some(Body::CopyBegin(begin));
+        }
+        let page = match rows::<P::Meta>(
+            &*rows_out.snapshot,
+            rows_out.cursor.as_ref(),
+            FRAME_ROWS,
+            READ_BYTES,
+        ) {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::error!("the store cannot be read for a full copy: {error}; the copy stops");
+                self.rows_out.remove(&site);
+                return None;
+            }
+        };
+        let end = page.next.is_none();
+        rows_out.cursor = page.next;
+        let body = match &rows_out.purpose {
+            Purpose::Copy => Body::CopyRows(CopyRowsFrame {
+                entries: encode_rows(&page.rows, |_| true),
+                end,
+            }),
+            Purpose::Return(back) => {
+                let lost = |id: VersionId| id.site == site && id.at > back.since;
+                Body::Returned(ReturnedFrame {
+                    entries: encode_rows(&page.rows, lost),
+                    end,
+                })
+            }
+        };
+        if end {
+            let done = self.rows_out.remove(&site).expect("just used");
+            if let Purpose::Return(take_back) = done.purpose
+                && let Some(incoming) = self.incoming.get_mut(&site)
+            {
+                incoming.received = take_back.end;
+                incoming.resume();
+            }
+        }
+        Some(body)
+    }
+}
+
+/// The versions among `rows` that are `wanted`, as stream entries.
+fn encode_rows<M: Wire>(rows: &[(Key, Chain<M>)], wanted: impl Fn(VersionId) -> bool) -> Vec<Bytes> {
+    let versions = rows
+        .iter()
+        .flat_map(|(key, chain)| chain.iter().map(move |version| (key, version)));
+    versions
+        .filter(|(_, version)| wanted(version.id))
+        .map(|(key, version)| frame::encode_entry(key, version))
+        .collect()
+}

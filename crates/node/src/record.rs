@@ -1,0 +1,282 @@
+//! What lies in the commit log: one record is one batch of one lane.
+use crate::{
+    frame::{decode_entry, encode_entry},
+    stream::{Incarnation, StreamPosition},
+};
+use bytes::Bytes;
+use prost::Message;
+use turnbuckle_core::{BadFrame, Hlc, Key, ServerId, SiteId, SiteSet, Version, VersionId, Wire, Write};
+use turnbuckle_log::Position;
+
+/// A batch as it lies in the log.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Record {
+    /// The keyspace, by its tag.
+    #[prost(fixed32, tag = "1")]
+    pub keyspace: u32,
+    #[prost(uint32, tag = "2")]
+    partition: u32,
+    #[prost(uint32, tag = "3")]
+    member: u32,
+    /// The position of the batch's first stream entry; the others follow.
+    #[prost(uint64, tag = "4")]
+    pub first_position: u64,
+    /// The incarnation that its entries belong to.
+    #[prost(uint64, tag = "5")]
+    pub incarnation: u64,
+    #[prost(message, repeated, tag = "6")]
+    pub writes: Vec<WriteRecord>,
+    /// How far other streams have come with this batch.
+    #[prost(message, repeated, tag = "7")]
+    pub received: Vec<ReceivedRecord>,
+    /// A new incarnation of the lane's stream.
+    #[prost(message, optional, tag = "8")]
+    pub opened: Option<IncarnationRecord>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WriteRecord {
+    /// A version, encoded as in streams.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub entry: Option<Bytes>,
+    /// The sites it is streamed to.
+    #[prost(uint64, tag = "2")]
+    pub to: u64,
+    #[prost(message, optional, tag = "3")]
+    drop: Option<DropRecord>,
+    #[prost(message, optional, tag = "4")]
+    named: Option<NamedRecord>,
+    #[prost(fixed64, optional, tag = "5")]
+    bound: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DropRecord {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(fixed64, tag = "2")]
+    at: u64,
+    #[prost(uint32, tag = "3")]
+    site: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NamedRecord {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(bytes = "bytes", tag = "2")]
+    bytes: Bytes,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct ReceivedRecord {
+    #[prost(uint32, tag = "1")]
+    site: u32,
+    #[prost(uint64, tag = "2")]
+    incarnation: u64,
+    #[prost(uint64, tag = "3")]
+    number: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct IncarnationRecord {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(uint64, tag = "2")]
+    start: u64,
+    #[prost(fixed64, tag = "3")]
+    clock: u64,
+}
+
+/// What a finished checkpoint says about itself: everything of a lane that is not a version.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct CheckpointMeta {
+    /// The log position up to which it covers the lane's records.
+    #[prost(uint64, tag = "1")]
+    pub log_position: u64,
+    /// The position of the next stream entry.
+    #[prost(uint64, tag = "2")]
+    pub next_position: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub incarnations: Vec<IncarnationRecord>,
+    #[prost(message, repeated, tag = "4")]
+    pub received: Vec<ReceivedRecord>,
+    /// The clock's bound.
+    #[prost(fixed64, tag = "5")]
+    pub bound: u64,
+    /// The cut that the rows cover.
+    #[prost(message, repeated, tag = "6")]
+    pub cut: Vec<crate::frame::CutFrame>,
+    #[prost(message, repeated, tag = "7")]
+    pub(crate) named: Vec<NamedRecord>,
+    /// Where stream entries lie in the log: entry numbers, and as many log positions.
+    #[prost(uint64, repeated, tag = "8")]
+    pub index_numbers: Vec<u64>,
+    #[prost(uint64, repeated, tag = "9")]
+    pub index_positions: Vec<u64>,
+}
+
+/// A write of a record, as it is replayed.
+pub(crate) enum Replayed<M> {
+    Put {
+        key: Key,
+        version: Version<M>,
+        to: SiteSet,
+    },
+    Drop {
+        key: Key,
+        id: VersionId,
+    },
+    Named {
+        name: String,
+        bytes: Bytes,
+    },
+    Bound(Hlc),
+}
+
+impl Record {
+    pub fn new(keyspace: u32, server: ServerId) -> Record {
+        Record {
+            keyspace,
+            partition: server.partition.into(),
+            member: server.member.into(),
+            ..Record::default()
+        }
+    }
+
+    /// The lane it belongs to, as (keyspace, partition, member).
+    pub fn lane(&self) -> (u32, u32, u32) {
+        (self.keyspace, self.partition, self.member)
+    }
+
+    pub fn parse(bytes: Bytes) -> Result<Record, BadFrame> {
+        Record::decode(bytes).map_err(|error| BadFrame::new("a batch of a lane", error.to_string()))
+    }
+}
+
+impl WriteRecord {
+    pub fn new<M: Wire>(write: &Write<M>) -> WriteRecord {
+        let mut record = WriteRecord::default();
+        match write {
+            Write::Put { key, version, to } => {
+                record.entry = Some(encode_entry(key, version));
+                record.to = to.0;
+            }
+            Write::Drop { key, id } => {
+                record.drop = Some(DropRecord {
+                    key: key.0.clone(),
+                    at: id.at.0,
+                    site: id.site.0.into(),
+                });
+            }
+            Write::Named { name, bytes } => {
+                record.named = Some(NamedRecord {
+                    name: (*name).to_string(),
+                    bytes: bytes.clone(),
+                })
+            }
+            Write::Bound(bound) => record.bound = Some(bound.0),
+        }
+        record
+    }
+
+    pub fn replay<M: Wire>(self) -> Result<Replayed<M>, BadFrame> {
+        if let Some(entry) = self.entry {
+            let (key, version) = decode_entry(entry)?;
+            return Ok(Replayed::Put {
+                key,
+                version,
+                to: SiteSet(self.to),
+            });
+        }
+        if let Some(drop) = self.drop {
+            let id = VersionId {
+                at: Hlc(drop.at),
+                site: SiteId(drop.site as u16),
+            };
+            return Ok(Replayed::Drop {
+                key: Key(drop.key),
+                id,
+            });
+        }
+        if let Some(named) = self.named {
+            return Ok(Replayed::Named {
+                name: named.name,
+                bytes: named.bytes,
+            });
+        }
+        let bound = self
+            .bound
+            .ok_or_else(|| BadFrame::new("a write", "an empty one"))?;
+        Ok(Replayed::Bound(Hlc(bound)))
+    }
+}
+
+impl CheckpointMeta {
+    pub fn parse(bytes: Bytes) -> Result<CheckpointMeta, BadFrame> {
+        CheckpointMeta::decode(bytes)
+            .map_err(|error| BadFrame::new("the meta of a checkpoint", error.to_string()))
+    }
+
+    pub fn set_named<'a>(&mut self, named: impl IntoIterator<Item = (&'a String, &'a Bytes)>) {
+        self.named = named
+            .into_iter()
+            .map(|(name, bytes)| NamedRecord {
+                name: name.clone(),
+                bytes: bytes.clone(),
+            })
+            .collect();
+    }
+
+    /// Where stream entries lie in the log.
+    pub fn index(&self) -> impl Iterator<Item = (u64, Position)> + '_ {
+        let positions = self.index_positions.iter().map(|&position| Position(position));
+        self.index_numbers.iter().copied().zip(positions)
+    }
+
+    pub fn named(&self) -> impl Iterator<Item = (String, Bytes)> + '_ {
+        self.named
+            .iter()
+            .map(|named| (named.name.clone(), named.bytes.clone()))
+    }
+}
+
+impl ReceivedRecord {
+    pub fn new(site: SiteId, position: StreamPosition) -> ReceivedRecord {
+        ReceivedRecord {
+            site: site.0.into(),
+            incarnation: position.incarnation,
+            number: position.number,
+        }
+    }
+
+    pub fn parts(self) -> (SiteId, StreamPosition) {
+        (
+            SiteId(self.site as u16),
+            StreamPosition {
+                incarnation: self.incarnation,
+                number: self.number,
+            },
+        )
+    }
+}
+
+impl From<Incarnation> for IncarnationRecord {
+    fn from(incarnation: Incarnation) -> IncarnationRecord {
+        IncarnationRecord {
+            number: incarnation.number,
+            start: incarnation.start,
+            clock: incarnation.clock.0,
+        }
+    }
+}
+
+impl From<IncarnationRecord> for Incarnation {
+    fn from(record: IncarnationRecord) -> Incarnation {
+        Incarnation {
+            number: record.number,
+            start: record.start,
+            clock: Hlc(record.clock),
+        }
+    }
+}

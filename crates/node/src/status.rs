@@ -1,0 +1,89 @@
+use crate::{keyspace::Keyspace, shared::held, stream::CursorState, stream::StreamPosition};
+use std::sync::atomic::Ordering;
+use turnbuckle_core::{Micros, Now, Protocol, SiteId};
+
+/// What can be seen of a keyspace on a node.
+#[derive(Debug, Clone, Default)]
+pub struct KeyspaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Keys with a value.
+    pub live_keys: u64,
+    /// Versions in memory, in bytes.
+    pub memory_bytes: u64,
+    /// What of it no checkpoint has yet, in bytes.
+    pub dirty_bytes: u64,
+    /// Requests that wait, parked or for a key from disk.
+    pub parked: u64,
+    /// Its lanes' streams.
+    pub streams: Vec<StreamStatus>,
+}
+
+/// What can be seen of one lane's streams to and from one peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamStatus {
+    /// The partition.
+    pub partition: u16,
+    /// The peer's site.
+    pub peer: SiteId,
+    /// What the peer is being sent: `silent` (nothing: no link), `streaming`, `copying` or `taking-back`.
+    pub state: &'static str,
+    /// The last entry of the stream to it.
+    pub ready: u64,
+    /// The last one that it is known to hold durably.
+    pub acked: u64,
+    /// For how long the oldest entry has been waiting for its acknowledgement.
+    pub lag: Micros,
+    /// How far the peer's own stream has been taken in here.
+    pub received: StreamPosition,
+    /// A full copy from the peer is under way.
+    pub receiving_copy: bool,
+    /// The peer's timestamps are too far ahead of this node's clock: its stream waits.
+    pub held: bool,
+}
+
+impl<P: Protocol> Keyspace<P> {
+    pub(crate) fn status(&self, now: Now) -> KeyspaceStatus {
+        let mut status = KeyspaceStatus {
+            name: self.name().to_string(),
+            ..KeyspaceStatus::default()
+        };
+        for cell in self.lanes() {
+            let lane = held(&cell.lane);
+            status.live_keys += lane.live_keys();
+            status.memory_bytes += lane.store.memory_bytes();
+            status.dirty_bytes += lane.store.dirty_bytes();
+            status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
+            for (peer, cursor) in lane.outgoing.cursors() {
+                let Some(incoming) = lane.incoming.get(&peer) else {
+                    continue;
+                };
+                let state = match cursor.state {
+                    CursorState::Silent => "silent",
+                    CursorState::TakingBack { .. } => "taking-back",
+                    CursorState::Copying { .. } => "copying",
+                    CursorState::Streaming { .. } => "streaming",
+                };
+                status.streams.push(StreamStatus {
+                    partition: cell.me.partition,
+                    peer,
+                    state,
+                    ready: lane.outgoing.ready(),
+                    acked: cursor.acked,
+                    lag: lane.outgoing.lag(peer, now.monotonic),
+                    received: incoming.received,
+                    receiving_copy: incoming.copy.is_some(),
+                    held: lane.held_peers.contains_key(&peer),
+                });
+            }
+        }
+        status
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.lanes()
+            .iter()
+            .map(|cell| cell.dirty_bytes.load(Ordering::Relaxed))
+            .sum()
+    }
+}

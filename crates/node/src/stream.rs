@@ -1,0 +1,862 @@
+//! The durable stream of one lane: what `replicate` means.
+//!
+//! Every lane is the **source** of one stream and a **receiver** of one from each other site. The entries of a stream are
+//! versions, numbered from 1 without gaps; they lie in the source's commit log, and nowhere else on disk.
+//!
+//! ```text
+//!   source, site a                                        receiver, site b
+//!   log:  .. 7 8 9 10 11 | 12 13 (not yet durable)         received: 9
+//!   sent to b: 10    acked by b: 8      -- entries 10 -->
+//!                                       <-- ack 9 ----     (after 9 is durable here)
+//!
+//!   acked <= received <= sent <= ready < next
+//! ```
+//!
+//! *Exactly once*: the receiver's position commits in the same record as what the entry wrote; a frame says which
+//! position it continues from, and one that does not fit is refused. When a link comes up the receiver says where it
+//! is ([`Outgoing::resume`]), and the source goes on from there: from memory, from its log, or, where the log does not
+//! reach back so far, with a full copy.
+//!
+//! *Incarnations*: when a node is opened its streams begin a new incarnation, synced before anything else. If the end of the log
+//! was lost (a power cut under `interval` or `none`), numbers are used again; the incarnation tells the old 101 from the new one.
+//! A receiver that is further than the source remembers gives the difference back first ([`Resumption::TakeBack`]).
+//!
+//! *Marks* travel behind the entries that came before them. Only the newest one is kept, so a slow peer costs one.
+//!
+//! *Memory*: the newest entries are kept in memory up to a limit, for all peers together; a peer that lags further is fed
+//! from the log. A peer is never sent more than a window ahead of its acknowledgement.
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use turnbuckle_core::{Hlc, Micros, SiteId, SiteSet};
+use turnbuckle_log::Position;
+
+/// A place in a stream: everything up to and including `number` of `incarnation`. (0, 0) is before everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct StreamPosition {
+    /// Which life of the source wrote it.
+    pub incarnation: u64,
+    /// The entry's number.
+    pub number: u64,
+}
+
+/// One life of a stream's source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Incarnation {
+    /// 1 for the first.
+    pub number: u64,
+    /// The number of its first entry.
+    pub start: u64,
+    /// The source had stamped nothing that it still knows of above this when the incarnation began.
+    pub clock: Hlc,
+}
+
+/// How far memory and frames may go.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamLimits {
+    /// Newest entries kept in memory for peers, in bytes.
+    pub tail_bytes: usize,
+    /// How far a peer is sent ahead of its acknowledgement, in bytes.
+    pub window_bytes: usize,
+    /// The most of one frame, in bytes, unless a single entry is larger.
+    pub frame_bytes: usize,
+}
+
+impl Default for StreamLimits {
+    fn default() -> StreamLimits {
+        StreamLimits {
+            tail_bytes: 16 << 20,
+            window_bytes: 8 << 20,
+            frame_bytes: 64 << 10,
+        }
+    }
+}
+
+/// How many incarnations are remembered; a receiver that comes from before them gets a full copy.
+const MOST_INCARNATIONS: usize = 64;
+
+/// How finely lag is measured, and over how many steps: 20 ms to a minute and a half. A longer lag counts as that much.
+const LAG_RESOLUTION: Micros = Micros::from_millis(20);
+const MOST_TIMES: usize = 4096;
+
+/// How many bytes of log lie between two entries of the index.
+const INDEX_EVERY_BYTES: u64 = 64 << 10;
+
+/// The source's side of a stream.
+pub(crate) struct Outgoing {
+    limits: StreamLimits,
+    incarnations: Vec<Incarnation>,
+    next: u64,
+    /// The last entry that is durable here.
+    ready: u64,
+    /// The newest entries; the last one is `ready`.
+    tail: VecDeque<Entry>,
+    tail_bytes: usize,
+    /// (n, p): the log holds entry n, and those after it, at or behind p. Sparse, rising.
+    index: VecDeque<(u64, Position)>,
+    cursors: BTreeMap<SiteId, Cursor>,
+    /// (n, t): entry n was ready at t, in monotonic time. Sparse, rising: what lag is measured by.
+    times: VecDeque<(u64, Micros)>,
+}
+
+/// An entry on its way.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub number: u64,
+    pub to: SiteSet,
+    pub bytes: Bytes,
+}
+
+/// How far one peer is.
+#[derive(Default)]
+pub(crate) struct Cursor {
+    pub state: CursorState,
+    /// What the peer has said it holds durably.
+    pub acked: u64,
+    /// What was sent and not yet acknowledged: (last number of a frame, its bytes).
+    in_flight: VecDeque<(u64, usize)>,
+    in_flight_bytes: usize,
+    /// The newest mark not yet sent, and the entry it travels behind.
+    mark: Option<(u64, Bytes)>,
+    /// Where in the log to read on, for a peer that is behind the tail.
+    pub cold: Option<Position>,
+}
+
+/// What a peer is being sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum CursorState {
+    /// Nothing: no link, or it has not said where it is.
+    #[default]
+    Silent,
+    /// It gives back what was lost here; afterwards it counts as being at this number.
+    TakingBack { end: u64 },
+    /// A full copy; the log behind this number is kept for what follows.
+    Copying { resume: u64 },
+    /// Entries behind `sent`.
+    Streaming { sent: u64 },
+}
+
+/// How to go on with a receiver that says where it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Resumption {
+    /// Entries follow.
+    Stream,
+    /// It knows more than the source: first it gives back what was stamped after `since`, then it counts as being at `end`.
+    TakeBack { since: Hlc, end: StreamPosition },
+    /// The log does not reach back to it.
+    Copy,
+    /// It has seen an incarnation that is not yet: the source's data is older than its peers'.
+    FromTheFuture,
+}
+
+/// What to send next.
+pub(crate) enum Step {
+    /// Nothing now.
+    Idle,
+    /// Entries, from the tail.
+    Entries {
+        incarnation: u64,
+        previous: u64,
+        last: u64,
+        entries: Vec<Bytes>,
+    },
+    /// A mark.
+    Mark {
+        incarnation: u64,
+        after: u64,
+        body: Bytes,
+    },
+    /// The entries behind this number have to be read from the log, from this position on.
+    ReadLog { after: u64, from: Position },
+    /// They are no longer in the log.
+    Copy,
+}
+
+impl Outgoing {
+    pub fn new(limits: StreamLimits, sites: impl Iterator<Item = SiteId>) -> Outgoing {
+        Outgoing {
+            limits,
+            incarnations: Vec::new(),
+            next: 1,
+            ready: 0,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            index: VecDeque::new(),
+            cursors: sites.map(|site| (site, Cursor::default())).collect(),
+            times: VecDeque::new(),
+        }
+    }
+
+    // ---- recovery -------------------------------------------------------------------------------------------
+
+    /// Continues from what a checkpoint remembered.
+    pub fn restore(&mut self, next: u64, incarnations: Vec<Incarnation>) {
+        (self.next, self.ready, self.incarnations) = (next.max(1), next.max(1) - 1, incarnations);
+    }
+
+    /// Where entries lie in the log, for a checkpoint to remember.
+    pub fn index(&self) -> impl Iterator<Item = (u64, Position)> + '_ {
+        self.index.iter().copied()
+    }
+
+    /// The index that a checkpoint remembered. Call [`Outgoing::purged`] when the log is open.
+    pub fn restore_index(&mut self, index: impl Iterator<Item = (u64, Position)>) {
+        self.index = index.collect();
+    }
+
+    /// An entry found in the log at `position` is at hand for peers. Those at or before `next` were in the checkpoint.
+    pub fn replay(&mut self, entry: Entry, position: Position) {
+        self.note_position(entry.number, position);
+        if entry.number >= self.next {
+            self.next = entry.number + 1;
+            self.ready = entry.number;
+            self.keep(entry);
+        }
+    }
+
+    pub fn replay_incarnation(&mut self, incarnation: Incarnation) {
+        if self
+            .incarnations
+            .last()
+            .is_none_or(|last| last.number < incarnation.number)
+        {
+            self.push_incarnation(incarnation);
+        }
+    }
+
+    /// Begins a new life; the caller writes the returned incarnation down, synced, before anything else.
+    pub fn begin(&mut self, clock: Hlc) -> Incarnation {
+        let number = self.incarnations.last().map_or(1, |last| last.number + 1);
+        let incarnation = Incarnation {
+            number,
+            start: self.next,
+            clock,
+        };
+        self.push_incarnation(incarnation);
+        incarnation
+    }
+
+    fn push_incarnation(&mut self, incarnation: Incarnation) {
+        self.incarnations.push(incarnation);
+        if self.incarnations.len() > MOST_INCARNATIONS {
+            self.incarnations.remove(0);
+        }
+    }
+
+    // ---- the source writes ----------------------------------------------------------------------------------
+
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    pub fn incarnation(&self) -> u64 {
+        self.incarnations.last().map_or(0, |last| last.number)
+    }
+
+    /// The incarnation that an entry belongs to.
+    pub fn incarnation_of(&self, number: u64) -> u64 {
+        let place = self.incarnations.partition_point(|life| life.start <= number);
+        self.incarnations
+            .get(place.max(1) - 1)
+            .map_or(0, |life| life.number)
+    }
+
+    pub fn incarnations(&self) -> &[Incarnation] {
+        &self.incarnations
+    }
+
+    /// The number of the next entry.
+    pub fn assign(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The log holds entry `number` and what follows at or behind `position`.
+    pub fn note_position(&mut self, number: u64, position: Position) {
+        if self
+            .index
+            .back()
+            .is_none_or(|&(last, at)| last < number && at.0 + INDEX_EVERY_BYTES <= position.0)
+        {
+            self.index.push_back((number, position));
+        }
+    }
+
+    /// These entries are durable: they may be sent. Returns whether any peer waits for them.
+    pub fn make_ready(&mut self, monotonic: Micros, entries: Vec<Entry>) -> bool {
+        for entry in entries {
+            assert_eq!(
+                entry.number,
+                self.ready + 1,
+                "stream entries become durable in order"
+            );
+            self.ready = entry.number;
+            self.keep(entry);
+        }
+        self.note_time(monotonic);
+        self.trim();
+        self.cursors
+            .values()
+            .any(|cursor| matches!(cursor.state, CursorState::Streaming { .. }))
+    }
+
+    fn note_time(&mut self, monotonic: Micros) {
+        if self
+            .times
+            .back()
+            .is_none_or(|&(_, at)| monotonic.since(at) >= LAG_RESOLUTION)
+        {
+            self.times.push_back((self.ready, monotonic));
+            if self.times.len() > MOST_TIMES {
+                self.times.pop_front();
+            }
+        }
+    }
+
+    /// For how long the oldest entry that a peer has not acknowledged has been ready: zero if there is none.
+    pub fn lag(&self, site: SiteId, monotonic: Micros) -> Micros {
+        let acked = self.cursors.get(&site).map_or(0, |cursor| cursor.acked);
+        if acked >= self.ready {
+            return Micros(0);
+        }
+        let place = self.times.partition_point(|&(number, _)| number <= acked);
+        self.times
+            .get(place)
+            .or(self.times.back())
+            .map_or(Micros(0), |&(_, at)| monotonic.since(at))
+    }
+
+    fn keep(&mut self, entry: Entry) {
+        self.tail_bytes += entry.bytes.len();
+        self.tail.push_back(entry);
+        while self.tail_bytes > self.limits.tail_bytes {
+            self.drop_oldest();
+        }
+    }
+
+    /// Drops from memory what every connected peer has acknowledged.
+    fn trim(&mut self) {
+        let needed = self
+            .cursors
+            .values()
+            .filter(|cursor| cursor.state != CursorState::Silent);
+        let Some(acked) = needed.map(|cursor| cursor.acked).min() else {
+            return;
+        };
+        while self.tail.front().is_some_and(|entry| entry.number <= acked) {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(entry) = self.tail.pop_front() {
+            self.tail_bytes -= entry.bytes.len();
+        }
+    }
+
+    /// A mark for these sites, behind every entry so far. Returns whether anybody can be sent it.
+    pub fn set_mark(&mut self, to: SiteSet, body: &Bytes) {
+        for (&site, cursor) in &mut self.cursors {
+            if to.contains(site) {
+                cursor.mark = Some((self.ready, body.clone()));
+            }
+        }
+    }
+
+    // ---- peers ----------------------------------------------------------------------------------------------
+
+    pub fn cursor(&mut self, site: SiteId) -> Option<&mut Cursor> {
+        self.cursors.get_mut(&site)
+    }
+
+    pub fn cursors(&self) -> impl Iterator<Item = (SiteId, &Cursor)> {
+        self.cursors.iter().map(|(&site, cursor)| (site, cursor))
+    }
+
+    pub fn silence(&mut self, site: SiteId) {
+        if let Some(cursor) = self.cursors.get_mut(&site) {
+            cursor.set_state(CursorState::Silent);
+        }
+    }
+
+    /// A receiver says where it is.
+    pub fn resume(&mut self, site: SiteId, at: StreamPosition) -> Resumption {
+        let resumption = self.resumption(at);
+        let oldest = self.oldest();
+        let Some(cursor) = self.cursors.get_mut(&site) else {
+            return Resumption::FromTheFuture;
+        };
+        let (state, resumption) = match resumption {
+            Resumption::Stream if at.number + 1 >= oldest => {
+                (CursorState::Streaming { sent: at.number }, Resumption::Stream)
+            }
+            Resumption::Stream => (CursorState::Silent, Resumption::Copy),
+            Resumption::TakeBack { since, end } => (
+                CursorState::TakingBack { end: end.number },
+                Resumption::TakeBack { since, end },
+            ),
+            other => (CursorState::Silent, other),
+        };
+        cursor.set_state(state);
+        if let CursorState::Streaming { sent } = state {
+            cursor.acked = sent;
+        }
+        resumption
+    }
+
+    fn resumption(&self, at: StreamPosition) -> Resumption {
+        if at == StreamPosition::default() {
+            return Resumption::Stream;
+        }
+        let Some(newest) = self.incarnations.last() else {
+            return Resumption::FromTheFuture;
+        };
+        if at.incarnation > newest.number {
+            return Resumption::FromTheFuture;
+        }
+        let Some(place) = self
+            .incarnations
+            .iter()
+            .position(|life| life.number == at.incarnation)
+        else {
+            return Resumption::Copy;
+        };
+        match self.incarnations.get(place + 1) {
+            // It stopped where that life ended, or before.
+            Some(after) if at.number < after.start => Resumption::Stream,
+            // It has entries that this side lost.
+            Some(after) => Resumption::TakeBack {
+                since: after.clock,
+                end: StreamPosition {
+                    incarnation: at.incarnation,
+                    number: after.start - 1,
+                },
+            },
+            None if at.number < self.next => Resumption::Stream,
+            None => Resumption::FromTheFuture,
+        }
+    }
+
+    /// The oldest entry that memory or the log still holds.
+    fn oldest(&self) -> u64 {
+        let in_log = self.index.front().map(|&(number, _)| number);
+        let in_memory = self.tail.front().map(|entry| entry.number);
+        [in_log, in_memory]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(self.next)
+    }
+
+    /// The receiver holds everything up to `number` durably.
+    pub fn acknowledge(&mut self, site: SiteId, number: u64) {
+        let ready = self.ready;
+        let Some(cursor) = self.cursors.get_mut(&site) else {
+            return;
+        };
+        if !matches!(cursor.state, CursorState::Streaming { sent } if number <= sent && number <= ready) {
+            return;
+        }
+        cursor.acked = cursor.acked.max(number);
+        while let Some(&(last, bytes)) = cursor.in_flight.front()
+            && last <= cursor.acked
+        {
+            cursor.in_flight.pop_front();
+            cursor.in_flight_bytes -= bytes;
+        }
+        self.trim();
+    }
+
+    /// The next thing to send to a site, at most one frame.
+    pub fn step(&mut self, site: SiteId) -> Step {
+        let Outgoing {
+            limits,
+            incarnations,
+            ready,
+            tail,
+            index,
+            cursors,
+            ..
+        } = self;
+        let Some(cursor) = cursors.get_mut(&site) else {
+            return Step::Idle;
+        };
+        let CursorState::Streaming { sent } = cursor.state else {
+            return Step::Idle;
+        };
+        if let Some((after, _)) = cursor.mark
+            && after <= sent
+        {
+            let (after, body) = cursor.mark.take().expect("just seen");
+            let incarnation = incarnations.last().map_or(0, |life| life.number);
+            return Step::Mark {
+                incarnation,
+                after,
+                body,
+            };
+        }
+        if sent >= *ready || cursor.in_flight_bytes >= limits.window_bytes {
+            return Step::Idle;
+        }
+        let first = tail.front().map_or(*ready + 1, |entry| entry.number);
+        if sent + 1 < first {
+            let from = match cursor.cold {
+                Some(position) => position,
+                None => match index.partition_point(|&(number, _)| number <= sent + 1) {
+                    0 => return Step::Copy,
+                    place => index[place - 1].1,
+                },
+            };
+            return Step::ReadLog { after: sent, from };
+        }
+        cursor.cold = None;
+        let until = mark_or(cursor, *ready);
+        let entries = tail
+            .range((sent + 1 - first) as usize..)
+            .take_while(|entry| entry.number <= until);
+        let frame = gather(incarnations, site, sent, entries, limits.frame_bytes);
+        cursor.sent(&frame);
+        frame
+    }
+
+    /// The next frame from entries read from the log; `next` is where to read on. The entries may begin before what is
+    /// needed and end after what is durable.
+    pub fn step_from_log(&mut self, site: SiteId, read: &[Entry], next: Position) -> Step {
+        let Outgoing {
+            limits,
+            incarnations,
+            ready,
+            cursors,
+            ..
+        } = self;
+        let Some(cursor) = cursors.get_mut(&site) else {
+            return Step::Idle;
+        };
+        let CursorState::Streaming { sent } = cursor.state else {
+            return Step::Idle;
+        };
+        let until = mark_or(cursor, *ready);
+        let entries = read
+            .iter()
+            .filter(|entry| entry.number > sent)
+            .take_while(|entry| entry.number <= until);
+        let frame = gather(incarnations, site, sent, entries, limits.frame_bytes);
+        match &frame {
+            Step::Entries { last, .. } => {
+                let all_sent = read.last().is_none_or(|entry| entry.number <= *last);
+                if all_sent {
+                    cursor.cold = Some(next);
+                }
+            }
+            _ => cursor.cold = Some(next),
+        }
+        cursor.sent(&frame);
+        frame
+    }
+
+    /// From which log position on records may still be needed, by peers that are fed or, if `absent` counts, by all.
+    pub fn needed(&self, absent: bool) -> Option<Position> {
+        let needs = self.cursors.values().filter_map(|cursor| match cursor.state {
+            CursorState::Copying { resume } => Some(resume),
+            CursorState::Silent if !absent => None,
+            _ => Some(cursor.acked),
+        });
+        let after = needs.min()?;
+        if after >= self.ready {
+            return None;
+        }
+        let place = self.index.partition_point(|&(number, _)| number <= after + 1);
+        Some(
+            self.index
+                .get(place.saturating_sub(1))
+                .map_or(Position(0), |&(_, position)| position),
+        )
+    }
+
+    /// The log begins at `start` now.
+    pub fn purged(&mut self, start: Position) {
+        // The first index entry must stay true: what it names, and all that follows, is still there.
+        while self.index.front().is_some_and(|&(_, position)| position < start) {
+            self.index.pop_front();
+        }
+    }
+}
+
+/// Entries go no further than the mark that waits, so that it does not starve behind a stream that never ends.
+fn mark_or(cursor: &Cursor, ready: u64) -> u64 {
+    cursor.mark.as_ref().map_or(ready, |&(after, _)| after.min(ready))
+}
+
+/// One frame of consecutive entries: of one incarnation, for one site, not much larger than `most_bytes`.
+fn gather<'a>(
+    incarnations: &[Incarnation],
+    site: SiteId,
+    sent: u64,
+    entries: impl Iterator<Item = &'a Entry>,
+    most_bytes: usize,
+) -> Step {
+    let place = incarnations.partition_point(|life| life.start <= sent + 1);
+    let incarnation = incarnations[place.max(1) - 1].number;
+    let until = incarnations.get(place).map_or(u64::MAX, |next| next.start - 1);
+    let (mut last, mut bytes, mut gathered) = (sent, 0, Vec::new());
+    for entry in entries.take_while(|entry| entry.number <= until) {
+        if bytes >= most_bytes {
+            break;
+        }
+        assert_eq!(entry.number, last + 1, "stream entries are sent without gaps");
+        last = entry.number;
+        if entry.to.contains(site) {
+            bytes += entry.bytes.len();
+            gathered.push(entry.bytes.clone());
+        }
+    }
+    if last == sent {
+        return Step::Idle;
+    }
+    Step::Entries {
+        incarnation,
+        previous: sent,
+        last,
+        entries: gathered,
+    }
+}
+
+impl Cursor {
+    pub fn set_state(&mut self, state: CursorState) {
+        self.state = state;
+        self.in_flight.clear();
+        self.in_flight_bytes = 0;
+        self.cold = None;
+    }
+
+    fn sent(&mut self, frame: &Step) {
+        let Step::Entries { last, entries, .. } = frame else {
+            return;
+        };
+        let bytes = entries.iter().map(|entry| entry.len() + 16).sum();
+        self.in_flight.push_back((*last, bytes));
+        self.in_flight_bytes += bytes;
+        self.state = CursorState::Streaming { sent: *last };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const B: SiteId = SiteId(1);
+    const C: SiteId = SiteId(2);
+
+    fn entry(number: u64, to: &[SiteId]) -> Entry {
+        let to = SiteSet(to.iter().fold(0, |set, site| set | SiteSet::one(*site).0));
+        Entry {
+            number,
+            to,
+            bytes: Bytes::from(vec![b'x'; 10]),
+        }
+    }
+
+    fn source(entries: u64) -> Outgoing {
+        let mut stream = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+        stream.begin(Hlc(5));
+        write(&mut stream, entries);
+        stream
+    }
+
+    fn write(stream: &mut Outgoing, entries: u64) {
+        for _ in 0..entries {
+            let number = stream.assign();
+            stream.note_position(number, Position(number * 1_000_000));
+            stream.make_ready(Micros(number), vec![entry(number, &[B, C])]);
+        }
+    }
+
+    fn at(incarnation: u64, number: u64) -> StreamPosition {
+        StreamPosition { incarnation, number }
+    }
+
+    #[test]
+    fn entries_continue_where_the_receiver_is() {
+        let mut stream = source(5);
+        assert_eq!(stream.resume(B, at(1, 3)), Resumption::Stream);
+        let Step::Entries {
+            incarnation: 1,
+            previous: 3,
+            last: 5,
+            entries,
+        } = stream.step(B)
+        else {
+            panic!("entries")
+        };
+        assert_eq!(entries.len(), 2);
+        assert!(matches!(stream.step(B), Step::Idle));
+        assert!(matches!(stream.step(C), Step::Idle), "c has not said where it is");
+    }
+
+    #[test]
+    fn a_mark_goes_behind_the_entries_before_it_and_in_front_of_those_after() {
+        let mut stream = source(2);
+        stream.resume(B, at(0, 0));
+        stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"old"));
+        stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"new"));
+        write(&mut stream, 1);
+        assert!(matches!(
+            stream.step(B),
+            Step::Entries {
+                previous: 0,
+                last: 2,
+                ..
+            }
+        ));
+        let Step::Mark { after: 2, body, .. } = stream.step(B) else {
+            panic!("the mark")
+        };
+        assert_eq!(body, &b"new"[..], "only the newest mark is kept");
+        assert!(matches!(
+            stream.step(B),
+            Step::Entries {
+                previous: 2,
+                last: 3,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
+        let mut stream = source(10);
+        // The source forgot 8, 9 and 10.
+        let mut reopened = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+        reopened.restore(8, stream.incarnations().to_vec());
+        reopened.begin(Hlc(70));
+        write(&mut reopened, 4);
+        let end = at(1, 7);
+        assert_eq!(
+            reopened.resume(B, at(1, 10)),
+            Resumption::TakeBack { since: Hlc(70), end }
+        );
+        assert_eq!(reopened.resume(C, at(1, 7)), Resumption::Stream);
+        assert!(matches!(
+            reopened.step(C),
+            Step::Entries {
+                incarnation: 2,
+                previous: 7,
+                last: 11,
+                ..
+            }
+        ));
+        // The old source never heard of incarnation 2.
+        assert_eq!(stream.resume(B, at(2, 9)), Resumption::FromTheFuture);
+    }
+
+    #[test]
+    fn a_frame_never_spans_two_incarnations() {
+        let mut stream = source(3);
+        stream.begin(Hlc(9));
+        write(&mut stream, 3);
+        stream.resume(B, at(1, 1));
+        assert!(matches!(
+            stream.step(B),
+            Step::Entries {
+                incarnation: 1,
+                previous: 1,
+                last: 3,
+                ..
+            }
+        ));
+        assert!(matches!(
+            stream.step(B),
+            Step::Entries {
+                incarnation: 2,
+                previous: 3,
+                last: 6,
+                ..
+            }
+        ));
+    }
+
+    #[test]
+    fn a_peer_is_not_sent_more_than_the_window() {
+        let limits = StreamLimits {
+            tail_bytes: 1 << 20,
+            window_bytes: 100,
+            frame_bytes: 30,
+        };
+        let mut stream = Outgoing::new(limits, [B].into_iter());
+        stream.begin(Hlc(1));
+        write(&mut stream, 50);
+        stream.resume(B, at(0, 0));
+        let mut last = 0;
+        while let Step::Entries { last: sent, .. } = stream.step(B) {
+            last = sent;
+        }
+        assert!(last < 10, "{last} entries of 10 bytes in a window of 100");
+        stream.acknowledge(B, last);
+        assert!(matches!(stream.step(B), Step::Entries { .. }));
+    }
+
+    #[test]
+    fn a_peer_behind_the_tail_is_fed_from_the_log_and_behind_the_log_copied() {
+        let limits = StreamLimits {
+            tail_bytes: 35,
+            ..StreamLimits::default()
+        };
+        let mut stream = Outgoing::new(limits, [B].into_iter());
+        stream.begin(Hlc(1));
+        write(&mut stream, 10);
+        stream.resume(B, at(1, 2));
+        assert!(matches!(
+            stream.step(B),
+            Step::ReadLog {
+                after: 2,
+                from: Position(3_000_000)
+            }
+        ));
+        let read: Vec<_> = (3..=5).map(|number| entry(number, &[B])).collect();
+        let frame = stream.step_from_log(B, &read, Position(6_000_000));
+        assert!(matches!(
+            frame,
+            Step::Entries {
+                previous: 2,
+                last: 5,
+                ..
+            }
+        ));
+        assert!(matches!(
+            stream.step(B),
+            Step::ReadLog {
+                after: 5,
+                from: Position(6_000_000)
+            }
+        ));
+        stream.purged(Position(6_500_000));
+        assert_eq!(stream.resume(B, at(1, 4)), Resumption::Copy);
+        assert_eq!(stream.resume(B, at(1, 6)), Resumption::Stream);
+    }
+
+    #[test]
+    fn entries_for_other_sites_are_skipped_but_counted() {
+        let mut stream = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+        stream.begin(Hlc(1));
+        for to in [&[B][..], &[C], &[B, C]] {
+            let number = stream.assign();
+            stream.make_ready(Micros(0), vec![entry(number, to)]);
+        }
+        stream.resume(C, at(0, 0));
+        let Step::Entries { last: 3, entries, .. } = stream.step(C) else {
+            panic!("entries")
+        };
+        assert_eq!(entries.len(), 2);
+    }
+
+    #[test]
+    fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
+        let mut stream = source(3);
+        stream.resume(B, at(0, 0));
+        stream.acknowledge(B, 3);
+        assert_eq!(stream.cursors().next().map(|(_, cursor)| cursor.acked), Some(0));
+    }
+}
