@@ -14,8 +14,11 @@
 //! ```
 //!
 //! - [`config`]: the cluster's file, parsed into what it means or refused with file, line and field.
+//! - [`metrics`] and [`status`]: what it counts and what it says about itself.
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
 pub mod config;
+pub mod metrics;
 mod span;
+pub mod status;
 pub mod wan;

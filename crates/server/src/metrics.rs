@@ -1,0 +1,171 @@
+//! Numbers for Prometheus, counted by the event loops at a cost of about a nanosecond each.
+//!
+//! ```text
+//!   loop 1 --&mut--> Recorder --+
+//!                               +--> LoopCounts, one per loop: atomics with a single writer
+//!   loop 2 --&mut--> Recorder --+         |
+//!                                         | summed at each scrape
+//!   Status (streams, links, log, ..) --> Metrics::render --> text of GET /metrics
+//! ```
+//!
+//! Each loop has counts of its own, which it alone writes, with a load and a store and no locked instruction; a scrape
+//! reads them while they change, so its numbers are each right but not of one instant. What is a state rather than a
+//! count comes from the node's [`Status`] at the scrape. Why not the `metrics` crates: `docs/decisions/0002-metrics.md`.
+//!
+//! Durations are in seconds and sizes in bytes, as Prometheus wants it; a level's argument is not in its label
+//! (`bounded`, not `bounded(2s)`), since every distinct label is a series for ever.
+use crate::status::Status;
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+use turnbuckle_core::Micros;
+
+mod counts;
+use counts::LoopCounts;
+mod histogram;
+use histogram::{BOUNDS_US, Histogram, Snapshot};
+mod labels;
+pub use labels::{LevelLabel, OperationKind, Outcome};
+mod process;
+mod render;
+mod text;
+pub use text::{Exposition, Family, Kind};
+
+/// All counts of a node.
+pub struct Metrics {
+    keyspaces: Vec<String>,
+    /// Those of loops that ended stay: a counter must not fall.
+    loops: Mutex<Vec<Arc<LoopCounts>>>,
+    /// When the process started, in seconds since 1970-01-01 UTC.
+    start_time_seconds: f64,
+}
+
+impl Metrics {
+    /// Counts for keyspaces of these names, in the order in which a [`Recorder`] will refer to them.
+    pub fn new(keyspaces: impl IntoIterator<Item = impl Into<String>>) -> Arc<Metrics> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Arc::new(Metrics {
+            keyspaces: keyspaces.into_iter().map(Into::into).collect(),
+            loops: Mutex::default(),
+            start_time_seconds: since_1970.as_secs_f64(),
+        })
+    }
+
+    /// The pen of one event loop.
+    pub fn recorder(&self) -> Recorder {
+        let counts = Arc::new(LoopCounts::new(self.keyspaces.len()));
+        self.lock().push(Arc::clone(&counts));
+        Recorder { counts }
+    }
+
+    /// How many clients are connected now.
+    pub fn connected_clients(&self) -> u64 {
+        self.lock().iter().map(|counts| counts.connected_clients()).sum()
+    }
+
+    /// How many clients were connected so far.
+    pub fn clients_total(&self) -> u64 {
+        self.lock()
+            .iter()
+            .map(|counts| counts.clients_accepted.value())
+            .sum()
+    }
+
+    /// How many operations ended so far, whatever their outcome.
+    pub fn operations_total(&self) -> u64 {
+        self.lock()
+            .iter()
+            .map(|counts| counts.operations().map(|(.., count)| count).sum::<u64>())
+            .sum()
+    }
+
+    /// Everything in the text format of Prometheus, version 0.0.4.
+    pub fn render(&self, status: &Status) -> String {
+        render::render(&self.keyspaces, &self.lock(), self.start_time_seconds, status)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<LoopCounts>>> {
+        // Nothing panics while it holds the lock in a way that would leave the list half changed.
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics")
+            .field("keyspaces", &self.keyspaces)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one event loop counts with. It cannot be cloned and counts through `&mut`, so that each count has one writer.
+#[derive(Debug)]
+pub struct Recorder {
+    counts: Arc<LoopCounts>,
+}
+
+impl Recorder {
+    /// An operation of the keyspace at place `keyspace` ended after `took`.
+    ///
+    /// # Panics
+    /// If there is no such keyspace.
+    pub fn operation(
+        &mut self,
+        keyspace: usize,
+        operation: OperationKind,
+        level: LevelLabel,
+        outcome: Outcome,
+        took: Micros,
+    ) {
+        self.counts.operation(keyspace, operation, level, outcome).add(1);
+        self.counts.duration(keyspace, operation, level).record(took);
+    }
+
+    /// A client connected.
+    pub fn client_connected(&mut self) {
+        self.counts.clients_accepted.add(1);
+    }
+
+    /// A client that had connected left.
+    pub fn client_left(&mut self) {
+        self.counts.clients_left.add(1);
+    }
+
+    /// A client was turned away because of the limit.
+    pub fn client_refused(&mut self) {
+        self.counts.clients_refused.add(1);
+    }
+
+    /// So many bytes came from clients.
+    pub fn received_bytes(&mut self, bytes: usize) {
+        self.counts.received_bytes.add(bytes as u64);
+    }
+
+    /// So many bytes went to clients.
+    pub fn sent_bytes(&mut self, bytes: usize) {
+        self.counts.sent_bytes.add(bytes as u64);
+    }
+}
+
+/// A number that one thread counts and others read.
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+impl Counter {
+    /// Only for the one writer: a load and a store, which lose counts if two do it at once.
+    fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use super::{Counter, Histogram, LevelLabel, OperationKind, Outcome};
+use std::sync::OnceLock;
+
+const KINDS: usize = OperationKind::ALL.len();
+const LEVELS: usize = LevelLabel::ALL.len();
+const OUTCOMES: usize = Outcome::ALL.len();
+
+/// What one loop counts. Every possible series has its place from the start, so that counting is arithmetic and a
+/// store; about 6 KiB per keyspace, and a histogram for each kind and level that occurs.
+#[derive(Debug)]
+pub(super) struct LoopCounts {
+    /// By keyspace, kind, level, outcome.
+    operations: Box<[Counter]>,
+    /// By keyspace, kind, level.
+    durations: Box<[OnceLock<Box<Histogram>>]>,
+    pub(super) clients_accepted: Counter,
+    pub(super) clients_left: Counter,
+    pub(super) clients_refused: Counter,
+    pub(super) received_bytes: Counter,
+    pub(super) sent_bytes: Counter,
+}
+
+impl LoopCounts {
+    pub(super) fn new(keyspaces: usize) -> LoopCounts {
+        let series = keyspaces * KINDS * LEVELS;
+        LoopCounts {
+            operations: (0..series * OUTCOMES).map(|_| Counter::default()).collect(),
+            durations: (0..series).map(|_| OnceLock::new()).collect(),
+            clients_accepted: Counter::default(),
+            clients_left: Counter::default(),
+            clients_refused: Counter::default(),
+            received_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
+        }
+    }
+
+    pub(super) fn operation(
+        &self,
+        keyspace: usize,
+        kind: OperationKind,
+        level: LevelLabel,
+        outcome: Outcome,
+    ) -> &Counter {
+        &self.operations[series(keyspace, kind, level) * OUTCOMES + outcome as usize]
+    }
+
+    pub(super) fn duration(&self, keyspace: usize, kind: OperationKind, level: LevelLabel) -> &Histogram {
+        self.durations[series(keyspace, kind, level)].get_or_init(Box::default)
+    }
+
+    /// The counts that are not zero: keyspace, kind, level, outcome, count.
+    pub(super) fn operations(
+        &self,
+    ) -> impl Iterator<Item = (usize, OperationKind, LevelLabel, Outcome, u64)> {
+        let counts = self.operations.iter().map(Counter::value).enumerate();
+        counts.filter(|(_, count)| *count > 0).map(|(place, count)| {
+            let (keyspace, kind, level) = from_series(place / OUTCOMES);
+            (keyspace, kind, level, Outcome::ALL[place % OUTCOMES], count)
+        })
+    }
+
+    /// The histograms of what occurred: keyspace, kind, level.
+    pub(super) fn durations(&self) -> impl Iterator<Item = (usize, OperationKind, LevelLabel, &Histogram)> {
+        self.durations
+            .iter()
+            .enumerate()
+            .filter_map(|(place, histogram)| {
+                let (keyspace, kind, level) = from_series(place);
+                Some((keyspace, kind, level, &**histogram.get()?))
+            })
+    }
+
+    /// Two counters read one after the other: a client may leave in between, so never below zero.
+    pub(super) fn connected_clients(&self) -> u64 {
+        let left = self.clients_left.value();
+        self.clients_accepted.value().saturating_sub(left)
+    }
+}
+
+fn series(keyspace: usize, kind: OperationKind, level: LevelLabel) -> usize {
+    (keyspace * KINDS + kind as usize) * LEVELS + level as usize
+}
+
+fn from_series(place: usize) -> (usize, OperationKind, LevelLabel) {
+    let (keyspace_and_kind, level) = (place / LEVELS, place % LEVELS);
+    (
+        keyspace_and_kind / KINDS,
+        OperationKind::ALL[keyspace_and_kind % KINDS],
+        LevelLabel::ALL[level],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_series_has_a_place_of_its_own() {
+        let counts = LoopCounts::new(3);
+        let mut n = 0;
+        for keyspace in 0..3 {
+            for &kind in OperationKind::ALL {
+                for &level in LevelLabel::ALL {
+                    for &outcome in Outcome::ALL {
+                        n += 1;
+                        counts.operation(keyspace, kind, level, outcome).add(n);
+                    }
+                }
+            }
+        }
+        let mut expected = 0;
+        for (keyspace, kind, level, outcome, count) in counts.operations() {
+            expected += 1;
+            assert_eq!(count, expected, "two series share a place");
+            assert_eq!(counts.operation(keyspace, kind, level, outcome).value(), count);
+        }
+        assert_eq!(expected, n);
+    }
+}

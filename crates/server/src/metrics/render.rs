@@ -1,0 +1,255 @@
+use super::{Exposition, Kind, LevelLabel, LoopCounts, OperationKind, Snapshot, process};
+use crate::status::{Status, StreamStatus};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// All families of a node, in an order that stays.
+pub(super) fn render(
+    keyspaces: &[String],
+    loops: &[Arc<LoopCounts>],
+    start_time_seconds: f64,
+    status: &Status,
+) -> String {
+    let mut text = Exposition::new();
+    text.family("turnbuckle_info", Kind::Gauge, "Who this is; always 1.")
+        .sample(
+            &[
+                ("cluster", &status.cluster),
+                ("node", &status.node),
+                ("site", &status.site),
+                ("version", &status.version),
+            ],
+            1.0,
+        );
+    operations(&mut text, keyspaces, loops);
+    durations(&mut text, keyspaces, loops);
+    clients(&mut text, loops);
+    streams(&mut text, &status.streams);
+    links(&mut text, status);
+    storage(&mut text, status);
+    process::render(&mut text, start_time_seconds);
+    text.finish()
+}
+
+fn operations(text: &mut Exposition, keyspaces: &[String], loops: &[Arc<LoopCounts>]) {
+    let mut sums = BTreeMap::new();
+    for (keyspace, kind, level, outcome, count) in loops.iter().flat_map(|counts| counts.operations()) {
+        let (_, _, _, sum) = sums
+            .entry((keyspace, kind as usize, level as usize, outcome as usize))
+            .or_insert((kind, level, outcome, 0));
+        *sum += count;
+    }
+    let help = "Operations that ended, by what they did, the level they named and how they ended.";
+    let mut family = text.family("turnbuckle_operations_total", Kind::Counter, help);
+    for ((keyspace, ..), (kind, level, outcome, count)) in sums {
+        let [keyspace, operation, level] = labels(keyspaces, keyspace, kind, level);
+        family.sample(
+            &[keyspace, operation, level, ("outcome", outcome.label())],
+            count as f64,
+        );
+    }
+}
+
+fn durations(text: &mut Exposition, keyspaces: &[String], loops: &[Arc<LoopCounts>]) {
+    let mut sums = BTreeMap::new();
+    for (keyspace, kind, level, histogram) in loops.iter().flat_map(|counts| counts.durations()) {
+        let (_, _, sum) = sums.entry((keyspace, kind as usize, level as usize)).or_insert((
+            kind,
+            level,
+            Snapshot::default(),
+        ));
+        histogram.add_to(sum);
+    }
+    let help = "How long operations took, from the command's arrival to its reply.";
+    let mut family = text.family("turnbuckle_operation_duration_seconds", Kind::Histogram, help);
+    for ((keyspace, ..), (kind, level, sum)) in sums {
+        family.histogram(&labels(keyspaces, keyspace, kind, level), &sum);
+    }
+}
+
+fn labels(
+    keyspaces: &[String],
+    keyspace: usize,
+    kind: OperationKind,
+    level: LevelLabel,
+) -> [(&'static str, &str); 3] {
+    [
+        ("keyspace", &keyspaces[keyspace]),
+        ("operation", kind.label()),
+        ("level", level.label()),
+    ]
+}
+
+fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
+    let sum = |value: fn(&LoopCounts) -> u64| loops.iter().map(|counts| value(counts)).sum::<u64>() as f64;
+    let mut family = |name, kind, help, value| {
+        text.family(name, kind, help).sample(&[], value);
+    };
+    family(
+        "turnbuckle_connected_clients",
+        Kind::Gauge,
+        "Clients that are connected.",
+        sum(LoopCounts::connected_clients),
+    );
+    family(
+        "turnbuckle_clients_total",
+        Kind::Counter,
+        "Clients that have connected.",
+        sum(|counts| counts.clients_accepted.value()),
+    );
+    family(
+        "turnbuckle_clients_refused_total",
+        Kind::Counter,
+        "Clients that were turned away because of the limit.",
+        sum(|counts| counts.clients_refused.value()),
+    );
+    family(
+        "turnbuckle_client_received_bytes_total",
+        Kind::Counter,
+        "Bytes that came from clients.",
+        sum(|counts| counts.received_bytes.value()),
+    );
+    family(
+        "turnbuckle_client_sent_bytes_total",
+        Kind::Counter,
+        "Bytes that went to clients.",
+        sum(|counts| counts.sent_bytes.value()),
+    );
+}
+
+/// The partitions of a keyspace together: the oldest entry of all, and all entries.
+fn streams(text: &mut Exposition, streams: &[StreamStatus]) {
+    let mut lags: BTreeMap<[&str; 3], (f64, u64)> = BTreeMap::new();
+    for stream in streams {
+        let lag = lags
+            .entry([&stream.keyspace, &stream.from, &stream.to])
+            .or_default();
+        lag.0 = lag.0.max(stream.lag_seconds);
+        lag.1 += stream.lag_entries;
+    }
+    let help = "Age of the oldest entry that the other site has not acknowledged; 0 if there is none.";
+    let mut family = text.family("turnbuckle_replication_lag_seconds", Kind::Gauge, help);
+    for ([keyspace, from, to], (seconds, _)) in &lags {
+        family.sample(&[("keyspace", keyspace), ("from", from), ("to", to)], *seconds);
+    }
+    let help = "Entries that the other site has not acknowledged.";
+    let mut family = text.family("turnbuckle_replication_lag_entries", Kind::Gauge, help);
+    for ([keyspace, from, to], (_, entries)) in &lags {
+        family.sample(
+            &[("keyspace", keyspace), ("from", from), ("to", to)],
+            *entries as f64,
+        );
+    }
+}
+
+fn links(text: &mut Exposition, status: &Status) {
+    let mut family = |name, kind, help, value: fn(&crate::status::LinkStatus) -> f64| {
+        let mut family = text.family(name, kind, help);
+        for link in &status.links {
+            family.sample(&[("peer", &link.peer)], value(link));
+        }
+    };
+    family(
+        "turnbuckle_link_up",
+        Kind::Gauge,
+        "Whether the peer is connected.",
+        |link| f64::from(u8::from(link.up)),
+    );
+    family(
+        "turnbuckle_link_connections_total",
+        Kind::Counter,
+        "Connections to the peer that were made.",
+        |link| link.connections_total as f64,
+    );
+    family(
+        "turnbuckle_link_sent_bytes_total",
+        Kind::Counter,
+        "Bytes sent to the peer.",
+        |link| link.sent_bytes_total as f64,
+    );
+    family(
+        "turnbuckle_link_received_bytes_total",
+        Kind::Counter,
+        "Bytes that came from the peer.",
+        |link| link.received_bytes_total as f64,
+    );
+    family(
+        "turnbuckle_link_held_bytes",
+        Kind::Gauge,
+        "Bytes for the peer that are held back, for the WAN delay or because it does not keep up.",
+        |link| link.held_bytes as f64,
+    );
+}
+
+fn storage(text: &mut Exposition, status: &Status) {
+    let Status {
+        log,
+        memory,
+        checkpoint,
+        ..
+    } = status;
+    let mut family = |name, kind, help, value| {
+        text.family(name, kind, help).sample(&[], value);
+    };
+    family(
+        "turnbuckle_log_bytes",
+        Kind::Gauge,
+        "Commit log that is kept.",
+        log.bytes as f64,
+    );
+    family(
+        "turnbuckle_log_appended_bytes_total",
+        Kind::Counter,
+        "Bytes appended to the commit log.",
+        log.appended_bytes_total as f64,
+    );
+    family(
+        "turnbuckle_log_syncs_total",
+        Kind::Counter,
+        "How often the commit log was synced to disk.",
+        log.syncs_total as f64,
+    );
+    family(
+        "turnbuckle_memory_bytes",
+        Kind::Gauge,
+        "Memory taken by versions.",
+        memory.bytes as f64,
+    );
+    family(
+        "turnbuckle_memory_limit_bytes",
+        Kind::Gauge,
+        "Memory that versions may take.",
+        memory.limit_bytes as f64,
+    );
+    family(
+        "turnbuckle_checkpoints_total",
+        Kind::Counter,
+        "Checkpoints that were completed.",
+        checkpoint.completed_total as f64,
+    );
+    family(
+        "turnbuckle_checkpoint_failures_total",
+        Kind::Counter,
+        "Checkpoints that failed.",
+        checkpoint.failed_total as f64,
+    );
+    family(
+        "turnbuckle_checkpoint_running",
+        Kind::Gauge,
+        "Whether a checkpoint is being written.",
+        f64::from(u8::from(checkpoint.running)),
+    );
+    family(
+        "turnbuckle_checkpoint_duration_seconds",
+        Kind::Gauge,
+        "How long the last checkpoint took.",
+        checkpoint.last_duration_seconds,
+    );
+    if let Some(age_seconds) = checkpoint.age_seconds {
+        family(
+            "turnbuckle_checkpoint_age_seconds",
+            Kind::Gauge,
+            "How long ago the last checkpoint was completed.",
+            age_seconds,
+        );
+    }
+}

@@ -1,0 +1,221 @@
+use super::*;
+use crate::status::{LinkStatus, StreamStatus};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// A reader of the text format, written from its description and not from the writer: name, labels, value.
+fn read(text: &str) -> BTreeMap<(String, Vec<(String, String)>), f64> {
+    let mut samples = BTreeMap::new();
+    let mut helped = String::new();
+    let mut typed = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            helped = rest.split(' ').next().unwrap().to_owned();
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            typed = rest.split(' ').next().unwrap().to_owned();
+            assert_eq!(typed, helped, "HELP and TYPE stand together");
+            continue;
+        }
+        let (name, labels, value) = read_line(line);
+        assert!(name.starts_with(&typed), "{name} stands in the family {typed}");
+        let twice = samples.insert((name, labels), value.replace("+Inf", "inf").parse().unwrap());
+        assert_eq!(twice, None, "a series stands twice: {line}");
+    }
+    samples
+}
+
+fn read_line(line: &str) -> (String, Vec<(String, String)>, String) {
+    let end = line.find(['{', ' ']).unwrap();
+    let (name, mut rest) = line.split_at(end);
+    let mut labels = Vec::new();
+    while let Some(inner) = rest.strip_prefix(['{', ',']) {
+        let (label, after) = inner.split_once("=\"").unwrap();
+        let mut value = String::new();
+        let mut chars = after.char_indices();
+        let close = loop {
+            match chars.next().unwrap() {
+                (at, '"') => break at,
+                (_, '\\') => match chars.next().unwrap().1 {
+                    'n' => value.push('\n'),
+                    c @ ('\\' | '"') => value.push(c),
+                    c => panic!("\\{c} means nothing"),
+                },
+                (_, c) => value.push(c),
+            }
+        };
+        labels.push((label.to_owned(), value));
+        rest = &after[close + 1..];
+    }
+    let rest = rest.strip_prefix('}').unwrap_or(rest);
+    (
+        name.to_owned(),
+        labels,
+        rest.strip_prefix(' ').unwrap().to_owned(),
+    )
+}
+
+fn sample(text: &str, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let labels = labels
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect();
+    read(text)[&(name.to_owned(), labels)]
+}
+
+#[test]
+fn the_text_is_exactly_this() {
+    let mut text = Exposition::new();
+    text.family("a_seconds", Kind::Gauge, "A \\ \"help\"\nof two lines.")
+        .sample(&[], 0.0405)
+        .sample(&[("x", "1"), ("y", "\\\"\n")], f64::INFINITY);
+    text.family("b_total", Kind::Counter, "B.")
+        .sample(&[], 12_345_678_901.0);
+    assert_eq!(
+        text.finish(),
+        "# HELP a_seconds A \\\\ \"help\"\\nof two lines.\n# TYPE a_seconds gauge\na_seconds 0.0405\n\
+         a_seconds{x=\"1\",y=\"\\\\\\\"\\n\"} +Inf\n# HELP b_total B.\n# TYPE b_total counter\nb_total 12345678901\n"
+    );
+}
+
+#[test]
+#[should_panic(expected = "written twice")]
+fn a_family_stands_once() {
+    let mut text = Exposition::new();
+    text.family("a", Kind::Gauge, "");
+    text.family("a", Kind::Gauge, "");
+}
+
+#[test]
+fn the_counts_of_all_loops_are_summed_and_those_of_ended_ones_stay() {
+    let metrics = Metrics::new(["carts", "li\"kes"]);
+    let mut one = metrics.recorder();
+    let mut other = metrics.recorder();
+    let (get, causal) = (OperationKind::Get, LevelLabel::Causal);
+    one.operation(1, get, causal, Outcome::Ok, Micros(7));
+    other.operation(1, get, causal, Outcome::Ok, Micros(3_000_000));
+    other.operation(1, get, causal, Outcome::Timeout, Micros(30_000_000));
+    other.operation(0, get, causal, Outcome::Ok, Micros(1));
+    drop(other);
+    let text = metrics.render(&Status::default());
+    let likes = [("keyspace", "li\"kes"), ("operation", "get"), ("level", "causal")];
+    let with = |name, value| [likes[0], likes[1], likes[2], (name, value)];
+    assert_eq!(
+        sample(&text, "turnbuckle_operations_total", &with("outcome", "ok")),
+        2.0
+    );
+    assert_eq!(
+        sample(&text, "turnbuckle_operations_total", &with("outcome", "timeout")),
+        1.0
+    );
+    assert_eq!(metrics.operations_total(), 4);
+    let duration = "turnbuckle_operation_duration_seconds";
+    for (bound, count) in [
+        ("0.000005", 0.0),
+        ("0.00001", 1.0),
+        ("2.5", 1.0),
+        ("5", 2.0),
+        ("+Inf", 3.0),
+    ] {
+        assert_eq!(
+            sample(&text, &format!("{duration}_bucket"), &with("le", bound)),
+            count,
+            "{bound}"
+        );
+    }
+    assert_eq!(sample(&text, &format!("{duration}_sum"), &likes), 33.000007);
+    assert_eq!(sample(&text, &format!("{duration}_count"), &likes), 3.0);
+}
+
+#[test]
+fn clients_come_and_go() {
+    let metrics = Metrics::new(["carts"]);
+    let mut recorder = metrics.recorder();
+    recorder.client_connected();
+    recorder.client_connected();
+    recorder.client_left();
+    recorder.client_refused();
+    recorder.received_bytes(10);
+    recorder.sent_bytes(20);
+    let text = metrics.render(&Status::default());
+    for (name, value) in [
+        ("turnbuckle_connected_clients", 1.0),
+        ("turnbuckle_clients_total", 2.0),
+        ("turnbuckle_clients_refused_total", 1.0),
+        ("turnbuckle_client_received_bytes_total", 10.0),
+        ("turnbuckle_client_sent_bytes_total", 20.0),
+    ] {
+        assert_eq!(sample(&text, name, &[]), value, "{name}");
+    }
+}
+
+#[test]
+fn a_sites_lag_is_its_worst_partitions_age_and_all_partitions_entries() {
+    let stream = |partition, to: &str, lag_entries, lag_seconds| StreamStatus {
+        keyspace: "carts".into(),
+        partition,
+        from: "a".into(),
+        to: to.into(),
+        lag_entries,
+        lag_seconds,
+        state: String::new(),
+    };
+    let link = |peer: &str, up| LinkStatus {
+        peer: peer.into(),
+        up,
+        ..LinkStatus::default()
+    };
+    let status = Status {
+        streams: vec![
+            stream(0, "b", 3, 0.5),
+            stream(1, "b", 4, 0.25),
+            stream(0, "c", 0, 0.0),
+        ],
+        links: vec![link("b1", true), link("c1", false)],
+        ..Status::default()
+    };
+    let text = Metrics::new(["carts"]).render(&status);
+    let to = |site| [("keyspace", "carts"), ("from", "a"), ("to", site)];
+    assert_eq!(sample(&text, "turnbuckle_replication_lag_seconds", &to("b")), 0.5);
+    assert_eq!(sample(&text, "turnbuckle_replication_lag_entries", &to("b")), 7.0);
+    assert_eq!(sample(&text, "turnbuckle_replication_lag_seconds", &to("c")), 0.0);
+    assert_eq!(sample(&text, "turnbuckle_link_up", &[("peer", "b1")]), 1.0);
+    assert_eq!(sample(&text, "turnbuckle_link_up", &[("peer", "c1")]), 0.0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_process_knows_its_memory_and_its_start() {
+    let text = Metrics::new(["carts"]).render(&Status::default());
+    assert!(sample(&text, "process_resident_memory_bytes", &[]) > 100_000.0);
+    assert!(sample(&text, "process_start_time_seconds", &[]) > 1.7e9);
+    assert!(sample(&text, "process_open_fds", &[]) >= 1.0);
+}
+
+proptest! {
+    #[test]
+    fn any_label_value_is_read_as_it_was_written(value in any::<String>(), number in any::<f64>()) {
+        prop_assume!(!value.contains('\r') && number.is_finite());
+        let mut text = Exposition::new();
+        text.family("x", Kind::Gauge, &value).sample(&[("label", &value)], number);
+        let text = text.finish();
+        prop_assert_eq!(sample(&text, "x", &[("label", &value)]), number);
+    }
+
+    /// Against a count of the plain list of durations.
+    #[test]
+    fn a_bucket_counts_what_is_not_above_its_bound(durations in prop::collection::vec(0..20_000_000u64, 0..50)) {
+        let histogram = Histogram::default();
+        durations.iter().for_each(|&us| histogram.record(Micros(us)));
+        let mut snapshot = Snapshot::default();
+        histogram.add_to(&mut snapshot);
+        for (place, &bound) in BOUNDS_US.iter().enumerate() {
+            let cumulative: u64 = snapshot.buckets[..=place].iter().sum();
+            let expected = durations.iter().filter(|&&us| us <= bound).count() as u64;
+            prop_assert_eq!(cumulative, expected);
+        }
+        prop_assert_eq!(snapshot.buckets.iter().sum::<u64>(), durations.len() as u64);
+        prop_assert_eq!(snapshot.sum_us, durations.iter().sum::<u64>());
+    }
+}

@@ -1,0 +1,119 @@
+//! What a node says about itself: `/status` shows it whole, `/metrics` its numbers, so that the two never disagree.
+use serde::{Deserialize, Serialize};
+
+/// A node, now. Sites, nodes and keyspaces by their names.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The node's name.
+    pub node: String,
+    /// Where it stands.
+    pub site: String,
+    /// The release it runs.
+    pub version: String,
+    /// How long it has been running, in seconds.
+    pub uptime_seconds: f64,
+    /// What it serves.
+    pub keyspaces: Vec<KeyspaceStatus>,
+    /// Its links to other nodes.
+    pub links: Vec<LinkStatus>,
+    /// The replication streams that leave it and that reach it.
+    pub streams: Vec<StreamStatus>,
+    /// Its commit log.
+    pub log: LogStatus,
+    /// Its memory for versions.
+    pub memory: MemoryStatus,
+    /// Its checkpoints.
+    pub checkpoint: CheckpointStatus,
+}
+
+/// A keyspace.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct KeyspaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its protocol.
+    pub protocol: String,
+    /// How many partitions it has, on all nodes together.
+    pub partitions: u16,
+    /// When its writes are acknowledged, as in the configuration.
+    pub durability: String,
+    /// The levels that operations may name, the default first.
+    pub levels: Vec<String>,
+}
+
+/// The link to another node.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// The other node.
+    pub peer: String,
+    /// Where it stands.
+    pub site: String,
+    /// Whether there is a connection that both ends have agreed on.
+    pub up: bool,
+    /// Why not, if it is not.
+    pub reason: Option<String>,
+    /// How many connections were made so far.
+    pub connections_total: u64,
+    /// Bytes sent so far.
+    pub sent_bytes_total: u64,
+    /// Bytes received so far.
+    pub received_bytes_total: u64,
+    /// Bytes that are held back, for the WAN delay or because the peer does not keep up.
+    pub held_bytes: u64,
+}
+
+/// One direction of the replication between two replicas of a partition.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StreamStatus {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The partition.
+    pub partition: u16,
+    /// The site that the entries come from.
+    pub from: String,
+    /// The site that they go to.
+    pub to: String,
+    /// Entries that are not acknowledged yet.
+    pub lag_entries: u64,
+    /// How old the oldest of them is, in seconds; 0 if there is none.
+    pub lag_seconds: f64,
+    /// What it is doing, in a word or two: `streaming`, `copying`, `waiting for the peer`..
+    pub state: String,
+}
+
+/// The commit log.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// How much of it is kept, in bytes.
+    pub bytes: u64,
+    /// How much was appended so far, in bytes.
+    pub appended_bytes_total: u64,
+    /// How often it was synced to disk so far.
+    pub syncs_total: u64,
+}
+
+/// The memory for versions.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// How much is taken, in bytes.
+    pub bytes: u64,
+    /// How much may be, in bytes.
+    pub limit_bytes: u64,
+}
+
+/// The checkpoints.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CheckpointStatus {
+    /// Whether one is being written.
+    pub running: bool,
+    /// How many were completed so far.
+    pub completed_total: u64,
+    /// How many failed so far.
+    pub failed_total: u64,
+    /// How long the last one took, in seconds.
+    pub last_duration_seconds: f64,
+    /// How long ago the last one was completed, in seconds; `None` if there was none.
+    pub age_seconds: Option<f64>,
+}
