@@ -195,9 +195,9 @@ fn beyond_memory(folder: &std::path::Path, options: Options) {
                 missed += 1;
                 let fetched = Store::fetch(&*table, &key, store.epoch()).expect("the disk works");
                 store.admit(fetched).expect("no checkpoint finished");
-                store.evict(8);
             }
             black_box(store.chain(key.as_ref()).is_some());
+            store.evict(8);
         }
     });
     println!("  {}% of them read from fjall", missed * 100 / reads);

@@ -177,3 +177,72 @@ fn page_of(tree: &BTreeSet<(Place, u32)>, from: Place, most: usize) -> (Vec<(Pla
     }
     (page, None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
+
+    /// Several indexes share a place, as keys may.
+    fn place(index: u32) -> Place {
+        Place(u64::from(index / 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16)
+    }
+
+    #[test]
+    fn lists_and_trees_agree_with_a_sorted_vector() {
+        for seed in 0..20 {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let mut draw = |below: u32| random.next_u32() % below;
+            let slots = 1 + draw(4) as u16;
+            let mut set = DirtySet::default();
+            let mut model: Vec<(u16, Place, u32)> = Vec::new();
+            let count = draw(2000);
+            for index in 0..count {
+                let slot = draw(u32::from(slots)) as u16;
+                set.insert(slot, index, place);
+                model.push((slot, place(index), index));
+            }
+            for _ in 0..draw(count + 1) {
+                // The place goes with the key, so a new index has the old one's: three times as far, times three.
+                let at = draw(count) as usize;
+                let (slot, place, old) = model[at];
+                let new = old + 3 * count;
+                set.rename(slot, old, new, || place);
+                model[at].2 = new;
+            }
+            let place = |index: u32| {
+                let old = index % (3 * count.max(1));
+                place(old)
+            };
+            model.sort_unstable();
+            let mut walked = Vec::new();
+            let mut walk = Walk::default();
+            loop {
+                let step = set.walk(&mut walk, 1 + draw(50) as usize);
+                if step.is_empty() {
+                    break;
+                }
+                walked.extend(step);
+            }
+            walked.sort_unstable();
+            let mut all: Vec<u32> = model.iter().map(|line| line.2).collect();
+            all.sort_unstable();
+            assert_eq!(walked, all, "seed {seed}: a walk");
+            let mut paged = Vec::new();
+            for slot in 0..slots {
+                let mut from = Some(Place(0));
+                while let Some(begin) = from {
+                    let (page, next) = set.page(slot, begin, 1 + draw(50) as usize, place);
+                    assert!(
+                        page.iter()
+                            .all(|line| line.0 >= begin && next.is_none_or(|next| line.0 < next))
+                    );
+                    paged.extend(page.into_iter().map(|(place, index)| (slot, place, index)));
+                    from = next;
+                }
+            }
+            assert_eq!(paged, model, "seed {seed}: pages");
+        }
+    }
+}

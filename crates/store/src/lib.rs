@@ -1,4 +1,63 @@
 //! The versions of one replica's keys: the newest in memory, all of them in an engine, sooner or later.
+//!
+//! # What it is
+//!
+//! A replica answers reads from memory and acknowledges writes from the commit log. Neither waits for an engine. So
+//! what is an engine for? For keys that do not fit into memory, and so that opening does not replay the log from the
+//! beginning of time. A [`Store`] is a map in memory with a table of an [`Engine`] below it:
+//!
+//! ```text
+//!                    chain(key)                put(key, version)
+//!                        |                            |
+//!   under the     +------v----------------------------v-------+   dirty: lists of keys per hash slot
+//!   lane's lock   |  map: key -> chain of versions, or none   |
+//!                 +------^------------------+-----------------+   CLOCK evicts what is clean
+//!            admit       |                  |  next_chunk
+//!       - - - - - - - - -|- - - - - - - - - | - - - - - - - - - - - - - - - - - - - - - - - - - - - - - -
+//!            fetch       |                  v  Chunk::write
+//!   without       +------+------------------------------------+   m meta (log position)   r rows
+//!   the lock      |  table of an engine: memory, or fjall     |   n number of live rows   s staged rows
+//!                 +-------------------------------------------+   t tombstones by age
+//! ```
+//!
+//! The driver makes resident whatever an input names, before it takes the lock for good: [`Store::is_resident`], if not
+//! [`Store::fetch`] without the lock, [`Store::admit`] with it. From there on nothing blocks and nothing fails, which
+//! is what the seam promises protocols ([`turnbuckle_core::Versions`]).
+//!
+//! # What lies on the disk
+//!
+//! A row per key with all its versions. The row's key begins with the key's [`Place`]: hash slot, then 48 bits of a
+//! hash. So slots are ranges, and SCAN has a cursor that is one integer and survives restarts.
+//!
+//! A checkpoint writes dirty rows in chunks, then in one batch the meta, then syncs. A crash in between leaves rows
+//! that are newer than the meta says; the log is replayed over them, and replaying is idempotent, because a version has
+//! a name and is there or is not. One thing is not idempotent: *removing* a tombstone. A replay would find an older
+//! version in the log, and nothing that says it is deleted. So rows of collected tombstones go in one batch with the
+//! meta; `tests/oracle.rs` found it.
+//!
+//! # Work without the lock, and what can go wrong with it
+//!
+//! Reads of the table (fetch, scan, tombstones) and writes to it happen without the lock. A read may therefore be old
+//! by the time it is used. While no checkpoint finishes, that does no harm: what the table lacked is dirty, so memory
+//! has it, and memory wins. When one finishes, keys become clean, may be evicted, and an old read would bring back
+//! what it saw. So reads carry an [`Epoch`], and are done again if it has passed ([`Retry`]). Checkpoints are seconds
+//! apart, reads take microseconds.
+//!
+//! # Numbers
+//!
+//! `cargo bench -p turnbuckle-store`, 1,000,000 keys of 16 bytes with values of 128, on two shared cores: 290 bytes of
+//! resident memory per key (278 are counted, the lists of dirty keys not); 0.23 us for a hit in random order, which is
+//! four misses of the processor's caches; 1.0 s to load everything from fjall.
+//!
+//! # Caveats
+//!
+//! - What is dirty is never evicted: a store that is written faster than its engine takes it outgrows its limit.
+//!   [`Store::dirty_bytes`] says so, and whoever feeds the store has to slow down.
+//! - Without [`Options::history`], forgetting the newest version does not bring back the one before: that is gone.
+//! - [`turnbuckle_core::Versions::live_keys`] is exact, with one exception: after an engine failed in the middle of a
+//!   checkpoint, and the process died before the next one finished, it may be off until everything fits into memory
+//!   at some opening.
+
 mod cache;
 mod checkpoint;
 pub use checkpoint::{Chunk, Spent};

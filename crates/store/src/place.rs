@@ -111,3 +111,33 @@ pub(crate) fn split_row_key(row: &Bytes) -> Option<(Place, Option<Key>)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_one_on_disks() {
+        // Computed by an implementation of the paper in Python.
+        for (key, expected) in [
+            (&b"a"[..], 0x3C87_4074_48D2_B89B),
+            (b"foo", 0x2F96_6A5C_DCAD_01C9),
+            (b"123456789", 0x31C3_0FBC_0F00_0796),
+        ] {
+            assert_eq!(Place::of(key).0, expected, "{:?}", key.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn rows_lie_in_the_order_that_is_told() {
+        let keys = (0..300).map(|n| match n % 3 {
+            0 => vec![b'x'; 1000 + n],
+            1 => format!("{{tag}}{n}").into_bytes(),
+            _ => format!("{n}").into_bytes(),
+        });
+        let mut keys: Vec<Vec<u8>> = keys.collect();
+        keys.sort_by(|one, other| compare_rows(one, other));
+        assert!(keys.is_sorted_by_key(|key| row_key(Area::Rows, key)));
+        assert!(keys.is_sorted_by_key(|key| hash_slot(key)));
+    }
+}

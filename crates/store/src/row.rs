@@ -148,3 +148,116 @@ fn take_slice(rest: &mut Bytes) -> Result<Bytes, BadFrame> {
     let length = take_length(rest)?;
     take_bytes(rest, length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::{Area, row_key};
+
+    fn chain(versions: &[(u64, u16, Option<&'static [u8]>)]) -> Chain<Note> {
+        let mut versions = versions.iter().map(|&(at, site, value)| Version {
+            id: VersionId {
+                at: Hlc(at),
+                site: SiteId(site),
+            },
+            value: value.map(Bytes::from_static),
+            meta: Note(at as u8),
+        });
+        let mut chain = Chain::new(versions.next().expect("a chain has a version"));
+        versions.for_each(|version| {
+            chain.insert(version);
+        });
+        chain
+    }
+
+    /// Metadata that not all bytes are.
+    #[derive(Debug, Clone, PartialEq)]
+    struct Note(u8);
+
+    impl Wire for Note {
+        fn encode(&self, out: &mut BytesMut) {
+            out.put_u8(self.0);
+        }
+
+        fn decode(frame: Bytes) -> Result<Note, BadFrame> {
+            match frame[..] {
+                [note] => Ok(Note(note)),
+                _ => Err(BadFrame::new("a note", format!("{} bytes", frame.len()))),
+            }
+        }
+    }
+
+    fn samples() -> Vec<(Vec<u8>, Chain<Note>)> {
+        let several = chain(&[
+            (9, 1, None),
+            (8, 2, Some(b"two")),
+            (8, 1, Some(b"")),
+            (1, 1, Some(&[7; 200])),
+        ]);
+        vec![
+            (b"key".to_vec(), chain(&[(5, 1, Some(b"value"))])),
+            (Vec::new(), chain(&[(u64::MAX, u16::MAX, None)])),
+            (b"key".to_vec(), several.clone()),
+            (vec![b'k'; 2000], several),
+        ]
+    }
+
+    fn encoded(key: &[u8], chain: &Chain<Note>) -> (Bytes, Bytes) {
+        let mut value = BytesMut::new();
+        crate::checkpoint::put_chain(&mut value, key, chain);
+        (row_key(Area::Rows, key).slice(1..), value.freeze())
+    }
+
+    #[test]
+    fn a_row_comes_back_as_it_was() {
+        for (key, chain) in samples() {
+            let (row_key, value) = encoded(&key, &chain);
+            for own in [false, true] {
+                let row = take_row::<Note>(&row_key, value.clone(), own).expect("it was just encoded");
+                assert_eq!((row.key.as_ref(), &row.chain), (&key[..], &chain));
+                assert_eq!(row.place, Place::of(&key));
+            }
+        }
+    }
+
+    #[test]
+    fn the_encoding_is_what_lies_on_disks() {
+        let (row_key, value) = encoded(b"foo", &chain(&[(0x0102, 3, Some(b"ab")), (1, 1, None)]));
+        // Slot 12182 as Redis has it, then SipHash-1-3 of "foo" with the key zero.
+        assert_eq!(row_key[..2], 12182_u16.to_be_bytes());
+        assert_eq!(row_key[8..], *b"\0foo");
+        let expected = b"\x01\0\0\0\0\0\0\0\x01\x02\0\x03\x03ab\x01\x02\0\0\0\0\0\0\0\x01\0\x01\0\x01\x01";
+        assert_eq!(value, expected[..]);
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_bit_is_a_row_or_an_error() {
+        let mut errors = 0;
+        for (key, chain) in samples() {
+            let (row_key, value) = encoded(&key, &chain);
+            for length in 0..value.len() {
+                // Cut between two versions it is a row, of fewer versions.
+                let cut = take_row::<Note>(&row_key, value.slice(..length), true);
+                errors += usize::from(cut.is_err());
+                assert!(cut.is_err() || cut.is_ok_and(|row| row.chain.len() < chain.len()));
+            }
+            for bit in 0..value.len() * 8 {
+                let mut flipped = value.to_vec();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                errors += usize::from(take_row::<Note>(&row_key, flipped.into(), false).is_err());
+            }
+            for length in 0..row_key.len().min(9) {
+                assert!(take_row::<Note>(&row_key.slice(..length), value.clone(), true).is_err());
+            }
+        }
+        assert!(errors > 1000, "only {errors} damaged rows were noticed");
+    }
+
+    #[test]
+    fn a_length_beyond_the_row_is_an_error_and_allocates_nothing() {
+        let mut row = BytesMut::from(&b"\x01\0\0\0\0\0\0\0\0\x01\0\x01"[..]);
+        put_length(&mut row, usize::MAX / 2);
+        let row_key = row_key(Area::Rows, b"key").slice(1..);
+        assert!(take_row::<Note>(&row_key, row.freeze(), true).is_err());
+    }
+}

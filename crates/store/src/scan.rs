@@ -136,3 +136,151 @@ impl<M: Wire + Clone + Send> Store<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Fetched, MemoryEngine, Options};
+    use bytes::Bytes;
+    use turnbuckle_core::{HASH_SLOTS, Hlc, SiteId, Version, VersionId, Versions};
+
+    fn store() -> Store<()> {
+        let table = MemoryEngine::new().open_table("t").expect("memory works");
+        let options = Options {
+            memory_limit_bytes: 1 << 20,
+            history: false,
+            hash_seed: 1,
+        };
+        Store::open(table, options).expect("an empty table opens").0
+    }
+
+    fn put(store: &mut Store<()>, key: &Key, at: u64, value: &'static str) {
+        let id = VersionId {
+            at: Hlc(at),
+            site: SiteId(0),
+        };
+        let value = (!value.is_empty()).then(|| Bytes::from_static(value.as_bytes()));
+        store.put(key, Version { id, value, meta: () });
+    }
+
+    fn checkpoint(store: &mut Store<()>) {
+        let table = store.table();
+        store.begin_checkpoint(Bytes::new());
+        while let Some(chunk) = store.next_chunk(10, |_| true) {
+            chunk.write(&*table).expect("memory works");
+        }
+        drop(store.finish_checkpoint());
+    }
+
+    fn scan(store: &Store<()>, cursor: u64, count: usize) -> ScanRows {
+        scan_rows::<()>(&*store.table(), 0..HASH_SLOTS, cursor, count, store.epoch()).expect("memory works")
+    }
+
+    /// Planted: a scan that takes no notice of the checkpoint. It shows what the epoch is for.
+    #[test]
+    fn without_the_epoch_a_checkpoint_in_between_would_hide_a_key() {
+        let mut store = store();
+        let key = Key::from("key");
+        put(&mut store, &key, 1, "value");
+        let mut rows = scan(&store, 0, 10);
+        checkpoint(&mut store);
+        assert_eq!(store.finish_scan(rows.clone()), Err(Retry));
+        rows.epoch = store.epoch();
+        assert_eq!(
+            store.finish_scan(rows),
+            Ok((0, vec![])),
+            "the bug is not there to be seen"
+        );
+        assert_eq!(store.finish_scan(scan(&store, 0, 10)), Ok((0, vec![key])));
+    }
+
+    #[test]
+    fn keys_of_one_slot_come_in_pages_before_and_after_a_checkpoint() {
+        let mut store = store();
+        let keys = 3000;
+        for n in 0..keys {
+            put(&mut store, &Key::from(format!("{{tag}}{n}").as_str()), 1, "value");
+        }
+        for _ in 0..2 {
+            let mut cursor = 0;
+            let mut found = BTreeSet::new();
+            let mut calls = 0;
+            loop {
+                let (next, page) = store
+                    .finish_scan(scan(&store, cursor, 100))
+                    .expect("no checkpoint");
+                assert!(page.len() <= 210, "a page of {} keys", page.len());
+                found.extend(page);
+                calls += 1;
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+            assert_eq!(found.len(), keys);
+            assert!(calls <= keys / 100 + 1, "{calls} calls");
+            checkpoint(&mut store);
+        }
+    }
+
+    #[test]
+    fn a_scan_of_some_slots_lists_only_those_and_any_cursor_is_taken() {
+        let mut store = store();
+        for n in 0..500 {
+            put(&mut store, &Key::from(format!("{n}").as_str()), 1, "value");
+            if n == 250 {
+                checkpoint(&mut store);
+            }
+        }
+        let slots = 3000..9000;
+        let table = store.table();
+        let rows = |cursor| {
+            let rows = scan_rows::<()>(&*table, slots.clone(), cursor, 1000, store.epoch());
+            store
+                .finish_scan(rows.expect("memory works"))
+                .expect("no checkpoint")
+        };
+        let (cursor, keys) = rows(0);
+        assert_eq!(cursor, 0);
+        assert!(keys.iter().all(|key| slots.contains(&key.slot())));
+        let expected = (0..500).map(|n| Key::from(format!("{n}").as_str()));
+        assert_eq!(
+            keys.len(),
+            expected.filter(|key| slots.contains(&key.slot())).count()
+        );
+        assert_eq!(rows(u64::MAX), (0, vec![]));
+        assert_eq!(rows(Place::first_of(9000).0), (0, vec![]));
+    }
+
+    /// Planted: a read that was overtaken by a checkpoint and an eviction. It shows what the epoch is for.
+    #[test]
+    fn without_the_epoch_an_old_read_would_undo_a_write() {
+        let mut store = store();
+        let key = Key::from("key");
+        put(&mut store, &key, 1, "old");
+        checkpoint(&mut store);
+        let table = store.table();
+        let fetched = Store::<()>::fetch(&*table, &key, store.epoch()).expect("memory works");
+        put(&mut store, &key, 2, "new");
+        assert_eq!(
+            store.admit(fetched.clone()),
+            Ok(()),
+            "what is resident is not touched"
+        );
+        checkpoint(&mut store);
+        store.options.memory_limit_bytes = 0;
+        assert_eq!(store.evict(10), 1);
+        assert_eq!(store.admit(fetched.clone()), Err(Retry));
+        let newest = |store: &Store<()>| store.chain(key.as_ref()).map(|chain| chain.newest().id.at);
+        let planted = Fetched {
+            epoch: store.epoch(),
+            ..fetched
+        };
+        assert_eq!(store.admit(planted), Ok(()));
+        assert_eq!(newest(&store), Some(Hlc(1)), "the bug is not there to be seen");
+        store.evict(10);
+        store.evict(10);
+        store.load(&key).expect("memory works");
+        assert_eq!(newest(&store), Some(Hlc(2)));
+    }
+}

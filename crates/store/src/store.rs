@@ -60,9 +60,9 @@ pub struct Retry;
 /// What was read from the table for one key, to be brought in by [`Store::admit`].
 #[derive(Debug, Clone)]
 pub struct Fetched<M> {
-    key: Key,
-    chain: Option<Chain<M>>,
-    epoch: Epoch,
+    pub(crate) key: Key,
+    pub(crate) chain: Option<Chain<M>>,
+    pub(crate) epoch: Epoch,
 }
 
 impl<M> Fetched<M> {
