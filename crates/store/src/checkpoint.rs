@@ -2,7 +2,7 @@ use crate::dirty::{DirtySet, Walk};
 use crate::entry::Entry;
 use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, put_row_key};
 use crate::row::put_row;
-use crate::store::place_at;
+use crate::store::{place_at, recount};
 use crate::{EngineError, Store, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
 use turnbuckle_core::{Chain, Key, Version, VersionId, Wire};
@@ -106,7 +106,7 @@ impl<M: Wire + Clone + Send> Store<M> {
             chunk.writes.append(&mut checkpoint.buried);
             chunk.writes.push(TableWrite::put(Area::Meta.start(), meta));
             let buried_live = std::mem::take(&mut checkpoint.buried_live);
-            self.live_rows -= buried_live;
+            self.live_rows = self.live_rows.saturating_sub(buried_live);
         }
         let live_rows = Bytes::copy_from_slice(&self.live_rows.to_be_bytes());
         chunk.writes.push(TableWrite::put(Area::Count.start(), live_rows));
@@ -140,7 +140,7 @@ impl<M: Wire + Clone + Send> Store<M> {
             walk, buried_live, ..
         } = *self.running_checkpoint();
         self.checkpoint = None;
-        self.live_rows -= buried_live;
+        self.live_rows = self.live_rows.saturating_sub(buried_live);
         for index in self.taking.until(walk) {
             self.entries[index as usize].marks_mut().set_taken(false);
         }
@@ -184,16 +184,18 @@ impl<M: Wire + Clone + Send> Store<M> {
                 let rows = [row_in(arena, key), tombstone_in(arena, *id, key)];
                 checkpoint.buried.extend(rows.map(TableWrite::delete));
                 checkpoint.buried_live += u64::from(was_live);
-                self.live_rows += u64::from(was_live);
                 key.len()
             }
             Entry::Absent { was: None, .. } => {
+                self.live_rows = recount(self.live_rows, was_live, false);
                 chunk.writes.push(TableWrite::delete(row_in(arena, key)));
                 key.len()
             }
-            Entry::Held { chain, .. } => chunk.take(key, chain, arena),
+            Entry::Held { chain, .. } => {
+                self.live_rows = recount(self.live_rows, was_live, is_live);
+                chunk.take(key, chain, arena)
+            }
         };
-        self.live_rows = self.live_rows + u64::from(is_live) - u64::from(was_live);
         self.recount_memory(before_bytes, after_bytes);
         taken_bytes
     }

@@ -90,3 +90,98 @@ fn page<M: Wire>(
         next,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, MemoryEngine, Options, Store, compare_rows};
+    use std::sync::Arc;
+    use turnbuckle_core::{Hlc, SiteId, Version, VersionId};
+
+    fn row(n: u64) -> (Key, Chain<()>) {
+        let id = VersionId {
+            at: Hlc(n),
+            site: SiteId(1),
+        };
+        let value = Some(Bytes::from(vec![n as u8; 10]));
+        let long = if n.is_multiple_of(7) {
+            "x".repeat(2000)
+        } else {
+            String::new()
+        };
+        (
+            Key::from(format!("{n}{long}").as_str()),
+            Chain::new(Version { id, value, meta: () }),
+        )
+    }
+
+    #[test]
+    fn staged_rows_come_back_in_order_are_no_keys_and_can_be_cleared() {
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("memory works");
+        let mut staged: Vec<(Key, Chain<()>)> = (0..100).map(row).collect();
+        stage(&*table, &staged).expect("memory works");
+        staged.sort_by(|one, other| compare_rows(one.0.as_ref(), other.0.as_ref()));
+        let snapshot = table.snapshot().expect("memory works");
+        let mut found = Vec::new();
+        let mut from = None;
+        loop {
+            let page = staged_rows::<()>(&*snapshot, from.as_ref(), 7, usize::MAX).expect("memory works");
+            found.extend(page.rows);
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, staged);
+        assert!(
+            rows::<()>(&*snapshot, None, 7, 999)
+                .expect("memory works")
+                .rows
+                .is_empty()
+        );
+        let options = Options {
+            memory_limit_bytes: 1 << 20,
+            history: true,
+            hash_seed: 1,
+        };
+        let (store, _) = Store::<()>::open(Arc::clone(&table), options).expect("memory works");
+        assert_eq!(store.resident_keys(), 0);
+        clear_staged(&*table).expect("memory works");
+        let snapshot = table.snapshot().expect("memory works");
+        assert!(
+            staged_rows::<()>(&*snapshot, None, 7, 999)
+                .expect("memory works")
+                .rows
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_damaged_row_is_an_error_wherever_it_is_met() {
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("memory works");
+        let (key, _) = row(1);
+        let damaged = TableWrite::put(row_key(Area::Rows, key.as_ref()), Bytes::from_static(b"\x01junk"));
+        table.apply(vec![damaged]).expect("memory works");
+        let options = Options {
+            memory_limit_bytes: 1 << 20,
+            history: true,
+            hash_seed: 1,
+        };
+        let opened = Store::<()>::open(Arc::clone(&table), options).map(|_| ());
+        assert!(matches!(opened, Err(StoreError::BadRow { .. })), "{opened:?}");
+        let nothing = Options {
+            memory_limit_bytes: 0,
+            ..options
+        };
+        let (store, _) = Store::<()>::open(Arc::clone(&table), nothing).expect("it reads no rows");
+        let fetched = Store::<()>::fetch(&*table, &key, store.epoch()).map(|_| ());
+        assert!(matches!(fetched, Err(StoreError::BadRow { .. })), "{fetched:?}");
+        let scanned = crate::scan_rows::<()>(&*table, 0..1 << 14, 0, 10, store.epoch()).map(|_| ());
+        assert!(matches!(scanned, Err(StoreError::BadRow { .. })), "{scanned:?}");
+        engine.set_failing(true);
+        let fetched = Store::<()>::fetch(&*table, &key, store.epoch()).map(|_| ());
+        assert!(matches!(fetched, Err(StoreError::Engine(_))), "{fetched:?}");
+    }
+}

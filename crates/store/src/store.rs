@@ -375,7 +375,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         after_bytes: u64,
     ) {
         let entry = &self.entries[index];
-        self.live = self.live + u64::from(entry.is_live()) - u64::from(was_live);
+        self.live = recount(self.live, was_live, entry.is_live());
         self.absent = self.absent + usize::from(entry.chain().is_none()) - usize::from(was_absent);
         self.recount_memory(before_bytes, after_bytes);
         self.touch(index, before_bytes, after_bytes);
@@ -479,6 +479,13 @@ pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
         .get_index(index as usize)
         .expect("what is dirty is never removed, and moves together with its index");
     Place::of(key)
+}
+
+/// A count of live keys after one of them changed. It saturates, because it begins with what was read from a disk.
+pub(crate) fn recount(count: u64, was_live: bool, is_live: bool) -> u64 {
+    count
+        .saturating_add(u64::from(is_live))
+        .saturating_sub(u64::from(was_live))
 }
 
 /// The least key behind `key`.
