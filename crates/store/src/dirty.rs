@@ -1,5 +1,6 @@
 use crate::Place;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use turnbuckle_core::HASH_SLOTS;
 
 /// The keys that changed since some checkpoint, as indexes into the store's map, in lists per hash slot.
 ///
@@ -8,8 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// such a list would be all keys, so one that grows long becomes a tree.
 #[derive(Debug, Default)]
 pub(crate) struct DirtySet {
-    slots: BTreeMap<u16, Slot>,
+    slots: Slots,
 }
+
+/// An array of all slots in two levels: found without a search, and small for a replica that has only some.
+#[derive(Debug, Default)]
+struct Slots {
+    pages: Vec<Option<Box<[Slot; PAGE_SLOTS]>>>,
+}
+
+const PAGE_SLOTS: usize = 64;
 
 #[derive(Debug)]
 enum Slot {
@@ -30,14 +39,45 @@ pub(crate) struct Walk {
     from: Place,
 }
 
+impl Slots {
+    fn slot(&self, slot: u16) -> Option<&Slot> {
+        let page = self.pages.get(usize::from(slot) / PAGE_SLOTS)?;
+        page.as_ref().map(|page| &page[usize::from(slot) % PAGE_SLOTS])
+    }
+
+    fn slot_mut(&mut self, slot: u16) -> &mut Slot {
+        if self.pages.is_empty() {
+            self.pages
+                .resize_with(usize::from(HASH_SLOTS).div_ceil(PAGE_SLOTS), || None);
+        }
+        let page = self.pages[usize::from(slot) / PAGE_SLOTS]
+            .get_or_insert_with(|| Box::new(std::array::from_fn(|_| Slot::default())));
+        &mut page[usize::from(slot) % PAGE_SLOTS]
+    }
+
+    /// The slots from `first` on that have something.
+    fn from(&self, first: u16) -> impl Iterator<Item = (u16, &Slot)> {
+        let first_page = usize::from(first) / PAGE_SLOTS;
+        let pages = self.pages.iter().enumerate().skip(first_page);
+        pages
+            .filter_map(|(at, page)| page.as_ref().map(|page| (at * PAGE_SLOTS, page)))
+            .flat_map(|(at, page)| {
+                page.iter()
+                    .enumerate()
+                    .map(move |(offset, slot)| ((at + offset) as u16, slot))
+            })
+            .filter(move |(slot, indexes)| *slot >= first && !indexes.is_empty())
+    }
+}
+
 impl DirtySet {
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.pages.is_empty()
     }
 
     /// Adds an index. `place` tells the place of any index.
     pub(crate) fn insert(&mut self, slot: u16, index: u32, place: impl Fn(u32) -> Place) {
-        match self.slots.entry(slot).or_insert_with(|| Slot::Few(Vec::new())) {
+        match self.slots.slot_mut(slot) {
             Slot::Few(list) if list.len() < MOST_IN_LIST => list.push(index),
             few @ Slot::Few(_) => {
                 let mut tree = few.placed(&place);
@@ -52,14 +92,16 @@ impl DirtySet {
 
     /// The key at `old` is at `new` now, if it is here at all. `place` is its place.
     pub(crate) fn rename(&mut self, slot: u16, old: u32, new: u32, place: impl FnOnce() -> Place) {
-        match self.slots.get_mut(&slot) {
-            None => {}
-            Some(Slot::Few(list)) => {
+        if self.slots.slot(slot).is_none_or(Slot::is_empty) {
+            return;
+        }
+        match self.slots.slot_mut(slot) {
+            Slot::Few(list) => {
                 list.iter_mut()
                     .filter(|index| **index == old)
                     .for_each(|index| *index = new);
             }
-            Some(Slot::Many(tree)) => {
+            Slot::Many(tree) => {
                 let place = place();
                 if tree.remove(&(place, old)) {
                     tree.insert((place, new));
@@ -74,7 +116,7 @@ impl DirtySet {
             *self = other;
             return;
         }
-        for (slot, indexes) in other.slots {
+        for (slot, indexes) in other.slots.from(0) {
             for index in indexes.all() {
                 self.insert(slot, index, &place);
             }
@@ -88,7 +130,7 @@ impl DirtySet {
 
     /// Everything that a walk has passed, and the rest of its last slot.
     pub(crate) fn until(&self, walk: Walk) -> Vec<u32> {
-        let passed = self.slots.range(..=walk.slot);
+        let passed = self.slots.from(0).take_while(|(slot, _)| *slot <= walk.slot);
         passed.flat_map(|(_, indexes)| indexes.all()).collect()
     }
 
@@ -96,7 +138,7 @@ impl DirtySet {
     pub(crate) fn walk(&self, walk: &mut Walk, most: usize) -> Vec<u32> {
         let mut found = Vec::new();
         while found.len() < most
-            && let Some((&slot, indexes)) = self.slots.range(walk.slot..).next()
+            && let Some((slot, indexes)) = self.slots.from(walk.slot).next()
         {
             if slot != walk.slot {
                 *walk = Walk {
@@ -131,7 +173,7 @@ impl DirtySet {
 
     /// The first slot at or behind `slot` that has something.
     pub(crate) fn next_slot(&self, slot: u16) -> Option<u16> {
-        self.slots.range(slot..).next().map(|(&slot, _)| slot)
+        self.slots.from(slot).next().map(|(slot, _)| slot)
     }
 
     /// What is in one slot at or behind a place, in order: all of it, or about `most` and the place where there is more.
@@ -143,7 +185,7 @@ impl DirtySet {
         most: usize,
         place: impl Fn(u32) -> Place,
     ) -> (Vec<(Place, u32)>, Option<Place>) {
-        match self.slots.get(&slot) {
+        match self.slots.slot(slot) {
             None => (Vec::new(), None),
             Some(few @ Slot::Few(_)) => page_of(&few.placed(&place), from, most),
             Some(Slot::Many(tree)) => page_of(tree, from, most),
@@ -151,7 +193,18 @@ impl DirtySet {
     }
 }
 
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot::Few(Vec::new())
+    }
+}
+
 impl Slot {
+    /// A tree is never empty: nothing is ever taken out.
+    fn is_empty(&self) -> bool {
+        matches!(self, Slot::Few(list) if list.is_empty())
+    }
+
     fn all(&self) -> Vec<u32> {
         match self {
             Slot::Few(list) => list.clone(),
