@@ -1,1 +1,76 @@
-//! .
+//! The door: RESP2 and RESP3, as far as bytes go.
+//!
+//! ```text
+//!                        +------------------ Connection -------------------+
+//!   socket's bytes ----> | Decoder -> command -> Operation                 | ----> Backend::operate
+//!                        |               |                                 |
+//!                        |               v   slots: one reply each, in     |
+//!   output's bytes <---- | Writer <- [ 1 | 2 | 3 ]  the order of commands  | <---- handle_answer, or at once
+//!                        +-------------------------------------------------+
+//! ```
+//!
+//! - A [`Connection`] is one client's connection without its socket: bytes in, operations out, answers in, bytes out. It
+//!   has no clock, no thread and no I/O, so tests and the simulator drive it as the server does.
+//! - A [`Backend`] is what is behind it: keyspaces to open and operations on them.
+//! - [`Decoder`] and [`Writer`] are the server's half of the codec, [`encode_command`] and [`ReplyDecoder`] the client's.
+//!
+//! ```
+//! use bytes::BytesMut;
+//! use turnbuckle_resp::{ReplyDecoder, Value, encode_command};
+//!
+//! let mut wire = BytesMut::new();
+//! encode_command(&["GET", "k"], &mut wire);
+//! assert_eq!(wire, &b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"[..]);
+//!
+//! let mut replies = ReplyDecoder::new(1 << 20);
+//! let mut wire = BytesMut::from(&b"$5\r\nhello\r\n"[..]);
+//! assert_eq!(replies.decode(&mut wire), Ok(Some(Value::Bulk("hello".into()))));
+//! ```
+//!
+//! # What clients may do to us
+//!
+//! Whatever bytes a client sends, nothing panics, and memory stays within the connection's [`Limits`]: an announced length is
+//! never allocated for, what is too long is skipped as it streams in, and a client that does not read its replies is
+//! not read from either.
+//!
+//! # Caveats: where we differ from Redis, and why
+//!
+//! - **Levels.** `AT level` may stand at the end of `GET`, `SET`, `DEL`, `UNLINK`, `EXISTS`, `MGET`, `MSET`, `STRLEN` and
+//!   `TYPE`. Where a command takes any number of keys, the last two arguments are a level whenever the last but one is `AT`
+//!   (in any case) and at least one key, or key and value, stands before it; a word that is no level is then refused rather than taken
+//!   for a key, because a misspelt level must not become a weaker read. A key named `AT` is written elsewhere in the
+//!   list (`MGET AT k`) or with a level behind it (`MGET k AT x AT causal`).
+//! - **Several keys.** `MSET` and `DEL` are one write for each key, not a transaction. If some fail, the reply is an error
+//!   that says which were done. `MGET` and `EXISTS` are one read of several keys, a snapshot where the keyspace has them.
+//! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; there are no other numbers.
+//! - **What is not there is refused** (`-UNSUPPORTED`), never ignored: a `SET` with `NX` or `EX` that was
+//!   taken without it would be worse than none.
+//! - An argument that is not followed by CR LF is a protocol error. Redis does not look, and takes what follows for a command.
+//! - An array of more than [`Limits::max_arguments`] is a protocol error (`invalid multibulk length`), as it is in Redis
+//!   above a million.
+
+mod arguments;
+pub use arguments::Arguments;
+mod backend;
+pub use backend::{Backend, ClusterNode, DoorId, InfoSection, Keyspace, SelectError};
+mod call;
+mod commands;
+mod connection;
+pub use connection::{Connection, Greeting};
+mod decoder;
+pub use decoder::{Decoded, Decoder, TooBig};
+mod error;
+pub use error::ProtocolError;
+mod glob;
+mod inline;
+mod limits;
+pub use limits::Limits;
+mod number;
+mod receipt;
+mod refusal;
+mod shape;
+mod slot;
+mod value;
+pub use value::{ReplyDecoder, Value};
+mod writer;
+pub use writer::{Resp, Writer, encode_command};

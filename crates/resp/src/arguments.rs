@@ -1,0 +1,73 @@
+use bytes::Bytes;
+
+/// A command as it came in: its name and its arguments, all in the one piece of memory they were read into.
+///
+/// Taking an argument out ([`Arguments::bytes`]) copies nothing, and keeps that whole piece of memory alive. What is
+/// to be kept for long is better copied.
+#[derive(Debug, Clone, Default)]
+pub struct Arguments {
+    pub(crate) frame: Bytes,
+    pub(crate) spans: Vec<Span>,
+}
+
+/// Where an argument stands in its frame, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Arguments {
+    /// How many there are, the command's name included.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there is not even a name.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// How many bytes the whole command took on the wire.
+    pub fn frame_bytes(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// The argument at `place`; 0 is the command's name.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn at(&self, place: usize) -> &[u8] {
+        let span = self.spans[place];
+        &self.frame[span.start as usize..span.end as usize]
+    }
+
+    /// The argument at `place`, to keep.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn bytes(&self, place: usize) -> Bytes {
+        let span = self.spans[place];
+        self.frame.slice(span.start as usize..span.end as usize)
+    }
+
+    /// Whether the argument at `place` is this word, in any case. `word` is upper case.
+    pub fn is(&self, place: usize, word: &str) -> bool {
+        place < self.len() && self.at(place).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    /// All of them in order, the name first.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.spans
+            .iter()
+            .map(|span| &self.frame[span.start as usize..span.end as usize])
+    }
+
+    /// Lets go of the frame, and of the list if a giant command blew it up.
+    pub(crate) fn clear(&mut self) {
+        const KEPT_SPANS: usize = 1_024;
+        self.frame = Bytes::new();
+        self.spans.clear();
+        self.spans.shrink_to(KEPT_SPANS);
+    }
+}

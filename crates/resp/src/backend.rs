@@ -1,0 +1,110 @@
+use bytes::Bytes;
+use std::ops::RangeInclusive;
+use thiserror::Error;
+use turnbuckle_core::{Answered, BadToken, Level, Operation, SiteId};
+
+/// The client side of a keyspace's protocol, opened for one connection. The backend chooses the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DoorId(pub u64);
+
+/// What is behind a connection: keyspaces to open, and operations on them.
+///
+/// It is passed into every call and never kept, so one backend may serve many connections. It must not call back into
+/// the connection that called it: answers that come later go to [`crate::Connection::handle_answer`].
+pub trait Backend {
+    /// Opens the client side of a keyspace's protocol: a new session, or one that goes on where `token` (the signed bytes
+    /// of [`Backend::token`]) was taken.
+    fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError>;
+
+    /// Closes a door. No operation of it is outstanding, except when the connection itself is closed.
+    fn close(&mut self, door: DoorId);
+
+    /// Begins an operation. `Some`: it was answered at once. `None`: the answer comes later, exactly once, through
+    /// [`crate::Connection::handle_answer`] with the same tag. Tags are the connection's and never used twice.
+    ///
+    /// Keys and values may share the memory that they were read into: what is kept is better copied.
+    fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered>;
+
+    /// What the session knows, signed. No operation of the door is outstanding.
+    fn token(&mut self, door: DoorId) -> Bytes;
+
+    /// All keyspaces.
+    fn keyspaces(&self) -> Vec<Keyspace>;
+
+    /// The nodes of this site that hold a keyspace's slots, for clients that route by themselves.
+    fn cluster(&self, keyspace: &str) -> Vec<ClusterNode>;
+
+    /// The name that people know a site by.
+    fn site_name(&self, site: SiteId) -> &str;
+
+    /// What `INFO` tells besides what every connection knows by itself. A section that the connection has too is
+    /// appended to it.
+    fn info(&self) -> Vec<InfoSection>;
+
+    /// What `CONFIG GET` tells: names as Redis has them where it has the same thing.
+    fn config(&self) -> Vec<(String, String)>;
+
+    /// What `CLIENT LIST` tells: one line for each connection. `own` is the line of the one that asks.
+    fn clients(&self, own: &str) -> String {
+        own.to_owned()
+    }
+}
+
+/// Why a keyspace could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SelectError {
+    /// There is none of that name.
+    #[error("no such keyspace")]
+    NoKeyspace,
+    /// The token is not one that can be resumed here.
+    #[error(transparent)]
+    BadToken(#[from] BadToken),
+    /// It cannot be served now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// What is to be known about a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keyspace {
+    /// Its name.
+    pub name: String,
+    /// Its kind: `causal`, `quorum`, ...
+    pub kind: String,
+    /// The protocol that it runs.
+    pub protocol: String,
+    /// The levels that it offers, default first.
+    pub levels: Vec<Level>,
+    /// The level of a read that names none.
+    pub read: Level,
+    /// The level of a write that names none.
+    pub write: Level,
+    /// How many partitions it has.
+    pub partitions: u16,
+    /// More about it, by name: `durability`, for one.
+    pub details: Vec<(String, String)>,
+}
+
+/// A node of the contacted site, as cluster-aware clients see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Forty hexadecimal digits that stay the same for the node's life.
+    pub id: String,
+    /// Where clients reach it: a name or an address.
+    pub host: String,
+    /// Its RESP port.
+    pub port: u16,
+    /// The hash slots that it holds, in order.
+    pub slots: Vec<RangeInclusive<u16>>,
+    /// Whether it is the node that the connection is to.
+    pub is_me: bool,
+}
+
+/// A section of `INFO`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InfoSection {
+    /// Its title, such as `Clients`.
+    pub title: String,
+    /// Its lines, `name:value`.
+    pub lines: Vec<(String, String)>,
+}

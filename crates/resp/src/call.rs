@@ -1,0 +1,162 @@
+use crate::refusal::Refusal;
+use crate::shape::{Shape, Writes};
+use crate::{Arguments, Backend, Connection, DoorId, SelectError, Writer, number::parse_integer};
+use turnbuckle_core::{Key, Level, Operation};
+
+/// A command being executed: what it may see and do.
+pub(crate) struct Call<'a> {
+    pub(crate) connection: &'a mut Connection,
+    pub(crate) backend: &'a mut dyn Backend,
+    pub(crate) arguments: &'a Arguments,
+}
+
+impl Call<'_> {
+    /// How many arguments there are, the command's name included.
+    pub(crate) fn len(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// The argument as text, with what is not UTF-8 replaced.
+    pub(crate) fn text(&self, place: usize) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(self.arguments.at(place))
+    }
+
+    /// The argument as a key.
+    #[inline]
+    pub(crate) fn key(&self, place: usize) -> Result<Key, Refusal> {
+        let key = self.arguments.bytes(place);
+        let most = self.connection.greeting.limits.max_key_bytes;
+        if key.len() > most {
+            return Err(Refusal::too_big("the key", key.len() as u64, most as u64));
+        }
+        Ok(Key(key))
+    }
+
+    /// The argument as a number.
+    pub(crate) fn integer(&self, place: usize) -> Result<i64, Refusal> {
+        parse_integer(self.arguments.at(place)).ok_or_else(Refusal::not_an_integer)
+    }
+
+    /// The argument as a level.
+    pub(crate) fn level(&self, place: usize) -> Result<Level, Refusal> {
+        self.text(place).parse().map_err(|bad| Refusal::bad_level(&bad))
+    }
+
+    /// The level of a command with a fixed number of arguments: `AT level` behind `len` others, or nothing.
+    #[inline]
+    pub(crate) fn level_behind(&self, len: usize, command: &str) -> Result<Option<Level>, Refusal> {
+        match self.len() - len {
+            0 => Ok(None),
+            2 if self.arguments.is(len, "AT") => self.level(len + 1).map(Some),
+            _ => Err(Refusal::arity(command)),
+        }
+    }
+
+    /// The level of a command on any number of keys, and where its keys end.
+    ///
+    /// The rule: if the last but one argument is `AT` (in any case) and there is at least one group of `group` arguments
+    /// before it, the last two are a level, and a word that is no level is an error rather than a key. So a key named `AT`
+    /// must stand elsewhere, or be followed by an explicit `AT level`.
+    pub(crate) fn level_at_end(&self, group: usize) -> Result<(Option<Level>, usize), Refusal> {
+        let len = self.len();
+        if len >= 1 + group + 2 && self.arguments.is(len - 2, "AT") {
+            return Ok((Some(self.level(len - 1)?), len - 2));
+        }
+        Ok((None, len))
+    }
+
+    /// The level of a read: the one it names, or the connection's.
+    #[inline]
+    pub(crate) fn read_level(&self, named: Option<Level>) -> Option<Level> {
+        named.or(self.connection.state.read)
+    }
+
+    /// The level of a write: the one it names, or the connection's.
+    #[inline]
+    pub(crate) fn write_level(&self, named: Option<Level>) -> Option<Level> {
+        named.or(self.connection.state.write)
+    }
+
+    /// The door of the selected keyspace, opened if it is not yet.
+    #[inline]
+    pub(crate) fn door(&mut self) -> Result<DoorId, Refusal> {
+        match self.connection.state.door {
+            Some(door) => Ok(door),
+            None => {
+                let keyspace = self.connection.state.keyspace.clone();
+                let door = self.select(&keyspace, None)?;
+                self.connection.state.door = Some(door);
+                Ok(door)
+            }
+        }
+    }
+
+    /// Opens a keyspace, without changing anything here.
+    pub(crate) fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, Refusal> {
+        self.backend.select(keyspace, token).map_err(|error| match error {
+            SelectError::NoKeyspace => self.no_keyspace(keyspace),
+            SelectError::BadToken(bad) => Refusal(format!("BADTOKEN {bad}")),
+            SelectError::Unavailable(why) => Refusal(format!("UNAVAILABLE {why}")),
+        })
+    }
+
+    pub(crate) fn no_keyspace(&self, asked: &str) -> Refusal {
+        let short: String = asked.chars().take(64).collect();
+        let known: Vec<String> = self
+            .backend
+            .keyspaces()
+            .into_iter()
+            .map(|known| known.name)
+            .collect();
+        Refusal(format!(
+            "NOKEYSPACE no keyspace '{short}'; there are: {}",
+            known.join(", ")
+        ))
+    }
+
+    /// Closes the door and forgets what was set for its keyspace.
+    pub(crate) fn leave_keyspace(&mut self) {
+        let state = &mut self.connection.state;
+        if let Some(door) = state.door.take() {
+            self.backend.close(door);
+        }
+        state.read = None;
+        state.write = None;
+        state.receipt = None;
+    }
+
+    /// Begins an operation whose answer is the reply.
+    #[inline]
+    pub(crate) fn operate(&mut self, shape: Shape, operation: Operation) -> Result<(), Refusal> {
+        let door = self.door()?;
+        let frame_bytes = self.arguments.frame_bytes();
+        self.connection
+            .operate(door, shape, operation, frame_bytes, self.backend);
+        Ok(())
+    }
+
+    /// Begins one write for each key. `counts`: the reply is how many had a value; else it is OK.
+    pub(crate) fn operate_several(
+        &mut self,
+        counts: bool,
+        keys: Vec<Key>,
+        operations: impl Iterator<Item = Operation>,
+    ) -> Result<(), Refusal> {
+        let door = self.door()?;
+        let frame_bytes = self.arguments.frame_bytes();
+        let writes = Writes::new(counts, keys);
+        self.connection
+            .operate_several(door, writes, operations, frame_bytes, self.backend);
+        Ok(())
+    }
+
+    /// Replies at once.
+    pub(crate) fn reply(&mut self, write: impl FnOnce(&mut Writer<'_>)) -> Result<(), Refusal> {
+        self.connection.reply(write);
+        Ok(())
+    }
+
+    pub(crate) fn reply_ok(&mut self) -> Result<(), Refusal> {
+        self.reply(|writer| writer.simple("OK"))
+    }
+}

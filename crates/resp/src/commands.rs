@@ -1,0 +1,237 @@
+//! The commands, one file each, and the table of them.
+use crate::{Arguments, call::Call, refusal::Refusal};
+
+mod auth;
+mod client;
+mod cluster;
+mod command;
+mod config;
+mod consistency;
+mod dbsize;
+mod del;
+mod echo;
+mod exists;
+mod get;
+mod hello;
+mod info;
+mod keyspace;
+mod mget;
+mod mset;
+mod ping;
+mod quit;
+mod readonly;
+mod receipt;
+mod receipts;
+mod reset;
+mod scan;
+mod select;
+mod session;
+mod set;
+mod strlen;
+mod r#type;
+mod unknown;
+mod unsupported;
+pub(crate) use unknown::run_unknown;
+
+/// What is to be known about a command, and what it does.
+pub(crate) struct Spec {
+    /// Its name in lower case.
+    pub(crate) name: &'static str,
+    /// How many arguments it takes, its name included; negative: at least so many.
+    pub(crate) arity: i32,
+    /// As in `COMMAND INFO`: `readonly`, `write`, `fast`, ...
+    pub(crate) flags: &'static [&'static str],
+    /// Where its keys stand.
+    pub(crate) keys: Keys,
+    /// What it is about, as in `COMMAND DOCS`.
+    pub(crate) group: &'static str,
+    /// What it does, in a line.
+    pub(crate) summary: &'static str,
+    /// Whether it waits until all commands before it are answered.
+    pub(crate) waits: bool,
+    pub(crate) run: fn(&mut Call<'_>) -> Result<(), Refusal>,
+}
+
+/// Where a command's keys stand among its arguments, as Redis describes it; all 0 without keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Keys {
+    /// The first key's place.
+    pub(crate) first: i32,
+    /// The last key's place; negative: counted from the end.
+    pub(crate) last: i32,
+    /// From one key to the next.
+    pub(crate) step: i32,
+}
+
+impl Keys {
+    pub(crate) const NONE: Keys = Keys::new(0, 0, 0);
+    pub(crate) const ONE: Keys = Keys::new(1, 1, 1);
+    pub(crate) const ALL: Keys = Keys::new(1, -1, 1);
+    pub(crate) const PAIRS: Keys = Keys::new(1, -1, 2);
+
+    const fn new(first: i32, last: i32, step: i32) -> Keys {
+        Keys { first, last, step }
+    }
+
+    /// The places of the keys in a command of `len` arguments.
+    pub(crate) fn places(self, len: usize) -> impl Iterator<Item = usize> {
+        let last = if self.last < 0 {
+            len as i32 + self.last
+        } else {
+            self.last
+        };
+        let places = if self.first == 0 {
+            0..0
+        } else {
+            self.first..last + 1
+        };
+        places
+            .step_by(self.step.max(1) as usize)
+            .map(|place| place as usize)
+    }
+}
+
+/// What most commands have: at least a name, nothing to do with keys, not waiting.
+const PLAIN: Spec = Spec {
+    name: "",
+    arity: -1,
+    flags: &["loading", "stale", "fast"],
+    keys: Keys::NONE,
+    group: "connection",
+    summary: "",
+    waits: false,
+    run: run_unknown,
+};
+
+/// All commands, by name.
+pub(crate) static COMMANDS: [Spec; 31] = [
+    readonly::ASKING,
+    auth::AUTH,
+    client::CLIENT,
+    cluster::CLUSTER,
+    command::COMMAND,
+    config::CONFIG,
+    consistency::CONSISTENCY,
+    dbsize::DBSIZE,
+    del::DEL,
+    echo::ECHO,
+    exists::EXISTS,
+    get::GET,
+    hello::HELLO,
+    info::INFO,
+    keyspace::KEYSPACE,
+    mget::MGET,
+    mset::MSET,
+    ping::PING,
+    quit::QUIT,
+    readonly::READONLY,
+    readonly::READWRITE,
+    receipt::RECEIPT,
+    receipts::RECEIPTS,
+    reset::RESET,
+    scan::SCAN,
+    select::SELECT,
+    session::SESSION,
+    set::SET,
+    strlen::STRLEN,
+    r#type::TYPE,
+    del::UNLINK,
+];
+
+impl Spec {
+    /// Executes the command, or refuses it if the number of its arguments is wrong.
+    #[inline]
+    pub(crate) fn run(&self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        if !self.takes(call.arguments) {
+            return Err(Refusal::arity(self.name));
+        }
+        (self.run)(call)
+    }
+
+    fn takes(&self, arguments: &Arguments) -> bool {
+        let wanted = self.arity.unsigned_abs() as usize;
+        if self.arity < 0 {
+            arguments.len() >= wanted
+        } else {
+            arguments.len() == wanted
+        }
+    }
+}
+
+/// The longest name of a command, in bytes.
+const MOST_NAME_BYTES: usize = 16;
+
+/// The command of that name, in any case.
+pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
+    let mut lower = [0; MOST_NAME_BYTES];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    match &*lower {
+        // Almost every command there is.
+        b"get" => Some(&GET),
+        b"set" => Some(&SET),
+        lower => COMMANDS
+            .binary_search_by(|spec| spec.name.as_bytes().cmp(lower))
+            .ok()
+            .map(|place| &COMMANDS[place]),
+    }
+}
+
+static GET: Spec = get::GET;
+static SET: Spec = set::SET;
+
+/// The error for a subcommand that does not exist, in the words of Redis.
+fn unknown_subcommand(call: &Call<'_>, command: &str) -> Refusal {
+    let short: String = call.text(1).chars().take(128).collect();
+    Refusal::err(format_args!("unknown subcommand '{short}'. Try {command} HELP."))
+}
+
+/// Refuses a subcommand with the wrong number of arguments, in the words of Redis. `len` counts all of them.
+fn check_subcommand(
+    call: &Call<'_>,
+    name: &str,
+    len: std::ops::RangeInclusive<usize>,
+) -> Result<(), Refusal> {
+    if len.contains(&call.len()) {
+        Ok(())
+    } else {
+        Err(Refusal::arity(name))
+    }
+}
+
+/// The reply of `HELP`, as Redis lays it out.
+fn reply_help(call: &mut Call<'_>, command: &str, lines: &[&str]) -> Result<(), Refusal> {
+    call.reply(|writer| {
+        writer.array(lines.len() + 3);
+        writer.simple(&format!(
+            "{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+        ));
+        for line in lines {
+            writer.simple(line);
+        }
+        writer.simple("HELP");
+        writer.simple("    Prints this help.");
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order_and_every_name_is_found_in_any_case() {
+        assert!(COMMANDS.is_sorted_by(|one, next| one.name < next.name));
+        for spec in &COMMANDS {
+            assert!(spec.name.len() <= MOST_NAME_BYTES);
+            let found = find(spec.name.to_uppercase().as_bytes()).expect("it is in the table");
+            assert_eq!(found.name, spec.name);
+            assert!(
+                !spec.summary.is_empty(),
+                "{} says nothing about itself",
+                spec.name
+            );
+        }
+        assert!(find(b"").is_none() && find(b"nonsense").is_none() && find(&[b'g'; 99]).is_none());
+    }
+}

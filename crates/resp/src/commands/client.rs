@@ -1,0 +1,129 @@
+use super::{PLAIN, Spec, check_subcommand, reply_help, unknown_subcommand};
+use crate::{call::Call, refusal::Refusal};
+
+pub(super) const CLIENT: Spec = Spec {
+    name: "client",
+    arity: -2,
+    flags: &[],
+    summary: "About this connection: its number, its name, its library.",
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let name = call.text(1).to_lowercase();
+    let full = format!("client|{name}");
+    let check = |call: &Call<'_>, len| check_subcommand(call, &full, len);
+    match name.as_str() {
+        "id" => {
+            check(call, 2..=2)?;
+            let id = call.connection.id();
+            call.reply(|writer| writer.integer(id as i64))
+        }
+        "getname" => {
+            check(call, 2..=2)?;
+            let name = call.connection.state.name.clone();
+            call.reply(|writer| writer.bulk_or_null((!name.is_empty()).then_some(&name[..])))
+        }
+        "setname" => {
+            check(call, 3..=3)?;
+            check_name(call.arguments.at(2))?;
+            call.connection.state.name = call.arguments.at(2).to_vec();
+            call.reply_ok()
+        }
+        "setinfo" => {
+            check(call, 4..=4)?;
+            set_info(call)
+        }
+        "info" => {
+            check(call, 2..=2)?;
+            let line = call.connection.describe() + "\n";
+            call.reply(|writer| writer.verbatim(&line))
+        }
+        "list" => {
+            let own = call.connection.describe() + "\n";
+            let lines = call.backend.clients(&own);
+            call.reply(|writer| writer.verbatim(&lines))
+        }
+        "no-evict" | "no-touch" => {
+            check(call, 3..=3)?;
+            // Nothing is evicted for being unused, so both are always as asked.
+            if call.arguments.is(2, "ON") || call.arguments.is(2, "OFF") {
+                return call.reply_ok();
+            }
+            Err(Refusal::syntax())
+        }
+        "reply" if call.len() == 3 && call.arguments.is(2, "ON") => call.reply_ok(),
+        "tracking" if call.len() == 3 && call.arguments.is(2, "OFF") => call.reply_ok(),
+        "getredir" => {
+            check(call, 2..=2)?;
+            call.reply(|writer| writer.integer(-1))
+        }
+        "caching" | "kill" | "pause" | "reply" | "tracking" | "trackinginfo" | "unblock" | "unpause" => {
+            Err(Refusal::unsupported(format_args!(
+                "CLIENT {} is not in Turnbuckle",
+                name.to_uppercase()
+            )))
+        }
+        "help" => reply_help(call, "CLIENT", &HELP),
+        _ => Err(unknown_subcommand(call, "CLIENT")),
+    }
+}
+
+const HELP: [&str; 14] = [
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "LIST",
+    "    Return information about client connections.",
+    "NO-EVICT (ON|OFF)",
+    "    Does nothing: connections are not evicted.",
+    "SETINFO (LIB-NAME|LIB-VER) <value>",
+    "    Remember which library the client uses.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+];
+
+/// The longest name a connection may give itself or its library, in bytes. Redis has no limit; it has fewer
+/// connections than memory.
+const MOST_NAME_BYTES: usize = 256;
+
+/// Refuses what would break the lines of `CLIENT LIST`.
+pub(super) fn check_name(name: &[u8]) -> Result<(), Refusal> {
+    check_printable(name, "Client names")
+}
+
+fn check_printable(text: &[u8], what: &str) -> Result<(), Refusal> {
+    if text.len() > MOST_NAME_BYTES {
+        return Err(Refusal::too_big(
+            "the name",
+            text.len() as u64,
+            MOST_NAME_BYTES as u64,
+        ));
+    }
+    if text.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        return Ok(());
+    }
+    Err(Refusal::err(format_args!(
+        "{what} cannot contain spaces, newlines or special characters."
+    )))
+}
+
+fn set_info(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let value = call.arguments.at(3);
+    let library = &mut call.connection.state.library;
+    if call.arguments.is(2, "LIB-NAME") {
+        check_printable(value, "lib-name")?;
+        library.0 = value.to_vec();
+    } else if call.arguments.is(2, "LIB-VER") {
+        check_printable(value, "lib-ver")?;
+        library.1 = value.to_vec();
+    } else {
+        let option: String = call.text(2).chars().take(128).collect();
+        return Err(Refusal::err(format_args!("Unrecognized option '{option}'")));
+    }
+    call.reply_ok()
+}

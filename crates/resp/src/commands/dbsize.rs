@@ -1,0 +1,18 @@
+use super::{PLAIN, Spec};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::Operation;
+
+pub(super) const DBSIZE: Spec = Spec {
+    name: "dbsize",
+    arity: 1,
+    flags: &["readonly", "fast"],
+    group: "server",
+    summary: "How many keys have a value here.",
+    waits: true,
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    call.operate(Shape::Count, Operation::Count)
+}

@@ -1,0 +1,23 @@
+use super::{Keys, PLAIN, Spec};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::Operation;
+
+pub(super) const GET: Spec = Spec {
+    name: "get",
+    arity: -2,
+    flags: &["readonly", "fast"],
+    keys: Keys::ONE,
+    group: "string",
+    summary: "The value of a key: GET key [AT level].",
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let level = call.level_behind(2, "get")?;
+    let get = Operation::Get {
+        key: call.key(1)?,
+        level: call.read_level(level),
+    };
+    call.operate(Shape::Value, get)
+}

@@ -1,0 +1,74 @@
+use super::{PLAIN, Spec, auth::check_user, client::check_name};
+use crate::{Resp, call::Call, number::parse_integer, refusal::Refusal};
+
+pub(super) const HELLO: Spec = Spec {
+    name: "hello",
+    summary: "Chooses RESP2 or RESP3, and tells about the server.",
+    waits: true,
+    run,
+    ..PLAIN
+};
+
+/// The release of Redis whose behaviour is followed: clients look at it to find out what they may send.
+pub(super) const REDIS_VERSION: &str = "7.0.15";
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let mut resp = call.connection.state.resp;
+    let mut name = None;
+    if call.len() > 1 {
+        resp = match parse_integer(call.arguments.at(1)) {
+            Some(2) => Resp::Two,
+            Some(3) => Resp::Three,
+            Some(_) => return Err(Refusal("NOPROTO unsupported protocol version".into())),
+            None => return Err(Refusal::err("Protocol version is not an integer or out of range")),
+        };
+        let mut place = 2;
+        while place < call.len() {
+            let more = call.len() - place - 1;
+            if call.arguments.is(place, "AUTH") && more >= 2 {
+                check_user(call.arguments.at(place + 1))?;
+                place += 3;
+            } else if call.arguments.is(place, "SETNAME") && more >= 1 {
+                check_name(call.arguments.at(place + 1))?;
+                name = Some(call.arguments.at(place + 1).to_vec());
+                place += 2;
+            } else {
+                let option: String = call.text(place).chars().take(128).collect();
+                return Err(Refusal::err(format_args!(
+                    "Syntax error in HELLO option '{option}'"
+                )));
+            }
+        }
+    }
+    // Nothing is changed before everything is understood.
+    call.connection.state.resp = resp;
+    if resp == Resp::Two {
+        // They cannot be sent any more.
+        call.connection.state.receipts = false;
+    }
+    if let Some(name) = name {
+        call.connection.state.name = name;
+    }
+    reply(call)
+}
+
+fn reply(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let id = call.connection.id();
+    call.reply(|writer| {
+        writer.map(7);
+        writer.bulk(b"server");
+        writer.bulk(b"turnbuckle");
+        writer.bulk(b"version");
+        writer.bulk(REDIS_VERSION.as_bytes());
+        writer.bulk(b"proto");
+        writer.integer(i64::from(writer.resp().number()));
+        writer.bulk(b"id");
+        writer.integer(id as i64);
+        writer.bulk(b"mode");
+        writer.bulk(b"standalone");
+        writer.bulk(b"role");
+        writer.bulk(b"master");
+        writer.bulk(b"modules");
+        writer.array(0);
+    })
+}

@@ -1,0 +1,15 @@
+use super::{PLAIN, Spec};
+use crate::{call::Call, refusal::Refusal};
+
+pub(super) const QUIT: Spec = Spec {
+    name: "quit",
+    summary: "Closes the connection once everything before is answered.",
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    call.reply_ok()?;
+    call.connection.end();
+    Ok(())
+}

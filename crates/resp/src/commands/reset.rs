@@ -1,0 +1,20 @@
+use super::{PLAIN, Spec};
+use crate::{call::Call, connection::State, refusal::Refusal};
+
+pub(super) const RESET: Spec = Spec {
+    name: "reset",
+    arity: 1,
+    summary: "Makes the connection as it was when it began.",
+    waits: true,
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    call.leave_keyspace();
+    call.connection.state = State {
+        keyspace: call.connection.greeting.keyspace.clone(),
+        ..State::default()
+    };
+    call.reply(|writer| writer.simple("RESET"))
+}

@@ -1,0 +1,50 @@
+use super::{PLAIN, Spec};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::Operation;
+
+pub(super) const SCAN: Spec = Spec {
+    name: "scan",
+    arity: -2,
+    flags: &["readonly"],
+    group: "generic",
+    summary: "Lists keys, some at a time: SCAN cursor [MATCH pattern] [COUNT count] [TYPE type].",
+    waits: true,
+    run,
+    ..PLAIN
+};
+
+/// How many keys are looked at where none says how many, as in Redis.
+const DEFAULT_COUNT: u32 = 10;
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let cursor = std::str::from_utf8(call.arguments.at(1))
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok())
+        .ok_or_else(|| Refusal::err("invalid cursor"))?;
+    let most = call.connection.greeting.limits.max_scan_count;
+    let mut count = DEFAULT_COUNT.min(most);
+    let mut pattern = None;
+    let mut none = false;
+    let mut place = 2;
+    while place < call.len() {
+        if place + 1 == call.len() {
+            return Err(Refusal::syntax());
+        }
+        if call.arguments.is(place, "COUNT") {
+            let asked = call.integer(place + 1)?;
+            if asked < 1 {
+                return Err(Refusal::syntax());
+            }
+            count = u32::try_from(asked).unwrap_or(u32::MAX).min(most);
+        } else if call.arguments.is(place, "MATCH") {
+            pattern = Some(call.key(place + 1)?.0);
+        } else if call.arguments.is(place, "TYPE") {
+            none = !call.arguments.is(place + 1, "STRING");
+        } else {
+            return Err(Refusal::syntax());
+        }
+        place += 2;
+    }
+    let scan = Operation::Scan { cursor, count };
+    call.operate(Shape::Keys { pattern, none }, scan)
+}

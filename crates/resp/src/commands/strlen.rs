@@ -1,0 +1,23 @@
+use super::{Keys, PLAIN, Spec};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::Operation;
+
+pub(super) const STRLEN: Spec = Spec {
+    name: "strlen",
+    arity: -2,
+    flags: &["readonly", "fast"],
+    keys: Keys::ONE,
+    group: "string",
+    summary: "The length of a key's value: STRLEN key [AT level].",
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let level = call.level_behind(2, "strlen")?;
+    let get = Operation::Get {
+        key: call.key(1)?,
+        level: call.read_level(level),
+    };
+    call.operate(Shape::Length, get)
+}

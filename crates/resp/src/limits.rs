@@ -1,0 +1,49 @@
+/// What one connection may cost. Every limit is per connection, and everything that a client can make grow has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest key, in bytes. A longer one is refused with `-TOOBIG`.
+    pub max_key_bytes: usize,
+    /// The longest argument, and so the longest value, in bytes. A longer one is skipped as it streams in, never
+    /// buffered, and refused with `-TOOBIG`.
+    pub max_bulk_bytes: usize,
+    /// The longest argument that is worth skipping, in bytes. A longer one is a protocol error, as in Redis.
+    pub max_skipped_bytes: u64,
+    /// The longest whole command, in bytes; less than 4 GiB. A longer one is skipped and refused with `-TOOBIG`.
+    pub max_frame_bytes: usize,
+    /// The most arguments a command may announce. More is a protocol error before anything is allocated.
+    pub max_arguments: usize,
+    /// The longest line of a command typed by hand, in bytes. A longer one is a protocol error, as in Redis.
+    pub max_inline_bytes: usize,
+    /// The longest single reply, in bytes. `MGET` of more is refused with `-TOOBIG`.
+    pub max_reply_bytes: usize,
+    /// Replies that wait to be read by the client, in bytes, above which no further command is decoded.
+    pub max_output_bytes: usize,
+    /// Replies that wait to be read by the client, in bytes, above which the connection is closed: only answers that
+    /// were already on their way can take a connection from `max_output_bytes` to here.
+    pub max_output_hard_bytes: usize,
+    /// The most commands that may wait for their answers, above which no further one is decoded.
+    pub max_outstanding: usize,
+    /// The bytes of commands that wait for their answers, above which no further one is decoded.
+    pub max_outstanding_bytes: usize,
+    /// The most keys one `SCAN` looks at; a greater `COUNT` counts as this.
+    pub max_scan_count: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            max_key_bytes: 64 << 10,
+            max_bulk_bytes: 16 << 20,
+            max_skipped_bytes: 512 << 20,
+            max_frame_bytes: 64 << 20,
+            max_arguments: 65_536,
+            max_inline_bytes: 64 << 10,
+            max_reply_bytes: 64 << 20,
+            max_output_bytes: 1 << 20,
+            max_output_hard_bytes: 256 << 20,
+            max_outstanding: 1_024,
+            max_outstanding_bytes: 64 << 20,
+            max_scan_count: 4_096,
+        }
+    }
+}

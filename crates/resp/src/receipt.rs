@@ -1,0 +1,59 @@
+//! Receipts in words: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
+use crate::{Backend, Writer};
+use turnbuckle_core::{Micros, Receipt, Route};
+
+/// How many fields a receipt has.
+const FIELDS: usize = 10;
+
+/// Writes it as a map.
+pub(crate) fn write_map(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_>) {
+    writer.map(FIELDS);
+    write_fields(receipt, backend, writer);
+}
+
+/// Writes it as an attribute of the reply that follows. RESP3 only.
+pub(crate) fn write_attribute(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_>) {
+    writer.attribute(FIELDS);
+    write_fields(receipt, backend, writer);
+}
+
+fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_>) {
+    let text = |writer: &mut Writer<'_>, name: &str, value: &str| {
+        writer.bulk(name.as_bytes());
+        writer.bulk(value.as_bytes());
+    };
+    let site = backend.site_name(receipt.server.site);
+    text(writer, "asked", &receipt.asked.to_string());
+    text(writer, "given", &receipt.given.to_string());
+    writer.bulk(b"version");
+    let version = receipt
+        .version
+        .map(|version| format!("{}@{}", version.at, backend.site_name(version.site)));
+    writer.bulk_or_null(version.as_deref().map(str::as_bytes));
+    text(writer, "site", site);
+    let server = format!("{site}/{}/{}", receipt.server.partition, receipt.server.member);
+    text(writer, "server", &server);
+    text(
+        writer,
+        "route",
+        match receipt.route {
+            Route::Local => "local",
+            Route::Forwarded => "forwarded",
+        },
+    );
+    writer.bulk(b"waited_us");
+    writer.integer(micros(receipt.waited));
+    writer.bulk(b"staleness_us");
+    match receipt.staleness {
+        Some(staleness) => writer.integer(micros(staleness)),
+        None => writer.null(),
+    }
+    writer.bulk(b"clock_bound_us");
+    writer.integer(micros(receipt.clock_bound));
+    writer.bulk(b"siblings");
+    writer.boolean(receipt.siblings);
+}
+
+fn micros(span: Micros) -> i64 {
+    i64::try_from(span.0).unwrap_or(i64::MAX)
+}

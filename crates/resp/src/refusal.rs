@@ -1,0 +1,54 @@
+use std::fmt::Display;
+use turnbuckle_core::{BadLevel, Failure, Level};
+
+/// An error reply. Its first word is what clients tell errors apart by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal(pub(crate) String);
+
+impl Refusal {
+    /// An error that Redis gives too, in its words.
+    pub(crate) fn err(text: impl Display) -> Refusal {
+        Refusal(format!("ERR {text}"))
+    }
+
+    pub(crate) fn syntax() -> Refusal {
+        Refusal::err("syntax error")
+    }
+
+    pub(crate) fn not_an_integer() -> Refusal {
+        Refusal::err("value is not an integer or out of range")
+    }
+
+    pub(crate) fn arity(command: &str) -> Refusal {
+        Refusal::err(format_args!("wrong number of arguments for '{command}' command"))
+    }
+
+    /// Something that Redis has and Turnbuckle has not. It did not happen.
+    pub(crate) fn unsupported(what: impl Display) -> Refusal {
+        Refusal(format!("UNSUPPORTED {what}"))
+    }
+
+    pub(crate) fn too_big(what: &str, found: u64, most: u64) -> Refusal {
+        Refusal(format!(
+            "TOOBIG {what} has {found} bytes, at most {most} are taken"
+        ))
+    }
+
+    pub(crate) fn bad_level(bad: &BadLevel) -> Refusal {
+        Refusal(format!("BADLEVEL {bad}"))
+    }
+
+    pub(crate) fn level_not_offered(asked: Level, offered: &[Level]) -> Refusal {
+        let failure = Failure::BadLevel {
+            asked,
+            offered: offered.to_vec(),
+        };
+        Refusal::from(&failure)
+    }
+}
+
+impl From<&Failure> for Refusal {
+    fn from(failure: &Failure) -> Refusal {
+        Refusal(format!("{} {failure}", failure.word()))
+    }
+}

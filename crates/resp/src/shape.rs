@@ -1,0 +1,267 @@
+use crate::{Limits, Writer, glob, refusal::Refusal};
+use bytes::Bytes;
+use turnbuckle_core::{Answer, Failure, Key, Level, Receipt, Route};
+
+/// How the answer of one operation becomes the reply of a command.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// The value, or null.
+    Value,
+    /// The value's length, 0 without one.
+    Length,
+    /// What kind of value it is: a string, or none.
+    Kind,
+    /// OK.
+    Done,
+    /// 1 if there was a value to delete, else 0.
+    Deleted,
+    /// All values.
+    Values,
+    /// How many of the keys have a value.
+    Present,
+    /// The keys that match, and where to go on.
+    Keys {
+        /// What they must match.
+        pattern: Option<Bytes>,
+        /// Whether a type was asked for that no value here has.
+        none: bool,
+    },
+    /// The count.
+    Count,
+}
+
+/// How much matching one `SCAN` may cost: about a tenth of a second.
+const MATCH_STEPS: u64 = 50_000_000;
+
+impl Shape {
+    /// Writes the reply; nothing at all if it is refused.
+    ///
+    /// # Panics
+    /// If the answer is not one to the operation that was asked: that is the backend's mistake.
+    pub(crate) fn write(
+        &self,
+        answer: &Answer,
+        limits: &Limits,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Refusal> {
+        match (self, answer) {
+            (_, Answer::Failed(failure)) => return Err(Refusal::from(failure)),
+            (Shape::Value, Answer::Value(value)) => writer.bulk_or_null(value.as_deref()),
+            (Shape::Done, Answer::Written { .. }) => writer.simple("OK"),
+            (Shape::Length, Answer::Value(value)) => {
+                writer.integer(value.as_ref().map_or(0, |value| value.len() as i64));
+            }
+            (Shape::Kind, Answer::Value(value)) => {
+                writer.simple(if value.is_some() { "string" } else { "none" });
+            }
+            (Shape::Deleted, Answer::Written { existed }) => writer.integer(i64::from(*existed)),
+            (Shape::Present, Answer::Value(value)) => writer.integer(i64::from(value.is_some())),
+            (Shape::Present, Answer::Values(values)) => {
+                writer.integer(values.iter().flatten().count() as i64);
+            }
+            (Shape::Values, Answer::Values(values)) => return write_values(values, limits, writer),
+            (Shape::Keys { pattern, none }, Answer::Keys { cursor, keys }) => {
+                return write_keys(*cursor, keys, pattern.as_deref(), *none, limits, writer);
+            }
+            (Shape::Count, Answer::Count(count)) => {
+                writer.integer(i64::try_from(*count).unwrap_or(i64::MAX));
+            }
+            (shape, answer) => panic!("the backend answered {answer:?} where {shape:?} was asked"),
+        }
+        Ok(())
+    }
+}
+
+/// Asking for one long value many times in one command must not make a reply without bound.
+fn check_reply(bytes: usize, limits: &Limits) -> Result<(), Refusal> {
+    if bytes > limits.max_reply_bytes {
+        return Err(Refusal::too_big(
+            "the reply",
+            bytes as u64,
+            limits.max_reply_bytes as u64,
+        ));
+    }
+    Ok(())
+}
+
+fn write_values(values: &[Option<Bytes>], limits: &Limits, writer: &mut Writer<'_>) -> Result<(), Refusal> {
+    let bytes = values.iter().flatten().map(Bytes::len).sum();
+    check_reply(bytes, limits)?;
+    writer.array(values.len());
+    for value in values {
+        writer.bulk_or_null(value.as_deref());
+    }
+    Ok(())
+}
+
+fn write_keys(
+    cursor: u64,
+    keys: &[Key],
+    pattern: Option<&[u8]>,
+    none: bool,
+    limits: &Limits,
+    writer: &mut Writer<'_>,
+) -> Result<(), Refusal> {
+    let mut found = Vec::new();
+    let mut steps = MATCH_STEPS;
+    for key in keys.iter().filter(|_| !none) {
+        let matches = match pattern {
+            None => true,
+            Some(pattern) => glob::matches(pattern, key.as_ref(), &mut steps)
+                .ok_or_else(|| Refusal::err("the pattern takes too long over keys of this length"))?,
+        };
+        if matches {
+            found.push(key);
+        }
+    }
+    check_reply(found.iter().map(|key| key.0.len()).sum(), limits)?;
+    writer.array(2);
+    writer.bulk(cursor.to_string().as_bytes());
+    writer.array(found.len());
+    for key in found {
+        writer.bulk(key.as_ref());
+    }
+    Ok(())
+}
+
+/// A command that is several writes, one for each key, and what became of each. They are not one transaction: where
+/// some fail, the others have happened, and the error says which.
+#[derive(Debug)]
+pub(crate) struct Writes {
+    /// Whether the reply is a count of the keys that had a value, or OK.
+    pub(crate) counts: bool,
+    keys: Vec<Key>,
+    outcomes: Vec<Option<Result<bool, Failure>>>,
+    missing: usize,
+    receipt: Option<Receipt>,
+}
+
+impl Writes {
+    pub(crate) fn new(counts: bool, keys: Vec<Key>) -> Writes {
+        Writes {
+            counts,
+            outcomes: vec![None; keys.len()],
+            missing: keys.len(),
+            keys,
+            receipt: None,
+        }
+    }
+
+    /// Takes in what became of the write of key number `part`.
+    ///
+    /// # Panics
+    /// If it was answered before, or with something else than a write is: that is the backend's mistake.
+    pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Receipt>) {
+        let outcome = match answer {
+            Answer::Written { existed } => Ok(existed),
+            Answer::Failed(failure) => Err(failure),
+            other => panic!("the backend answered {other:?} where a write was asked"),
+        };
+        let before = self.outcomes[part].replace(outcome);
+        assert!(before.is_none(), "the backend answered part {part} twice");
+        self.missing -= 1;
+        self.receipt = merge(self.receipt, receipt);
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// What all of it proves; nothing where a part failed.
+    pub(crate) fn receipt(&self) -> Option<Receipt> {
+        let failed = self.outcomes.iter().flatten().any(Result::is_err);
+        self.receipt.filter(|_| !failed)
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Refusal> {
+        let outcomes = || self.outcomes.iter().flatten();
+        if outcomes().any(Result::is_err) {
+            return Err(self.refusal());
+        }
+        if self.counts {
+            let existed = outcomes().filter(|outcome| matches!(outcome, Ok(true))).count();
+            writer.integer(existed as i64);
+        } else {
+            writer.simple("OK");
+        }
+        Ok(())
+    }
+
+    /// The worst failure: one that leaves open whether it happened comes before one that does not.
+    fn refusal(&self) -> Refusal {
+        let failures = || {
+            self.outcomes
+                .iter()
+                .flatten()
+                .filter_map(|outcome| outcome.as_ref().err())
+        };
+        let worst = failures()
+            .find(|failure| !failure.is_definite())
+            .or_else(|| failures().next())
+            .expect("the caller saw a failure");
+        let mut refusal = Refusal::from(worst);
+        if self.keys.len() > 1 {
+            refusal.0 += &format!(
+                "; done: {}; failed: {}",
+                self.names(Result::is_ok),
+                self.names(Result::is_err)
+            );
+        }
+        refusal
+    }
+
+    /// The keys of some outcome, as many as fit in an error message.
+    fn names(&self, wanted: impl Fn(&Result<bool, Failure>) -> bool) -> String {
+        const MOST_NAMES: usize = 16;
+        let of: Vec<&Key> = self
+            .keys
+            .iter()
+            .zip(&self.outcomes)
+            .filter(|(_, outcome)| outcome.as_ref().is_some_and(&wanted))
+            .map(|(key, _)| key)
+            .collect();
+        if of.is_empty() {
+            return "none".into();
+        }
+        let named: Vec<String> = of.iter().take(MOST_NAMES).map(|key| name(key)).collect();
+        let mut text = named.join(" ");
+        if of.len() > MOST_NAMES {
+            text += &format!(" and {} more", of.len() - MOST_NAMES);
+        }
+        text
+    }
+}
+
+fn name(key: &Key) -> String {
+    const MOST_BYTES: usize = 64;
+    let bytes: &[u8] = key.as_ref();
+    match bytes.get(..MOST_BYTES) {
+        Some(front) => format!("'{}..'", front.escape_ascii()),
+        None => format!("'{}'", bytes.escape_ascii()),
+    }
+}
+
+/// What two receipts prove together: the weaker of each.
+fn merge(one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
+    let (Some(one), Some(other)) = (one, other) else {
+        return one.or(other);
+    };
+    let given: Level = if one.given == one.asked {
+        other.given
+    } else {
+        one.given
+    };
+    Some(Receipt {
+        given,
+        route: if one.route == Route::Forwarded {
+            one.route
+        } else {
+            other.route
+        },
+        waited: one.waited.max(other.waited),
+        staleness: one.staleness.zip(other.staleness).map(|(a, b)| a.max(b)),
+        clock_bound: one.clock_bound.max(other.clock_bound),
+        siblings: one.siblings || other.siblings,
+        ..other
+    })
+}

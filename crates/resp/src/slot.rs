@@ -1,0 +1,30 @@
+use crate::shape::{Shape, Writes};
+use bytes::BytesMut;
+use turnbuckle_core::Receipt;
+
+/// The place of one reply in the order of replies, while something before it, or it, is not answered yet.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// The tag of its first operation, or of the next one if it has none. Invariant: never falls from slot to slot.
+    pub(crate) first_tag: u64,
+    /// What the command took on the wire; it is not forgotten before it is answered.
+    pub(crate) frame_bytes: usize,
+    pub(crate) state: SlotState,
+}
+
+#[derive(Debug)]
+pub(crate) enum SlotState {
+    /// Answered, and written here.
+    Ready(ReadyReply),
+    /// Waiting for one operation.
+    One(Shape),
+    /// Waiting for several writes.
+    Several(Box<Writes>),
+}
+
+#[derive(Debug)]
+pub(crate) struct ReadyReply {
+    pub(crate) bytes: BytesMut,
+    /// What it does to the last receipt: nothing, or it becomes this one (or none).
+    pub(crate) receipt: Option<Option<Receipt>>,
+}

@@ -1,0 +1,173 @@
+use crate::number::put_integer;
+use bytes::{BufMut, BytesMut};
+
+/// Which version of the protocol a connection speaks; `HELLO` changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Resp {
+    /// RESP2, where every connection begins.
+    #[default]
+    Two,
+    /// RESP3.
+    Three,
+}
+
+impl Resp {
+    /// Its number: 2 or 3.
+    pub fn number(self) -> u8 {
+        match self {
+            Resp::Two => 2,
+            Resp::Three => 3,
+        }
+    }
+}
+
+/// Writes replies straight into the output. What RESP2 has no type for is written the way Redis does: a map as a flat
+/// array, a null as a null bulk, a truth value as 1 or 0.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    out: &'a mut BytesMut,
+    resp: Resp,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer that appends to `out`.
+    pub fn new(out: &'a mut BytesMut, resp: Resp) -> Writer<'a> {
+        Writer { out, resp }
+    }
+
+    /// The version it writes.
+    pub fn resp(&self) -> Resp {
+        self.resp
+    }
+
+    /// How much the output holds, in bytes.
+    pub fn written_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes back everything after the output's first `len` bytes.
+    pub(crate) fn undo(&mut self, len: usize) {
+        self.out.truncate(len);
+    }
+
+    /// `+text`. For fixed words only: `text` may hold no line break.
+    pub fn simple(&mut self, text: &str) {
+        debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
+        self.out.put_u8(b'+');
+        self.line(text.as_bytes());
+    }
+
+    /// `-text`. Line breaks and other bytes below space, as a client may have sent them, become spaces.
+    pub fn error(&mut self, text: &str) {
+        self.out.put_u8(b'-');
+        self.out
+            .extend(text.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }));
+        self.end();
+    }
+
+    /// `:value`.
+    pub fn integer(&mut self, value: i64) {
+        self.header(b':', value);
+    }
+
+    /// A truth value.
+    pub fn boolean(&mut self, value: bool) {
+        match self.resp {
+            Resp::Two => self.integer(i64::from(value)),
+            Resp::Three => self.out.put_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
+        }
+    }
+
+    /// Nothing: the answer of a key without value.
+    pub fn null(&mut self) {
+        self.out.put_slice(match self.resp {
+            Resp::Two => b"$-1\r\n",
+            Resp::Three => b"_\r\n",
+        });
+    }
+
+    /// Bytes.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        self.out.reserve(bytes.len() + 32);
+        self.header(b'$', bytes.len() as i64);
+        self.line(bytes);
+    }
+
+    /// Bytes, or nothing.
+    pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// Text that is meant for people.
+    pub fn verbatim(&mut self, text: &str) {
+        match self.resp {
+            Resp::Two => self.bulk(text.as_bytes()),
+            Resp::Three => {
+                self.header(b'=', text.len() as i64 + 4);
+                self.out.put_slice(b"txt:");
+                self.line(text.as_bytes());
+            }
+        }
+    }
+
+    /// The header of an array; `len` elements follow.
+    pub fn array(&mut self, len: usize) {
+        self.header(b'*', len as i64);
+    }
+
+    /// The header of a map; `len` pairs follow.
+    pub fn map(&mut self, len: usize) {
+        match self.resp {
+            Resp::Two => self.header(b'*', 2 * len as i64),
+            Resp::Three => self.header(b'%', len as i64),
+        }
+    }
+
+    /// The header of a set; `len` elements follow.
+    pub fn set(&mut self, len: usize) {
+        match self.resp {
+            Resp::Two => self.array(len),
+            Resp::Three => self.header(b'~', len as i64),
+        }
+    }
+
+    /// The header of an attribute, which stands before a reply; `len` pairs follow, and then the reply.
+    ///
+    /// # Panics
+    /// On RESP2, which has none.
+    pub fn attribute(&mut self, len: usize) {
+        assert!(self.resp == Resp::Three, "RESP2 has no attributes");
+        self.header(b'|', len as i64);
+    }
+
+    fn header(&mut self, kind: u8, number: i64) {
+        self.out.put_u8(kind);
+        if (0..10).contains(&number) {
+            self.out.put_slice(&[b'0' + number as u8, b'\r', b'\n']);
+        } else {
+            put_integer(self.out, number);
+            self.end();
+        }
+    }
+
+    fn line(&mut self, bytes: &[u8]) {
+        self.out.put_slice(bytes);
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.out.put_slice(b"\r\n");
+    }
+}
+
+/// Appends a command as client libraries send it: an array of bulk strings.
+pub fn encode_command<A: AsRef<[u8]>>(arguments: &[A], out: &mut BytesMut) {
+    let mut writer = Writer::new(out, Resp::Two);
+    writer.array(arguments.len());
+    for argument in arguments {
+        writer.bulk(argument.as_ref());
+    }
+}
