@@ -13,10 +13,12 @@
 //!   people, Prometheus ==HTTP==> admin ------------------+  delays and cuts, changed while it runs
 //! ```
 //!
+//! - [`admin`]: HTTP for people and monitoring, and a client for it.
 //! - [`config`]: the cluster's file, parsed into what it means or refused with file, line and field.
 //! - [`metrics`] and [`status`]: what it counts and what it says about itself.
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
+pub mod admin;
 pub mod config;
 pub mod metrics;
 mod span;

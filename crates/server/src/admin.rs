@@ -1,0 +1,132 @@
+//! HTTP for people and monitoring: health, metrics, status, and the WAN between sites.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /healthz` | 200 while the process serves HTTP at all |
+//! | `GET /readyz` | 200 once the node serves clients, else 503 with the reason |
+//! | `GET /metrics` | numbers for Prometheus |
+//! | `GET /status` | what the node says about itself: [`Status`] |
+//! | `GET /wan` | delays and cuts: [`WanView`] |
+//! | `POST /wan` or `PUT /wan` | sets a delay: [`SetDelay`] |
+//! | `POST /wan/cut` | lets nothing through: [`LinkName`] |
+//! | `POST /wan/heal` | lets everything through again: [`LinkName`], or no body for all links |
+//!
+//! Every answer but `/metrics` is JSON. What is refused is answered with `{"error": .., "expected": ..}`: what was
+//! wrong, and what would have been right.
+//!
+//! It shares a current-thread runtime with the event loop of clients, so an answer is made from memory and at once. It
+//! is bounded: [`MOST_CONNECTIONS`] connections (more wait in the system's queue), bodies of 16 KiB, and limits on how
+//! long a connection may take over its request, its answer and in all.
+//!
+//! **Caveats.** There is no authentication: give it an address that only operators reach. Requests that a web page of
+//! another origin makes through an operator's browser are refused. A node has a WAN matrix of its own and applies it to
+//! what it sends: with one process per site, `a->b` is set and cut at the nodes of `a`.
+use crate::{metrics::Metrics, status::Status, wan::WanMatrix};
+use serde::{Deserialize, Serialize};
+use std::{fmt, sync::Arc};
+
+mod client;
+pub use client::{AdminClient, AdminClientError};
+mod refusal;
+use refusal::Refusal;
+mod route;
+mod serve;
+pub use serve::{AdminServer, MOST_CONNECTIONS};
+
+/// What the admin HTTP asks of the node. Called on the event loop: answers from memory, and soon.
+pub trait AdminSource: Send + Sync + 'static {
+    /// Whether the node serves clients, or why not yet.
+    fn readiness(&self) -> Result<(), String>;
+
+    /// What the node says about itself.
+    fn status(&self) -> Status;
+}
+
+/// What there is to see and to change. Cheap to clone.
+#[derive(Clone)]
+pub struct Admin {
+    /// The node.
+    pub source: Arc<dyn AdminSource>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+    /// The delays of what it sends.
+    pub wan: WanMatrix,
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("wan", &self.wan)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The WAN as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WanView {
+    /// The names of the sites.
+    pub sites: Vec<String>,
+    /// Every direction between two different sites.
+    pub links: Vec<WanLink>,
+}
+
+/// One direction of a link between two sites.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WanLink {
+    /// Where frames come from.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// How long they take, as `40ms~4ms`.
+    pub delay: String,
+    /// Whether nothing passes.
+    pub cut: bool,
+}
+
+/// Sets the delay of one direction, or of both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetDelay {
+    /// Where frames come from.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// How long they take, as `40ms~4ms`.
+    pub delay: String,
+    /// Whether the way back shall take as long.
+    #[serde(default)]
+    pub both: bool,
+}
+
+/// Names one direction of a link, or both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkName {
+    /// Where frames come from.
+    pub from: String,
+    /// Where they go.
+    pub to: String,
+    /// Whether the way back is meant too.
+    #[serde(default)]
+    pub both: bool,
+}
+
+impl WanView {
+    /// The matrix, now.
+    pub fn of(matrix: &WanMatrix) -> WanView {
+        let name = |site: turnbuckle_core::SiteId| matrix.sites()[usize::from(site.0)].clone();
+        let links = matrix.links().map(|(from, to, link)| WanLink {
+            from: name(from),
+            to: name(to),
+            delay: link.delay.to_string(),
+            cut: link.cut,
+        });
+        WanView {
+            sites: matrix.sites().to_vec(),
+            links: links.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, one connection per request, no more HTTP
+//! than our own server speaks. A library would bring pools, redirects, TLS and cookies to three requests.
+use super::{LinkName, SetDelay, WanView};
+use crate::status::Status;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::{
+    io::{self, Read, Write},
+    net::{TcpStream, ToSocketAddrs},
+    time::{Duration, Instant},
+};
+use thiserror::Error;
+
+/// The longest answer that is read, in bytes.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// Asks one node.
+#[derive(Debug, Clone)]
+pub struct AdminClient {
+    address: String,
+    most_time: Duration,
+}
+
+/// Why there is no answer, or not the wanted one.
+#[derive(Debug, Error)]
+pub enum AdminClientError {
+    /// Nobody answers there, or not in time. A change may have been made all the same unless the connection was
+    /// refused.
+    #[error("{address}: no answer from the admin HTTP: {source}")]
+    Unreachable {
+        /// Where.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Somebody answers, but not a node's admin HTTP.
+    #[error("{address}: found {found}; expected the admin HTTP of a node")]
+    NotAdmin {
+        /// Where.
+        address: String,
+        /// What came back.
+        found: String,
+    },
+    /// The node did not do it.
+    #[error("{address}: {error}; expected {expected}")]
+    Refused {
+        /// Where.
+        address: String,
+        /// The status of HTTP.
+        status: u16,
+        /// What was wrong.
+        error: String,
+        /// What would have been right.
+        expected: String,
+    },
+}
+
+impl AdminClient {
+    /// A client of the node whose admin HTTP is at `address`, a `host:port`. A request takes at most `most_time`.
+    pub fn new(address: impl Into<String>, most_time: Duration) -> AdminClient {
+        AdminClient {
+            address: address.into(),
+            most_time,
+        }
+    }
+
+    /// The delays and cuts of what the node sends.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn wan(&self) -> Result<WanView, AdminClientError> {
+        self.json("GET", "/wan", None::<&()>)
+    }
+
+    /// Sets a delay.
+    ///
+    /// # Errors
+    /// If there is no answer, or the sites or the delay are none.
+    pub fn set_delay(&self, delay: &SetDelay) -> Result<WanView, AdminClientError> {
+        self.json("POST", "/wan", Some(delay))
+    }
+
+    /// Lets nothing through.
+    ///
+    /// # Errors
+    /// If there is no answer, or the sites are none.
+    pub fn cut(&self, link: &LinkName) -> Result<WanView, AdminClientError> {
+        self.json("POST", "/wan/cut", Some(link))
+    }
+
+    /// Lets everything through again, on one link or on all.
+    ///
+    /// # Errors
+    /// If there is no answer, or the sites are none.
+    pub fn heal(&self, link: Option<&LinkName>) -> Result<WanView, AdminClientError> {
+        self.json("POST", "/wan/heal", link)
+    }
+
+    /// What the node says about itself.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn status(&self) -> Result<Status, AdminClientError> {
+        self.json("GET", "/status", None::<&()>)
+    }
+
+    /// The node's numbers, in the text format of Prometheus.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn metrics(&self) -> Result<String, AdminClientError> {
+        let (status, body) = self.request("GET", "/metrics", &[])?;
+        let text = String::from_utf8(body).map_err(|_| self.not_admin("bytes that are not UTF-8"))?;
+        if status == 200 {
+            Ok(text)
+        } else {
+            Err(self.not_admin(format!("status {status}")))
+        }
+    }
+
+    /// Whether the node serves clients; the reason if it does not yet.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn readiness(&self) -> Result<Result<(), String>, AdminClientError> {
+        #[derive(Deserialize)]
+        struct Readiness {
+            ready: bool,
+            #[serde(default)]
+            reason: String,
+        }
+        let (_, body) = self.request("GET", "/readyz", &[])?;
+        let Readiness { ready, reason } = self.decode(&body)?;
+        Ok(if ready { Ok(()) } else { Err(reason) })
+    }
+
+    fn json<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, AdminClientError> {
+        let body = body.map(|body| serde_json::to_vec(body).expect("our own types are JSON"));
+        let (status, answer) = self.request(method, path, &body.unwrap_or_default())?;
+        if status == 200 {
+            return self.decode(&answer);
+        }
+        #[derive(Deserialize)]
+        struct Refusal {
+            error: String,
+            expected: serde_json::Value,
+        }
+        let Refusal { error, expected } = self.decode(&answer)?;
+        let expected = match expected {
+            serde_json::Value::String(one) => one,
+            other => other.to_string(),
+        };
+        Err(AdminClientError::Refused {
+            address: self.address.clone(),
+            status,
+            error,
+            expected,
+        })
+    }
+
+    fn decode<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, AdminClientError> {
+        serde_json::from_slice(body)
+            .map_err(|error| self.not_admin(format!("an answer that does not fit: {error}")))
+    }
+
+    /// One request on a connection of its own: status and body.
+    fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), AdminClientError> {
+        let address = &self.address;
+        let mut message = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        )
+        .into_bytes();
+        message.extend_from_slice(body);
+        let answer = self
+            .exchange(&message)
+            .map_err(|source| AdminClientError::Unreachable {
+                address: address.clone(),
+                source,
+            })?;
+        read_answer(&answer).map_err(|found| self.not_admin(found))
+    }
+
+    /// Sends a message and reads until the other side ends, all before the deadline.
+    fn exchange(&self, message: &[u8]) -> io::Result<Vec<u8>> {
+        let deadline = Instant::now() + self.most_time;
+        let mut stream = connect(&self.address, deadline)?;
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        stream.write_all(message).map_err(plain_timeout)?;
+        let mut answer = Vec::new();
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            stream.set_read_timeout(Some(left(deadline)?))?;
+            match stream.read(&mut buffer) {
+                Ok(0) => return Ok(answer),
+                Ok(n) => answer.extend_from_slice(&buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(plain_timeout(error)),
+            }
+            if answer.len() > MOST_BYTES {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the answer does not end",
+                ));
+            }
+        }
+    }
+
+    fn not_admin(&self, found: impl Into<String>) -> AdminClientError {
+        AdminClientError::NotAdmin {
+            address: self.address.clone(),
+            found: found.into(),
+        }
+    }
+}
+
+/// The first address of the host that accepts.
+fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(deadline)?) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The time that is left; never zero, which sockets take for no limit.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        Err(timed_out())
+    } else {
+        Ok(left)
+    }
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "timed out")
+}
+
+/// A socket's timeout reads "resource temporarily unavailable" on Linux.
+fn plain_timeout(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        timed_out()
+    } else {
+        error
+    }
+}
+
+/// Status and body of an answer that was read to its end, or what is wrong with it.
+fn read_answer(answer: &[u8]) -> Result<(u16, Vec<u8>), String> {
+    let not_http = || "no HTTP".to_owned();
+    let end = answer
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .ok_or_else(not_http)?;
+    let head = std::str::from_utf8(&answer[..end]).map_err(|_| not_http())?;
+    let body = &answer[end + 4..];
+    let mut lines = head.split("\r\n");
+    let status_line = lines.next().unwrap_or_default();
+    let mut words = status_line.split(' ');
+    if !words.next().is_some_and(|version| version.starts_with("HTTP/1.")) {
+        return Err(not_http());
+    }
+    let status = words
+        .next()
+        .and_then(|status| status.parse().ok())
+        .ok_or_else(not_http)?;
+    let length = lines
+        .filter_map(|line| line.split_once(':'))
+        .find_map(|(name, value)| {
+            name.eq_ignore_ascii_case("content-length")
+                .then(|| value.trim().parse::<usize>().ok())
+        });
+    match length {
+        Some(Some(length)) if length == body.len() => Ok((status, body.to_vec())),
+        Some(Some(length)) => Err(format!("{} of {length} bytes", body.len())),
+        Some(None) | None => Err("an answer without its length".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_whole_or_not_at_all() {
+        let good = b"HTTP/1.1 503 Service Unavailable\r\nX: y\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(read_answer(good), Ok((503, b"{}".to_vec())));
+        for end in 0..good.len() {
+            read_answer(&good[..end]).expect_err("a part of an answer was taken for the whole");
+        }
+        for bad in [
+            &b"-ERR unknown command\r\n\r\n"[..],
+            b"HTTP/1.1 abc OK\r\nContent-Length: 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            b"\xff\xff\r\n\r\n",
+        ] {
+            read_answer(bad).expect_err("rubbish was taken for an answer");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+use super::{Admin, LinkName, Refusal, SetDelay, WanView, refusal::Expected};
+use crate::{metrics::Exposition, status::Status, wan::LinkDelay};
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Request, State, rejection::BytesRejection},
+    http::{HeaderMap, Method, StatusCode, Uri, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::time::Duration;
+use turnbuckle_core::SiteId;
+
+/// The longest body of a request, in bytes.
+const MOST_BODY_BYTES: usize = 16 * 1024;
+
+/// How long a request may take once its head has been read; its body is what could be slow.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// All routes, for those who ask for another.
+const ROUTES: [&str; 8] = [
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /status",
+    "GET /wan",
+    "POST or PUT /wan {\"from\": \"a\", \"to\": \"b\", \"delay\": \"40ms~4ms\"}",
+    "POST /wan/cut {\"from\": \"a\", \"to\": \"b\"}",
+    "POST /wan/heal {\"from\": \"a\", \"to\": \"b\"}, or without body for all",
+];
+
+type Body = Result<Bytes, BytesRejection>;
+
+pub(super) fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/healthz", get(async || Json(json!({"healthy": true}))))
+        .route("/readyz", get(readiness))
+        .route("/metrics", get(metrics))
+        .route("/status", get(status))
+        .route("/wan", get(show_wan).post(set_wan).put(set_wan))
+        .route("/wan/cut", post(cut))
+        .route("/wan/heal", post(heal))
+        .fallback(async |method: Method, uri: Uri| no_route(StatusCode::NOT_FOUND, &method, &uri))
+        .method_not_allowed_fallback(async |method: Method, uri: Uri| {
+            no_route(StatusCode::METHOD_NOT_ALLOWED, &method, &uri)
+        })
+        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .layer(middleware::from_fn(guard))
+        .with_state(admin)
+}
+
+/// What holds for every route: no requests made by foreign web pages, and none that takes for ever.
+async fn guard(request: Request, next: Next) -> Result<Response, Refusal> {
+    if let Some(origin) = foreign_origin(request.headers()) {
+        return Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            format!("the request was made by a web page of {origin:?}"),
+            "requests of this origin, or of no web page",
+        ));
+    }
+    tokio::time::timeout(REQUEST_TIME, next.run(request))
+        .await
+        .map_err(|_| {
+            let expected = format!("a body within {} seconds", REQUEST_TIME.as_secs());
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request took too long", expected)
+        })
+}
+
+/// The origin that a browser names, if it is not the host that it talks to.
+fn foreign_origin(headers: &HeaderMap) -> Option<String> {
+    let origin = headers.get(header::ORIGIN)?;
+    let host = headers.get(header::HOST).map(|host| host.as_bytes());
+    let own = origin
+        .as_bytes()
+        .strip_prefix(b"http://")
+        .filter(|authority| Some(*authority) == host);
+    own.is_none()
+        .then(|| String::from_utf8_lossy(origin.as_bytes()).into_owned())
+}
+
+fn no_route(status: StatusCode, method: &Method, uri: &Uri) -> Refusal {
+    let path: String = uri.path().chars().take(100).collect();
+    Refusal {
+        status,
+        error: format!("there is no {method} {path}"),
+        expected: Expected::OneOf(ROUTES.map(str::to_owned).to_vec()),
+    }
+}
+
+async fn readiness(State(admin): State<Admin>) -> Response {
+    match admin.source.readiness() {
+        Ok(()) => Json(json!({"ready": true})).into_response(),
+        Err(reason) => {
+            let body = Json(json!({"ready": false, "reason": reason}));
+            (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+        }
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+    let text = admin.metrics.render(&admin.source.status());
+    ([(header::CONTENT_TYPE, Exposition::MEDIA_TYPE)], text)
+}
+
+async fn status(State(admin): State<Admin>) -> Json<Status> {
+    Json(admin.source.status())
+}
+
+async fn show_wan(State(admin): State<Admin>) -> Json<WanView> {
+    Json(WanView::of(&admin.wan))
+}
+
+async fn set_wan(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, Refusal> {
+    let SetDelay {
+        from,
+        to,
+        delay,
+        both,
+    } = decode(&take(body)?, ROUTES[5])?;
+    let (from, to) = link(&admin, &from, &to)?;
+    let delay: LinkDelay = delay
+        .parse()
+        .map_err(|_| Refusal::bad(format!("delay: found {delay:?}"), LinkDelay::EXPECTED))?;
+    admin.wan.set(from, to, delay);
+    if both {
+        admin.wan.set(to, from, delay);
+    }
+    Ok(Json(WanView::of(&admin.wan)))
+}
+
+async fn cut(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, Refusal> {
+    let LinkName { from, to, both } = decode(&take(body)?, ROUTES[6])?;
+    let (from, to) = link(&admin, &from, &to)?;
+    admin.wan.cut(from, to);
+    if both {
+        admin.wan.cut(to, from);
+    }
+    Ok(Json(WanView::of(&admin.wan)))
+}
+
+async fn heal(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, Refusal> {
+    let body = take(body)?;
+    if body.is_empty() {
+        admin.wan.heal_all();
+    } else {
+        let LinkName { from, to, both } = decode(&body, ROUTES[7])?;
+        let (from, to) = link(&admin, &from, &to)?;
+        admin.wan.heal(from, to);
+        if both {
+            admin.wan.heal(to, from);
+        }
+    }
+    Ok(Json(WanView::of(&admin.wan)))
+}
+
+/// The body, if it is not too long and came whole.
+fn take(body: Body) -> Result<Bytes, Refusal> {
+    body.map_err(|rejection| {
+        let expected = format!("a body of at most {MOST_BODY_BYTES} bytes");
+        Refusal::new(rejection.status(), rejection.body_text(), expected)
+    })
+}
+
+/// The body as JSON, whatever its media type says: people type `curl -d`.
+fn decode<T: DeserializeOwned>(body: &[u8], expected: &str) -> Result<T, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|error| Refusal::bad(format!("the body does not fit: {error}"), expected))
+}
+
+/// Two sites that exist and differ.
+fn link(admin: &Admin, from: &str, to: &str) -> Result<(SiteId, SiteId), Refusal> {
+    let site = |field: &str, name: &str| {
+        admin.wan.site_named(name).ok_or_else(|| {
+            let name: String = name.chars().take(64).collect();
+            let expected = format!("one of the sites {}", admin.wan.sites().join(", "));
+            Refusal::bad(format!("{field}: found {name:?}"), expected)
+        })
+    };
+    let (from_site, to_site) = (site("from", from)?, site("to", to)?);
+    if from_site == to_site {
+        return Err(Refusal::bad(
+            format!("from and to: found {from:?} twice"),
+            "two different sites",
+        ));
+    }
+    Ok((from_site, to_site))
+}

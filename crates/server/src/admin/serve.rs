@@ -1,0 +1,149 @@
+use super::{Admin, route};
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::{JoinHandle, JoinSet},
+    time::{sleep, timeout},
+};
+
+/// How many connections are served at once. Those beyond wait in the system's queue.
+pub const MOST_CONNECTIONS: usize = 64;
+
+/// How long a connection may take to say what it wants, and may be idle between requests.
+const HEAD_TIME: Duration = Duration::from_secs(30);
+
+/// How long a connection may last in all, so that one that never reads its answer ends too.
+const CONNECTION_TIME: Duration = Duration::from_secs(600);
+
+/// How long requests may still take once the server stops.
+const STOP_TIME: Duration = Duration::from_secs(2);
+
+/// How long to wait after the system refused a connection (out of file descriptors, mostly).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The admin HTTP, running as tasks of the current runtime until it is stopped or dropped.
+#[derive(Debug)]
+pub struct AdminServer {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<()>,
+}
+
+impl AdminServer {
+    /// Serves on a listener.
+    ///
+    /// # Errors
+    /// If the listener does not know its address.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(listener: TcpListener, admin: Admin) -> io::Result<AdminServer> {
+        let address = listener.local_addr()?;
+        let (stop, stopped) = watch::channel(false);
+        let accepting = tokio::spawn(accept(listener, route::router(admin), stopped));
+        Ok(AdminServer {
+            address,
+            stop,
+            accepting,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, answers the requests that are being served, for at most two seconds, and ends.
+    pub async fn stop(mut self) {
+        self.stop.send_replace(true);
+        // The accepting task ends by itself; if it panicked, there is nothing left to stop.
+        let _ = (&mut self.accepting).await;
+    }
+}
+
+/// Ends all connections at once.
+impl Drop for AdminServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let next = async {
+            let place = Arc::clone(&places)
+                .acquire_owned()
+                .await
+                .expect("the semaphore is never closed");
+            (place, listener.accept().await)
+        };
+        tokio::select! {
+            // Not the other way round: a flood of connections must not put off the end.
+            biased;
+            () = told_to_stop(&stopped) => break,
+            Some(_) = connections.join_next() => {}
+            (place, accepted) = next => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(serve(stream, router.clone(), place, stopped.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin HTTP cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    // What is not ended by then is aborted with the set.
+    let _ = timeout(STOP_TIME, all_ended).await;
+}
+
+/// Returns once the server is told to stop, or is gone.
+async fn told_to_stop(stopped: &watch::Receiver<bool>) {
+    let _ = stopped.clone().wait_for(|stopped| *stopped).await;
+}
+
+async fn serve(
+    stream: TcpStream,
+    router: Router,
+    _place: OwnedSemaphorePermit,
+    stopped: watch::Receiver<bool>,
+) {
+    // An answer is one small write; waiting to merge it with another would only delay it.
+    let _ = stream.set_nodelay(true);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = told_to_stop(&stopped) => None,
+        () = sleep(CONNECTION_TIME) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => finish(connection).await,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an admin connection broke");
+    }
+}
+
+type Connection = http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>>;
+
+/// Lets the current request end, if it does so in time.
+async fn finish(mut connection: std::pin::Pin<&mut Connection>) -> hyper::Result<()> {
+    connection.as_mut().graceful_shutdown();
+    timeout(STOP_TIME, connection).await.unwrap_or(Ok(()))
+}

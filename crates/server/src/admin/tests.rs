@@ -1,0 +1,431 @@
+//! The admin HTTP on loopback, on the runtime it will run on: one thread. Paused time runs ahead whenever nothing else
+//! does, so that timeouts need no waiting.
+use super::*;
+use crate::{
+    metrics::{LevelLabel, OperationKind, Outcome},
+    wan::{LinkDelay, WanDelays},
+};
+use serde_json::{Value, json};
+use std::{sync::Mutex, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use turnbuckle_core::{Micros, SiteId};
+
+struct Node {
+    readiness: Mutex<Result<(), String>>,
+}
+
+impl AdminSource for Node {
+    fn readiness(&self) -> Result<(), String> {
+        self.readiness.lock().unwrap().clone()
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            cluster: "shop".into(),
+            node: "a1".into(),
+            site: "a".into(),
+            ..Status::default()
+        }
+    }
+}
+
+struct World {
+    server: AdminServer,
+    node: Arc<Node>,
+    admin: Admin,
+}
+
+async fn world() -> World {
+    let node = Arc::new(Node {
+        readiness: Mutex::new(Ok(())),
+    });
+    let admin = Admin {
+        source: node.clone(),
+        metrics: Metrics::new(["carts"]),
+        wan: WanMatrix::new(&WanDelays::demo(["a", "b", "c"])),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = AdminServer::start(listener, admin.clone()).unwrap();
+    World { server, node, admin }
+}
+
+impl World {
+    /// Sends bytes, and reads until the server ends the connection.
+    async fn raw(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut stream = TcpStream::connect(self.server.address()).await.unwrap();
+        // A server that refuses early may close before it has read everything.
+        let _ = stream.write_all(bytes.as_ref()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        self.ask_with(method, path, "", body).await
+    }
+
+    async fn ask_with(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, Value) {
+        let length = body.len();
+        let answer = self
+            .raw(format!(
+                "{method} {path} HTTP/1.1\r\nhost: x:1\r\nconnection: close\r\n{headers}content-length: {length}\r\n\
+                 \r\n{body}"
+            ))
+            .await;
+        let status = answer.split(' ').nth(1).expect(&answer).parse().expect(&answer);
+        let (_, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    /// Runs the blocking client beside the server.
+    async fn client<T: Send + 'static>(&self, call: impl FnOnce(AdminClient) -> T + Send + 'static) -> T {
+        let client = AdminClient::new(self.server.address().to_string(), Duration::from_secs(60));
+        tokio::task::spawn_blocking(move || call(client)).await.unwrap()
+    }
+
+    fn link(&self, from: u16, to: u16) -> crate::wan::LinkState {
+        self.admin.wan.link(SiteId(from), SiteId(to))
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_ready_says_why() {
+    let world = world().await;
+    assert_eq!(
+        world.ask("GET", "/healthz", "").await,
+        (200, json!({"healthy": true}))
+    );
+    assert_eq!(
+        world.ask("GET", "/readyz", "").await,
+        (200, json!({"ready": true}))
+    );
+    *world.node.readiness.lock().unwrap() = Err("replaying the log".into());
+    let not_ready = json!({"ready": false, "reason": "replaying the log"});
+    assert_eq!(world.ask("GET", "/readyz", "").await, (503, not_ready));
+    assert_eq!(world.ask("GET", "/healthz", "").await.0, 200);
+    let readiness = world.client(|client| client.readiness()).await.unwrap();
+    assert_eq!(readiness, Err("replaying the log".to_owned()));
+}
+
+#[tokio::test]
+async fn what_was_counted_is_in_the_metrics() {
+    let world = world().await;
+    let (put, level) = (OperationKind::Put, LevelLabel::Default);
+    world
+        .admin
+        .metrics
+        .recorder()
+        .operation(0, put, level, Outcome::Ok, Micros(3));
+    let answer = world
+        .raw("GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await;
+    assert!(
+        answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+        "{answer}"
+    );
+    let line = "turnbuckle_operations_total{keyspace=\"carts\",operation=\"put\",level=\"default\",outcome=\"ok\"} 1\n";
+    assert!(answer.contains(line), "{answer}");
+    assert!(
+        world
+            .client(|client| client.metrics())
+            .await
+            .unwrap()
+            .contains(line)
+    );
+}
+
+#[tokio::test]
+async fn the_status_is_what_the_node_says() {
+    let world = world().await;
+    let status = world.client(|client| client.status()).await.unwrap();
+    assert_eq!(status, world.node.status());
+}
+
+#[tokio::test]
+async fn the_wan_changes_while_it_runs() {
+    let world = world().await;
+    let (status, view) = world.ask("GET", "/wan", "").await;
+    assert_eq!((status, &view["sites"]), (200, &json!(["a", "b", "c"])));
+    assert_eq!(
+        view["links"][0],
+        json!({"from": "a", "to": "b", "delay": "40ms~4ms", "cut": false})
+    );
+
+    for method in ["POST", "PUT"] {
+        let (status, view) = world
+            .ask(method, "/wan", r#"{"from":"a","to":"b","delay":"5ms~1ms"}"#)
+            .await;
+        assert_eq!((status, &view["links"][0]["delay"]), (200, &json!("5ms~1ms")));
+    }
+    assert_eq!(world.link(0, 1).delay, LinkDelay::from_millis(5, 1));
+    assert_eq!(
+        world.link(1, 0).delay,
+        LinkDelay::from_millis(40, 4),
+        "the way back is as it was"
+    );
+
+    assert_eq!(
+        world
+            .ask("POST", "/wan/cut", r#"{"from":"a","to":"c","both":true}"#)
+            .await
+            .0,
+        200
+    );
+    assert!(world.link(0, 2).cut && world.link(2, 0).cut && !world.link(0, 1).cut);
+    assert_eq!(
+        world.ask("POST", "/wan/heal", r#"{"from":"a","to":"c"}"#).await.0,
+        200
+    );
+    assert!(!world.link(0, 2).cut && world.link(2, 0).cut);
+    assert_eq!(world.ask("POST", "/wan/heal", "").await.0, 200);
+    assert!(!world.link(2, 0).cut);
+}
+
+#[tokio::test]
+async fn the_client_changes_the_wan_too() {
+    let world = world().await;
+    let link = LinkName {
+        from: "a".into(),
+        to: "b".into(),
+        both: false,
+    };
+    let delay = SetDelay {
+        from: "b".into(),
+        to: "a".into(),
+        delay: "7ms".into(),
+        both: true,
+    };
+    let view = world
+        .client(move |client| {
+            client.set_delay(&delay)?;
+            client.heal(Some(&link))?;
+            client.heal(None)?;
+            client.cut(&link)
+        })
+        .await
+        .unwrap();
+    assert_eq!(view, WanView::of(&world.admin.wan));
+    let ab = WanLink {
+        from: "a".into(),
+        to: "b".into(),
+        delay: "7ms".into(),
+        cut: true,
+    };
+    assert_eq!(view.links[0], ab);
+    let nonsense = LinkName {
+        from: "a".into(),
+        to: "x".into(),
+        both: false,
+    };
+    let error = world
+        .client(move |client| client.cut(&nonsense))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with(": to: found \"x\"; expected one of the sites a, b, c"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_refused_says_what_was_expected() {
+    let world = world().await;
+    let before = WanView::of(&world.admin.wan);
+    for (path, body, error, expected) in [
+        (
+            "/wan",
+            r#"{"from":"x","to":"b","delay":"1ms"}"#,
+            "from: found \"x\"",
+            "one of the sites a, b, c",
+        ),
+        (
+            "/wan",
+            r#"{"from":"a","to":"a","delay":"1ms"}"#,
+            "\"a\" twice",
+            "two different sites",
+        ),
+        (
+            "/wan",
+            r#"{"from":"a","to":"b","delay":"1"}"#,
+            "delay: found \"1\"",
+            "a one-way delay such as",
+        ),
+        (
+            "/wan",
+            r#"{"from":"a","to":"b"}"#,
+            "missing field `delay`",
+            "{\"from\": \"a\"",
+        ),
+        ("/wan", "", "EOF", "{\"from\": \"a\""),
+        ("/wan", "[[[[[[", "invalid type", "{\"from\": \"a\""),
+        (
+            "/wan/cut",
+            r#"{"from":"a","to":"b","sometimes":1}"#,
+            "unknown field `sometimes`",
+            "POST /wan/cut",
+        ),
+        ("/wan/heal", "null", "invalid type", "POST /wan/heal"),
+    ] {
+        let (status, answer) = world.ask("POST", path, body).await;
+        assert_eq!(status, 400, "{body}");
+        assert!(answer["error"].as_str().unwrap().contains(error), "{answer}");
+        assert!(
+            answer["expected"].as_str().unwrap().contains(expected),
+            "{answer}"
+        );
+    }
+    assert_eq!(WanView::of(&world.admin.wan), before, "nothing refused was done");
+}
+
+#[tokio::test]
+async fn a_route_that_does_not_exist_lists_those_that_do() {
+    let world = world().await;
+    for (method, path, status) in [
+        ("GET", "/", 404),
+        ("GET", "/metric", 404),
+        ("DELETE", "/wan", 405),
+    ] {
+        let (found, answer) = world.ask(method, path, "").await;
+        assert_eq!(found, status);
+        assert_eq!(answer["error"], format!("there is no {method} {path}"));
+        assert!(
+            answer["expected"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("GET /metrics")),
+            "{answer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_long_body_is_refused() {
+    let world = world().await;
+    let (status, answer) = world.ask("POST", "/wan", &" ".repeat(16 * 1024 + 1)).await;
+    assert_eq!(
+        (status, &answer["expected"]),
+        (413, &json!("a body of at most 16384 bytes"))
+    );
+}
+
+#[tokio::test]
+async fn a_web_page_of_elsewhere_is_refused() {
+    let world = world().await;
+    for (origin, status) in [("http://evil.example", 403), ("null", 403), ("http://x:1", 200)] {
+        let (found, _) = world
+            .ask_with("POST", "/wan/heal", &format!("origin: {origin}\r\n"), "")
+            .await;
+        assert_eq!(found, status, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn rubbish_is_answered_and_ends_nothing() {
+    let world = world().await;
+    for rubbish in [
+        &b"\x00\x01\x02\xff\r\n\r\n"[..],
+        b"GET\r\n\r\n",
+        b"*1\r\n$4\r\nPING\r\n",
+    ] {
+        let answer = world.raw(rubbish).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    let endless = [b"GET / HTTP/1.1\r\nx: ".to_vec(), vec![b'x'; 1_000_000]].concat();
+    assert!(world.raw(endless).await.len() < 1_000);
+    assert_eq!(world.ask("GET", "/healthz", "").await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_or_stops_halfway_is_ended() {
+    let world = world().await;
+    for start in [
+        "",
+        "GET /heal",
+        "POST /wan HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+    ] {
+        let answer = world.raw(start).await;
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 408"),
+            "{answer}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_idle_after_its_answer_is_ended() {
+    let world = world().await;
+    let answer = world.raw("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn more_connections_than_places_wait_for_one() {
+    let world = world().await;
+    let mut idle = Vec::new();
+    for _ in 0..MOST_CONNECTIONS {
+        idle.push(TcpStream::connect(world.server.address()).await.unwrap());
+    }
+    let mut waiting = pin_box(world.ask("GET", "/healthz", ""));
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+        assert!(poll_once(&mut waiting).await.is_none(), "served beyond the limit");
+    }
+    idle.pop();
+    assert_eq!(waiting.await.0, 200);
+}
+
+type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + 'a>>;
+
+fn pin_box<'a, T>(future: impl Future<Output = T> + 'a) -> Boxed<'a, T> {
+    Box::pin(future)
+}
+
+async fn poll_once<T>(future: &mut Boxed<'_, T>) -> Option<T> {
+    std::future::poll_fn(|context| match future.as_mut().poll(context) {
+        std::task::Poll::Ready(value) => std::task::Poll::Ready(Some(value)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_frees_its_port_and_ends_idle_connections() {
+    let world = world().await;
+    let address = world.server.address();
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut first = [0];
+    idle.read_exact(&mut first).await.unwrap();
+    world.server.stop().await;
+    let mut rest = String::new();
+    let _ = idle.read_to_string(&mut rest).await;
+    assert!(
+        rest.ends_with("{\"healthy\":true}"),
+        "the answer was cut short: {rest}"
+    );
+    TcpListener::bind(address).await.expect("the port is free");
+}
+
+#[tokio::test]
+async fn a_client_does_not_wait_longer_than_it_was_told() {
+    // A listener that never accepts: the system completes the connection, and nobody answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = AdminClient::new(
+        silent.local_addr().unwrap().to_string(),
+        Duration::from_millis(50),
+    );
+    let error = client.wan().unwrap_err().to_string();
+    assert!(
+        error.ends_with("no answer from the admin HTTP: timed out"),
+        "{error}"
+    );
+    drop(silent);
+    let error = client.wan().unwrap_err();
+    assert!(matches!(error, AdminClientError::Unreachable { .. }), "{error}");
+}
