@@ -169,3 +169,60 @@ enum Verdict {
     Stale,
     Bury(usize),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, MemoryEngine, Options};
+    use std::sync::Arc;
+    use turnbuckle_core::{Version, Versions};
+
+    fn version(at: u64, value: Option<&'static str>) -> Version<()> {
+        let id = VersionId {
+            at: Hlc(at),
+            site: SiteId(0),
+        };
+        Version {
+            id,
+            value: value.map(|value| Bytes::from_static(value.as_bytes())),
+            meta: (),
+        }
+    }
+
+    #[test]
+    fn a_replay_after_half_a_checkpoint_does_not_bring_back_what_a_collected_tombstone_deleted() {
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("memory works");
+        let options = Options {
+            memory_limit_bytes: 1 << 20,
+            history: true,
+            hash_seed: 1,
+        };
+        let (mut store, _) = Store::open(Arc::clone(&table), options).expect("memory works");
+        let key = Key::from("key");
+        store.put(&key, version(10, None));
+        store.begin_checkpoint(Bytes::from_static(b"1"));
+        while let Some(chunk) = store.next_chunk(1, |_| true) {
+            chunk.write(&*table).expect("memory works");
+        }
+        engine.persist().expect("memory works");
+        drop(store.finish_checkpoint());
+
+        // An older version arrives late; it is in the log behind the checkpoint. Then nothing older can come any more.
+        let late = version(5, Some("deleted long ago"));
+        store.put(&key, late.clone());
+        let page = TombstonePage::read(&*table, Hlc(11), None, 10).expect("memory works");
+        let (collected, stale) = store.collect_tombstones(&page);
+        assert_eq!((collected, stale.is_empty()), (1, true));
+        store.begin_checkpoint(Bytes::from_static(b"2"));
+        let first = store.next_chunk(1, |_| true).expect("the key is dirty");
+        first.write(&*table).expect("memory works");
+        engine.crash_keeping(usize::MAX);
+
+        let table = engine.open_table("t").expect("memory works");
+        let (mut store, meta) = Store::open(table, options).expect("memory works");
+        assert_eq!(meta.as_deref(), Some(&b"1"[..]));
+        store.put(&key, late);
+        assert_eq!(store.live_keys(), 0, "a deleted key is back");
+    }
+}
