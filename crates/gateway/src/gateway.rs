@@ -16,6 +16,16 @@ impl DoorId {
     pub(crate) fn new(keyspace: u32, number: u64) -> DoorId {
         DoorId { keyspace, number }
     }
+
+    /// In 64 bits.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.keyspace) << 48 | self.number
+    }
+
+    /// As [`DoorId::to_bits`] made it.
+    pub fn from_bits(bits: u64) -> DoorId {
+        DoorId { keyspace: (bits >> 48) as u32, number: bits & ((1 << 48) - 1) }
+    }
 }
 
 /// Answers to operations, by door and tag.

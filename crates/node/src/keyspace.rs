@@ -88,7 +88,13 @@ impl<P: Protocol> Keyspace<P> {
     pub(crate) fn new(config: KeyspaceConfig, protocol: P::Config, shared: Arc<Shared>) -> Keyspace<P> {
         let tag = crc32c::crc32c(config.name.as_bytes());
         let deliveries = (0..shared.config.loops.max(1))
-            .map(|_| Mutex::new(Mailbox { waiting: Vec::new(), attended: false })).collect();
+            .map(|_| {
+                Mutex::new(Mailbox {
+                    waiting: Vec::new(),
+                    attended: false,
+                })
+            })
+            .collect();
         Keyspace {
             config,
             protocol,

@@ -35,6 +35,8 @@ pub(crate) struct Lane<P: Protocol> {
     /// Clock bounds in the log, and not yet synced.
     bounds: VecDeque<(Position, Hlc)>,
     bound: Hlc,
+    /// The last checkpoint covers the log up to here.
+    covered: Position,
     named: BTreeMap<String, Bytes>,
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<SiteId, Hlc>,
@@ -101,6 +103,7 @@ impl<P: Protocol> Lane<P> {
             logged: VecDeque::new(),
             bounds: VecDeque::new(),
             bound,
+            covered: Position(meta.log_position),
             named: meta.named().collect(),
             held_peers: BTreeMap::new(),
             wants_row_checkpoint: false,
@@ -111,8 +114,13 @@ impl<P: Protocol> Lane<P> {
 
     // ---- recovery -------------------------------------------------------------------------------------------
 
-    /// A record of this lane that the checkpoint does not cover. It began at or behind `from`.
+    /// A record of this lane, which began at `from`.
     pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
+        // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
+        // would not be there to keep down what it deleted.
+        if from < self.covered {
+            return Ok(());
+        }
         let mut number = record.first_position;
         if let Some(opened) = record.opened {
             self.outgoing.replay_incarnation(opened.into());
@@ -404,7 +412,11 @@ impl<P: Protocol> Lane<P> {
     pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
         let from = ks.topology().peer_at(self.me, site);
         let ahead = Hlc::from_wall(now.wall.latest + ks.shared().config.clock_ahead);
-        while let Some(item) = self.incoming.get(&site).and_then(|incoming| incoming.pending.front()) {
+        while let Some(item) = self
+            .incoming
+            .get(&site)
+            .and_then(|incoming| incoming.pending.front())
+        {
             if let Item::Entry { key, version } | Item::Returned { key, version } = item {
                 if version.id.at > ahead {
                     let at = version.id.at;

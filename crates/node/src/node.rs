@@ -181,19 +181,17 @@ impl NodeBuilder {
             self.from
         };
         let mut failed = None;
-        let mut last = from;
         let keyspaces = &self.keyspaces;
-        let log = Log::open(self.disk, options, from, |end, bytes| {
+        let log = Log::open(self.disk, options, from, |position, bytes| {
             let record = Record::parse(bytes)?;
             if failed.is_none()
                 && let Some(keyspace) = keyspaces
                     .iter()
                     .find(|keyspace| keyspace.tag() == record.keyspace)
-                && let Err(error) = keyspace.replay(record, last)
+                && let Err(error) = keyspace.replay(record, position)
             {
                 failed = Some(error);
             }
-            last = end;
             Ok(())
         })?;
         if let Some(error) = failed {
@@ -254,6 +252,11 @@ impl Node {
         for keyspace in &self.keyspaces {
             keyspace.run_inboxes(now);
         }
+    }
+
+    /// What was written to the log and not yet synced, in bytes.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.shared.log().written().0 - self.shared.log().synced().0
     }
 
     /// Whether something is staged that no commit has seen.
