@@ -19,10 +19,13 @@ pub struct ScanRows {
     epoch: Epoch,
 }
 
+/// How many keys a client can ask for at once: the lock is held while they are looked at.
+const MOST_KEYS: usize = 4096;
+
 /// How much of a table is read at a time.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Reads the next rows of a scan of some hash slots from the table: about `count`, all those with one place together.
+/// Reads the next rows of a scan of some hash slots from the table: about `count` (4096 at most), all those with one place together.
 /// The cursor is 0 at first, then what [`Store::finish_scan`] said; `epoch` is [`Store::epoch`] from before.
 pub fn scan_rows<M: Wire>(
     table: &dyn Table,
@@ -38,7 +41,7 @@ pub fn scan_rows<M: Wire>(
         from,
         end,
         until: end,
-        count: count.max(1),
+        count: count.clamp(1, MOST_KEYS),
         epoch,
     };
     let snapshot = table.snapshot()?;
