@@ -60,13 +60,13 @@ limits! {
     /// The longest value that a client may write, in bytes.
     max_value_bytes = 16 * MIB, 1..=512 * MIB;
     /// How many arguments one command may have.
-    max_arguments = 1_048_576, 16..=16_777_216;
+    max_arguments = 65_536, 16..=16_777_216;
     /// How many bytes one command may have in all.
     max_command_bytes = 64 * MIB, 1024..=1024 * MIB;
     /// How many clients may be connected to a node at once.
     max_clients = 10_000, 1..=1_000_000;
     /// How many bytes of replies may wait for a client that does not read, before it is not read from any more.
-    max_client_backlog_bytes = 8 * MIB, 1024..=1024 * MIB;
+    max_client_backlog_bytes = MIB, 1024..=1024 * MIB;
     /// How many bytes may be on their way over one link to another node.
     max_link_backlog_bytes = 64 * MIB, 65_536..=4096 * MIB;
     /// How long an operation may take before it fails with TIMEOUT, in milliseconds.

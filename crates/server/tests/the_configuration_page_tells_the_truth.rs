@@ -1,0 +1,48 @@
+//! `docs/configuration.md` is what people copy from: its example must be accepted, and its limits be those of the code.
+use std::{fs, path::Path};
+use turnbuckle_server::config::{ClusterConfig, Limits};
+
+fn page() -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    fs::read_to_string(page).expect("the page is there")
+}
+
+#[test]
+fn the_example_is_accepted() {
+    let page = page();
+    let (_, rest) = page.split_once("```toml\n").expect("the page has an example");
+    let (example, _) = rest.split_once("```").expect("the example ends");
+    let directory = tempfile::tempdir().expect("there is a place for temporary files");
+    fs::write(
+        directory.path().join("shop.secret"),
+        "a secret of 16 bytes or more\n",
+    )
+    .expect("it can be written");
+    let file = directory.path().join("cluster.toml");
+    let config =
+        ClusterConfig::parse(&file, example, &["eventual"]).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        config.layout(),
+        "sites a b; nodes a1@a b1@b; keyspaces carts:eventual:2"
+    );
+}
+
+#[test]
+fn every_limit_stands_there_with_its_default() {
+    let page = page();
+    let limits = Limits::default().entries();
+    for (name, default, what) in &limits {
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{name}` | {default} | ")));
+        let row = row.unwrap_or_else(|| panic!("{name} = {default} is not in docs/configuration.md"));
+        assert!(
+            row.ends_with(&format!(" | {what} |")),
+            "{name}: expected {what:?}"
+        );
+    }
+    let (_, section) = page.split_once("## `[limits]`").expect("the page has a section of limits");
+    let (section, _) = section.split_once("\n## ").expect("another section follows");
+    let rows = section.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, limits.len(), "the page has limits that do not exist");
+}
