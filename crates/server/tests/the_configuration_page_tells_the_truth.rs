@@ -41,7 +41,9 @@ fn every_limit_stands_there_with_its_default() {
             "{name}: expected {what:?}"
         );
     }
-    let (_, section) = page.split_once("## `[limits]`").expect("the page has a section of limits");
+    let (_, section) = page
+        .split_once("## `[limits]`")
+        .expect("the page has a section of limits");
     let (section, _) = section.split_once("\n## ").expect("another section follows");
     let rows = section.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(rows, limits.len(), "the page has limits that do not exist");
