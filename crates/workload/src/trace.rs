@@ -1,0 +1,317 @@
+use crate::Octets;
+use serde::{Deserialize, Serialize};
+use std::{
+    io::{self, BufWriter, Write},
+    path::Path,
+};
+
+/// One operation as its client saw it: one line of a trace.
+///
+/// ```text
+/// {"client":"c7","site":"a","op":"write","key":"user3","value":"c7.0.0k3x9a","start_ns":5,"finish_ns":9,"status":"ok"}
+/// ```
+///
+/// The first eight fields are always there; the optional ones are left out where there is nothing to say. What else a
+/// line may hold is not looked at, so that traces of later versions can be read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The session. Its acknowledged operations do not overlap.
+    pub client: String,
+    /// Where the operation was sent to.
+    pub site: String,
+    /// What was done.
+    pub op: Op,
+    /// To which key. Empty for a snapshot.
+    #[serde(default = "no_key")]
+    pub key: Octets,
+    /// What was read or written; `None` is a key without value, or nothing read because there was no answer.
+    pub value: Option<Octets>,
+    /// When the operation was sent, in nanoseconds of the recorder's clock. Signed, because recorders differ in what
+    /// they count from.
+    pub start_ns: i64,
+    /// When its answer was there; `None` if none came.
+    pub finish_ns: Option<i64>,
+    /// How it ended.
+    pub status: Status,
+    /// The version read or written, in the store's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The level asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// What the answer claimed about itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Claim>,
+    /// Whose monotonic clock the times are of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorder: Option<String>,
+    /// What a snapshot read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Vec<SnapshotRead>>,
+}
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// Reads a key.
+    Read,
+    /// Gives a key a value.
+    Write,
+    /// Takes a key's value away.
+    Delete,
+    /// Reads several keys at once.
+    Snapshot,
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It was done.
+    Ok,
+    /// It was certainly not done, and never will be.
+    Fail,
+    /// It may have been done, or may still be.
+    Unknown,
+}
+
+/// One key of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRead {
+    /// Which key.
+    pub key: Octets,
+    /// Its value, if it had one.
+    pub value: Option<Octets>,
+    /// Its version, if the store told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// A receipt in a trace: a claim that can be audited. Levels, sites and versions are in the store's own words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Claim {
+    /// The level asked for.
+    pub asked: String,
+    /// The level given.
+    pub given: String,
+    /// The site that answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+    /// The server that answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// How the operation reached it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// How long the operation was parked, in microseconds.
+    #[serde(default)]
+    pub waited_us: u64,
+    /// The answer reflects every write acknowledged this long before the operation began, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staleness_us: Option<u64>,
+    /// The clock error that `staleness_us` allows for, in microseconds.
+    #[serde(default)]
+    pub clock_bound_us: u64,
+    /// Whether concurrent versions are hidden behind the answer.
+    #[serde(default)]
+    pub siblings: bool,
+}
+
+fn no_key() -> Octets {
+    Octets(bytes::Bytes::new())
+}
+
+/// How a trace is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Lines as they are.
+    Plain,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Packing {
+    /// By the file's extension: `.zst` is packed, anything else is not.
+    pub fn of(path: &Path) -> Packing {
+        match path.extension() {
+            Some(extension) if extension == "zst" => Packing::Zstd,
+            _ => Packing::Plain,
+        }
+    }
+}
+
+/// Writes a trace, one line per record.
+///
+/// [`TraceWriter::finish`] must be called in the end: a writer that is dropped leaves out what it still holds.
+pub struct TraceWriter<W: Write> {
+    out: Out<W>,
+    line: Vec<u8>,
+}
+
+enum Out<W: Write> {
+    Plain(BufWriter<W>),
+    Zstd(BufWriter<zstd::Encoder<'static, W>>),
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// How hard zstd tries: the level that costs little beside the formatting of JSON.
+    const ZSTD_LEVEL: i32 = 3;
+
+    /// A writer into `out`.
+    ///
+    /// # Errors
+    /// If zstd cannot be set up for lack of memory.
+    pub fn new(out: W, packing: Packing) -> io::Result<TraceWriter<W>> {
+        Ok(TraceWriter {
+            out: match packing {
+                Packing::Plain => Out::Plain(BufWriter::with_capacity(1 << 16, out)),
+                Packing::Zstd => {
+                    let encoder = zstd::Encoder::new(out, TraceWriter::<W>::ZSTD_LEVEL)?;
+                    Out::Zstd(BufWriter::with_capacity(1 << 16, encoder))
+                }
+            },
+            line: Vec::new(),
+        })
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// Those of the underlying writer; the trace is then of no use.
+    pub fn write(&mut self, record: &Record) -> io::Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, record)?;
+        self.line.push(b'\n');
+        match &mut self.out {
+            Out::Plain(out) => out.write_all(&self.line),
+            Out::Zstd(out) => out.write_all(&self.line),
+        }
+    }
+
+    /// Writes what is still held, ends the packing, and gives the underlying writer back.
+    ///
+    /// # Errors
+    /// Those of the underlying writer; the trace is then of no use.
+    pub fn finish(self) -> io::Result<W> {
+        let mut out = match self.out {
+            Out::Plain(out) => out.into_inner().map_err(io::IntoInnerError::into_error)?,
+            Out::Zstd(out) => out
+                .into_inner()
+                .map_err(io::IntoInnerError::into_error)?
+                .finish()?,
+        };
+        out.flush()?;
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records() -> Vec<Record> {
+        let plain = Record {
+            client: "c1".into(),
+            site: "a".into(),
+            op: Op::Write,
+            key: "user1".into(),
+            value: Some("c1.0.000001".into()),
+            start_ns: 5,
+            finish_ns: Some(9),
+            status: Status::Ok,
+            version: None,
+            level: None,
+            receipt: None,
+            recorder: None,
+            reads: None,
+        };
+        let full = Record {
+            op: Op::Read,
+            key: Octets(bytes::Bytes::from_static(&[0xff])),
+            version: Some("12.0@a".into()),
+            level: Some("bounded(2s)".into()),
+            receipt: Some(Claim {
+                asked: "bounded(2s)".into(),
+                given: "bounded(2s)".into(),
+                site: Some("a".into()),
+                server: Some("a/0/1".into()),
+                route: Some("local".into()),
+                waited_us: 3,
+                staleness_us: Some(1_000),
+                clock_bound_us: 500,
+                siblings: false,
+            }),
+            recorder: Some("bench".into()),
+            ..plain.clone()
+        };
+        let lost = Record {
+            op: Op::Snapshot,
+            value: None,
+            start_ns: i64::MAX - 1,
+            finish_ns: None,
+            status: Status::Unknown,
+            reads: Some(vec![SnapshotRead {
+                key: "user1".into(),
+                value: None,
+                version: None,
+            }]),
+            ..plain.clone()
+        };
+        vec![plain, full, lost]
+    }
+
+    fn write(packing: Packing) -> Vec<u8> {
+        let mut writer = TraceWriter::new(Vec::new(), packing).expect("a writer into memory");
+        for record in records() {
+            writer.write(&record).expect("memory takes it");
+        }
+        writer.finish().expect("memory takes it")
+    }
+
+    fn read(bytes: &[u8]) -> Vec<Record> {
+        std::str::from_utf8(bytes)
+            .expect("JSON is UTF-8")
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("own JSON"))
+            .collect()
+    }
+
+    #[test]
+    fn records_come_back_as_they_were_written() {
+        assert_eq!(read(&write(Packing::Plain)), records());
+        let unpacked = zstd::decode_all(&write(Packing::Zstd)[..]).expect("own zstd");
+        assert_eq!(read(&unpacked), records());
+    }
+
+    #[test]
+    fn a_record_without_extras_has_the_eight_fields_and_no_other() {
+        let lines = write(Packing::Plain);
+        let first = lines.split(|&byte| byte == b'\n').next().expect("a line");
+        assert_eq!(
+            std::str::from_utf8(first).expect("JSON is UTF-8"),
+            r#"{"client":"c1","site":"a","op":"write","key":"user1","value":"c1.0.000001","start_ns":5,"finish_ns":9,"status":"ok"}"#
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        for (json, expected) in [
+            (r#"{"client":"c1"}"#, "missing field `site`"),
+            (
+                r#"{"client":"c1","site":"a","op":"reed"}"#,
+                "unknown variant `reed`, expected one of `read`",
+            ),
+        ] {
+            let error = serde_json::from_str::<Record>(json).expect_err(json);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_extension_says_how_a_trace_is_packed() {
+        assert_eq!(Packing::of(Path::new("a/b.jsonl.zst")), Packing::Zstd);
+        assert_eq!(Packing::of(Path::new("a/b.jsonl")), Packing::Plain);
+        assert_eq!(Packing::of(Path::new("zst")), Packing::Plain);
+    }
+}
