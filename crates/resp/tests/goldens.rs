@@ -1,0 +1,174 @@
+//! Scripts of what a client sends and what it reads, under `tests/goldens`.
+//!
+//! `> GET k` is a line as typed over telnet. Each script is run on two connections, one in RESP2 and one in RESP3 (until
+//! it says `HELLO` itself); where they differ both replies are shown. Other commands:
+//!
+//! ```text
+//!   raw BYTES..              sends bytes; \r \n \t \xHH as in Rust
+//!   defer on|off             whether the backend answers later
+//!   answer TAG..             the backend answers the operations with these tags
+//!   fail timeout|unavailable KEY..   operations on these keys fail; fail nothing: none do
+//!   route local|forwarded    which route receipts name
+//!   doors                    how many doors are open behind the connection
+//! ```
+mod world;
+
+use bytes::BytesMut;
+use std::error::Error;
+use turnbuckle_core::{Failure, Key, Route};
+use turnbuckle_resp::Connection;
+use world::World;
+
+struct Client {
+    connection: Connection,
+    world: World,
+    input: BytesMut,
+}
+
+impl Client {
+    fn new(resp: &str) -> Client {
+        let mut client = Client {
+            connection: world::connection(),
+            world: World::default(),
+            input: BytesMut::new(),
+        };
+        client.send(format!("HELLO {resp}\r\n").as_bytes());
+        client
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> String {
+        self.input.extend_from_slice(bytes);
+        self.turn()
+    }
+
+    fn turn(&mut self) -> String {
+        self.connection.handle_bytes(&mut self.input, &mut self.world);
+        let output = self.connection.output().split();
+        let mut shown = String::new();
+        for line in output.split_inclusive(|&byte| byte == b'\n') {
+            let line = line.strip_suffix(b"\r\n").unwrap_or(line);
+            shown += &format!("{}\n", escape(line));
+        }
+        if self.connection.is_closing() {
+            shown += "(closed)\n";
+        }
+        shown
+    }
+
+    fn run(&mut self, name: &str, words: &[&str]) -> Result<String, Box<dyn Error>> {
+        match name {
+            "raw" => return Ok(self.send(&unescape(&words.concat())?)),
+            "defer" => self.world.deferring = words == ["on"],
+            "answer" => {
+                for word in words {
+                    self.world.answer(word.parse()?, &mut self.connection);
+                }
+                return Ok(self.turn());
+            }
+            "fail" => {
+                let failure = match words[0] {
+                    "timeout" => Failure::Timeout("no answer within 1s".into()),
+                    _ => Failure::Unavailable("no replica can be reached".into()),
+                };
+                self.world.failing = words[1..]
+                    .iter()
+                    .map(|key| (Key::from(*key), failure.clone()))
+                    .collect();
+            }
+            "route" if words == ["forwarded"] => self.world.route = Some(Route::Forwarded),
+            "route" => self.world.route = None,
+            "doors" => return Ok(format!("{}\n", self.world.open_doors())),
+            line => return Ok(self.send(format!("{line}\r\n").as_bytes())),
+        }
+        Ok(String::new())
+    }
+}
+
+fn unescape(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut bytes = Vec::new();
+    let mut rest = text.chars();
+    while let Some(char) = rest.next() {
+        if char != '\\' {
+            bytes.extend(char.to_string().bytes());
+            continue;
+        }
+        bytes.push(match rest.next() {
+            Some('r') => b'\r',
+            Some('n') => b'\n',
+            Some('t') => b'\t',
+            Some('\\') => b'\\',
+            Some('x') => u8::from_str_radix(&rest.by_ref().take(2).collect::<String>(), 16)?,
+            other => return Err(format!("unknown escape {other:?}").into()),
+        });
+    }
+    Ok(bytes)
+}
+
+/// The same on RESP2 and RESP3.
+struct Both(Client, Client);
+
+impl goldenscript::Runner for Both {
+    type Command = goldenscript::Command;
+
+    fn run(
+        &mut self,
+        command: &goldenscript::Command,
+        _: &goldenscript::Context,
+    ) -> Result<String, Box<dyn Error>> {
+        let mut arguments = command.consume_args();
+        let words: Vec<&str> = std::iter::from_fn(|| arguments.next_pos()).collect();
+        arguments.reject_next()?;
+        let sent = if words.is_empty() {
+            command.name.clone()
+        } else {
+            command.to_string()
+        };
+        let two = self.0.run(&command.name, &words)?;
+        let three = self.1.run(&command.name, &words)?;
+        if two == three {
+            return Ok(lay_out(&format!("{sent} ->"), &two));
+        }
+        Ok(lay_out(&format!("{sent} -2->"), &two) + &lay_out(&format!("{sent} -3->"), &three))
+    }
+}
+
+/// What was sent, and the lines that came back, wrapped.
+fn lay_out(sent: &str, reply: &str) -> String {
+    const COLUMNS: usize = 110;
+    let mut text = sent.to_owned();
+    let mut column = sent.len();
+    for line in reply.lines() {
+        column += 1 + line.len();
+        if column > COLUMNS {
+            text.push_str("\n   ");
+            column = 4 + line.len();
+        }
+        text.push(' ');
+        text.push_str(line);
+    }
+    text + "\n"
+}
+
+/// Printable characters as they are.
+fn escape(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|&byte| match byte {
+            b' '..=b'~' if byte != b'\\' => char::from(byte).to_string(),
+            _ => byte.escape_ascii().to_string(),
+        })
+        .collect()
+}
+
+#[test]
+fn every_script_reads_as_it_did() {
+    let mut scripts = 0;
+    for entry in std::fs::read_dir("tests/goldens").expect("the scripts are beside this test") {
+        let path = entry.expect("the directory can be listed").path();
+        scripts += 1;
+        println!("{}", path.display());
+        goldenscript::run(&mut Both(Client::new("2"), Client::new("3")), &path)
+            .expect("the script can be read");
+    }
+    assert!(scripts >= 9, "{scripts} scripts");
+}

@@ -1,0 +1,279 @@
+//! A backend for tests: maps in memory that answer at once, or when they are told to.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem::discriminant;
+use turnbuckle_core::{
+    Answer, Answered, BadFrame, BadToken, ClusterSecret, Failure, Hlc, Key, Level, Micros, Operation,
+    Receipt, Route, ServerId, SiteId, TokenHeader, VersionId, resolve_level,
+};
+use turnbuckle_resp::{
+    Backend, ClusterNode, Connection, DoorId, Greeting, InfoSection, Keyspace, Limits, SelectError,
+};
+
+#[derive(Default)]
+pub struct World {
+    maps: BTreeMap<String, BTreeMap<Key, (Bytes, VersionId)>>,
+    doors: BTreeMap<DoorId, Door>,
+    opened: u64,
+    writes: u64,
+    /// Answers are kept until they are asked for.
+    pub deferring: bool,
+    pub deferred: VecDeque<(u64, Answered)>,
+    /// What operations on these keys fail with.
+    pub failing: BTreeMap<Key, Failure>,
+    pub route: Option<Route>,
+    pub operations: u64,
+}
+
+/// A session that knows how many operations it made.
+struct Door {
+    keyspace: String,
+    operations: u64,
+}
+
+pub const KEYSPACES: [(&str, &[Level]); 2] = [
+    ("causal", &[Level::Causal, Level::Eventual]),
+    (
+        "quorum",
+        &[
+            Level::Quorum,
+            Level::One,
+            Level::All,
+            Level::Bounded(Micros(2_000_000)),
+        ],
+    ),
+];
+
+pub fn greeting(limits: Limits) -> Greeting {
+    Greeting {
+        id: 7,
+        peer: "10.0.0.9:5000".into(),
+        local: "10.0.0.1:6379".into(),
+        keyspace: "causal".into(),
+        limits,
+    }
+}
+
+pub fn connection() -> Connection {
+    Connection::new(greeting(Limits::default()))
+}
+
+impl World {
+    pub fn open_doors(&self) -> usize {
+        self.doors.len()
+    }
+
+    fn levels(keyspace: &str) -> &'static [Level] {
+        let found = KEYSPACES.iter().find(|(name, _)| *name == keyspace);
+        found.expect("the door is of a keyspace that exists").1
+    }
+
+    fn header(keyspace: &str) -> TokenHeader {
+        TokenHeader {
+            cluster: "test".into(),
+            keyspace: keyspace.into(),
+        }
+    }
+
+    fn secret() -> ClusterSecret {
+        ClusterSecret::new(&b"secret"[..])
+    }
+
+    /// Answers the deferred operation with this tag.
+    pub fn answer(&mut self, tag: u64, connection: &mut Connection) {
+        let place = self.deferred.iter().position(|(known, _)| *known == tag);
+        let (_, answered) = place
+            .and_then(|place| self.deferred.remove(place))
+            .unwrap_or_else(|| panic!("no operation {tag} is deferred"));
+        connection.handle_answer(tag, answered, self);
+    }
+
+    fn answered(&mut self, keyspace: &str, operation: Operation) -> Answered {
+        let level = match &operation {
+            Operation::Get { level, .. }
+            | Operation::Put { level, .. }
+            | Operation::ReadMany { level, .. } => *level,
+            Operation::Scan { .. } | Operation::Count => None,
+        };
+        let offered = Self::levels(keyspace);
+        let known = level.filter(|asked| offered.iter().any(|one| discriminant(one) == discriminant(asked)));
+        let asked = match known.map_or_else(|| resolve_level(level, offered), Ok) {
+            Ok(level) => level,
+            Err(failure) => return (Answer::Failed(failure), None),
+        };
+        let map = self.maps.entry(keyspace.into()).or_default();
+        let mut receipt = Receipt {
+            asked,
+            given: asked,
+            version: None,
+            server: ServerId::default(),
+            route: self.route.unwrap_or(Route::Local),
+            waited: Micros(0),
+            staleness: None,
+            clock_bound: Micros(250),
+            siblings: false,
+        };
+        let answer = match operation {
+            Operation::Get { key, .. } => {
+                if let Some(failure) = self.failing.get(&key) {
+                    return (Answer::Failed(failure.clone()), None);
+                }
+                receipt.server.partition = key.slot() / 8192;
+                receipt.staleness = Some(Micros(40_000));
+                let found = map.get(&key);
+                receipt.version = found.map(|(_, version)| *version);
+                Answer::Value(found.map(|(value, _)| value.clone()))
+            }
+            Operation::Put { key, value, .. } => {
+                if let Some(failure) = self.failing.get(&key) {
+                    return (Answer::Failed(failure.clone()), None);
+                }
+                receipt.server.partition = key.slot() / 8192;
+                self.writes += 1;
+                let version = VersionId {
+                    at: Hlc::from_wall(Micros(1_000_000 + self.writes)),
+                    site: SiteId(0),
+                };
+                receipt.version = Some(version);
+                let before = match value {
+                    Some(value) => map.insert(key.compact(), (Bytes::copy_from_slice(&value), version)),
+                    None => map.remove(&key),
+                };
+                Answer::Written {
+                    existed: before.is_some(),
+                }
+            }
+            Operation::ReadMany { keys, .. } => {
+                let failing = keys.iter().find_map(|key| self.failing.get(key));
+                if let Some(failure) = failing {
+                    return (Answer::Failed(failure.clone()), None);
+                }
+                let value = |key| map.get(key).map(|(value, _)| value.clone());
+                Answer::Values(keys.iter().map(value).collect())
+            }
+            Operation::Scan { cursor, count } => {
+                let all = map.keys().skip(cursor as usize);
+                let keys: Vec<Key> = all.take(count as usize).cloned().collect();
+                let next = cursor + keys.len() as u64;
+                let done = next >= map.len() as u64;
+                return (
+                    Answer::Keys {
+                        cursor: if done { 0 } else { next },
+                        keys,
+                    },
+                    None,
+                );
+            }
+            Operation::Count => return (Answer::Count(map.len() as u64), None),
+        };
+        (answer, Some(receipt))
+    }
+}
+
+impl Backend for World {
+    fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError> {
+        if !KEYSPACES.iter().any(|(name, _)| *name == keyspace) {
+            return Err(SelectError::NoKeyspace);
+        }
+        let mut operations = 0;
+        if let Some(token) = token {
+            let state = Self::header(keyspace).open(&Self::secret(), token)?;
+            let known: [u8; 8] = state
+                .as_ref()
+                .try_into()
+                .map_err(|_| BadToken::from(BadFrame::new("8 bytes", "others")))?;
+            operations = u64::from_be_bytes(known);
+        }
+        self.opened += 1;
+        let door = DoorId(self.opened);
+        let keyspace = keyspace.to_owned();
+        self.doors.insert(door, Door { keyspace, operations });
+        Ok(door)
+    }
+
+    fn close(&mut self, door: DoorId) {
+        self.doors.remove(&door).expect("a door is closed once");
+    }
+
+    fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
+        let door = self.doors.get_mut(&door).expect("the door is open");
+        door.operations += 1;
+        let keyspace = door.keyspace.clone();
+        self.operations += 1;
+        let answered = self.answered(&keyspace, operation);
+        if self.deferring {
+            self.deferred.push_back((tag, answered));
+            return None;
+        }
+        Some(answered)
+    }
+
+    fn token(&mut self, door: DoorId) -> Bytes {
+        let door = &self.doors[&door];
+        Self::header(&door.keyspace).seal(&Self::secret(), &door.operations.to_be_bytes())
+    }
+
+    fn keyspaces(&self) -> Vec<Keyspace> {
+        let described = |(name, levels): &(&str, &[Level])| Keyspace {
+            name: (*name).into(),
+            kind: (*name).into(),
+            protocol: "test".into(),
+            levels: levels.to_vec(),
+            read: levels[0],
+            write: levels[0],
+            partitions: 2,
+            details: vec![("durability".into(), "interval(10ms)".into())],
+        };
+        KEYSPACES.iter().map(described).collect()
+    }
+
+    fn cluster(&self, _: &str) -> Vec<ClusterNode> {
+        let node = |place: u16, is_me| ClusterNode {
+            id: format!("{place:040x}"),
+            host: format!("10.0.0.{place}"),
+            port: 6378 + place,
+            slots: vec![(place - 1) * 8192..=place * 8192 - 1],
+            is_me,
+        };
+        vec![node(1, true), node(2, false)]
+    }
+
+    fn site_name(&self, site: SiteId) -> &str {
+        ["a", "b", "c"][usize::from(site.0)]
+    }
+
+    fn info(&self) -> Vec<InfoSection> {
+        let section = |title: &str, name: &str, value: &str| InfoSection {
+            title: title.into(),
+            lines: vec![(name.into(), value.into())],
+        };
+        vec![
+            section("Server", "turnbuckle_version", "0.0.0"),
+            section("Clients", "connected_clients", "1"),
+        ]
+    }
+
+    fn config(&self) -> Vec<(String, String)> {
+        [("save", ""), ("appendonly", "yes"), ("maxmemory", "0")]
+            .map(|(name, value)| (name.into(), value.into()))
+            .to_vec()
+    }
+}
+
+/// Sends bytes and returns what comes back.
+pub fn send(bytes: impl AsRef<[u8]>, connection: &mut Connection, world: &mut World) -> Bytes {
+    let mut input = BytesMut::from(bytes.as_ref());
+    connection.handle_bytes(&mut input, world);
+    connection.output().split().freeze()
+}
+
+/// The keys that hold a value, for tests that look behind the door.
+pub fn keys_of(world: &World, keyspace: &str) -> BTreeSet<Key> {
+    world
+        .maps
+        .get(keyspace)
+        .map(|map| map.keys().cloned().collect())
+        .unwrap_or_default()
+}
