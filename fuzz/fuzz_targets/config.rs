@@ -8,7 +8,10 @@ use turnbuckle_server::config::ClusterConfig;
 fuzz_target!(|text: &str| {
     match ClusterConfig::parse(Path::new("/nowhere/cluster.toml"), text, &["causal", "eventual"]) {
         Err(error) => {
-            assert!((1..=text.matches('\n').count() + 1).contains(&error.line), "{error}");
+            assert!(
+                (1..=text.matches('\n').count() + 1).contains(&error.line),
+                "{error}"
+            );
             assert!(!error.found.is_empty() && !error.expected.is_empty(), "{error}");
         }
         Ok(config) => {
@@ -20,8 +23,10 @@ fuzz_target!(|text: &str| {
                     servers += 1;
                 }
             }
-            let partitions: usize =
-                config.keyspaces().map(|(_, keyspace)| usize::from(keyspace.topology.partitions())).sum();
+            let partitions: usize = config
+                .keyspaces()
+                .map(|(_, keyspace)| usize::from(keyspace.topology.partitions()))
+                .sum();
             assert_eq!(servers, partitions * config.sites().len());
             for (from, to) in config.wan.pairs() {
                 let delay = config.wan.link(from, to);
