@@ -116,12 +116,8 @@ impl FromStr for Level {
             .and_then(|rest| rest.split_once('('))
             .ok_or_else(|| bad(NAMES))?;
         match name {
-            "bounded" => parse_span(argument)
-                .map(Level::Bounded)
-                .ok_or_else(|| bad("a time such as bounded(2s), bounded(250ms) or bounded(100us)")),
-            "delay" => parse_span(argument)
-                .map(Level::Delay)
-                .ok_or_else(|| bad("a time such as delay(15ms)")),
+            "bounded" => argument.parse().map(Level::Bounded).map_err(|_| bad("a time such as bounded(2s), bounded(250ms) or bounded(100us)")),
+            "delay" => argument.parse().map(Level::Delay).map_err(|_| bad("a time such as delay(15ms)")),
             "cpq" => argument
                 .parse()
                 .ok()
@@ -131,19 +127,6 @@ impl FromStr for Level {
             _ => Err(bad(NAMES)),
         }
     }
-}
-
-/// A span of time: a whole or decimal number and `s`, `ms` or `us`.
-fn parse_span(text: &str) -> Option<Micros> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
-    let scale = match unit {
-        "s" => 1e6,
-        "ms" => 1e3,
-        "us" => 1.0,
-        _ => return None,
-    };
-    let us = number.parse::<f64>().ok()? * scale;
-    (us.is_finite() && us <= 1e15).then(|| Micros(us.round() as u64))
 }
 
 #[cfg(test)]

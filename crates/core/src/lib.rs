@@ -17,6 +17,8 @@ mod replica;
 pub use replica::{Batch, Input, Output, Replica};
 mod session;
 pub use session::{Outcome, Session, SessionContext, SessionStep, resolve_level};
+mod span;
+pub use span::BadSpan;
 mod time;
 pub use time::{Micros, Now, WallInterval};
 mod token;

@@ -1,4 +1,4 @@
-use crate::stream::StreamLimits;
+use crate::{durability::Durability, stream::StreamLimits};
 use turnbuckle_core::{Micros, ServerId, SiteId, Topology};
 
 /// A node by its place in the cluster's configuration.
@@ -55,18 +55,6 @@ impl Placement {
         let nodes = self.nodes_at(server.site);
         nodes[(usize::from(server.partition) + usize::from(server.member)) % nodes.len()]
     }
-}
-
-/// When a write counts as durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// When it is synced to disk: survives power loss.
-    Fsync,
-    /// When the operating system has it; synced at least this often. Survives the end of the process, and loses at
-    /// most this much of what was acknowledged when the power goes.
-    Interval(Micros),
-    /// When the operating system has it; never synced on purpose. Survives the end of the process.
-    None,
 }
 
 /// One keyspace as this node sees it.

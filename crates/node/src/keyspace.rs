@@ -1,7 +1,8 @@
 //! The lanes of one keyspace on one node.
 use crate::{
     callers::Callers,
-    config::{Durability, KeyspaceConfig, NodeId},
+    config::{KeyspaceConfig, NodeId},
+    durability::Durability,
     frame::{Body, Frame, RequestFrame, ResponseFrame},
     lane::{Lane, Question},
     shared::{Shared, held},

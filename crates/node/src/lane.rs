@@ -1,7 +1,7 @@
 //! One replica with everything around it: its store, its stream, and those of its peers.
 use crate::{
     cold::Cold,
-    config::Durability,
+    durability::Durability,
     frame::{self, Body},
     incoming::{Incoming, Item, RowsOut},
     keyspace::Keyspace,

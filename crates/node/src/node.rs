@@ -4,8 +4,8 @@ use crate::{
     keyspace::Keyspace,
     lane::{Lane, ReplayError},
     record::{CheckpointMeta, Record},
-    shared::{Shared, Wake},
-    status::KeyspaceStatus,
+    shared::{Shared, Wake, held},
+    status::{CheckpointCounts, KeyspaceStatus},
     worker::{Retention, WorkError},
 };
 use bytes::{Bytes, BytesMut};
@@ -30,6 +30,7 @@ pub struct Node {
     checkpointed: AtomicU64,
     /// One thread at a time.
     maintaining: Mutex<()>,
+    checkpoints: Mutex<CheckpointCounts>,
 }
 
 /// A node that is being put together.
@@ -211,6 +212,7 @@ impl NodeBuilder {
             engine: self.engine,
             checkpointed: AtomicU64::new(from.0),
             maintaining: Mutex::new(()),
+            checkpoints: Mutex::default(),
         };
         for keyspace in &node.keyspaces {
             keyspace.start(now);
@@ -379,13 +381,13 @@ impl Node {
     /// Background work: copies to put in place, checkpoints that peers wait for, checkpoints that are due. Returns whether
     /// anything was done. Blocks for as long as that takes.
     pub fn maintain(&self, now: Now) -> Result<bool, WorkError> {
-        let _one_at_a_time = crate::shared::held(&self.maintaining);
+        let _one_at_a_time = held(&self.maintaining);
         let mut any = false;
         for keyspace in &self.keyspaces {
             any |= keyspace.place_copies(&*self.engine, now)?;
         }
         if self.wants_checkpoint() {
-            self.checkpoint()?;
+            self.checkpoint(now)?;
             return Ok(true);
         }
         for keyspace in &self.keyspaces {
@@ -395,12 +397,24 @@ impl Node {
     }
 
     /// A checkpoint of every lane, whether due or not; then the log is purged of what nobody needs.
-    pub fn checkpoint_now(&self) -> Result<(), WorkError> {
-        let _one_at_a_time = crate::shared::held(&self.maintaining);
-        self.checkpoint()
+    pub fn checkpoint_now(&self, now: Now) -> Result<(), WorkError> {
+        let _one_at_a_time = held(&self.maintaining);
+        self.checkpoint(now)
     }
 
-    fn checkpoint(&self) -> Result<(), WorkError> {
+    fn checkpoint(&self, now: Now) -> Result<(), WorkError> {
+        held(&self.checkpoints).running = true;
+        let result = self.checkpoint_all();
+        let mut counts = held(&self.checkpoints);
+        counts.running = false;
+        match &result {
+            Ok(()) => (counts.completed, counts.last_at) = (counts.completed + 1, Some(now.monotonic)),
+            Err(_) => counts.failed += 1,
+        }
+        result
+    }
+
+    fn checkpoint_all(&self) -> Result<(), WorkError> {
         let covered = self.shared.log().end();
         for keyspace in &self.keyspaces {
             keyspace.checkpoint(&*self.engine, false)?;
@@ -448,6 +462,16 @@ impl Node {
         self.shared.log().end().0 - self.shared.log().start().0
     }
 
+    /// Bytes of log appended in all its lives.
+    pub fn appended_bytes(&self) -> u64 {
+        self.shared.log().end().0
+    }
+
+    /// What checkpoints there were.
+    pub fn checkpoints(&self) -> CheckpointCounts {
+        *held(&self.checkpoints)
+    }
+
     /// Whether the link to a node is up.
     pub fn is_link_up(&self, peer: NodeId) -> bool {
         self.shared.is_up(peer)
@@ -478,7 +502,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
                 )
         });
         match lane {
-            Some(cell) => crate::shared::held(&cell.lane).replay(record, from),
+            Some(cell) => held(&cell.lane).replay(record, from),
             // A partition that has moved to another node.
             None => Ok(()),
         }
@@ -486,13 +510,13 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn begin(&self) {
         for cell in self.lanes() {
-            crate::shared::held(&cell.lane).begin(self, &self.protocol, self.shared().config.seed);
+            held(&cell.lane).begin(self, &self.protocol, self.shared().config.seed);
         }
     }
 
     fn start(&self, now: Now) {
         for cell in self.lanes() {
-            let mut lane = crate::shared::held(&cell.lane);
+            let mut lane = held(&cell.lane);
             lane.step(self, now, Input::Start);
             self.done(cell, lane);
         }
@@ -533,7 +557,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
     fn fill(&self, node: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
         let mut more = false;
         for (cell, peer) in self.pairs(node) {
-            more |= crate::shared::held(&cell.lane).fill(self, peer, out, most_bytes);
+            more |= held(&cell.lane).fill(self, peer, out, most_bytes);
         }
         more
     }

@@ -19,6 +19,19 @@ pub struct KeyspaceStatus {
     pub streams: Vec<StreamStatus>,
 }
 
+/// The checkpoints of a node's life.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CheckpointCounts {
+    /// One is being made.
+    pub running: bool,
+    /// How many were completed.
+    pub completed: u64,
+    /// How many failed; each was tried again.
+    pub failed: u64,
+    /// When the last one began that was completed, in monotonic time.
+    pub last_at: Option<Micros>,
+}
+
 /// What can be seen of one lane's streams to and from one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamStatus {

@@ -25,7 +25,7 @@ const FETCH_KEYS: usize = 32;
 
 /// How many deletes are looked at under one lock, and how often in one checkpoint.
 const TOMBSTONE_KEYS: usize = 256;
-const MOST_TOMBSTONE_PAGES: usize = 400;
+const MOST_TOMBSTONE_PAGES: usize = 64;
 
 /// Background work that could not be done. It is tried again.
 #[derive(Debug, thiserror::Error)]

@@ -48,8 +48,7 @@ mod check;
 mod demo;
 pub use demo::{Demo, DemoKeyspace, DemoPorts};
 mod document;
-mod durability;
-pub use durability::{BadDurability, Durability};
+pub use turnbuckle_node::{BadDurability, Durability, NodeId};
 mod error;
 pub use error::{ConfigError, WrongConfig};
 mod limits;
@@ -58,10 +57,6 @@ mod name;
 mod raw;
 mod wan;
 pub use wan::read_wan_file;
-
-/// A node by its place in the configuration. People see its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u16);
 
 /// A keyspace by its place in the configuration. Not to be stored: the name is what stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -19,8 +19,12 @@
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
 pub mod admin;
+mod clock;
+pub use clock::Clock;
 pub mod config;
 pub mod metrics;
-mod span;
+mod peer;
+mod run;
+pub use run::{PROTOCOLS, Running, StartError, start};
 pub mod status;
 pub mod wan;

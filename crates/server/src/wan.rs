@@ -18,7 +18,6 @@
 //! jitter waits for the one before it. Lowering a delay does not speed up the frames already on their way. Bandwidth
 //! is not modelled. A node applies the matrix to what it sends: with one process per site, a cut of `a->b` is made at
 //! the nodes of `a`.
-use crate::span::parse_micros;
 use std::{
     fmt,
     str::FromStr,
@@ -99,7 +98,12 @@ impl FromStr for LinkDelay {
 
     fn from_str(text: &str) -> Result<LinkDelay, BadDelay> {
         let (delay, jitter) = text.split_once('~').unwrap_or((text, "0ms"));
-        let part = |text: &str| parse_micros(text.trim()).filter(|&span| span <= LinkDelay::LONGEST);
+        let part = |text: &str| {
+            text.trim()
+                .parse()
+                .ok()
+                .filter(|&span| span <= LinkDelay::LONGEST)
+        };
         match (part(delay), part(jitter)) {
             (Some(delay), Some(jitter)) => Ok(LinkDelay { delay, jitter }),
             _ => Err(BadDelay {

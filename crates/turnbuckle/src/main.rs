@@ -1,2 +1,44 @@
-//! .
-fn main() {}
+//! Turnbuckle: a geo-replicated key-value store in which every operation says how consistent it must be, and every answer
+//! says how fresh it provably was.
+mod bench;
+mod demo;
+mod failure;
+mod start;
+mod wan;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A geo-replicated key-value store in which every operation says how consistent it must be.
+///
+/// Exit codes: 0 fine, 1 a promise was broken, 2 wrong usage, 3 the environment (a port taken, a file missing).
+#[derive(Debug, Parser)]
+#[command(version, after_help = "Begin with:\n  turnbuckle demo")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(bench::Arguments),
+    Demo(demo::Demo),
+    Start(start::Start),
+    Wan(wan::Wan),
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TURNBUCKLE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    let done = match Cli::parse().command {
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Demo(options) => demo::run(&options),
+        Command::Start(options) => start::run(&options),
+        Command::Wan(options) => wan::run(&options),
+    };
+    failure::exit_code(done)
+}

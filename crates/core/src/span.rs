@@ -1,13 +1,28 @@
-use turnbuckle_core::Micros;
+use crate::Micros;
+use std::str::FromStr;
+use thiserror::Error;
 
 /// The longest span that people may write: about 31 years. Far from overflow, whatever is computed with it.
 const LONGEST_US: u64 = 1_000_000_000_000_000;
+
+/// A span of time that does not parse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("expected a number and s, ms or us, such as 250ms")]
+pub struct BadSpan;
 
 /// A span of time as people write it: a whole or decimal number, then `s`, `ms` or `us`, as [`Micros`] prints it.
 ///
 /// Counted in integers, so that `0.1s` is 100,000 microseconds and not one more or less. Digits below a microsecond
 /// are refused rather than rounded.
-pub(crate) fn parse_micros(text: &str) -> Option<Micros> {
+impl FromStr for Micros {
+    type Err = BadSpan;
+
+    fn from_str(text: &str) -> Result<Micros, BadSpan> {
+        parse_micros(text).ok_or(BadSpan)
+    }
+}
+
+fn parse_micros(text: &str) -> Option<Micros> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(unit_at);
     let decimals = match unit {

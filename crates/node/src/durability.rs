@@ -1,4 +1,3 @@
-use crate::span::parse_micros;
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 use turnbuckle_core::Micros;
@@ -53,7 +52,7 @@ impl FromStr for Durability {
         }
         text.strip_prefix("interval(")
             .and_then(|rest| rest.strip_suffix(')'))
-            .and_then(parse_micros)
+            .and_then(|every| every.parse().ok())
             .filter(|every| (Micros::from_millis(1)..=Micros::from_millis(60_000)).contains(every))
             .map(Durability::Interval)
             .ok_or(BadDurability)

@@ -1,0 +1,44 @@
+# make verify   everything that must hold, and writes nothing: what CI runs
+# make fix      formats, and applies what clippy can mend
+# make demo     a three-site cluster with WAN delays
+# make bench    micro-benchmarks
+.PHONY: verify fix demo bench bench-redis test-redis-py deny fuzz
+CARGO ?= cargo
+
+verify:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) test --workspace
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+fix:
+	$(CARGO) fmt --all
+	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty
+
+demo:
+	$(CARGO) run --release -- demo
+
+bench:
+	$(CARGO) bench -p turnbuckle-store
+
+# Needs Debian packages, which it installs: redis-server and redis-tools.
+bench-redis:
+	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
+	$(CARGO) build --release
+	benches/redis.sh
+
+# Needs Python; installs redis-py into a virtual environment under target/.
+test-redis-py:
+	python3 -m venv target/redis-py
+	target/redis-py/bin/pip install --quiet 'redis>=5'
+	$(CARGO) build --release
+	target/redis-py/bin/python clients/python/test_redis_py.py
+
+deny:
+	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check
+
+# TARGET=resp_decoder TIME=600
+fuzz:
+	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(or $(TIME),60)

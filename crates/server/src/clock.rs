@@ -1,0 +1,38 @@
+use rustix::time::{ClockId, clock_gettime};
+use turnbuckle_core::{Micros, Now, WallInterval};
+
+/// The machine's clocks, as everything below the server gets to see them.
+///
+/// Monotonic time counts while the machine is suspended (`CLOCK_BOOTTIME`): a promise of freshness that was made before a
+/// laptop slept is old when it wakes. The wall clock comes as an interval, as wide as the configuration says that it may be
+/// wrong; nothing here can know better.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
+    bound: Micros,
+}
+
+impl Clock {
+    /// A wall clock that is never further than `bound` from true time.
+    pub fn new(bound: Micros) -> Clock {
+        Clock { bound }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Now {
+        let wall = read(ClockId::Realtime);
+        Now {
+            monotonic: read(ClockId::Boottime),
+            wall: WallInterval {
+                earliest: wall.since(self.bound),
+                latest: wall + self.bound,
+            },
+        }
+    }
+}
+
+/// A clock before 1970 counts as 1970.
+fn read(clock: ClockId) -> Micros {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Micros(seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000)
+}

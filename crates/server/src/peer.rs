@@ -1,0 +1,265 @@
+//! The links to the other nodes: one connection for each pair, dialled by the node that comes first in the configuration.
+//!
+//! ```text
+//!   node.fill() --> chunk --> DelayLine (the WAN's delay, jitter, cuts) --> socket ... socket --> node.handle_frame()
+//! ```
+//!
+//! A link that breaks is made again, after a pause that doubles up to [`MOST_PAUSE`]. While the WAN matrix has a cut between
+//! two sites, in either direction, there is no link between their nodes: a connection needs both.
+//!
+//! Backpressure: a chunk is drawn from the node only when the delay line has room, and the delay line empties only as
+//! the socket takes it; a stream's window bounds what is under way beyond that. Nothing piles up for a slow peer.
+mod handshake;
+use crate::config::NodeId;
+use crate::{
+    run::Host,
+    wan::{DelayLine, Full},
+};
+use bytes::{Buf, Bytes, BytesMut};
+pub(crate) use handshake::{HandshakeError, Identity};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::{sleep, timeout},
+};
+
+/// How long to wait before a link is tried again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const MOST_PAUSE: Duration = Duration::from_secs(2);
+
+/// A connection that is not there by then is not coming.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// How much is drawn from the node at a time.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// The largest frame that a peer may send.
+const MOST_FRAME_BYTES: usize = 160 << 20;
+
+/// How often a silent link says that it is alive, and after how much silence it is taken for dead.
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
+const DEAD_AFTER: Duration = Duration::from_secs(10);
+
+/// Runs the links of a node, on its first event loop, until the node stops.
+pub(crate) fn start(host: &Arc<Host>, listener: TcpListener) {
+    tokio::task::spawn_local(accept_all(Arc::clone(host), listener));
+    for peer in host.peers().filter(|&peer| host.id < peer) {
+        tokio::task::spawn_local(dial_for_ever(Arc::clone(host), peer));
+    }
+}
+
+async fn accept_all(host: Arc<Host>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let host = Arc::clone(&host);
+                tokio::task::spawn_local(async move {
+                    match accept_one(&host, stream).await {
+                        Ok(()) => {}
+                        Err(error) => {
+                            tracing::warn!(node = host.name, "a connection of a peer was refused: {error}")
+                        }
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(node = host.name, "no connection could be accepted: {error}");
+                sleep(FIRST_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn accept_one(host: &Arc<Host>, mut stream: TcpStream) -> Result<(), HandshakeError> {
+    stream.set_nodelay(true)?;
+    let name = handshake::accept(&mut stream, &host.identity, host.nonce()).await?;
+    let Some(peer) = host.peer_named(&name).filter(|&peer| peer < host.id) else {
+        return Err(HandshakeError::Wrong {
+            expected: "a node that dials this one".into(),
+            found: format!("'{name}'"),
+        });
+    };
+    if host.is_cut(peer) {
+        return Ok(());
+    }
+    serve(host, peer, stream).await;
+    Ok(())
+}
+
+async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
+    let mut pause = FIRST_PAUSE;
+    let mut said = String::new();
+    let mut watch = host.wan.watch();
+    loop {
+        if host.is_cut(peer) {
+            host.note_link(peer, "the WAN matrix has a cut");
+            let _ = watch.changed().await;
+            continue;
+        }
+        match dial(&host, peer).await {
+            Ok(stream) => {
+                (pause, said) = (FIRST_PAUSE, String::new());
+                serve(&host, peer, stream).await;
+            }
+            Err(error) => {
+                let why = error.to_string();
+                host.note_link(peer, &why);
+                if why != said {
+                    tracing::info!(
+                        node = host.name,
+                        peer = host.node_name(peer),
+                        "no link yet: {why}"
+                    );
+                    said = why;
+                }
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(MOST_PAUSE);
+    }
+}
+
+async fn dial(host: &Host, peer: NodeId) -> Result<TcpStream, HandshakeError> {
+    let connecting = TcpStream::connect(host.peer_address(peer));
+    let mut stream = timeout(CONNECT_TIME, connecting)
+        .await
+        .map_err(|_| HandshakeError::Slow)??;
+    stream.set_nodelay(true)?;
+    handshake::dial(&mut stream, &host.identity, host.node_name(peer), host.nonce()).await?;
+    Ok(stream)
+}
+
+/// A link, for as long as it lasts.
+async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream) {
+    // A newer connection of the same peer ends an older one: the peer has given that up.
+    let life = host.begin_link(peer).await;
+    let (reader, writer) = stream.into_split();
+    host.node.link_up(host.clock.now(), peer);
+    host.ring_first_loop();
+    tracing::info!(node = host.name, peer = host.node_name(peer), "link up");
+    let why = tokio::select! {
+        why = read(host, peer, reader) => why,
+        why = write(host, peer, writer) => why,
+        () = cut(host, peer) => "the WAN matrix has a cut".to_string(),
+        () = host.link_replaced(peer, life) => "the peer connected anew".to_string(),
+    };
+    host.node.link_down(host.clock.now(), peer);
+    host.end_link(peer, &why);
+    host.ring_first_loop();
+    tracing::info!(node = host.name, peer = host.node_name(peer), "link down: {why}");
+}
+
+async fn cut(host: &Host, peer: NodeId) {
+    let mut watch = host.wan.watch();
+    while !host.is_cut(peer) {
+        if watch.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Takes frames in until something is wrong. Says what.
+async fn read(host: &Host, peer: NodeId, mut reader: OwnedReadHalf) -> String {
+    let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
+    loop {
+        while host.is_overloaded() {
+            sleep(OVERLOAD_LOOK).await;
+        }
+        buffer.reserve(CHUNK_BYTES);
+        match timeout(DEAD_AFTER, reader.read_buf(&mut buffer)).await {
+            Err(_) => return format!("nothing was heard for {} s", DEAD_AFTER.as_secs()),
+            Ok(Err(error)) => return error.to_string(),
+            Ok(Ok(0)) => return "the peer closed the connection".to_string(),
+            Ok(Ok(bytes)) => host.link_received(peer, bytes),
+        }
+        if let Err(why) = take_frames(host, peer, &mut buffer) {
+            tracing::error!(
+                node = host.name,
+                peer = host.node_name(peer),
+                "the peer sent what cannot be understood: {why}"
+            );
+            return why;
+        }
+        host.ring_first_loop();
+    }
+}
+
+fn take_frames(host: &Host, peer: NodeId, buffer: &mut BytesMut) -> Result<(), String> {
+    let now = host.clock.now();
+    while let Some(header) = buffer.first_chunk::<4>() {
+        let len = u32::from_be_bytes(*header) as usize;
+        if len > MOST_FRAME_BYTES {
+            return Err(format!(
+                "expected a frame of at most {MOST_FRAME_BYTES} bytes, found one of {len}"
+            ));
+        }
+        if buffer.len() < 4 + len {
+            break;
+        }
+        buffer.advance(4);
+        let frame = buffer.split_to(len).freeze();
+        // An empty frame says only that the link is alive.
+        if !frame.is_empty() {
+            host.node
+                .handle_frame(now, peer, frame)
+                .map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends what the node has for the peer until the connection breaks. Says why it did.
+async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String {
+    let bell = host.wakes.of_link(peer);
+    let mut line = DelayLine::new(host.config.limits.max_link_backlog_bytes as usize, host.draw());
+    // A chunk that the line had no room for.
+    let mut waiting = Bytes::new();
+    let mut more = true;
+    loop {
+        loop {
+            if waiting.is_empty() && more {
+                let mut chunk = BytesMut::new();
+                more = host.node.fill(peer, &mut chunk, CHUNK_BYTES);
+                waiting = chunk.freeze();
+            }
+            if waiting.is_empty() {
+                break;
+            }
+            let now = host.clock.now().monotonic;
+            if let Err(Full(chunk)) = line.push(now, host.link_delay(peer), std::mem::take(&mut waiting)) {
+                waiting = chunk;
+                break;
+            }
+        }
+        while let Some(chunk) = line.pop_due(host.clock.now().monotonic) {
+            if let Err(error) = writer.write_all(&chunk).await {
+                return error.to_string();
+            }
+            host.link_sent(peer, chunk.len(), line.held_bytes());
+        }
+        let now = host.clock.now().monotonic;
+        let until_release = line
+            .next_release()
+            .map(|release| Duration::from_micros(release.since(now).0));
+        if until_release.is_none() && (more || !waiting.is_empty()) {
+            continue;
+        }
+        tokio::select! {
+            () = bell.rung() => more = true,
+            () = sleep(until_release.unwrap_or(ALIVE_EVERY)) => {
+                if until_release.is_none()
+                    && let Err(error) = writer.write_all(&0_u32.to_be_bytes()).await
+                {
+                    return error.to_string();
+                }
+            }
+        }
+    }
+}
+
+/// How often a link that may not be read from looks whether it may again.
+const OVERLOAD_LOOK: Duration = Duration::from_millis(20);

@@ -1,0 +1,239 @@
+//! A node that runs: its event loops, its links, its workers.
+mod client;
+mod door;
+mod event_loop;
+mod host;
+pub(crate) use host::Host;
+mod registry;
+pub use registry::PROTOCOLS;
+mod wakes;
+mod workers;
+
+use crate::{
+    admin::AdminServer,
+    config::{ClusterConfig, NodeId},
+    peer,
+    wan::WanMatrix,
+};
+use client::Client;
+use event_loop::EventLoop;
+use std::{
+    io,
+    net::{TcpListener, ToSocketAddrs},
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+};
+use thiserror::Error;
+use tokio::task::LocalSet;
+use turnbuckle_node::OpenError;
+use turnbuckle_resp::{Connection, Greeting};
+
+/// Why a node does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address is taken, or not of this machine.
+    #[error("the {what} address {address} of node '{node}' cannot be used: {source}")]
+    Address {
+        /// What it is for.
+        what: &'static str,
+        /// The address.
+        address: String,
+        /// Whose.
+        node: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The data directory cannot be used.
+    #[error("the data directory {path}: {source}")]
+    Directory {
+        /// Which.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The data cannot be opened.
+    #[error("the data directory {path}: {source}")]
+    Data {
+        /// Which.
+        path: String,
+        /// Why.
+        source: Box<OpenError>,
+    },
+    /// The engine cannot be opened.
+    #[error("the data directory {path}: {source}")]
+    Engine {
+        /// Which.
+        path: String,
+        /// Why.
+        source: turnbuckle_store::EngineError,
+    },
+    /// No thread, no runtime.
+    #[error("the operating system refused: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A node that runs, in threads of its own. Dropped, it stops.
+pub struct Running {
+    host: Arc<Host>,
+    loops: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+/// The sockets of a node, bound before anything else: a port that is taken is the commonest mistake.
+struct Sockets {
+    resp: TcpListener,
+    peer: TcpListener,
+    admin: TcpListener,
+}
+
+/// Starts a node: binds its sockets, opens its data, and serves.
+///
+/// `wan` is what delays its frames; the nodes of one process share it.
+///
+/// # Errors
+/// If an address or the data directory cannot be used.
+pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result<Running, StartError> {
+    let entry = config.node(node).clone();
+    let bind = |what, address: &crate::config::Address| {
+        bind(&address.to_string()).map_err(|source| StartError::Address {
+            what,
+            address: address.to_string(),
+            node: entry.name.clone(),
+            source,
+        })
+    };
+    let sockets = Sockets {
+        resp: bind("RESP", &entry.resp)?,
+        peer: bind("peer", &entry.peer)?,
+        admin: bind("admin", &entry.admin)?,
+    };
+    let host = Host::open(config, node, wan)?;
+    let workers = workers::start(&host)?;
+    let mut loops = Vec::new();
+    let mut first = Some((sockets.peer, sockets.admin));
+    for index in 0..entry.loops {
+        let resp = sockets.resp.try_clone()?;
+        let (host, first) = (Arc::clone(&host), first.take());
+        let thread = std::thread::Builder::new().name(format!("{}-loop{index}", entry.name));
+        loops.push(thread.spawn(move || run_loop(host, index, resp, first))?);
+    }
+    Ok(Running { host, loops, workers })
+}
+
+fn bind(address: &str) -> io::Result<TcpListener> {
+    let addresses: Vec<_> = address.to_socket_addrs()?.collect();
+    let listener = TcpListener::bind(&addresses[..])?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn run_loop(host: Arc<Host>, index: usize, resp: TcpListener, first: Option<(TcpListener, TcpListener)>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return host.fail(&format!("an event loop cannot run: {error}")),
+    };
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let event_loop = EventLoop::new(Arc::clone(&host), index);
+        if let Some((peers, admin)) = first {
+            match (
+                tokio::net::TcpListener::from_std(peers),
+                tokio::net::TcpListener::from_std(admin),
+            ) {
+                (Ok(peers), Ok(admin)) => {
+                    peer::start(&host, peers);
+                    match AdminServer::start(admin, host.admin()) {
+                        Ok(server) => event_loop.keep(server),
+                        Err(error) => return host.fail(&format!("the admin socket cannot be used: {error}")),
+                    }
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    return host.fail(&format!("a socket cannot be used: {error}"));
+                }
+            }
+        }
+        let turns = Rc::clone(&event_loop);
+        tokio::task::spawn_local(async move { turns.run_turns().await });
+        match tokio::net::TcpListener::from_std(resp) {
+            Ok(resp) => {
+                tokio::select! {
+                    () = accept_clients(&event_loop, resp) => {}
+                    () = host.until_stopping() => {}
+                }
+            }
+            Err(error) => host.fail(&format!("the RESP socket cannot be used: {error}")),
+        }
+        event_loop.wind_down().await;
+    });
+}
+
+async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpListener) {
+    let host = &event_loop.host;
+    loop {
+        let (socket, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(node = host.name, "no connection could be accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if !host.admit_client() {
+            event_loop.recorder.borrow_mut().client_refused();
+            let _ = socket.try_write(b"-ERR max number of clients reached\r\n");
+            continue;
+        }
+        let _ = socket.set_nodelay(true);
+        let greeting = Greeting {
+            id: host.client_ids.fetch_add(1, Ordering::Relaxed) + 1,
+            peer: address.to_string(),
+            local: socket
+                .local_addr()
+                .map(|address| address.to_string())
+                .unwrap_or_default(),
+            keyspace: host.default_keyspace().to_string(),
+            limits: host.resp_limits(),
+        };
+        let client = event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting)));
+        event_loop.recorder.borrow_mut().client_connected();
+        let event_loop = Rc::clone(event_loop);
+        tokio::task::spawn_local(client.serve(event_loop));
+    }
+}
+
+/// When no connection can be accepted (there are no more file descriptors), another try a little later.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
+impl Running {
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.host.name
+    }
+
+    /// Whether the node has links to all others.
+    pub fn is_connected(&self) -> bool {
+        self.host.peers().all(|peer| self.host.node.is_link_up(peer))
+    }
+
+    /// What made the node stop by itself, if something did.
+    pub fn failure(&self) -> Option<String> {
+        self.host.failure()
+    }
+
+    /// Stops the node: no new clients, what is under way is finished within the configured grace, everything written is synced.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.host.stop();
+        for thread in self.loops.drain(..).chain(self.workers.drain(..)) {
+            let _ = thread.join();
+        }
+        self.host.finish();
+    }
+}

@@ -1,0 +1,98 @@
+//! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
+use super::event_loop::EventLoop;
+use bytes::Bytes;
+use turnbuckle_core::{Answered, Operation, SiteId};
+use turnbuckle_gateway as gateway;
+use turnbuckle_resp::{Backend, ClusterNode, DoorId, InfoSection, Keyspace, SelectError};
+
+/// A connection's tags have 40 bits, its slot the rest.
+const TAG_BITS: u32 = 40;
+
+/// The gateway's name for a connection's operation, taken apart: the client's slot and its own tag.
+pub(super) fn split_tag(tag: u64) -> (usize, u64) {
+    ((tag >> TAG_BITS) as usize, tag & ((1 << TAG_BITS) - 1))
+}
+
+fn join_tag(slot: usize, tag: u64) -> u64 {
+    assert!(
+        tag >> TAG_BITS == 0,
+        "a connection made more than a million million operations"
+    );
+    (slot as u64) << TAG_BITS | tag
+}
+
+pub(super) struct LoopBackend<'a> {
+    event_loop: &'a EventLoop,
+    slot: usize,
+}
+
+impl<'a> LoopBackend<'a> {
+    pub fn new(event_loop: &'a EventLoop, slot: usize) -> LoopBackend<'a> {
+        LoopBackend { event_loop, slot }
+    }
+}
+
+impl Backend for LoopBackend<'_> {
+    fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError> {
+        match self.event_loop.gateway.borrow_mut().open(keyspace, token) {
+            Ok(door) => Ok(DoorId(door.to_bits())),
+            Err(gateway::SelectError::NoKeyspace { .. }) => Err(SelectError::NoKeyspace),
+            Err(gateway::SelectError::Token(bad)) => Err(SelectError::BadToken(bad)),
+        }
+    }
+
+    fn close(&mut self, door: DoorId) {
+        self.event_loop
+            .gateway
+            .borrow_mut()
+            .close(gateway::DoorId::from_bits(door.0));
+    }
+
+    fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
+        let tag = join_tag(self.slot, tag);
+        let door = gateway::DoorId::from_bits(door.0);
+        self.event_loop.operate(door, tag, operation)
+    }
+
+    fn token(&mut self, door: DoorId) -> Bytes {
+        self.event_loop
+            .gateway
+            .borrow_mut()
+            .token(gateway::DoorId::from_bits(door.0))
+    }
+
+    fn keyspaces(&self) -> Vec<Keyspace> {
+        self.event_loop
+            .host
+            .about_keyspaces(&self.event_loop.gateway.borrow())
+    }
+
+    fn cluster(&self, keyspace: &str) -> Vec<ClusterNode> {
+        self.event_loop.host.about_nodes(keyspace)
+    }
+
+    fn site_name(&self, site: SiteId) -> &str {
+        let host = &self.event_loop.host;
+        host.config
+            .sites()
+            .get(usize::from(site.0))
+            .map_or("?", String::as_str)
+    }
+
+    fn info(&self) -> Vec<InfoSection> {
+        self.event_loop.host.about_node()
+    }
+
+    fn config(&self) -> Vec<(String, String)> {
+        self.event_loop.host.about_config()
+    }
+
+    fn clients(&self, own: &str) -> String {
+        let clients = self.event_loop.clients.borrow();
+        let others = clients.iter().flatten().filter(|client| client.slot != self.slot);
+        let lines: Vec<String> = std::iter::once(own.to_owned())
+            .chain(others.filter_map(|client| client.describe()))
+            .collect();
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,243 @@
+//! One event loop: a thread that reads clients' commands, steps replicas in place, and commits once per turn.
+//!
+//! ```text
+//!   every ready socket: read, decode, operate        connection tasks
+//!                          |                              |  ring
+//!   one turn:           commit: one write for all         v
+//!                       collect answers              the turn's task
+//!                       write every socket that has output
+//! ```
+//!
+//! The runtime queues all sockets that are ready before the task of the turn, which the first of them has woken: so a turn
+//! serves as many clients as were ready, with one write to the log. Nothing hops between threads on the way of an
+//! operation whose partition is here.
+use super::{Host, client::Client, door};
+use crate::{admin::AdminServer, metrics::Recorder};
+use bytes::BytesMut;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+use turnbuckle_core::{Answered, Now, Operation};
+use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
+
+/// How often operations are looked through for those whose time is up.
+const EXPIRE_EVERY: Duration = Duration::from_millis(100);
+
+/// How often a loop that is to end looks whether everything is answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What the tasks of one event loop share.
+pub(super) struct EventLoop {
+    pub host: Arc<Host>,
+    pub index: usize,
+    pub gateway: RefCell<Gateway>,
+    pub recorder: RefCell<Recorder>,
+    /// By slot; a slot is reused when its client has gone.
+    pub clients: RefCell<Vec<Option<Rc<Client>>>>,
+    free: RefCell<Vec<usize>>,
+    /// Slots of clients that have something to write, or may go on.
+    touched: RefCell<Vec<usize>>,
+    answers: RefCell<Vec<(DoorId, u64, Answered)>>,
+    /// Bytes are read into this, and split off for whoever sent them.
+    pub read_buffer: RefCell<BytesMut>,
+    now: Cell<Now>,
+    /// Served beside, on the first loop, for as long as the loop runs.
+    admin: RefCell<Option<AdminServer>>,
+}
+
+impl EventLoop {
+    pub fn new(host: Arc<Host>, index: usize) -> Rc<EventLoop> {
+        let options = GatewayOptions {
+            loop_index: index,
+            cluster: host.config.name.clone(),
+            secret: host.config.secret.clone(),
+            deadline: host.config.limits.operation_deadline(),
+        };
+        let mut gateway = Gateway::new(host.site(), options);
+        for add in &host.keyspaces {
+            add(&mut gateway);
+        }
+        let recorder = host.metrics.recorder();
+        let now = host.clock.now();
+        Rc::new(EventLoop {
+            host,
+            index,
+            gateway: RefCell::new(gateway),
+            recorder: RefCell::new(recorder),
+            clients: RefCell::default(),
+            free: RefCell::default(),
+            touched: RefCell::default(),
+            answers: RefCell::default(),
+            read_buffer: RefCell::default(),
+            now: Cell::new(now),
+            admin: RefCell::default(),
+        })
+    }
+
+    /// Keeps the admin server until the loop ends.
+    pub fn keep(&self, server: AdminServer) {
+        *self.admin.borrow_mut() = Some(server);
+    }
+
+    /// Answers what is under way, for as long as the configuration's grace; then all tasks of the loop end with it.
+    pub async fn wind_down(&self) {
+        let grace = Duration::from_millis(self.host.config.limits.shutdown_grace_ms);
+        let settled = async {
+            while self.gateway.borrow().open_asks() > 0 || self.has_output() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        };
+        let _ = tokio::time::timeout(grace, settled).await;
+    }
+
+    fn has_output(&self) -> bool {
+        self.clients
+            .borrow()
+            .iter()
+            .flatten()
+            .any(|client| client.has_output())
+    }
+
+    /// The time of this turn.
+    pub fn now(&self) -> Now {
+        self.now.get()
+    }
+
+    pub fn refresh_now(&self) {
+        self.now.set(self.host.clock.now());
+    }
+
+    /// Gives a client its slot.
+    pub fn admit(&self, make: impl FnOnce(usize) -> Client) -> Rc<Client> {
+        let mut clients = self.clients.borrow_mut();
+        let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            clients.push(None);
+            clients.len() - 1
+        });
+        let client = Rc::new(make(slot));
+        clients[slot] = Some(Rc::clone(&client));
+        client
+    }
+
+    pub fn dismiss(&self, slot: usize) {
+        self.clients.borrow_mut()[slot] = None;
+        self.free.borrow_mut().push(slot);
+    }
+
+    /// A client has something to write: at the end of this turn.
+    pub fn touch(&self, client: &Client) {
+        if !client.touched.replace(true) {
+            self.touched.borrow_mut().push(client.slot);
+        }
+        self.host.wakes.of_loop(self.index).ring();
+    }
+
+    /// The task of the turns.
+    pub async fn run_turns(&self) {
+        let bell = self.host.wakes.of_loop(self.index);
+        loop {
+            let sleep = self.until_deadline();
+            tokio::select! {
+                biased;
+                () = bell.rung() => {}
+                () = tokio::time::sleep(sleep) => self.expire(),
+            }
+            self.turn();
+        }
+    }
+
+    /// Until the next timer of a replica, which the first loop minds for all; at most until operations expire.
+    fn until_deadline(&self) -> Duration {
+        let deadline = (self.index == 0)
+            .then(|| self.host.node.next_deadline())
+            .flatten();
+        let now = self.host.clock.now().monotonic;
+        deadline.map_or(EXPIRE_EVERY, |deadline| {
+            Duration::from_micros(deadline.since(now).0).min(EXPIRE_EVERY)
+        })
+    }
+
+    fn turn(&self) {
+        self.refresh_now();
+        let now = self.now();
+        let node = &self.host.node;
+        if self.index == 0
+            && node
+                .next_deadline()
+                .is_some_and(|deadline| deadline <= now.monotonic)
+        {
+            node.tick(now);
+        }
+        self.host.commit_at(now);
+        self.gateway
+            .borrow_mut()
+            .collect(now, &mut self.answers.borrow_mut());
+        self.distribute();
+        self.flush();
+    }
+
+    fn expire(&self) {
+        self.refresh_now();
+        self.gateway
+            .borrow_mut()
+            .expire(self.now(), &mut self.answers.borrow_mut());
+    }
+
+    /// Hands answers to the connections that asked.
+    pub fn distribute(&self) {
+        loop {
+            let mut answers = std::mem::take(&mut *self.answers.borrow_mut());
+            if answers.is_empty() {
+                *self.answers.borrow_mut() = answers;
+                return;
+            }
+            for (_, tag, answered) in answers.drain(..) {
+                let (slot, tag) = door::split_tag(tag);
+                let client = self.clients.borrow()[slot].clone();
+                if let Some(client) = client {
+                    client.answer(self, tag, answered);
+                    self.touch(&client);
+                }
+            }
+            // Commands that had waited may have been answered at once.
+            let mut left = self.answers.borrow_mut();
+            if left.is_empty() {
+                *left = answers;
+                return;
+            }
+        }
+    }
+
+    /// An operation of a connection. `Some` if it was answered at once; what else was answered on the way waits for the
+    /// end of the turn.
+    pub fn operate(&self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
+        let mut answers = self.answers.borrow_mut();
+        let before = answers.len();
+        self.gateway
+            .borrow_mut()
+            .operate(self.now(), door, tag, operation, &mut answers);
+        let place = answers[before..]
+            .iter()
+            .position(|&(of, answered, _)| of == door && answered == tag)?;
+        Some(answers.swap_remove(before + place).2)
+    }
+
+    fn flush(&self) {
+        let touched = std::mem::take(&mut *self.touched.borrow_mut());
+        for &slot in &touched {
+            let client = self.clients.borrow()[slot].clone();
+            if let Some(client) = client {
+                client.touched.set(false);
+                client.flush(self);
+            }
+        }
+        let mut left = self.touched.borrow_mut();
+        if left.is_empty() {
+            *left = touched;
+            left.clear();
+        }
+    }
+}

@@ -1,0 +1,600 @@
+use super::{
+    StartError,
+    registry::{AddToGateway, add_keyspace, kind_of},
+    wakes::Wakes,
+};
+use crate::{
+    admin::{Admin, AdminSource},
+    clock::Clock,
+    config::{ClusterConfig, NodeId},
+    metrics::Metrics,
+    peer::Identity,
+    status::{CheckpointStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status, StreamStatus},
+    wan::{LinkDelay, WanMatrix},
+};
+use rand::{Rng, SeedableRng};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::watch;
+use turnbuckle_core::{Micros, Now, SiteId};
+use turnbuckle_gateway::Gateway;
+use turnbuckle_log::DirectoryDisk;
+use turnbuckle_node::{Durability, Node, NodeBuilder, NodeConfig, Placement};
+use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace, Limits};
+use turnbuckle_store::{FjallEngine, FjallOptions};
+
+/// What all threads of a node share.
+pub(crate) struct Host {
+    pub name: String,
+    pub id: NodeId,
+    pub config: Arc<ClusterConfig>,
+    pub node: Arc<Node>,
+    pub clock: Clock,
+    pub wan: WanMatrix,
+    pub wakes: Arc<Wakes>,
+    pub metrics: Arc<Metrics>,
+    pub identity: Identity,
+    pub keyspaces: Vec<AddToGateway>,
+    pub stopping: AtomicBool,
+    pub client_ids: AtomicU64,
+    pub syncs: AtomicU64,
+    checkpoint_us: AtomicU64,
+    /// How often the log is synced, at least when there is something to sync, and whether any keyspace asks for that.
+    pub sync_every: Duration,
+    pub syncs_by_interval: bool,
+    clients: AtomicUsize,
+    stop: watch::Sender<bool>,
+    failure: Mutex<Option<String>>,
+    links: Vec<Mutex<Link>>,
+    replaced: watch::Sender<u64>,
+    started: Micros,
+    random: Mutex<rand_chacha::ChaCha8Rng>,
+}
+
+/// What is known of the link to another node.
+#[derive(Default)]
+struct Link {
+    up: bool,
+    /// Which connection it is: the newest one counts.
+    life: u64,
+    reason: Option<String>,
+    sent_bytes: u64,
+    received_bytes: u64,
+    held_bytes: u64,
+}
+
+/// The wall clock of a node nobody asked to sync by interval is still looked at this often.
+const LAZY_SYNC: Duration = Duration::from_millis(100);
+
+impl Host {
+    pub fn open(config: Arc<ClusterConfig>, id: NodeId, wan: WanMatrix) -> Result<Arc<Host>, StartError> {
+        let entry = config.node(id);
+        let path = entry.data.display().to_string();
+        let mut random = rand_chacha::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
+            .map_err(|error| StartError::System(std::io::Error::other(error.to_string())))?;
+        let disk = DirectoryDisk::open(entry.data.join("log")).map_err(|source| StartError::Directory {
+            path: path.clone(),
+            source,
+        })?;
+        let engine =
+            FjallEngine::open(entry.data.join("store"), FjallOptions::default()).map_err(|source| {
+                StartError::Engine {
+                    path: path.clone(),
+                    source,
+                }
+            })?;
+        let nodes = config.nodes().count();
+        let wakes = Wakes::new(entry.loops, nodes);
+        let node_config = node_config(&config, id, random.next_u64());
+        let memory = node_config.memory_limit_bytes / config.keyspaces().count().max(1) as u64;
+        let mut builder = NodeBuilder::new(node_config, Arc::new(disk), Arc::new(engine), wakes.clone());
+        let bad_data = |source| StartError::Data {
+            path: path.clone(),
+            source: Box::new(source),
+        };
+        let mut keyspaces = Vec::new();
+        for (_, keyspace) in config.keyspaces() {
+            keyspaces.push(add_keyspace(&mut builder, keyspace, memory).map_err(bad_data)?);
+        }
+        let clock = Clock::new(config.limits.clock_bound());
+        let node = builder.open(clock.now()).map_err(bad_data)?;
+        let intervals = config
+            .keyspaces()
+            .filter_map(|(_, keyspace)| match keyspace.durability {
+                Durability::Interval(every) => Some(Duration::from_micros(every.0)),
+                Durability::Fsync | Durability::None => None,
+            });
+        let interval = intervals.min();
+        Ok(Arc::new(Host {
+            name: entry.name.clone(),
+            id,
+            node,
+            clock,
+            wan,
+            wakes,
+            metrics: Metrics::new(config.keyspaces().map(|(_, keyspace)| keyspace.name.clone())),
+            identity: Identity {
+                cluster: config.name.clone(),
+                layout: config.layout(),
+                node: entry.name.clone(),
+                secret: config.secret.clone(),
+            },
+            keyspaces,
+            stopping: AtomicBool::new(false),
+            client_ids: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            checkpoint_us: AtomicU64::new(0),
+            sync_every: interval.unwrap_or(LAZY_SYNC),
+            syncs_by_interval: interval.is_some(),
+            clients: AtomicUsize::new(0),
+            stop: watch::Sender::new(false),
+            failure: Mutex::default(),
+            links: (0..nodes).map(|_| Mutex::default()).collect(),
+            replaced: watch::Sender::new(0),
+            started: clock.now().monotonic,
+            random: Mutex::new(random),
+            config,
+        }))
+    }
+
+    // ---- time and turns -------------------------------------------------------------------------------------
+
+    /// Where this node stands.
+    pub fn site(&self) -> SiteId {
+        self.config.node(self.id).site
+    }
+
+    /// Commits what a worker's call has staged.
+    pub fn commit(&self) {
+        self.commit_at(self.clock.now());
+    }
+
+    pub fn commit_at(&self, now: Now) {
+        if let Err(error) = self.node.commit(now) {
+            self.complain(&error);
+        }
+    }
+
+    /// Maintenance that began at `began` has ended; if it was a checkpoint, how long it took is known now.
+    pub fn note_checkpoint(&self, began: Micros) {
+        if self.node.checkpoints().last_at == Some(began) {
+            self.checkpoint_us
+                .store(self.clock.now().monotonic.since(began).0, Ordering::Relaxed);
+        }
+    }
+
+    /// A full disk is said once, until it is over; a log that can never be written again ends the node.
+    fn complain(&self, error: &turnbuckle_log::LogError) {
+        match error {
+            turnbuckle_log::LogError::Poisoned(_) => self.fail(&error.to_string()),
+            turnbuckle_log::LogError::NotWritten(_) => {
+                let mut failure = held(&self.failure);
+                let text = error.to_string();
+                if failure.as_ref() != Some(&text) {
+                    tracing::error!(node = self.name, "{text}; writes wait until there is room");
+                    *failure = Some(text);
+                }
+            }
+        }
+    }
+
+    /// Whether clients and peers have to wait: memory holds more than checkpoints can take away.
+    pub fn is_overloaded(&self) -> bool {
+        self.node.is_overloaded()
+    }
+
+    pub fn ring_first_loop(&self) {
+        self.wakes.of_loop(0).ring();
+    }
+
+    // ---- the end --------------------------------------------------------------------------------------------
+
+    /// The node cannot go on.
+    pub fn fail(&self, why: &str) {
+        tracing::error!(node = self.name, "{why}; the node stops");
+        *held(&self.failure) = Some(why.to_string());
+        self.stop();
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        held(&self.failure)
+            .clone()
+            .filter(|_| self.stopping.load(Ordering::Acquire))
+    }
+
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.stop.send_replace(true);
+        self.wakes.workers().raise();
+    }
+
+    pub async fn until_stopping(&self) {
+        let mut stop = self.stop.subscribe();
+        // The sender lives as long as the host.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+
+    /// After all threads have ended: what is written is synced, so that a power cut after a clean end loses nothing.
+    pub fn finish(&self) {
+        let now = self.clock.now();
+        if let Err(error) = self.node.commit(now).and_then(|()| self.node.sync(now)) {
+            tracing::error!(node = self.name, "at the end: {error}");
+        }
+    }
+
+    // ---- clients --------------------------------------------------------------------------------------------
+
+    /// Whether one more client may connect; if so it counts.
+    pub fn admit_client(&self) -> bool {
+        let most = self.config.limits.max_clients as usize;
+        let admitted = self
+            .clients
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+                (now < most).then_some(now + 1)
+            });
+        admitted.is_ok()
+    }
+
+    pub fn client_left(&self) {
+        self.clients.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub fn default_keyspace(&self) -> &str {
+        &self.config.keyspace(self.config.default_keyspace()).name
+    }
+
+    pub fn resp_limits(&self) -> Limits {
+        let limits = &self.config.limits;
+        Limits {
+            max_key_bytes: limits.max_key_bytes as usize,
+            max_bulk_bytes: limits.max_value_bytes as usize,
+            max_frame_bytes: limits.max_command_bytes as usize,
+            max_arguments: limits.max_arguments as usize,
+            max_output_bytes: limits.max_client_backlog_bytes as usize,
+            ..Limits::default()
+        }
+    }
+
+    // ---- links ----------------------------------------------------------------------------------------------
+
+    pub fn peers(&self) -> impl Iterator<Item = NodeId> {
+        let me = self.id;
+        self.config.nodes().map(|(id, _)| id).filter(move |&id| id != me)
+    }
+
+    pub fn peer_named(&self, name: &str) -> Option<NodeId> {
+        self.config.node_named(name)
+    }
+
+    pub fn node_name(&self, peer: NodeId) -> &str {
+        &self.config.node(peer).name
+    }
+
+    pub fn peer_address(&self, peer: NodeId) -> String {
+        self.config.node(peer).peer.to_string()
+    }
+
+    /// The delay of what is sent to a peer.
+    pub fn link_delay(&self, peer: NodeId) -> LinkDelay {
+        self.wan.link(self.site(), self.config.node(peer).site).delay
+    }
+
+    /// Whether the WAN matrix cuts the way to a peer or back.
+    pub fn is_cut(&self, peer: NodeId) -> bool {
+        let (here, there) = (self.site(), self.config.node(peer).site);
+        here != there && (self.wan.link(here, there).cut || self.wan.link(there, here).cut)
+    }
+
+    fn link(&self, peer: NodeId) -> MutexGuard<'_, Link> {
+        held(&self.links[usize::from(peer.0)])
+    }
+
+    /// A connection to a peer is ready. An older one ends first.
+    pub async fn begin_link(&self, peer: NodeId) -> u64 {
+        let life = {
+            let mut link = self.link(peer);
+            link.life += 1;
+            link.life
+        };
+        self.replaced.send_modify(|count| *count += 1);
+        // The older connection's task runs on this same thread: it ends at its next turn.
+        while self.link(peer).up {
+            tokio::task::yield_now().await;
+        }
+        let mut link = self.link(peer);
+        (link.up, link.reason) = (true, None);
+        life
+    }
+
+    /// Returns when a newer connection of the peer has begun.
+    pub async fn link_replaced(&self, peer: NodeId, life: u64) {
+        let mut replaced = self.replaced.subscribe();
+        while self.link(peer).life == life {
+            let _ = replaced.changed().await;
+        }
+    }
+
+    pub fn end_link(&self, peer: NodeId, why: &str) {
+        let mut link = self.link(peer);
+        (link.up, link.held_bytes) = (false, 0);
+        link.reason = Some(why.to_string());
+    }
+
+    pub fn note_link(&self, peer: NodeId, reason: &str) {
+        self.link(peer).reason = Some(reason.to_string());
+    }
+
+    pub fn link_sent(&self, peer: NodeId, bytes: usize, held_bytes: usize) {
+        let mut link = self.link(peer);
+        link.sent_bytes += bytes as u64;
+        link.held_bytes = held_bytes as u64;
+    }
+
+    pub fn link_received(&self, peer: NodeId, bytes: usize) {
+        self.link(peer).received_bytes += bytes as u64;
+    }
+
+    pub fn draw(&self) -> u64 {
+        held(&self.random).next_u64()
+    }
+
+    pub fn nonce(&self) -> [u8; 16] {
+        let mut nonce = [0; 16];
+        held(&self.random).fill_bytes(&mut nonce);
+        nonce
+    }
+
+    // ---- what it says about itself --------------------------------------------------------------------------
+
+    pub fn about_keyspaces(&self, gateway: &Gateway) -> Vec<Keyspace> {
+        let entries = self.config.keyspaces().zip(gateway.keyspaces());
+        entries
+            .map(|((_, entry), about)| Keyspace {
+                name: about.name,
+                kind: kind_of(&entry.protocol).to_string(),
+                protocol: entry.protocol.clone(),
+                levels: about.levels.to_vec(),
+                read: about.levels[0],
+                write: about.levels[0],
+                partitions: about.partitions,
+                details: vec![("durability".into(), entry.durability.to_string())],
+            })
+            .collect()
+    }
+
+    pub fn about_nodes(&self, keyspace: &str) -> Vec<ClusterNode> {
+        let Some(keyspace) = self.config.keyspace_named(keyspace) else {
+            return Vec::new();
+        };
+        let topology = &self.config.keyspace(keyspace).topology;
+        let nodes = self.config.nodes_of(self.site()).iter().map(|&id| {
+            let held = self
+                .config
+                .servers_of(id)
+                .filter(|(of, server)| *of == keyspace && server.member == 0);
+            let slots = held.map(|(_, server)| topology.slots_of(server.partition));
+            let entry = self.config.node(id);
+            ClusterNode {
+                id: self.redis_id(&entry.name),
+                host: entry.resp.host().to_string(),
+                port: entry.resp.port(),
+                slots: slots
+                    .filter(|slots| !slots.is_empty())
+                    .map(|slots| slots.start..=slots.end - 1)
+                    .collect(),
+                is_me: id == self.id,
+            }
+        });
+        nodes.collect()
+    }
+
+    /// Forty hexadecimal digits that stay the same for a node's name.
+    fn redis_id(&self, name: &str) -> String {
+        let digest = self.config.secret.sign(name.as_bytes());
+        digest[..20].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub fn about_node(&self) -> Vec<InfoSection> {
+        let line = |name: &str, value: String| (name.to_string(), value);
+        let status = self.status();
+        let uptime = status.uptime_seconds;
+        let keyspaces = status.keyspaces.iter().map(|keyspace| {
+            (
+                keyspace.name.clone(),
+                format!(
+                    "protocol={},partitions={},durability={}",
+                    keyspace.protocol, keyspace.partitions, keyspace.durability
+                ),
+            )
+        });
+        vec![
+            InfoSection {
+                title: "Server".into(),
+                lines: vec![
+                    line("turnbuckle_version", status.version.clone()),
+                    line("cluster", status.cluster.clone()),
+                    line("site", status.site.clone()),
+                    line("node", status.node.clone()),
+                    line("uptime_in_seconds", format!("{uptime:.0}")),
+                ],
+            },
+            InfoSection {
+                title: "Clients".into(),
+                lines: vec![line(
+                    "connected_clients",
+                    self.clients.load(Ordering::Relaxed).to_string(),
+                )],
+            },
+            InfoSection {
+                title: "Memory".into(),
+                lines: vec![
+                    line("used_memory", status.memory.bytes.to_string()),
+                    line("maxmemory", status.memory.limit_bytes.to_string()),
+                ],
+            },
+            InfoSection {
+                title: "Keyspaces".into(),
+                lines: keyspaces.collect(),
+            },
+        ]
+    }
+
+    pub fn about_config(&self) -> Vec<(String, String)> {
+        let fsync = if self.syncs_by_interval {
+            "everysec"
+        } else {
+            "always"
+        };
+        let mut lines = vec![
+            ("appendonly".to_string(), "yes".to_string()),
+            ("appendfsync".to_string(), fsync.to_string()),
+            ("databases".to_string(), "1".to_string()),
+            (
+                "maxclients".to_string(),
+                self.config.limits.max_clients.to_string(),
+            ),
+            (
+                "maxmemory".to_string(),
+                self.config.limits.memory_limit_bytes().to_string(),
+            ),
+            (
+                "proto-max-bulk-len".to_string(),
+                self.config.limits.max_value_bytes.to_string(),
+            ),
+            ("save".to_string(), String::new()),
+        ];
+        lines.extend(
+            self.config
+                .limits
+                .entries()
+                .into_iter()
+                .map(|(name, value, _)| (name.to_string(), value.to_string())),
+        );
+        lines
+    }
+
+    pub fn admin(self: &Arc<Host>) -> Admin {
+        Admin {
+            source: Arc::clone(self) as _,
+            metrics: Arc::clone(&self.metrics),
+            wan: self.wan.clone(),
+        }
+    }
+
+    fn streams(&self, now: Now) -> (Vec<StreamStatus>, u64) {
+        let (mut streams, mut memory_bytes) = (Vec::new(), 0);
+        for keyspace in self.node.status(now) {
+            memory_bytes += keyspace.memory_bytes;
+            streams.extend(keyspace.streams.iter().map(|stream| StreamStatus {
+                keyspace: keyspace.name.clone(),
+                partition: stream.partition,
+                from: self.config.site_name(self.site()).to_string(),
+                to: self.config.site_name(stream.peer).to_string(),
+                lag_entries: stream.ready.saturating_sub(stream.acked),
+                lag_seconds: stream.lag.0 as f64 / 1e6,
+                state: if stream.held {
+                    "held: clock ahead".into()
+                } else {
+                    stream.state.to_string()
+                },
+            }));
+        }
+        (streams, memory_bytes)
+    }
+}
+
+impl AdminSource for Host {
+    fn readiness(&self) -> Result<(), String> {
+        match held(&self.failure).as_ref() {
+            Some(why) if self.stopping.load(Ordering::Acquire) || self.node.is_log_failing() => {
+                Err(why.clone())
+            }
+            _ if self.stopping.load(Ordering::Acquire) => Err("the node is stopping".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let now = self.clock.now();
+        let (streams, memory_bytes) = self.streams(now);
+        let entry = self.config.node(self.id);
+        let links = self.peers().map(|peer| {
+            let link = self.link(peer);
+            LinkStatus {
+                peer: self.node_name(peer).to_string(),
+                site: self.config.site_name(self.config.node(peer).site).to_string(),
+                up: link.up,
+                reason: link.reason.clone(),
+                connections_total: link.life,
+                sent_bytes_total: link.sent_bytes,
+                received_bytes_total: link.received_bytes,
+                held_bytes: link.held_bytes,
+            }
+        });
+        let levels = |protocol: &str| {
+            super::registry::levels_of(protocol)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        let keyspaces = self.config.keyspaces().map(|(_, keyspace)| KeyspaceStatus {
+            name: keyspace.name.clone(),
+            protocol: keyspace.protocol.clone(),
+            partitions: keyspace.topology.partitions(),
+            durability: keyspace.durability.to_string(),
+            levels: levels(&keyspace.protocol),
+        });
+        let checkpoints = self.node.checkpoints();
+        Status {
+            cluster: self.config.name.clone(),
+            node: entry.name.clone(),
+            site: self.config.site_name(entry.site).to_string(),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            uptime_seconds: now.monotonic.since(self.started).0 as f64 / 1e6,
+            keyspaces: keyspaces.collect(),
+            links: links.collect(),
+            streams,
+            log: LogStatus {
+                bytes: self.node.log_bytes(),
+                appended_bytes_total: self.node.appended_bytes(),
+                syncs_total: self.syncs.load(Ordering::Relaxed),
+            },
+            memory: MemoryStatus {
+                bytes: memory_bytes,
+                limit_bytes: self.config.limits.memory_limit_bytes(),
+            },
+            checkpoint: CheckpointStatus {
+                running: checkpoints.running,
+                completed_total: checkpoints.completed,
+                failed_total: checkpoints.failed,
+                last_duration_seconds: self.checkpoint_us.load(Ordering::Relaxed) as f64 / 1e6,
+                age_seconds: checkpoints
+                    .last_at
+                    .map(|at| now.monotonic.since(at).0 as f64 / 1e6),
+            },
+        }
+    }
+}
+
+fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {
+    let limits = &config.limits;
+    let placement = Placement::new(config.nodes().map(|(_, node)| node.site));
+    NodeConfig {
+        loops: config.node(id).loops,
+        memory_limit_bytes: limits.memory_limit_bytes(),
+        retained_log_bytes: limits.retained_log_bytes(),
+        checkpoint_log_bytes: limits.checkpoint_log_bytes(),
+        clock_ahead: limits.max_clock_ahead(),
+        seed,
+        ..NodeConfig::new(id, placement)
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,100 @@
+//! How threads and tasks of one node tell each other that there is something to do.
+use std::{
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+use turnbuckle_node::{NodeId, Wake};
+
+/// Everybody who can be woken.
+pub(crate) struct Wakes {
+    loops: Vec<Bell>,
+    links: Vec<Bell>,
+    workers: Signal,
+}
+
+/// One who sleeps asynchronously. Rung any number of times, it wakes once.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rung: AtomicBool,
+    notify: Notify,
+}
+
+impl Bell {
+    pub fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.notify.notify_one();
+        }
+    }
+
+    /// Returns when the bell has been rung since the last call.
+    pub async fn rung(&self) {
+        while !self.rung.swap(false, Ordering::AcqRel) {
+            self.notify.notified().await;
+        }
+    }
+}
+
+impl Wakes {
+    pub fn new(loops: usize, nodes: usize) -> Arc<Wakes> {
+        let bells = |count| std::iter::repeat_with(Bell::default).take(count).collect();
+        Arc::new(Wakes {
+            loops: bells(loops),
+            links: bells(nodes),
+            workers: Signal::default(),
+        })
+    }
+
+    pub fn of_loop(&self, index: usize) -> &Bell {
+        &self.loops[index]
+    }
+
+    pub fn of_link(&self, peer: NodeId) -> &Bell {
+        &self.links[usize::from(peer.0)]
+    }
+
+    pub fn workers(&self) -> &Signal {
+        &self.workers
+    }
+}
+
+impl Wake for Wakes {
+    fn wake_loop(&self, index: usize) {
+        self.loops[index].ring();
+    }
+
+    fn wake_link(&self, peer: NodeId) {
+        self.links[usize::from(peer.0)].ring();
+    }
+
+    fn wake_worker(&self) {
+        self.workers.raise();
+    }
+}
+
+/// One for threads: each sees every rise since it last looked.
+#[derive(Default)]
+pub(crate) struct Signal {
+    risen: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Signal {
+    pub fn raise(&self) {
+        *self.risen.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Returns when the signal has risen above `seen`, or after `most`, with how far it has risen.
+    pub fn wait(&self, seen: u64, most: Duration) -> u64 {
+        let risen = self.risen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (risen, _) = self
+            .changed
+            .wait_timeout_while(risen, most, |risen| *risen <= seen)
+            .unwrap_or_else(PoisonError::into_inner);
+        *risen
+    }
+}

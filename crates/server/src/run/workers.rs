@@ -1,0 +1,82 @@
+//! The threads that wait for disks, so that event loops need not.
+use super::Host;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread::{Builder, JoinHandle},
+    time::Duration,
+};
+
+/// How many threads read keys that are not in memory.
+const FETCHERS: usize = 2;
+
+/// How often the maintenance thread looks whether a checkpoint is due without being told.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) fn start(host: &Arc<Host>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    let mut threads = vec![spawn(host, "sync", sync)?, spawn(host, "maintain", maintain)?];
+    for _ in 0..FETCHERS {
+        threads.push(spawn(host, "fetch", fetch)?);
+    }
+    Ok(threads)
+}
+
+fn spawn(host: &Arc<Host>, name: &str, work: fn(&Host)) -> std::io::Result<JoinHandle<()>> {
+    let host = Arc::clone(host);
+    Builder::new()
+        .name(format!("{}-{name}", host.name))
+        .spawn(move || work(&host))
+}
+
+/// Syncs the commit log when somebody waits for it, and as often as the keyspaces' durability asks.
+fn sync(host: &Host) {
+    let mut seen = 0;
+    while !host.stopping.load(Ordering::Acquire) {
+        if !host.node.wants_sync() {
+            seen = host.wakes.workers().wait(seen, host.sync_every);
+        }
+        if host.node.wants_sync() || (host.syncs_by_interval && host.node.unsynced_bytes() > 0) {
+            if let Err(error) = host.node.sync(host.clock.now()) {
+                host.fail(&format!("the commit log cannot be synced: {error}"));
+                return;
+            }
+            host.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        if !host.node.wants_sync() && host.syncs_by_interval {
+            // The interval is a bound on what a power cut takes, not a reason to sync more often.
+            std::thread::park_timeout(host.sync_every);
+        }
+    }
+}
+
+/// Checkpoints and full copies.
+fn maintain(host: &Host) {
+    let mut seen = 0;
+    while !host.stopping.load(Ordering::Acquire) {
+        let now = host.clock.now();
+        match host.node.maintain(now) {
+            Ok(true) => {
+                host.commit();
+                host.note_checkpoint(now.monotonic);
+            }
+            Ok(false) => seen = host.wakes.workers().wait(seen, LOOK_EVERY),
+            Err(error) => {
+                tracing::error!(
+                    node = host.name,
+                    "background work failed and will be tried again: {error}"
+                );
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+        }
+    }
+}
+
+/// Keys that requests or streams wait for.
+fn fetch(host: &Host) {
+    let mut seen = 0;
+    while !host.stopping.load(Ordering::Acquire) {
+        match host.node.fetch(host.clock.now()) {
+            true => host.commit(),
+            false => seen = host.wakes.workers().wait(seen, LOOK_EVERY),
+        }
+    }
+}

@@ -1,0 +1,544 @@
+//! One client: its connection, its operations under way, and what becomes of them.
+//!
+//! ```text
+//!            fill                     exchange                      settle
+//!   Source --------> flight (FIFO) ------------> server ---------> Tally, Population
+//!     ^                                                                 |
+//!     `------------------------- a lane is idle again ------------------'
+//! ```
+//!
+//! A client has `--pipeline` *lanes*. A lane has one operation under way at most, so what happens on a lane is a session of
+//! its own in the trace: operations of one session may not overlap there. A connection that is lost ends its sessions; what
+//! was under way may or may not have happened.
+
+use super::{
+    alarm::Alarm,
+    connection::{Connection, Trouble},
+    receipts::{Received, split_receipt},
+    shared::Shared,
+    source::{Job, Next, Source},
+    tally::Finished,
+    target::session_token,
+};
+use bytes::Bytes;
+use std::{collections::VecDeque, io, rc::Rc, time::Duration};
+use tokio::sync::watch;
+use turnbuckle_resp::Value;
+use turnbuckle_workload::{Arrival, ClientId, Generator, Op, Random, Status};
+
+/// See the module.
+pub(crate) struct Client {
+    shared: Rc<Shared>,
+    id: ClientId,
+    generator: Generator,
+    alarm: Alarm,
+    stop: watch::Receiver<bool>,
+    connection: Option<Connection>,
+    /// Which of the targets it is, or should be, connected to.
+    target: usize,
+    /// How many sessions were lost before this one.
+    sessions_lost: u32,
+    /// The session to go on with on the next connection.
+    token: Option<Vec<u8>>,
+    /// How many steps are left until it moves on to another target, if it roams.
+    steps_here: Option<u64>,
+    /// The chance by which it roams and backs off: apart from the workload's, so that neither changes the other.
+    chance: Random,
+    /// Free lanes, with when each became free. Never falls from front to back, for answers come in order.
+    idle: VecDeque<(u64, usize)>,
+    flight: VecDeque<Flight>,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+struct Flight {
+    job: Job,
+    lane: usize,
+    sent_ns: u64,
+}
+
+/// How an operation ended.
+enum End {
+    /// As it should, with what a read found.
+    Done(Option<Bytes>),
+    /// With an error: its first word, and whether the operation may have happened all the same.
+    Error(String, Status),
+    /// Without an answer, for this reason in one word.
+    Lost(&'static str),
+}
+
+/// Where a client stood when a phase was over.
+pub(crate) struct Over {
+    pub(crate) client: Client,
+    /// Why it had no connection.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What a client waits for when it has nothing to send.
+enum Wait {
+    For(Option<u64>),
+    Done,
+}
+
+impl Client {
+    /// How many steps a roaming client stays, on average.
+    const STEPS_PER_TARGET: u64 = 100;
+    /// The first pause before connecting again; it doubles each time.
+    const LEAST_PAUSE_NS: u64 = 10_000_000;
+    /// The longest pause.
+    const MOST_PAUSE_NS: u64 = 1_000_000_000;
+    /// How long a client without connection tries, in a phase that does not end by time.
+    const PATIENCE_NS: u64 = 30_000_000_000;
+
+    /// A client, not connected yet.
+    ///
+    /// # Errors
+    /// If the process may open no more files.
+    pub(crate) fn new(
+        shared: Rc<Shared>,
+        id: ClientId,
+        generator: Generator,
+        seed: u64,
+    ) -> io::Result<Client> {
+        let mut chance = Random::new(seed, u64::from(id.number()) | 1 << 32);
+        Ok(Client {
+            alarm: Alarm::new(shared.clock)?,
+            stop: shared.stop.subscribe(),
+            connection: None,
+            target: usize::from(id.number()) % shared.targets.len(),
+            sessions_lost: 0,
+            token: None,
+            steps_here: shared.roams.then(|| stay(&mut chance)),
+            chance,
+            idle: VecDeque::new(),
+            flight: VecDeque::new(),
+            shared,
+            id,
+            generator,
+        })
+    }
+
+    /// Which client it is.
+    pub(crate) fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Connects for the first time: no second try.
+    pub(crate) async fn connect(&mut self) -> Result<(), Trouble> {
+        let address = &self.shared.targets[self.target].address;
+        self.connection = Some(self.shared.greeting.connect(address, None).await?);
+        Ok(())
+    }
+
+    /// Carries out what the source has, until there is no more.
+    pub(crate) async fn work(mut self, mut source: Source) -> Over {
+        let begin_ns = self.shared.clock.now_ns();
+        self.idle = (0..self.shared.pipeline)
+            .map(|lane| (begin_ns, lane))
+            .collect();
+        let trouble = loop {
+            if self.connection.is_none()
+                && let Err(trouble) = self.reconnect().await
+            {
+                break Some(trouble);
+            }
+            let wait = self.fill(&mut source);
+            let until_ns = match wait {
+                Wait::Done if self.flight.is_empty() => break None,
+                Wait::Done => None,
+                Wait::For(until_ns) => until_ns,
+            };
+            let went_well = if self.should_move() && self.flight.is_empty() {
+                self.move_on().await
+            } else {
+                self.wait(until_ns)
+                    .await
+                    .and_then(|()| self.take_replies(&mut source))
+            };
+            if let Err(trouble) = went_well {
+                self.lose(&trouble, &mut source);
+            }
+        };
+        self.count_unsent(&source);
+        Over {
+            client: self,
+            trouble,
+        }
+    }
+
+    /// Sends what is due, as far as lanes are free.
+    fn fill(&mut self, source: &mut Source) -> Wait {
+        let now_ns = self.shared.clock.now_ns();
+        while let Some(&(idle_ns, lane)) = self.idle.front()
+            && !self.should_move()
+        {
+            match source.next(&self.shared, &mut self.generator, idle_ns, now_ns) {
+                Next::Job(job) => {
+                    self.idle.pop_front();
+                    if let Some(left) = &mut self.steps_here {
+                        *left = left.saturating_sub(1);
+                    }
+                    self.send(job, lane, now_ns);
+                }
+                Next::At(at_ns) => return Wait::For(Some(at_ns)),
+                Next::Nothing => return Wait::Done,
+            }
+        }
+        Wait::For(None)
+    }
+
+    fn send(&mut self, job: Job, lane: usize, now_ns: u64) {
+        let connection = self
+            .connection
+            .as_mut()
+            .expect("only a connected client sends");
+        match &job.value {
+            None => connection.send(&[&b"GET"[..], &job.key]),
+            Some(value) => connection.send(&[&b"SET"[..], &job.key, value]),
+        }
+        self.flight.push_back(Flight {
+            job,
+            lane,
+            sent_ns: now_ns,
+        });
+    }
+
+    /// Until something arrives, the next operation is due, the oldest has taken too long, or everybody should stop.
+    async fn wait(&mut self, due_ns: Option<u64>) -> Result<(), Trouble> {
+        let late_ns = self
+            .flight
+            .front()
+            .map(|oldest| oldest.sent_ns.saturating_add(self.shared.timeout_ns));
+        let connection = self
+            .connection
+            .as_mut()
+            .expect("only a connected client waits");
+        let alarm_ns = [due_ns, late_ns].into_iter().flatten().min();
+        let is_stopped = *self.stop.borrow();
+        tokio::select! {
+            biased;
+            exchanged = connection.exchange() => exchanged?,
+            rung = self.alarm.wait(alarm_ns) => {
+                rung.map_err(|error| Trouble::Broken(format!("timer: {error}")))?;
+            }
+            _ = self.stop.changed(), if !is_stopped => {}
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived off the flight, and looks for an operation that has taken too long.
+    fn take_replies(&mut self, source: &mut Source) -> Result<(), Trouble> {
+        let now_ns = self.shared.clock.now_ns();
+        let connection = |client: &mut Client| {
+            client
+                .connection
+                .as_mut()
+                .expect("replies come from one")
+                .reply()
+        };
+        while let Some(reply) = connection(self)? {
+            let Some(flight) = self.flight.pop_front() else {
+                return Err(Trouble::Broken("a reply to nothing".into()));
+            };
+            let (value, receipt) = split_receipt(reply);
+            match judge(flight.job.op, value) {
+                Ok(end) => self.settle(flight, end, receipt, now_ns, source),
+                Err(trouble) => {
+                    self.flight.push_front(flight);
+                    return Err(trouble);
+                }
+            }
+        }
+        match self.flight.front() {
+            Some(oldest) if now_ns.saturating_sub(oldest.sent_ns) >= self.shared.timeout_ns => {
+                Err(Trouble::Late)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An operation is over.
+    fn settle(
+        &mut self,
+        flight: Flight,
+        end: End,
+        receipt: Option<Received>,
+        now_ns: u64,
+        source: &mut Source,
+    ) {
+        let Flight { job, lane, sent_ns } = flight;
+        let is_done = matches!(end, End::Done(_));
+        self.count(&job, &end, now_ns);
+        if let Some(record) = job.record {
+            match source {
+                Source::Load(queue) if !is_done => queue.borrow_mut().fail(record),
+                Source::Load(_) => {}
+                Source::Run(_) => self.shared.population.borrow_mut().settle(record),
+            }
+        }
+        self.record(&job, lane, sent_ns, end, receipt, now_ns);
+        match job.then {
+            Some(value) if is_done => {
+                let write = Job {
+                    op: Op::Write,
+                    value: Some(value),
+                    then: None,
+                    intended_ns: now_ns,
+                    ..job
+                };
+                self.send(write, lane, now_ns);
+            }
+            _ => self
+                .idle
+                .push_back((now_ns.saturating_add(self.think_ns()), lane)),
+        }
+    }
+
+    fn count(&self, job: &Job, end: &End, now_ns: u64) {
+        let mut tally = self.shared.tally.borrow_mut();
+        match end {
+            End::Done(_) => tally.done(job.op, now_ns.saturating_sub(job.intended_ns)),
+            End::Error(word, _) => tally.error(word),
+            End::Lost(word) => tally.error(word),
+        }
+    }
+
+    fn record(
+        &self,
+        job: &Job,
+        lane: usize,
+        sent_ns: u64,
+        end: End,
+        receipt: Option<Received>,
+        now_ns: u64,
+    ) {
+        let mut tally = self.shared.tally.borrow_mut();
+        if !tally.is_tracing() && receipt.is_none() {
+            return;
+        }
+        let (status, found, answered_ns) = match end {
+            End::Done(found) => (Status::Ok, found, Some(now_ns)),
+            End::Error(_, Status::Unknown) | End::Lost(_) => (Status::Unknown, None, None),
+            End::Error(_, status) => (status, None, Some(now_ns)),
+        };
+        let greeting = &self.shared.greeting;
+        let level = if job.op == Op::Read {
+            greeting.read
+        } else {
+            greeting.write
+        };
+        let is_written = tally.record(Finished {
+            session: self.session(lane),
+            site: self.shared.targets[self.target].site.clone(),
+            op: job.op,
+            key: job.key.clone(),
+            value: job.value.clone().or(found),
+            level: level.map(|level| level.to_string()),
+            sent_ns,
+            answered_ns,
+            status,
+            receipt,
+        });
+        if !is_written {
+            self.shared.stop_all();
+        }
+    }
+
+    /// `c7.0k3x9a`, then `-1` after one lost session, and `#2` on lane 2 of several.
+    fn session(&self, lane: usize) -> String {
+        let mut name = format!("{}.{}", self.id, self.shared.run);
+        if self.sessions_lost > 0 {
+            name += &format!("-{}", self.sessions_lost);
+        }
+        if self.shared.pipeline > 1 {
+            name += &format!("#{lane}");
+        }
+        name
+    }
+
+    fn think_ns(&self) -> u64 {
+        match self.shared.arrival {
+            Arrival::Closed { think_ns } => think_ns,
+            Arrival::Open { .. } => 0,
+        }
+    }
+
+    /// The connection is gone, and with it the session and all that was under way.
+    fn lose(&mut self, trouble: &Trouble, source: &mut Source) {
+        let now_ns = self.shared.clock.now_ns();
+        let word = match trouble {
+            Trouble::Late => "NOREPLY",
+            Trouble::Refused(_) | Trouble::Broken(_) => "CONNECTION",
+        };
+        self.connection = None;
+        while let Some(mut flight) = self.flight.pop_front() {
+            // There is nowhere to send it to.
+            flight.job.then = None;
+            self.settle(flight, End::Lost(word), None, now_ns, source);
+        }
+        self.token = None;
+        self.sessions_lost += 1;
+    }
+
+    /// Connects again, with ever longer pauses, until the phase is over.
+    async fn reconnect(&mut self) -> Result<(), Trouble> {
+        let patience_ns = self
+            .shared
+            .clock
+            .now_ns()
+            .saturating_add(Client::PATIENCE_NS);
+        let mut pause_ns = Client::LEAST_PAUSE_NS;
+        loop {
+            let address = &self.shared.targets[self.target].address;
+            let trouble = match self
+                .shared
+                .greeting
+                .connect(address, self.token.as_deref())
+                .await
+            {
+                Ok(connection) => {
+                    self.connection = Some(connection);
+                    self.token = None;
+                    return Ok(());
+                }
+                Err(trouble) => trouble,
+            };
+            let now_ns = self.shared.clock.now_ns();
+            let is_timed = self.shared.end_ns.get().is_some();
+            if self.shared.is_over(now_ns) || (!is_timed && now_ns >= patience_ns) {
+                return Err(trouble);
+            }
+            if let (Trouble::Refused(_), Some(_)) = (&trouble, self.token.take()) {
+                // That session cannot be gone on with. A new one, then.
+                self.sessions_lost += 1;
+            }
+            if self.shared.roams {
+                self.target = self.elsewhere();
+            }
+            // Half of it by chance, so that not all clients come at once.
+            let jittered_ns = pause_ns / 2 + self.chance.below(pause_ns / 2);
+            let until_ns = now_ns.saturating_add(jittered_ns);
+            self.pause(until_ns.min(self.shared.end_ns.get().unwrap_or(u64::MAX)))
+                .await;
+            pause_ns = (pause_ns * 2).min(Client::MOST_PAUSE_NS);
+        }
+    }
+
+    async fn pause(&mut self, until_ns: u64) {
+        let pause = Duration::from_nanos(until_ns.saturating_sub(self.shared.clock.now_ns()));
+        let is_stopped = *self.stop.borrow();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = self.stop.changed(), if !is_stopped => {}
+        }
+    }
+
+    /// Whether a roaming client has been here for long enough.
+    fn should_move(&self) -> bool {
+        self.steps_here == Some(0)
+    }
+
+    /// Takes its session to another target.
+    async fn move_on(&mut self) -> Result<(), Trouble> {
+        let connection = self
+            .connection
+            .as_mut()
+            .expect("a client moves from where it is connected");
+        let token = session_token(connection).await?;
+        self.token = Some(token);
+        self.connection = None;
+        self.target = self.elsewhere();
+        self.steps_here = Some(stay(&mut self.chance));
+        Ok(())
+    }
+
+    /// Any target but this one.
+    fn elsewhere(&mut self) -> usize {
+        let targets = self.shared.targets.len();
+        let step = 1 + self.chance.below((targets as u64 - 1).max(1)) as usize;
+        (self.target + step) % targets
+    }
+
+    /// Counts whom an open loop did not serve: they are not in the latencies, so they must be somewhere.
+    fn count_unsent(&self, source: &Source) {
+        let (Source::Run(run), Some(end_ns)) = (source, self.shared.end_ns.get()) else {
+            return;
+        };
+        if self.shared.steps_left.get() == Some(0) {
+            return;
+        }
+        let until_ns = end_ns.min(self.shared.clock.now_ns());
+        self.shared
+            .tally
+            .borrow_mut()
+            .unsent(run.unsent(&self.shared, until_ns));
+    }
+}
+
+/// How many steps a roaming client stays: half to one and a half of the average.
+fn stay(chance: &mut Random) -> u64 {
+    Client::STEPS_PER_TARGET / 2 + chance.below(Client::STEPS_PER_TARGET + 1)
+}
+
+/// What a reply means for the operation it answers. Trouble, if it is no answer to that.
+fn judge(op: Op, reply: Value) -> Result<End, Trouble> {
+    match (op, reply) {
+        (_, Value::Error(why)) => {
+            let word = first_word(&why);
+            // Only this one may have happened; every other error says that it certainly has not.
+            let status = if word == "TIMEOUT" {
+                Status::Unknown
+            } else {
+                Status::Fail
+            };
+            Ok(End::Error(word, status))
+        }
+        (Op::Read, Value::Bulk(value)) => Ok(End::Done(Some(value))),
+        (Op::Read, Value::Null) => Ok(End::Done(None)),
+        (Op::Write, Value::Simple(word)) if word == "OK" => Ok(End::Done(None)),
+        (op, reply) => {
+            let reply: String = format!("{reply:?}").chars().take(80).collect();
+            Err(Trouble::Broken(format!("{reply} is no answer to a {op:?}")))
+        }
+    }
+}
+
+fn first_word(error: &[u8]) -> String {
+    let word = error
+        .split(|byte| byte.is_ascii_whitespace())
+        .next()
+        .unwrap_or_default();
+    String::from_utf8_lossy(&word[..word.len().min(32)]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_timeout_leaves_open_whether_it_happened() {
+        for (error, word, status) in [
+            ("TIMEOUT after 5s", "TIMEOUT", Status::Unknown),
+            ("UNAVAILABLE no leader", "UNAVAILABLE", Status::Fail),
+            ("ERR", "ERR", Status::Fail),
+            ("", "", Status::Fail),
+        ] {
+            let Ok(End::Error(found, how)) = judge(Op::Write, Value::Error(error.into())) else {
+                panic!("{error} is an error");
+            };
+            assert_eq!((found.as_str(), how), (word, status));
+        }
+    }
+
+    #[test]
+    fn a_reply_of_another_kind_is_trouble() {
+        for (op, reply) in [
+            (Op::Read, Value::Integer(1)),
+            (Op::Read, Value::Simple("OK".into())),
+            (Op::Write, Value::Simple("QUEUED".into())),
+            (Op::Write, Value::Null),
+        ] {
+            assert!(judge(op, reply).is_err());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Where a client's next operation comes from.
+
+use super::shared::Shared;
+use bytes::Bytes;
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use turnbuckle_workload::{Arrival, Generator, Op, Population, Step, Timetable};
+
+/// One operation to send.
+#[derive(Debug, Clone)]
+pub(crate) struct Job {
+    pub(crate) op: Op,
+    pub(crate) key: Bytes,
+    /// What to write.
+    pub(crate) value: Option<Bytes>,
+    /// What to write to the same key after a read.
+    pub(crate) then: Option<Bytes>,
+    /// The record that is inserted or loaded.
+    pub(crate) record: Option<u64>,
+    /// What its latency counts from.
+    pub(crate) intended_ns: u64,
+}
+
+/// What there is to do.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// This, now.
+    Job(Job),
+    /// Nothing before this time.
+    At(u64),
+    /// Nothing ever again.
+    Nothing,
+}
+
+/// See the module.
+pub(crate) enum Source {
+    /// Every record once, divided among the clients as they come for them.
+    Load(Rc<RefCell<LoadQueue>>),
+    /// The workload.
+    Run(Run),
+}
+
+/// The records that are still to be loaded.
+#[derive(Debug)]
+pub(crate) struct LoadQueue {
+    next: u64,
+    records: u64,
+    /// Those whose write failed, and how often.
+    failed: BTreeMap<u64, u32>,
+    again: Vec<u64>,
+    /// Those that were given up.
+    lost: u64,
+}
+
+impl LoadQueue {
+    /// How often a record is tried.
+    const TRIES: u32 = 5;
+
+    pub(crate) fn new(records: u64) -> LoadQueue {
+        LoadQueue {
+            next: 0,
+            records,
+            failed: BTreeMap::new(),
+            again: Vec::new(),
+            lost: 0,
+        }
+    }
+
+    /// How many records are not there, once all clients are done.
+    pub(crate) fn missing(&self) -> u64 {
+        self.lost + self.again.len() as u64 + (self.records - self.next)
+    }
+
+    fn take(&mut self) -> Option<u64> {
+        if let Some(record) = self.again.pop() {
+            return Some(record);
+        }
+        (self.next < self.records).then(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    /// A record's write failed, or may have.
+    pub(crate) fn fail(&mut self, record: u64) {
+        let failures = self.failed.entry(record).or_default();
+        *failures += 1;
+        if *failures < LoadQueue::TRIES {
+            self.again.push(record);
+        } else {
+            self.lost += 1;
+        }
+    }
+}
+
+/// One client's part of the workload.
+pub(crate) struct Run {
+    pub(crate) timetable: Option<Timetable>,
+    /// The next intended start of an open loop, since the run began.
+    pub(crate) next_start_ns: Option<u64>,
+}
+
+impl Run {
+    pub(crate) fn new(mut timetable: Option<Timetable>) -> Run {
+        let next_start_ns = timetable.as_mut().map(Timetable::next_start_ns);
+        Run {
+            timetable,
+            next_start_ns,
+        }
+    }
+
+    /// The intended start of the next operation, by the clock. `idle_ns` is since when the client could have begun it.
+    fn intended_ns(&self, shared: &Shared, idle_ns: u64) -> u64 {
+        match self.next_start_ns {
+            Some(start_ns) => shared.begin_ns.get().saturating_add(start_ns),
+            None => idle_ns,
+        }
+    }
+
+    /// How many operations were meant to begin before `end_ns` and have not: in an open loop, people whom nobody served.
+    pub(crate) fn unsent(&self, shared: &Shared, end_ns: u64) -> u64 {
+        let (Some(start_ns), Arrival::Open { rate, .. }) = (self.next_start_ns, shared.arrival)
+        else {
+            return 0;
+        };
+        let left_ns = end_ns.saturating_sub(shared.begin_ns.get().saturating_add(start_ns));
+        let gap_ns = 1e9 / rate.per_second() * f64::from(shared.clients);
+        (left_ns as f64 / gap_ns).ceil() as u64
+    }
+}
+
+impl Source {
+    /// What a client does next that has been free since `idle_ns`.
+    pub(crate) fn next(
+        &mut self,
+        shared: &Shared,
+        generator: &mut Generator,
+        idle_ns: u64,
+        now_ns: u64,
+    ) -> Next {
+        if shared.is_over(now_ns) {
+            return Next::Nothing;
+        }
+        match self {
+            Source::Load(queue) => match queue.borrow_mut().take() {
+                Some(record) => Next::Job(Job {
+                    op: Op::Write,
+                    key: Population::key(record),
+                    value: Some(generator.next_value()),
+                    then: None,
+                    record: Some(record),
+                    intended_ns: now_ns,
+                }),
+                None => Next::Nothing,
+            },
+            Source::Run(run) => {
+                let intended_ns = run.intended_ns(shared, idle_ns);
+                if intended_ns > now_ns {
+                    return match shared.end_ns.get() {
+                        Some(end_ns) if intended_ns >= end_ns => Next::Nothing,
+                        _ => Next::At(intended_ns),
+                    };
+                }
+                if !shared.take_step() {
+                    return Next::Nothing;
+                }
+                run.next_start_ns = run.timetable.as_mut().map(Timetable::next_start_ns);
+                let step = generator.next_step(&mut shared.population.borrow_mut());
+                // Nobody waits for a client of a closed loop: it is on time whenever it gets round to it.
+                let intended_ns = if run.timetable.is_some() {
+                    intended_ns
+                } else {
+                    now_ns
+                };
+                Next::Job(job(step, intended_ns))
+            }
+        }
+    }
+}
+
+fn job(step: Step, intended_ns: u64) -> Job {
+    let (op, key, value, then, record) = match step {
+        Step::Read { key } => (Op::Read, key, None, None, None),
+        Step::Update { key, value } => (Op::Write, key, Some(value), None, None),
+        Step::Insert { record, key, value } => (Op::Write, key, Some(value), None, Some(record)),
+        Step::ReadModifyWrite { key, value } => (Op::Read, key, None, Some(value), None),
+    };
+    Job {
+        op,
+        key,
+        value,
+        then,
+        record,
+        intended_ns,
+    }
+}

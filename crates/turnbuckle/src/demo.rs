@@ -1,0 +1,318 @@
+//! `turnbuckle demo`: a cluster on this machine, one site beside the other, with the delays of a WAN between them.
+use crate::{
+    failure::{Failure, environment, usage},
+    start::wait_for_end,
+};
+use clap::Args;
+use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use rand::{TryRng, rngs::SysRng};
+use serde::Serialize;
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use turnbuckle_core::Micros;
+use turnbuckle_server::{
+    PROTOCOLS,
+    admin::AdminClient,
+    config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, read_wan_file},
+    wan::{WanDelays, WanMatrix},
+};
+
+/// Runs a cluster of several sites on this machine, with WAN delays between them.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  turnbuckle demo\n  redis-cli -p 7000 set greeting hello\n  redis-cli -p 7002 get greeting"
+)]
+pub struct Demo {
+    /// How many sites; they are called a, b, c, ...
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=26))]
+    sites: u8,
+    /// How many partitions each keyspace has.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    partitions: u16,
+    /// Delays from a file (docs/configuration.md), or 'off' for none. Without it: those of three continents.
+    #[arg(long, value_name = "FILE|off")]
+    wan: Option<PathBuf>,
+    /// Where data stays after the end. Without it: a temporary directory.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// End after this time, such as 30s.
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<Micros>,
+    /// Site a listens on this port, b on the next, and so on; admin on port + 100, peers on port + 200. Without it: the
+    /// first free block from 7000 on.
+    #[arg(long)]
+    port: Option<u16>,
+    /// Each site in a process of its own, so that it can be killed.
+    #[arg(long)]
+    processes: bool,
+    /// Print one JSON object with the addresses once ready.
+    #[arg(long)]
+    json: bool,
+    /// When writes are acknowledged: fsync, interval(10ms) or none.
+    #[arg(long, default_value = "interval(10ms)")]
+    durability: turnbuckle_server::config::Durability,
+    /// Event loops per site.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    loops: u8,
+    /// Memory for versions per site, in MiB; what does not fit is read from disk.
+    #[arg(long, default_value_t = 1024)]
+    memory_mb: u64,
+}
+
+/// What a program that started a demo may want to know.
+#[derive(Debug, Serialize)]
+struct Ready {
+    sites: Vec<ReadySite>,
+    data: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct ReadySite {
+    site: String,
+    node: String,
+    resp: String,
+    admin: String,
+    pid: u32,
+}
+
+/// Where sites begin to look for free ports.
+const FIRST_PORT: u16 = 7000;
+
+/// A demo whose sites do not find each other by then is shown as it is.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+pub fn run(options: &Demo) -> Result<(), Failure> {
+    // Removed when it goes out of scope, at the very end.
+    let temporary = match options.data {
+        Some(_) => None,
+        None => Some(
+            tempfile::Builder::new()
+                .prefix("turnbuckle-")
+                .tempdir()
+                .map_err(|error| environment(&error))?,
+        ),
+    };
+    let data = match (&options.data, &temporary) {
+        (Some(data), _) => {
+            std::fs::create_dir_all(data)
+                .map_err(|error| environment(&format!("{}: {error}", data.display())))?;
+            std::path::absolute(data).map_err(|error| environment(&error))?
+        }
+        (None, Some(temporary)) => temporary.path().to_path_buf(),
+        (None, None) => unreachable!("without --data there is a temporary directory"),
+    };
+    let demo = describe(options, &data)?;
+    let config = demo.config(PROTOCOLS).map_err(|error| usage(&error))?;
+    let file = data.join("cluster.toml");
+    std::fs::write(&file, demo.to_toml())
+        .map_err(|error| environment(&format!("{}: {error}", file.display())))?;
+    match options.processes {
+        true => run_processes(options, &config, &file),
+        false => run_here(options, config, &data),
+    }
+}
+
+fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
+    let sites: Vec<String> = (b'a'..)
+        .take(usize::from(options.sites))
+        .map(|name| char::from(name).to_string())
+        .collect();
+    let wan = match &options.wan {
+        None => WanDelays::demo(sites.clone()),
+        Some(off) if off.as_os_str() == "off" => WanDelays::none(sites.clone()),
+        Some(file) => read_wan_file(file, &sites).map_err(|error| environment(&error))?,
+    };
+    let ports = match options.port {
+        Some(port) => DemoPorts::block(port, sites.len()).ok_or_else(|| {
+            usage(&format!(
+                "--port {port} leaves no room for the admin and peer ports above it"
+            ))
+        })?,
+        None => free_block(sites.len())?,
+    };
+    let mut secret = [0; 32];
+    SysRng
+        .try_fill_bytes(&mut secret)
+        .map_err(|error| environment(&error))?;
+    Ok(DemoConfig {
+        cluster: "demo".to_string(),
+        secret: secret.iter().map(|byte| format!("{byte:02x}")).collect(),
+        ports,
+        partitions: options.partitions,
+        keyspaces: PROTOCOLS
+            .iter()
+            .map(|protocol| DemoKeyspace {
+                durability: options.durability,
+                ..DemoKeyspace::of(protocol)
+            })
+            .collect(),
+        data_root: data.to_path_buf(),
+        loops: usize::from(options.loops),
+        wan,
+        limits: Limits {
+            memory_limit_mb: options.memory_mb,
+            ..Limits::default()
+        },
+    })
+}
+
+fn free_block(sites: usize) -> Result<Vec<DemoPorts>, Failure> {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    (FIRST_PORT..60_000)
+        .step_by(1000)
+        .filter_map(|base| DemoPorts::block(base, sites))
+        .find(|block| {
+            block
+                .iter()
+                .all(|ports| is_free(ports.resp) && is_free(ports.peer) && is_free(ports.admin))
+        })
+        .ok_or_else(|| environment(&"no block of free ports was found; name one with --port"))
+}
+
+fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Failure> {
+    let config = Arc::new(config);
+    let wan = WanMatrix::new(&config.wan);
+    let mut running = Vec::new();
+    for (id, _) in config.nodes() {
+        let node = turnbuckle_server::start(Arc::clone(&config), id, wan.clone())
+            .map_err(|error| environment(&error))?;
+        running.push(node);
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < CONNECT_TIME && !running.iter().all(turnbuckle_server::Running::is_connected) {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    announce(options, &config, data, &[std::process::id()]);
+    wait_for_end(&running, options.time.map(|time| Duration::from_micros(time.0)))
+}
+
+/// The processes of a demo. They end with it.
+struct Processes(Vec<Child>);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = Command::new("kill").arg(child.id().to_string()).status();
+        }
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<(), Failure> {
+    let program = std::env::current_exe().map_err(|error| environment(&error))?;
+    let mut processes = Processes(Vec::new());
+    for (_, node) in config.nodes() {
+        let child = Command::new(&program)
+            .args(["start", "--config"])
+            .arg(file)
+            .args(["--node", &node.name])
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| environment(&error))?;
+        processes.0.push(child);
+    }
+    let begun = Instant::now();
+    for (_, node) in config.nodes() {
+        let admin = AdminClient::new(node.admin.to_string(), Duration::from_secs(1));
+        while !matches!(admin.readiness(), Ok(Ok(()))) {
+            if begun.elapsed() > CONNECT_TIME {
+                return Err(environment(&format!(
+                    "node {} did not become ready; its messages are above",
+                    node.name
+                )));
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+    let pids: Vec<u32> = processes.0.iter().map(Child::id).collect();
+    announce(options, config, file.parent().unwrap_or(file), &pids);
+    wait_for_end(&[], options.time.map(|time| Duration::from_micros(time.0)))
+}
+
+fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) {
+    let sites: Vec<ReadySite> = config
+        .nodes()
+        .enumerate()
+        .map(|(place, (_, node))| ReadySite {
+            site: config.site_name(node.site).to_string(),
+            node: node.name.clone(),
+            resp: node.resp.to_string(),
+            admin: node.admin.to_string(),
+            pid: pids.get(place).or(pids.first()).copied().unwrap_or_default(),
+        })
+        .collect();
+    if options.json {
+        let ready = Ready {
+            sites,
+            data: data.to_path_buf(),
+        };
+        println!(
+            "{}",
+            serde_json::to_string(&ready).expect("names and numbers are JSON")
+        );
+        return;
+    }
+    let mut table = Table::new();
+    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header([
+        "site",
+        "redis-cli",
+        "admin",
+        "one-way delay to the others",
+    ]);
+    for (site, (_, node)) in sites.iter().zip(config.nodes()) {
+        let others = config.nodes().filter(|(_, other)| other.site != node.site);
+        let delays: Vec<String> = others
+            .map(|(_, other)| {
+                format!(
+                    "{} {}",
+                    config.site_name(other.site),
+                    config.wan.link(node.site, other.site)
+                )
+            })
+            .collect();
+        let process = if options.processes {
+            format!(" (pid {})", site.pid)
+        } else {
+            String::new()
+        };
+        table.add_row([
+            site.site.clone(),
+            format!("-p {}{process}", node.resp.port()),
+            format!("http://{}", site.admin),
+            delays.join(", "),
+        ]);
+    }
+    let (first, last) = (
+        config.nodes().next().expect("a site").1,
+        config.nodes().last().expect("a site").1,
+    );
+    println!("{table}\n");
+    println!("Try, in another terminal:");
+    println!("  redis-cli -p {} set greeting hello", first.resp.port());
+    println!(
+        "  redis-cli -p {} get greeting        # there after the delay, not before",
+        last.resp.port()
+    );
+    println!(
+        "  turnbuckle wan --admin {} cut {} {}   # and see what still works",
+        first.admin,
+        config.site_name(first.site),
+        config.site_name(last.site)
+    );
+    println!(
+        "\nData in {}{}. Ctrl-C ends it.",
+        data.display(),
+        if options.data.is_some() {
+            ""
+        } else {
+            ", removed at the end"
+        }
+    );
+}

@@ -1,0 +1,37 @@
+//! How a command ends when it does not end well.
+
+use std::process::ExitCode;
+use thiserror::Error;
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum Failure {
+    /// It was asked for something that cannot be. The message says what was expected.
+    #[error("{0}")]
+    Usage(String),
+    /// The world is not as it must be: a port is taken, a file is missing, a server does not answer.
+    #[error("{0}")]
+    Environment(String),
+}
+
+/// Tells the person, and the shell.
+pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
+    let Err(failure) = done else {
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("error: {failure}");
+    match failure {
+        Failure::Usage(_) => ExitCode::from(2),
+        Failure::Environment(_) => ExitCode::from(3),
+    }
+}
+
+/// It was asked for something that cannot be.
+pub(crate) fn usage(why: &impl std::fmt::Display) -> Failure {
+    Failure::Usage(why.to_string())
+}
+
+/// The world is not as it must be.
+pub(crate) fn environment(why: &impl std::fmt::Display) -> Failure {
+    Failure::Environment(why.to_string())
+}

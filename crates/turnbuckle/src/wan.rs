@@ -1,0 +1,117 @@
+//! `turnbuckle wan`: delays and cuts between the sites of a running cluster.
+use crate::failure::{Failure, environment};
+use clap::{Args, Subcommand};
+use std::time::Duration;
+use turnbuckle_server::admin::{AdminClient, LinkName, SetDelay, WanView};
+
+/// Shows or changes the delays and cuts between sites, while they run.
+///
+/// A node applies the matrix to what it sends. In a demo all nodes share one, so any admin port will do; in a cluster of
+/// several processes the delay from a to b is set at the nodes of a. A cut in either direction breaks the connection.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  turnbuckle wan show\n  turnbuckle wan set a c 300ms~20ms\n  turnbuckle wan cut a b\n  \
+                        turnbuckle wan heal"
+)]
+pub struct Wan {
+    /// The admin address of a node.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7100",
+        global = true
+    )]
+    admin: String,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Shows every direction between two sites.
+    Show,
+    /// Sets the one-way delay from a site to another, as 40ms or 40ms~4ms.
+    Set {
+        /// Where frames come from.
+        from: String,
+        /// Where they go.
+        to: String,
+        /// How long they take.
+        delay: String,
+        /// The way back too.
+        #[arg(long)]
+        both: bool,
+    },
+    /// Lets nothing through from a site to another.
+    Cut {
+        /// Where frames come from.
+        from: String,
+        /// Where they go.
+        to: String,
+        /// The way back too.
+        #[arg(long)]
+        both: bool,
+    },
+    /// Lets everything through again: between two sites, or everywhere.
+    Heal {
+        /// Where frames come from.
+        #[arg(requires = "to")]
+        from: Option<String>,
+        /// Where they go.
+        to: Option<String>,
+    },
+}
+
+pub fn run(options: &Wan) -> Result<(), Failure> {
+    let client = AdminClient::new(options.admin.clone(), Duration::from_secs(5));
+    let view = match &options.action {
+        Action::Show => client.wan(),
+        Action::Set {
+            from,
+            to,
+            delay,
+            both,
+        } => client.set_delay(&SetDelay {
+            from: from.clone(),
+            to: to.clone(),
+            delay: delay.clone(),
+            both: *both,
+        }),
+        Action::Cut { from, to, both } => client.cut(&LinkName {
+            from: from.clone(),
+            to: to.clone(),
+            both: *both,
+        }),
+        Action::Heal { from, to } => {
+            let link = from
+                .clone()
+                .zip(to.clone())
+                .map(|(from, to)| LinkName { from, to, both: true });
+            client.heal(link.as_ref())
+        }
+    };
+    let view = view.map_err(|error| environment(&error))?;
+    match options.json {
+        true => println!(
+            "{}",
+            serde_json::to_string(&view).map_err(|error| environment(&error))?
+        ),
+        false => show(&view),
+    }
+    Ok(())
+}
+
+fn show(view: &WanView) {
+    for link in &view.links {
+        println!(
+            "{} -> {}  {}{}",
+            link.from,
+            link.to,
+            link.delay,
+            if link.cut { "  CUT" } else { "" }
+        );
+    }
+}
