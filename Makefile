@@ -21,11 +21,11 @@ demo:
 bench:
 	$(CARGO) bench -p turnbuckle-store
 
-# Needs Debian packages, which it installs: redis-server and redis-tools.
+# Needs Python, and Debian packages, which it installs: redis-server and redis-tools.
 bench-redis:
 	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
 	$(CARGO) build --release
-	benches/redis.sh
+	python3 benches/redis.py
 
 # Needs Python; installs redis-py into a virtual environment under target/.
 test-redis-py:

@@ -40,6 +40,16 @@ pub enum Operation {
     Count,
 }
 
+impl Operation {
+    /// The level that it names.
+    pub fn level(&self) -> Option<Level> {
+        match self {
+            Operation::Get { level, .. } | Operation::Put { level, .. } | Operation::ReadMany { level, .. } => *level,
+            Operation::Scan { .. } | Operation::Count => None,
+        }
+    }
+}
+
 /// What comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {

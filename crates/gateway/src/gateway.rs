@@ -17,6 +17,11 @@ impl DoorId {
         DoorId { keyspace, number }
     }
 
+    /// Which of the gateway's keyspaces it leads into, in the order in which they were added.
+    pub fn keyspace(self) -> usize {
+        self.keyspace as usize
+    }
+
     /// In 64 bits.
     pub fn to_bits(self) -> u64 {
         u64::from(self.keyspace) << 48 | self.number

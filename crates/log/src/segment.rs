@@ -1,19 +1,29 @@
 //! One file of the log.
+//!
+//! ```text
+//!   magic "TBUCKLOG" | version u32 | CRC-32C u32 over what follows | identity u128 | start u64 | records ...
+//! ```
 use crate::{Disk, DiskFile, OpenError, Position};
-use std::{io, sync::Arc};
+use std::io;
 
 /// The version of the format that this release writes and reads.
 const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"TBUCKLOG";
 
-/// Magic, version u32, CRC-32C u32 over what follows it, identity u128, start u64. Little endian.
+/// In front of the records.
 pub(crate) const HEADER_BYTES: u64 = 40;
 
-#[derive(Clone)]
+/// Half of what a u64 can count: far more than any disk takes, and sums of two positions do not overflow.
+const MOST_START: u64 = u64::MAX / 2;
+
+/// An open segment.
 pub(crate) struct Segment {
+    /// The position of its first record.
     pub start: Position,
-    pub file: Arc<dyn DiskFile>,
+    pub file: Box<dyn DiskFile>,
     pub name: String,
+    /// Who its header says it belongs to. `None`: its header was never completed.
+    pub identity: Option<u128>,
 }
 
 pub(crate) fn name_of(start: Position) -> String {
@@ -22,83 +32,47 @@ pub(crate) fn name_of(start: Position) -> String {
 
 /// The start that a file's name tells; `None` for files of others.
 pub(crate) fn start_in(name: &str) -> Option<Position> {
-    let digits = name.strip_suffix(".log").filter(|digits| digits.len() == 20)?;
-    digits.parse().ok().map(Position)
+    let digits = name.strip_suffix(".log")?;
+    let start = digits.parse().ok().map(Position).filter(|start| start.0 <= MOST_START)?;
+    (name_of(start) == name).then_some(start)
 }
 
 impl Segment {
-    /// Creates a segment, complete with its place in the directory, so that what is later synced in it can be found.
+    /// Creates a segment. Neither its header nor its place in the directory survive a power loss before both are synced.
     pub fn create(disk: &dyn Disk, start: Position, identity: u128) -> io::Result<Segment> {
         let name = name_of(start);
         // What an earlier attempt on a full disk may have left.
         let _ = disk.remove(&name);
-        let file: Arc<dyn DiskFile> = disk.create(&name)?.into();
-        let mut header = Vec::from(*MAGIC);
-        header.extend_from_slice(&VERSION.to_le_bytes());
-        let rest = [&identity.to_le_bytes()[..], &start.0.to_le_bytes()].concat();
-        header.extend_from_slice(&crc32c::crc32c(&rest).to_le_bytes());
-        header.extend_from_slice(&rest);
-        let written = file
-            .write_at(0, &header)
-            .and_then(|()| file.sync())
-            .and_then(|()| disk.sync_directory());
-        if let Err(error) = written {
+        let file = disk.create(&name)?;
+        if let Err(error) = file.write_at(0, &header(start, identity)) {
             let _ = disk.remove(&name);
             return Err(error);
         }
-        Ok(Segment { start, file, name })
+        Ok(Segment {
+            start,
+            file,
+            name,
+            identity: Some(identity),
+        })
     }
 
-    /// Opens a segment and checks its header. `Ok(None)`: its creation was never completed, and nothing is lost with it.
-    pub fn open(
-        disk: &dyn Disk,
-        name: &str,
-        start: Position,
-        identity: &mut Option<u128>,
-    ) -> Result<Option<Segment>, OpenError> {
-        let wrong = |expected: String, found: String| OpenError::Header {
-            file: name.to_string(),
-            expected,
-            found,
-        };
-        let file: Arc<dyn DiskFile> = disk.open(name)?.into();
+    /// Opens a segment and checks its header. One that a crash left unfinished (cut short, or zeros) is no error here.
+    pub fn open(disk: &dyn Disk, name: &str, start: Position) -> Result<Segment, OpenError> {
+        let file = disk.open(name)?;
         let mut header = [0; HEADER_BYTES as usize];
         let read = file.read_at(0, &mut header)?;
-        if read < header.len() || header == [0; HEADER_BYTES as usize] {
-            return Ok(None);
-        }
-        if header[..8] != *MAGIC {
-            return Err(wrong("a segment of a commit log".into(), "another file".into()));
-        }
-        let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-        if version != VERSION {
-            return Err(wrong(
-                format!("version {VERSION} of the format"),
-                format!("version {version}"),
-            ));
-        }
-        if crc32c::crc32c(&header[16..]).to_le_bytes() != header[12..16] {
-            return Err(wrong("a header with its checksum".into(), "a damaged one".into()));
-        }
-        let id = u128::from_le_bytes(header[16..32].try_into().expect("16 bytes"));
-        let of = identity.get_or_insert(id);
-        if *of != id {
-            return Err(wrong(
-                format!("a segment of node {of:032x}"),
-                format!("one of node {id:032x}"),
-            ));
-        }
-        if header[32..40] != start.0.to_le_bytes() {
-            return Err(wrong(
-                format!("a segment that begins at {start}"),
-                "one that begins elsewhere".into(),
-            ));
-        }
-        Ok(Some(Segment {
+        let unfinished = read < header.len() || header.iter().all(|&byte| byte == 0);
+        let identity = if unfinished {
+            None
+        } else {
+            Some(identity_in(&header, name, start)?)
+        };
+        Ok(Segment {
             start,
             file,
             name: name.to_string(),
-        }))
+            identity,
+        })
     }
 
     /// Where a position lies in the file.
@@ -108,8 +82,44 @@ impl Segment {
 
     /// The position behind the last byte of the file.
     pub fn file_end(&self) -> io::Result<Position> {
-        Ok(Position(
-            self.start.0 + self.file.len()?.saturating_sub(HEADER_BYTES),
-        ))
+        let records_bytes = self.file.len()?.saturating_sub(HEADER_BYTES);
+        Ok(Position(self.start.0 + records_bytes.min(MOST_START)))
     }
+}
+
+fn header(start: Position, identity: u128) -> Vec<u8> {
+    let rest = [&identity.to_le_bytes()[..], &start.0.to_le_bytes()].concat();
+    let mut header = Vec::from(*MAGIC);
+    header.extend_from_slice(&VERSION.to_le_bytes());
+    header.extend_from_slice(&crc32c::crc32c(&rest).to_le_bytes());
+    header.extend_from_slice(&rest);
+    header
+}
+
+fn identity_in(header: &[u8; HEADER_BYTES as usize], name: &str, start: Position) -> Result<u128, OpenError> {
+    let wrong = |expected: String, found: String| OpenError::Header {
+        file: name.to_string(),
+        expected,
+        found,
+    };
+    if header[..8] != *MAGIC {
+        return Err(wrong("a segment of a commit log".into(), "another file".into()));
+    }
+    let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    if version != VERSION {
+        return Err(wrong(
+            format!("version {VERSION} of the format"),
+            format!("version {version}, which another release may have written"),
+        ));
+    }
+    if crc32c::crc32c(&header[16..]).to_le_bytes() != header[12..16] {
+        return Err(wrong("a header with its checksum".into(), "a damaged one".into()));
+    }
+    if header[32..40] != start.0.to_le_bytes() {
+        return Err(wrong(
+            format!("a segment that begins at {start}"),
+            "one that begins elsewhere: the file was renamed".into(),
+        ));
+    }
+    Ok(u128::from_le_bytes(header[16..32].try_into().expect("16 bytes")))
 }

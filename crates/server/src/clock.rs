@@ -17,11 +17,16 @@ impl Clock {
         Clock { bound }
     }
 
+    /// Monotonic time alone.
+    pub fn monotonic(&self) -> Micros {
+        read(ClockId::Boottime)
+    }
+
     /// The time.
     pub fn now(&self) -> Now {
         let wall = read(ClockId::Realtime);
         Now {
-            monotonic: read(ClockId::Boottime),
+            monotonic: self.monotonic(),
             wall: WallInterval {
                 earliest: wall.since(self.bound),
                 latest: wall + self.bound,

@@ -83,9 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// A seed for people who do not care, different each time.
 fn seed_of_the_day() -> u64 {
-    let since_epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Small enough to be typed again.
     (since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32) % 1_000_000_000
 }
@@ -131,10 +129,7 @@ impl Bench<'_> {
     }
 
     fn clients(&self) -> u16 {
-        self.arguments
-            .clients
-            .or(self.workload().clients)
-            .unwrap_or(32)
+        self.arguments.clients.or(self.workload().clients).unwrap_or(32)
     }
 
     /// Looks whether each target is there and gives what is asked for, and what its site is called.
@@ -166,12 +161,7 @@ impl Bench<'_> {
         let clock = Clock::new();
         let run = self.plan.run().to_string();
         let recorder = format!("bench-{run}-{}", std::process::id());
-        let trace = self
-            .arguments
-            .trace
-            .as_deref()
-            .map(create_trace)
-            .transpose()?;
+        let trace = self.arguments.trace.as_deref().map(create_trace).transpose()?;
         Ok(Rc::new(Shared {
             clock,
             targets,
@@ -200,27 +190,19 @@ impl Bench<'_> {
             let mut client = client.map_err(|error| {
                 Failure::Environment(format!("client {number} of {}: {error}", self.clients()))
             })?;
-            connecting.push(spawn_local(async move {
-                client.connect().await.map(|()| client)
-            }));
+            connecting.push(spawn_local(
+                async move { client.connect().await.map(|()| client) },
+            ));
         }
         let mut clients = Vec::new();
         for task in connecting {
-            clients.push(
-                task.await
-                    .expect("connecting does not panic")
-                    .map_err(failure)?,
-            );
+            clients.push(task.await.expect("connecting does not panic").map_err(failure)?);
         }
         Ok(clients)
     }
 
     /// Writes every record once.
-    async fn load(
-        &self,
-        shared: &Rc<Shared>,
-        clients: Vec<Client>,
-    ) -> (Vec<Client>, Result<(), Failure>) {
+    async fn load(&self, shared: &Rc<Shared>, clients: Vec<Client>) -> (Vec<Client>, Result<(), Failure>) {
         let records = self.workload().records.get();
         let queue = Rc::new(RefCell::new(LoadQueue::new(records)));
         let begin_ns = shared.clock.now_ns();
@@ -231,8 +213,7 @@ impl Bench<'_> {
         let missing = queue.borrow().missing();
         if missing > 0 {
             let why = trouble_of(&over).unwrap_or_else(|| format!("{:?}", numbers.errors));
-            let message =
-                format!("loading: {missing} of {records} keys could not be written: {why}");
+            let message = format!("loading: {missing} of {records} keys could not be written: {why}");
             return (Vec::new(), Err(Failure::Environment(message)));
         }
         if !self.arguments.json {
@@ -245,15 +226,16 @@ impl Bench<'_> {
     async fn measure(&self, shared: &Rc<Shared>, clients: Vec<Client>) -> Result<(), Failure> {
         let begin_ns = shared.clock.now_ns();
         shared.begin_ns.set(begin_ns);
-        shared.end_ns.set(
-            self.duration()
-                .map(|span| begin_ns.saturating_add(nanos(span))),
-        );
+        shared
+            .end_ns
+            .set(self.duration().map(|span| begin_ns.saturating_add(nanos(span))));
         shared
             .steps_left
             .set(self.workload().operations.map(NonZeroU64::get));
         let source = |client: &Client| {
-            Source::Run(Run::new(self.plan.timetable(client.id(), self.clients())))
+            Source::Run(Box::new(Run::new(
+                self.plan.timetable(client.id(), self.clients()),
+            )))
         };
         let over = work(shared, clients, source, "running").await;
         let seconds = (shared.clock.now_ns() - begin_ns) as f64 / 1e9;
@@ -385,10 +367,7 @@ fn create_trace(path: &Path) -> Result<TraceWriter<File>, Failure> {
 
 /// What somebody who had no connection at the end says about it.
 fn trouble_of(over: &[Over]) -> Option<String> {
-    let without: Vec<&Trouble> = over
-        .iter()
-        .filter_map(|over| over.trouble.as_ref())
-        .collect();
+    let without: Vec<&Trouble> = over.iter().filter_map(|over| over.trouble.as_ref()).collect();
     let first = without.first()?;
     Some(format!(
         "{} of {} clients had no connection: {first}",

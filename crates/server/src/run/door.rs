@@ -21,6 +21,11 @@ fn join_tag(slot: usize, tag: u64) -> u64 {
     (slot as u64) << TAG_BITS | tag
 }
 
+/// The first and last of a client's tags.
+pub(super) fn tags_of(slot: usize) -> (u64, u64) {
+    (join_tag(slot, 0), join_tag(slot, (1 << TAG_BITS) - 1))
+}
+
 pub(super) struct LoopBackend<'a> {
     event_loop: &'a EventLoop,
     slot: usize,

@@ -12,15 +12,19 @@
 //! serves as many clients as were ready, with one write to the log. Nothing hops between threads on the way of an
 //! operation whose partition is here.
 use super::{Host, client::Client, door};
-use crate::{admin::AdminServer, metrics::Recorder};
+use crate::{
+    admin::AdminServer,
+    metrics::{LevelLabel, OperationKind, Outcome, Recorder},
+};
 use bytes::BytesMut;
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeMap,
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
-use turnbuckle_core::{Answered, Now, Operation};
+use turnbuckle_core::{Answered, Micros, Now, Operation};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 
 /// How often operations are looked through for those whose time is up.
@@ -41,11 +45,21 @@ pub(super) struct EventLoop {
     /// Slots of clients that have something to write, or may go on.
     touched: RefCell<Vec<usize>>,
     answers: RefCell<Vec<(DoorId, u64, Answered)>>,
+    /// Operations that are under way, for the metrics.
+    started: RefCell<BTreeMap<u64, Started>>,
     /// Bytes are read into this, and split off for whoever sent them.
     pub read_buffer: RefCell<BytesMut>,
     now: Cell<Now>,
     /// Served beside, on the first loop, for as long as the loop runs.
     admin: RefCell<Option<AdminServer>>,
+}
+
+/// What is counted about an operation when it ends.
+struct Started {
+    keyspace: usize,
+    kind: OperationKind,
+    level: LevelLabel,
+    at: Micros,
 }
 
 impl EventLoop {
@@ -71,6 +85,7 @@ impl EventLoop {
             free: RefCell::default(),
             touched: RefCell::default(),
             answers: RefCell::default(),
+            started: RefCell::default(),
             read_buffer: RefCell::default(),
             now: Cell::new(now),
             admin: RefCell::default(),
@@ -124,6 +139,10 @@ impl EventLoop {
 
     pub fn dismiss(&self, slot: usize) {
         self.clients.borrow_mut()[slot] = None;
+        // Its operations under way find nobody.
+        let (first, last) = door::tags_of(slot);
+        let gone: Vec<u64> = self.started.borrow().range(first..=last).map(|(&tag, _)| tag).collect();
+        gone.iter().for_each(|tag| drop(self.started.borrow_mut().remove(tag)));
         self.free.borrow_mut().push(slot);
     }
 
@@ -195,6 +214,9 @@ impl EventLoop {
                 return;
             }
             for (_, tag, answered) in answers.drain(..) {
+                if let Some(started) = self.started.borrow_mut().remove(&tag) {
+                    self.count(&started, &answered);
+                }
                 let (slot, tag) = door::split_tag(tag);
                 let client = self.clients.borrow()[slot].clone();
                 if let Some(client) = client {
@@ -214,15 +236,32 @@ impl EventLoop {
     /// An operation of a connection. `Some` if it was answered at once; what else was answered on the way waits for the
     /// end of the turn.
     pub fn operate(&self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
+        let started = Started {
+            keyspace: door.keyspace(),
+            kind: OperationKind::from(&operation),
+            level: LevelLabel::from(operation.level()),
+            at: self.now().monotonic,
+        };
         let mut answers = self.answers.borrow_mut();
         let before = answers.len();
-        self.gateway
-            .borrow_mut()
-            .operate(self.now(), door, tag, operation, &mut answers);
-        let place = answers[before..]
-            .iter()
-            .position(|&(of, answered, _)| of == door && answered == tag)?;
-        Some(answers.swap_remove(before + place).2)
+        self.gateway.borrow_mut().operate(self.now(), door, tag, operation, &mut answers);
+        match answers[before..].iter().position(|&(of, answered, _)| of == door && answered == tag) {
+            Some(place) => {
+                let (_, _, answered) = answers.swap_remove(before + place);
+                self.count(&started, &answered);
+                Some(answered)
+            }
+            None => {
+                self.started.borrow_mut().insert(tag, started);
+                None
+            }
+        }
+    }
+
+    fn count(&self, started: &Started, answered: &Answered) {
+        let took = self.host.clock.monotonic().since(started.at);
+        let outcome = Outcome::from(&answered.0);
+        self.recorder.borrow_mut().operation(started.keyspace, started.kind, started.level, outcome, took);
     }
 
     fn flush(&self) {

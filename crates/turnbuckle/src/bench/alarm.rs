@@ -38,8 +38,13 @@ mod linux {
         pub(crate) fn new(clock: Clock) -> io::Result<Alarm> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            #[allow(
+                deprecated,
+                reason = "what replaces it is unsafe, for types that change their descriptor; an OwnedFd does not"
+            )]
+            let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
             Ok(Alarm {
-                timer: AsyncFd::with_interest(timer, Interest::READABLE)?,
+                timer,
                 clock,
                 rings_ns: None,
             })
@@ -65,8 +70,7 @@ mod linux {
                 let mut guard = self.timer.readable().await?;
                 let mut expirations = [0; 8];
                 // Readiness may be left over from before it was set: only the read tells.
-                match guard.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut expirations)?))
-                {
+                match guard.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), &mut expirations)?)) {
                     Ok(read) => {
                         self.rings_ns = None;
                         return read.map(|_| ());

@@ -133,9 +133,7 @@ impl Client {
     /// Carries out what the source has, until there is no more.
     pub(crate) async fn work(mut self, mut source: Source) -> Over {
         let begin_ns = self.shared.clock.now_ns();
-        self.idle = (0..self.shared.pipeline)
-            .map(|lane| (begin_ns, lane))
-            .collect();
+        self.idle = (0..self.shared.pipeline).map(|lane| (begin_ns, lane)).collect();
         let trouble = loop {
             if self.connection.is_none()
                 && let Err(trouble) = self.reconnect().await
@@ -178,7 +176,7 @@ impl Client {
                     if let Some(left) = &mut self.steps_here {
                         *left = left.saturating_sub(1);
                     }
-                    self.send(job, lane, now_ns);
+                    self.send(job, lane, idle_ns);
                 }
                 Next::At(at_ns) => return Wait::For(Some(at_ns)),
                 Next::Nothing => return Wait::Done,
@@ -187,20 +185,16 @@ impl Client {
         Wait::For(None)
     }
 
-    fn send(&mut self, job: Job, lane: usize, now_ns: u64) {
-        let connection = self
-            .connection
-            .as_mut()
-            .expect("only a connected client sends");
+    /// Queues an operation on a lane that has been free since `idle_ns`. In a trace, equal times overlap, so it begins at
+    /// least a nanosecond later.
+    fn send(&mut self, job: Job, lane: usize, idle_ns: u64) {
+        let sent_ns = self.shared.clock.now_ns().max(idle_ns.saturating_add(1));
+        let connection = self.connection.as_mut().expect("only a connected client sends");
         match &job.value {
             None => connection.send(&[&b"GET"[..], &job.key]),
             Some(value) => connection.send(&[&b"SET"[..], &job.key, value]),
         }
-        self.flight.push_back(Flight {
-            job,
-            lane,
-            sent_ns: now_ns,
-        });
+        self.flight.push_back(Flight { job, lane, sent_ns });
     }
 
     /// Until something arrives, the next operation is due, the oldest has taken too long, or everybody should stop.
@@ -209,10 +203,7 @@ impl Client {
             .flight
             .front()
             .map(|oldest| oldest.sent_ns.saturating_add(self.shared.timeout_ns));
-        let connection = self
-            .connection
-            .as_mut()
-            .expect("only a connected client waits");
+        let connection = self.connection.as_mut().expect("only a connected client waits");
         let alarm_ns = [due_ns, late_ns].into_iter().flatten().min();
         let is_stopped = *self.stop.borrow();
         tokio::select! {
@@ -229,13 +220,8 @@ impl Client {
     /// Takes what has arrived off the flight, and looks for an operation that has taken too long.
     fn take_replies(&mut self, source: &mut Source) -> Result<(), Trouble> {
         let now_ns = self.shared.clock.now_ns();
-        let connection = |client: &mut Client| {
-            client
-                .connection
-                .as_mut()
-                .expect("replies come from one")
-                .reply()
-        };
+        let connection =
+            |client: &mut Client| client.connection.as_mut().expect("replies come from one").reply();
         while let Some(reply) = connection(self)? {
             let Some(flight) = self.flight.pop_front() else {
                 return Err(Trouble::Broken("a reply to nothing".into()));
@@ -303,15 +289,7 @@ impl Client {
         }
     }
 
-    fn record(
-        &self,
-        job: &Job,
-        lane: usize,
-        sent_ns: u64,
-        end: End,
-        receipt: Option<Received>,
-        now_ns: u64,
-    ) {
+    fn record(&self, job: &Job, lane: usize, sent_ns: u64, end: End, receipt: Option<Received>, now_ns: u64) {
         let mut tally = self.shared.tally.borrow_mut();
         if !tally.is_tracing() && receipt.is_none() {
             return;
@@ -382,20 +360,11 @@ impl Client {
 
     /// Connects again, with ever longer pauses, until the phase is over.
     async fn reconnect(&mut self) -> Result<(), Trouble> {
-        let patience_ns = self
-            .shared
-            .clock
-            .now_ns()
-            .saturating_add(Client::PATIENCE_NS);
+        let patience_ns = self.shared.clock.now_ns().saturating_add(Client::PATIENCE_NS);
         let mut pause_ns = Client::LEAST_PAUSE_NS;
         loop {
             let address = &self.shared.targets[self.target].address;
-            let trouble = match self
-                .shared
-                .greeting
-                .connect(address, self.token.as_deref())
-                .await
-            {
+            let trouble = match self.shared.greeting.connect(address, self.token.as_deref()).await {
                 Ok(connection) => {
                     self.connection = Some(connection);
                     self.token = None;

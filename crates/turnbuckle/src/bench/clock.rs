@@ -13,9 +13,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// A clock that begins now.
     pub(crate) fn new() -> Clock {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock {
             origin: Instant::now(),
             wall_origin_ns: i64::try_from(since_epoch.as_nanos()).unwrap_or(0),

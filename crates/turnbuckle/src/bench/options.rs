@@ -5,9 +5,7 @@ use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use std::{fs::File, io::Read, num::NonZeroU64, path::PathBuf, time::Duration};
 use turnbuckle_core::Level;
-use turnbuckle_workload::{
-    Arrival, BadName, ClientId, Distribution, Rate, Spacing, ValueSize, Workload,
-};
+use turnbuckle_workload::{Arrival, BadName, ClientId, Distribution, Rate, Spacing, ValueSize, Workload};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,12 +20,7 @@ Exit codes: 0 fine, 2 usage, 3 environment (no server, no file, a server that we
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// The servers; clients are spread over them in turn
-    #[arg(
-        long,
-        required = true,
-        value_delimiter = ',',
-        value_name = "HOST:PORT,.."
-    )]
+    #[arg(long, required = true, value_delimiter = ',', value_name = "HOST:PORT,..")]
     pub(crate) target: Vec<Address>,
     /// YCSB's core workload a, b, c, d or f, or a TOML file with its properties
     #[arg(long, default_value = "a", value_name = "a|b|c|d|f|FILE")]
@@ -131,20 +124,17 @@ impl Arguments {
                 .read_to_string(&mut text)
         });
         match read {
-            Ok(_) if text.len() as u64 > Arguments::MOST_FILE_BYTES => Err(Failure::Usage(
-                format!("{name}: longer than 1 MiB; expected a workload in TOML"),
-            )),
+            Ok(_) if text.len() as u64 > Arguments::MOST_FILE_BYTES => Err(Failure::Usage(format!(
+                "{name}: longer than 1 MiB; expected a workload in TOML"
+            ))),
             Ok(_) => Workload::parse(&text).map_err(|bad| Failure::Usage(format!("{name}:{bad}"))),
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(Failure::Usage(
-                format!("{name}: not UTF-8; expected a workload in TOML"),
-            )),
-            Err(_) if name.len() == 1 => {
-                Err(Failure::Usage(format!("--workload: {unknown}, or a file")))
-            }
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(Failure::Usage(format!(
+                "{name}: not UTF-8; expected a workload in TOML"
+            ))),
+            Err(_) if name.len() == 1 => Err(Failure::Usage(format!("--workload: {unknown}, or a file"))),
             Err(error) => {
-                let message = format!(
-                    "--workload: cannot read {name}: {error}; expected a, b, c, d, f or a file"
-                );
+                let message =
+                    format!("--workload: cannot read {name}: {error}; expected a, b, c, d, f or a file");
                 Err(Failure::Environment(message))
             }
         }
@@ -217,14 +207,9 @@ mod tests {
             arguments.read.map(|level| level.to_string()).as_deref(),
             Some("bounded(2s)")
         );
-        assert_eq!(
-            (workload.records.get(), workload.value_size.bytes()),
-            (7, 64)
-        );
+        assert_eq!((workload.records.get(), workload.value_size.bytes()), (7, 64));
         assert_eq!(workload.distribution, Distribution::Uniform);
-        assert!(
-            matches!(workload.arrival, Arrival::Open { rate, .. } if rate.per_second() == 10.0)
-        );
+        assert!(matches!(workload.arrival, Arrival::Open { rate, .. } if rate.per_second() == 10.0));
     }
 
     #[test]
@@ -232,10 +217,7 @@ mod tests {
         for (line, expected) in [
             ("", "--target"),
             ("--target localhost", "expected HOST:PORT"),
-            (
-                "--target a:1 --read strong",
-                "is no consistency level; expected",
-            ),
+            ("--target a:1 --read strong", "is no consistency level; expected"),
             ("--target a:1 --clients 0", "1..=10000"),
             ("--target a:1 --pipeline 0", "1..=1024"),
             (
@@ -251,10 +233,7 @@ mod tests {
                 "--target a:1 --distribution hot",
                 "expected uniform, zipfian or latest",
             ),
-            (
-                "--target a:1 --session fly",
-                "[possible values: sticky, roam]",
-            ),
+            ("--target a:1 --session fly", "[possible values: sticky, roam]"),
             ("--target a:1 --sede 5", "--sede"),
         ] {
             let error = parse(line).expect_err(line);
@@ -270,10 +249,7 @@ mod tests {
             other => panic!("{line}: {other:?}"),
         };
         usage("--target a:1 --workload e", "scans");
-        usage(
-            "--target a:1 --workload z",
-            "expected a, b, c, d or f, or a file",
-        );
+        usage("--target a:1 --workload z", "expected a, b, c, d or f, or a file");
         usage("--target a:1 --session roam", "expected two or more");
         assert!(matches!(
             resolve("--target a:1 --workload no/such.toml"),
@@ -294,9 +270,6 @@ mod tests {
         let Failure::Usage(message) = failure else {
             panic!("{failure:?}");
         };
-        assert!(
-            message.contains("w.toml:2:1: unknown field `reed`"),
-            "{message}"
-        );
+        assert!(message.contains("w.toml:2:1: unknown field `reed`"), "{message}");
     }
 }

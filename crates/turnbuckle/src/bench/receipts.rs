@@ -164,10 +164,7 @@ mod tests {
         let mut receipts = Receipts::default();
         receipts.add(&claim);
         let summary = receipts.summary();
-        assert_eq!(
-            (summary.recorded, summary.weaker, summary.bounded),
-            (1, 1, 0)
-        );
+        assert_eq!((summary.recorded, summary.weaker, summary.bounded), (1, 1, 0));
         assert_eq!(summary.given, BTreeMap::from([("eventual".into(), 1)]));
     }
 

@@ -52,16 +52,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
         table.load_preset(NOTHING);
-        table.set_header([
-            "",
-            "operations",
-            "mean",
-            "p50",
-            "p95",
-            "p99",
-            "p99.9",
-            "max",
-        ]);
+        table.set_header(["", "operations", "mean", "p50", "p95", "p99", "p99.9", "max"]);
         for (name, count, summary) in [
             ("read", self.reads, &self.read),
             ("write", self.writes, &self.write),
@@ -141,7 +132,7 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -166,28 +157,13 @@ mod tests {
     fn the_json_has_the_fields_that_were_promised_and_no_other() {
         let json = serde_json::to_value(Report::new(&numbers(), 2.0)).expect("a report is JSON");
         let names = |value: &serde_json::Value| -> Vec<String> {
-            value
-                .as_object()
-                .expect("an object")
-                .keys()
-                .cloned()
-                .collect()
+            value.as_object().expect("an object").keys().cloned().collect()
         };
         assert_eq!(
             names(&json),
-            [
-                "errors",
-                "operations",
-                "read",
-                "receipts",
-                "throughput",
-                "write"
-            ]
+            ["errors", "operations", "read", "receipts", "throughput", "write"]
         );
-        assert_eq!(
-            names(&json["read"]),
-            ["max", "mean", "p50", "p95", "p99", "p999"]
-        );
+        assert_eq!(names(&json["read"]), ["max", "mean", "p50", "p95", "p99", "p999"]);
         assert_eq!(json["operations"], 1_500);
         assert_eq!(json["throughput"], 750.0);
         assert_eq!(json["errors"]["TIMEOUT"], 3);
@@ -209,10 +185,7 @@ mod tests {
             .lines()
             .find(|line| line.contains("write"))
             .expect("a line about writes");
-        assert_eq!(
-            write.split_whitespace().skip(2).collect::<Vec<_>>(),
-            ["-"; 6]
-        );
+        assert_eq!(write.split_whitespace().skip(2).collect::<Vec<_>>(), ["-"; 6]);
         assert!(!text.contains("receipts"), "{text}");
     }
 

@@ -36,7 +36,7 @@ pub(crate) enum Source {
     /// Every record once, divided among the clients as they come for them.
     Load(Rc<RefCell<LoadQueue>>),
     /// The workload.
-    Run(Run),
+    Run(Box<Run>),
 }
 
 /// The records that are still to be loaded.
@@ -118,8 +118,7 @@ impl Run {
 
     /// How many operations were meant to begin before `end_ns` and have not: in an open loop, people whom nobody served.
     pub(crate) fn unsent(&self, shared: &Shared, end_ns: u64) -> u64 {
-        let (Some(start_ns), Arrival::Open { rate, .. }) = (self.next_start_ns, shared.arrival)
-        else {
+        let (Some(start_ns), Arrival::Open { rate, .. }) = (self.next_start_ns, shared.arrival) else {
             return 0;
         };
         let left_ns = end_ns.saturating_sub(shared.begin_ns.get().saturating_add(start_ns));

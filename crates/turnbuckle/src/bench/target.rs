@@ -13,8 +13,7 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        let expected =
-            || format!("'{text}' is no address; expected HOST:PORT, such as 127.0.0.1:6379");
+        let expected = || format!("'{text}' is no address; expected HOST:PORT, such as 127.0.0.1:6379");
         let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
         let is_bare_v6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
         match port.parse::<u16>() {
@@ -44,11 +43,7 @@ pub(crate) struct Greeting {
 
 impl Greeting {
     /// Opens a connection and sets it up; with the session that `token` is of, if there is one.
-    pub(crate) async fn connect(
-        &self,
-        address: &str,
-        token: Option<&[u8]>,
-    ) -> Result<Connection, Trouble> {
+    pub(crate) async fn connect(&self, address: &str, token: Option<&[u8]>) -> Result<Connection, Trouble> {
         let mut connection = Connection::open(address).await?;
         self.set_up(&mut connection, token)
             .await
@@ -60,11 +55,7 @@ impl Greeting {
         Ok(connection)
     }
 
-    async fn set_up(
-        &self,
-        connection: &mut Connection,
-        token: Option<&[u8]>,
-    ) -> Result<(), Trouble> {
+    async fn set_up(&self, connection: &mut Connection, token: Option<&[u8]>) -> Result<(), Trouble> {
         if self.receipts {
             // A server that knows neither simply gives none.
             let hello = connection.call(&["HELLO", "3"]).await?;
@@ -117,10 +108,7 @@ pub(crate) async fn site_name(connection: &mut Connection) -> Result<Option<Stri
         .filter(|site| !site.is_empty()))
 }
 
-async fn demand<A: AsRef<[u8]>>(
-    connection: &mut Connection,
-    command: &[A],
-) -> Result<Value, Trouble> {
+async fn demand<A: AsRef<[u8]>>(connection: &mut Connection, command: &[A]) -> Result<Value, Trouble> {
     match connection.call(command).await? {
         Value::Error(why) => {
             // A token would only fill the screen.

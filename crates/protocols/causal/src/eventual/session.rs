@@ -56,13 +56,7 @@ impl Session for EventualSession {
     }
 
     fn on_operation(&mut self, cx: &mut SessionContext<'_, Eventual>, tag: u64, operation: Operation) {
-        let level = match &operation {
-            Operation::Get { level, .. }
-            | Operation::Put { level, .. }
-            | Operation::ReadMany { level, .. } => *level,
-            Operation::Scan { .. } | Operation::Count => None,
-        };
-        if let Err(failure) = resolve_level(level, Self::LEVELS) {
+        if let Err(failure) = resolve_level(operation.level(), Self::LEVELS) {
             return cx.fail(tag, failure);
         }
         match operation {

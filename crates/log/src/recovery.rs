@@ -1,0 +1,307 @@
+//! Opening: finds where the log ends, and tells the torn end that a crash leaves from damage.
+//!
+//! The first place at which no intact record stands ends the log, if it may: nobody was ever promised what a crash tears
+//! off. But every record says what was known to be synced when it was appended. If one that stands *behind* that place names
+//! a synced position beyond it, then what is broken was once safely on disk, and cutting it off would lose acknowledged data.
+//!
+//! ```text
+//!     record 1 | record 2 | ######## | record 4, synced = 2   torn: record 3 was never synced. The log ends behind 2
+//!     record 1 | record 2 | ######## | record 4, synced = 3   damage: an error that names the place
+//! ```
+use crate::{
+    Disk, OpenError, Position,
+    reader::{Next, READ_BYTES, Reader},
+    record::{self, Header, Salt},
+    segment::{self, Segment},
+};
+use bytes::Bytes;
+use std::{io, sync::Arc};
+use turnbuckle_core::BadFrame;
+
+/// What was found on the disk.
+pub(crate) struct Recovered {
+    pub identity: u128,
+    /// Oldest first, without gaps, never empty.
+    pub segments: Vec<Arc<Segment>>,
+    pub end: Position,
+}
+
+/// Shown each record.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(Position, Bytes) -> Result<(), BadFrame>;
+
+/// Opens all segments, shows the records from `from` on, and cuts off what is torn. `identity` 0 takes any.
+pub(crate) fn recover(
+    disk: &dyn Disk,
+    identity: u128,
+    from: Position,
+    visit: Visit<'_>,
+) -> Result<Recovered, OpenError> {
+    let (segments, identity) = open_segments(disk, identity)?;
+    let Some(oldest) = segments.first() else {
+        return begin(disk, identity.unwrap_or(0), from);
+    };
+    if from < oldest.start {
+        return Err(missing("on", from, format!("records from {} on", oldest.start)));
+    }
+    let mut recovery = Recovery {
+        disk,
+        identity,
+        salt: Salt::of(identity.unwrap_or(0)),
+        segments,
+        from,
+    };
+    let first = recovery.drop_what_purging_left()?;
+    let end = recovery.scan(first, visit)?;
+    if end < from {
+        return Err(missing("up to there", from, format!("records up to {end}")));
+    }
+    let segments = recovery.segments.into_iter().map(Arc::new).collect();
+    let identity = identity.unwrap_or(0);
+    Ok(Recovered {
+        identity,
+        segments,
+        end,
+    })
+}
+
+fn missing(direction: &str, from: Position, found: String) -> OpenError {
+    OpenError::Missing {
+        expected: format!("records from {from} {direction}, which a checkpoint relies on"),
+        found,
+    }
+}
+
+/// A new log.
+fn begin(disk: &dyn Disk, identity: u128, from: Position) -> Result<Recovered, OpenError> {
+    if from > Position(0) {
+        return Err(missing("on", from, "no segment".into()));
+    }
+    let segment = Segment::create(disk, Position(0), identity)?;
+    Ok(Recovered {
+        identity,
+        segments: vec![Arc::new(segment)],
+        end: Position(0),
+    })
+}
+
+/// All segments, oldest first, and who they belong to, if one of them says so.
+fn open_segments(disk: &dyn Disk, wanted: u128) -> Result<(Vec<Segment>, Option<u128>), OpenError> {
+    let mut starts: Vec<(Position, String)> = disk
+        .list()?
+        .into_iter()
+        .filter_map(|name| Some((segment::start_in(&name)?, name)))
+        .collect();
+    starts.sort();
+    let mut identity = (wanted != 0).then_some(wanted);
+    let mut segments = Vec::with_capacity(starts.len());
+    for (start, name) in starts {
+        let segment = Segment::open(disk, &name, start)?;
+        if let Some(found) = segment.identity {
+            let expected = *identity.get_or_insert(found);
+            if expected != found {
+                return Err(OpenError::Header {
+                    file: name,
+                    expected: format!("a segment of node {expected:032x}"),
+                    found: format!("one of node {found:032x}"),
+                });
+            }
+        }
+        segments.push(segment);
+    }
+    Ok((segments, identity))
+}
+
+struct Recovery<'a> {
+    disk: &'a dyn Disk,
+    identity: Option<u128>,
+    salt: Salt,
+    segments: Vec<Segment>,
+    from: Position,
+}
+
+impl Recovery<'_> {
+    /// Removed files may come back when the power fails, some of them and in any order. Whatever lies before a gap before
+    /// `from` is such a rest. Returns the place of the segment that holds `from`.
+    fn drop_what_purging_left(&mut self) -> io::Result<usize> {
+        let first = self.segments.partition_point(|segment| segment.start <= self.from) - 1;
+        let mut kept = first;
+        while kept > 0 {
+            let before = &self.segments[kept - 1];
+            if before.identity.is_none() || before.file_end()? != self.segments[kept].start {
+                break;
+            }
+            kept -= 1;
+        }
+        for rest in self.segments.drain(..kept) {
+            self.disk.remove(&rest.name)?;
+        }
+        Ok(first - kept)
+    }
+
+    /// Reads all segments from the one at `place` on. Returns where the log ends.
+    fn scan(&mut self, mut place: usize, visit: Visit<'_>) -> Result<Position, OpenError> {
+        loop {
+            let (end, damage) = self.scan_segment(&self.segments[place], visit)?;
+            let next = self.segments.get(place + 1).map(|next| next.start);
+            let gap = next
+                .filter(|&next| next != end)
+                .map(|_| "the records up to the next segment");
+            match (damage.or(gap), next) {
+                (None, Some(_)) => place += 1,
+                (None, None) => return Ok(end),
+                (Some(expected), _) => {
+                    self.cut(place, end, expected)?;
+                    return Ok(end);
+                }
+            }
+        }
+    }
+
+    /// Shows a segment's intact records. Returns where they end, and what was expected there if it is not the file's end.
+    fn scan_segment(
+        &self,
+        segment: &Segment,
+        visit: Visit<'_>,
+    ) -> Result<(Position, Option<&'static str>), OpenError> {
+        if segment.identity.is_none() {
+            return Ok((segment.start, Some("the header of a segment")));
+        }
+        let mut reader = Reader::new(segment, self.salt, segment.start);
+        loop {
+            let position = reader.position();
+            match reader.next()? {
+                Next::Record(payload) if position >= self.from => {
+                    visit(position, payload).map_err(|source| OpenError::Record {
+                        file: segment.name.clone(),
+                        position,
+                        source,
+                    })?;
+                }
+                Next::Record(_) => {}
+                Next::End => return Ok((position, None)),
+                Next::Damaged(expected) => return Ok((position, Some(expected))),
+            }
+        }
+    }
+
+    /// Ends the log at `end`, in the segment at `place`, where `expected` is not; or refuses to.
+    fn cut(&mut self, place: usize, end: Position, expected: &'static str) -> Result<(), OpenError> {
+        // The caller relies on everything before `from`, so it was synced too.
+        if end < self.from || self.was_synced(place, end)? {
+            let segment = &self.segments[place];
+            return Err(OpenError::Damaged {
+                file: segment.name.clone(),
+                offset: segment.offset_of(end),
+                expected,
+            });
+        }
+        // The newest first: whenever this is cut short, what is left has no gap that was not there.
+        while self.segments.len() > place + 1 {
+            self.remove_last()?;
+        }
+        if self.segments[place].identity.is_some() {
+            let segment = &self.segments[place];
+            segment.file.truncate(segment.offset_of(end))?;
+            return Ok(());
+        }
+        self.remove_last()?;
+        if self.segments.is_empty() {
+            let identity = self.identity.unwrap_or(0);
+            self.segments.push(Segment::create(self.disk, end, identity)?);
+        }
+        Ok(())
+    }
+
+    fn remove_last(&mut self) -> io::Result<()> {
+        if let Some(segment) = self.segments.last() {
+            self.disk.remove(&segment.name)?;
+            self.segments.pop();
+        }
+        Ok(())
+    }
+
+    /// Whether what stood at `end`, in the segment at `place`, was once safely on disk.
+    fn was_synced(&self, place: usize, end: Position) -> io::Result<bool> {
+        #[cfg(test)]
+        if crate::planted::is(crate::planted::Bug::DamageIsCutOffLikeATornEnd) {
+            return Ok(false);
+        }
+        let mut proof = Proof {
+            salt: self.salt,
+            end,
+            effort_bytes: 0,
+        };
+        for segment in &self.segments[place..] {
+            // Without an identity no record can be told from noise: refuse rather than drop what may be someone's data.
+            if self.identity.is_none() && segment.file_end()? > segment.start {
+                return Ok(true);
+            }
+            if proof.is_in(segment)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The search for an intact record that was appended when the log was known to be synced beyond `end`.
+struct Proof {
+    salt: Salt,
+    end: Position,
+    /// Spent on what looked like a proof and was none.
+    effort_bytes: u64,
+}
+
+/// So many bytes of false proofs do not come from a crash.
+const MOST_EFFORT_BYTES: u64 = 1 << 30;
+
+impl Proof {
+    /// Behind damage nobody knows where records begin, so every byte is tried. That is slow and seldom.
+    fn is_in(&mut self, segment: &Segment) -> io::Result<bool> {
+        let mut from = segment.start.max(self.end);
+        let file_end = segment.file_end()?;
+        let mut buffer = vec![0; READ_BYTES.min((file_end.0.saturating_sub(from.0)) as usize)];
+        while from.0 + record::HEADER_BYTES as u64 <= file_end.0 {
+            let read = segment.file.read_at(segment.offset_of(from), &mut buffer)?;
+            if read < record::HEADER_BYTES {
+                break;
+            }
+            for (at, window) in buffer[..read].windows(record::HEADER_BYTES).enumerate() {
+                let position = Position(from.0 + at as u64);
+                // Nearly every byte fails this first test.
+                if window[8..16] == position.0.to_le_bytes()
+                    && self.is_record(segment, position, file_end, window)?
+                {
+                    return Ok(true);
+                }
+            }
+            from.0 += (read + 1 - record::HEADER_BYTES) as u64;
+        }
+        Ok(false)
+    }
+
+    fn is_record(
+        &mut self,
+        segment: &Segment,
+        position: Position,
+        file_end: Position,
+        header: &[u8],
+    ) -> io::Result<bool> {
+        let header = Header::of(header.try_into().expect("the window is as long as a header"));
+        let Some(record_bytes) = header.record_bytes() else {
+            return Ok(false);
+        };
+        let fits = position.0 + record_bytes as u64 <= file_end.0;
+        if !fits || header.synced <= self.end || header.synced > position {
+            return Ok(false);
+        }
+        if matches!(
+            Reader::new(segment, self.salt, position).next()?,
+            Next::Record(_)
+        ) {
+            return Ok(true);
+        }
+        self.effort_bytes += record_bytes.max(READ_BYTES) as u64;
+        Ok(self.effort_bytes > MOST_EFFORT_BYTES)
+    }
+}
