@@ -163,19 +163,22 @@ const MOST_NAME_BYTES: usize = 16;
 
 /// The command of that name, in any case.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
+    // Almost every command there is. Setting the bit makes an upper case letter lower, and no other byte a letter of these.
+    if let [a, b, c] = *name {
+        match &[a | 0x20, b | 0x20, c | 0x20] {
+            b"get" => return Some(&GET),
+            b"set" => return Some(&SET),
+            _ => {}
+        }
+    }
     let mut lower = [0; MOST_NAME_BYTES];
     let lower = lower.get_mut(..name.len())?;
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
-    match &*lower {
-        // Almost every command there is.
-        b"get" => Some(&GET),
-        b"set" => Some(&SET),
-        lower => COMMANDS
-            .binary_search_by(|spec| spec.name.as_bytes().cmp(lower))
-            .ok()
-            .map(|place| &COMMANDS[place]),
-    }
+    COMMANDS
+        .binary_search_by(|spec| spec.name.as_bytes().cmp(&*lower))
+        .ok()
+        .map(|place| &COMMANDS[place])
 }
 
 static GET: Spec = get::GET;

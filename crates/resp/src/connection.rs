@@ -1,13 +1,12 @@
 use crate::commands::{self, Spec};
-use crate::shape::{Shape, Writes};
+use crate::shape::{Shape, Style, Writes};
 use crate::slot::{ReadyReply, Slot, SlotState};
 use crate::{
-    Arguments, Backend, Decoded, Decoder, DoorId, Limits, Resp, TooBig, Writer, call::Call, receipt,
-    refusal::Refusal,
+    Arguments, Backend, Decoded, Decoder, DoorId, Limits, Resp, TooBig, Writer, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
 use std::collections::VecDeque;
-use turnbuckle_core::{Answer, Answered, Level, Operation, Receipt};
+use turnbuckle_core::{Answered, Level, Operation, Receipt};
 
 /// What a connection is told about itself at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,14 +171,12 @@ impl Connection {
 
     /// Takes commands off the front of `input` for as long as [`Connection::wants_input`].
     pub fn handle_bytes(&mut self, input: &mut BytesMut, backend: &mut dyn Backend) {
+        // Out of `self` for the loop, and not moved within it: this is the path of every command.
+        let mut arguments = std::mem::take(&mut self.arguments);
         while self.wants_input() {
-            let mut arguments = std::mem::take(&mut self.arguments);
             match self.decoder.decode(input, &mut arguments) {
-                Ok(Decoded::Incomplete) => {
-                    self.arguments = arguments;
-                    break;
-                }
-                Ok(Decoded::Command) => self.take(arguments, backend),
+                Ok(Decoded::Incomplete) => break,
+                Ok(Decoded::Command) => self.take(&mut arguments, backend),
                 Ok(Decoded::TooBig(why)) => self.refuse(&self.too_big(why)),
                 Err(error) => {
                     self.refuse(&Refusal::err(format_args!("Protocol error: {error}")));
@@ -187,6 +184,8 @@ impl Connection {
                 }
             }
         }
+        arguments.clear();
+        self.arguments = arguments;
     }
 
     /// Takes in the answer of the operation with this tag.
@@ -210,7 +209,7 @@ impl Connection {
                     return;
                 }
                 let writes = std::mem::replace(writes, Box::new(Writes::new(false, Vec::new())));
-                self.ready(|connection, writer| connection.write_several(&writes, backend, writer))
+                self.ready(|style, writer| style.write_several(&writes, backend, writer))
             }
             SlotState::One(shape) => {
                 assert!(
@@ -218,9 +217,7 @@ impl Connection {
                     "no operation with tag {tag} is outstanding"
                 );
                 let shape = std::mem::replace(shape, Shape::Done);
-                self.ready(|connection, writer| {
-                    connection.write_one(&shape, &answer, receipt, backend, writer)
-                })
+                self.ready(|style, writer| style.write_one(&shape, &answer, receipt, backend, writer))
             }
         };
         self.slots[place].state = SlotState::Ready(reply);
@@ -237,20 +234,20 @@ impl Connection {
     }
 
     /// Executes a command, or keeps it until all before it are answered.
-    fn take(&mut self, arguments: Arguments, backend: &mut dyn Backend) {
+    fn take(&mut self, arguments: &mut Arguments, backend: &mut dyn Backend) {
         let spec = commands::find(arguments.at(0));
         if spec.is_some_and(|spec| spec.waits) && !self.slots.is_empty() {
-            self.waiting = Some(arguments);
+            self.waiting = Some(std::mem::take(arguments));
         } else {
             self.execute(spec, arguments, backend);
         }
     }
 
-    fn execute(&mut self, spec: Option<&Spec>, mut arguments: Arguments, backend: &mut dyn Backend) {
+    fn execute(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) {
         let mut call = Call {
             connection: self,
             backend,
-            arguments: &arguments,
+            arguments,
         };
         let result = match spec {
             Some(spec) => spec.run(&mut call),
@@ -259,8 +256,6 @@ impl Connection {
         if let Err(refusal) = result {
             self.refuse(&refusal);
         }
-        arguments.clear();
-        self.arguments = arguments;
         self.check_output();
     }
 
@@ -269,8 +264,7 @@ impl Connection {
         if self.slots.is_empty()
             && let Some(arguments) = self.waiting.take()
         {
-            let spec = commands::find(arguments.at(0));
-            self.execute(spec, arguments, backend);
+            self.execute(commands::find(arguments.at(0)), &arguments, backend);
         }
     }
 
@@ -293,8 +287,8 @@ impl Connection {
         let tag = self.next_tag;
         self.next_tag += 1;
         match backend.operate(door, tag, operation) {
-            Some((answer, receipt)) => self.reply_about_keys(tag, |connection, writer| {
-                connection.write_one(&shape, &answer, receipt, backend, writer)
+            Some((answer, receipt)) => self.reply_about_keys(tag, |style, writer| {
+                style.write_one(&shape, &answer, receipt, backend, writer)
             }),
             None => self.push(tag, frame_bytes, SlotState::One(shape)),
         }
@@ -318,8 +312,8 @@ impl Connection {
             }
         }
         if writes.is_complete() {
-            self.reply_about_keys(first_tag, |connection, writer| {
-                connection.write_several(&writes, backend, writer)
+            self.reply_about_keys(first_tag, |style, writer| {
+                style.write_several(&writes, backend, writer)
             });
         } else {
             self.push(first_tag, frame_bytes, SlotState::Several(Box::new(writes)));
@@ -349,12 +343,12 @@ impl Connection {
     fn reply_about_keys(
         &mut self,
         first_tag: u64,
-        write: impl FnOnce(&Connection, &mut Writer<'_>) -> Option<Receipt>,
+        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
     ) {
         if self.slots.is_empty() {
-            let mut output = std::mem::take(&mut self.output);
-            self.state.receipt = write(self, &mut Writer::new(&mut output, self.state.resp));
-            self.output = output;
+            let style = Style::of(&self.greeting, &self.state);
+            let mut writer = Writer::new(&mut self.output, self.state.resp);
+            self.state.receipt = write(style, &mut writer);
         } else {
             let reply = self.ready(write);
             self.push(first_tag, 0, SlotState::Ready(reply));
@@ -362,61 +356,14 @@ impl Connection {
     }
 
     /// Writes a reply to be kept until its turn comes.
-    fn ready(&mut self, write: impl FnOnce(&Connection, &mut Writer<'_>) -> Option<Receipt>) -> ReadyReply {
+    fn ready(&mut self, write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>) -> ReadyReply {
         let mut bytes = BytesMut::new();
-        let receipt = write(self, &mut Writer::new(&mut bytes, self.state.resp));
+        let style = Style::of(&self.greeting, &self.state);
+        let receipt = write(style, &mut Writer::new(&mut bytes, self.state.resp));
         self.held_bytes += bytes.len();
         ReadyReply {
             bytes,
             receipt: Some(receipt),
-        }
-    }
-
-    #[inline]
-    fn write_one(
-        &self,
-        shape: &Shape,
-        answer: &Answer,
-        receipt: Option<Receipt>,
-        backend: &dyn Backend,
-        writer: &mut Writer<'_>,
-    ) -> Option<Receipt> {
-        self.write_with_receipt(receipt, backend, writer, |writer| {
-            shape.write(answer, &self.greeting.limits, writer)
-        })
-    }
-
-    fn write_several(
-        &self,
-        writes: &Writes,
-        backend: &dyn Backend,
-        writer: &mut Writer<'_>,
-    ) -> Option<Receipt> {
-        self.write_with_receipt(writes.receipt(), backend, writer, |writer| writes.write(writer))
-    }
-
-    /// Writes a reply with its receipt as an attribute in front, if that is wanted; or an error, which has none.
-    #[inline]
-    fn write_with_receipt(
-        &self,
-        receipt: Option<Receipt>,
-        backend: &dyn Backend,
-        writer: &mut Writer<'_>,
-        write: impl FnOnce(&mut Writer<'_>) -> Result<(), Refusal>,
-    ) -> Option<Receipt> {
-        let before = writer.written_bytes();
-        if self.state.receipts
-            && let Some(receipt) = &receipt
-        {
-            receipt::write_attribute(receipt, backend, writer);
-        }
-        match write(writer) {
-            Ok(()) => receipt,
-            Err(refusal) => {
-                writer.undo(before);
-                writer.error(&refusal.0);
-                None
-            }
         }
     }
 

@@ -25,10 +25,8 @@ pub struct Decoder {
 enum Stage {
     /// Before a command.
     Between,
-    /// In an array, before the header of an argument.
-    Header { left: usize },
-    /// Behind the header of an argument of `len` bytes.
-    Body { left: usize, len: usize },
+    /// In an array, `left` arguments before its end; behind the header of one with `body` bytes, or before a header.
+    Arguments { left: usize, body: Option<usize> },
     /// In a command that is too big: nothing of it is kept. `skip` more bytes of an argument and its CR LF go first.
     Skip { left: usize, skip: u64, why: TooBig },
 }
@@ -102,18 +100,13 @@ impl Decoder {
                         }
                     }
                 },
-                Stage::Header { left: 0 } => {
-                    self.finish(input, arguments);
-                    return Ok(Decoded::Command);
-                }
-                Stage::Header { left } => {
-                    if !self.start_argument(input, left)? {
+                Stage::Arguments { left, body } => {
+                    if !self.take_arguments(input, left, body)? {
                         return Ok(Decoded::Incomplete);
                     }
-                }
-                Stage::Body { left, len } => {
-                    if !self.take_argument(input, left, len)? {
-                        return Ok(Decoded::Incomplete);
+                    if let Stage::Arguments { .. } = self.stage {
+                        self.finish(input, arguments);
+                        return Ok(Decoded::Command);
                     }
                 }
                 Stage::Skip {
@@ -144,41 +137,88 @@ impl Decoder {
             Ok(0) | Err(_) => input.advance(end),
             Ok(count) if count <= self.limits.max_arguments => {
                 self.scanned = end;
-                self.stage = Stage::Header { left: count };
+                self.stage = Stage::Arguments {
+                    left: count,
+                    body: None,
+                };
             }
             Ok(_) => return Err(ProtocolError::ArrayLength),
         }
         Ok(true)
     }
 
-    /// Reads `$len`. False if it is not all there.
+    /// Reads arguments until there are none left, or one is too big. False if they are not all there.
     #[inline]
-    fn start_argument(&mut self, input: &mut BytesMut, left: usize) -> Result<bool, ProtocolError> {
-        let Some((len, end)) = self.argument_header(input)? else {
-            return Ok(false);
-        };
-        let frame = end as u64 + len;
-        let why = if len > self.limits.max_bulk_bytes as u64 {
-            TooBig::Argument(len)
-        } else if frame > self.limits.max_frame_bytes as u64 {
-            TooBig::Frame(frame)
-        } else {
-            self.scanned = end;
-            self.stage = Stage::Body {
-                left,
-                len: len as usize,
+    fn take_arguments(
+        &mut self,
+        input: &mut BytesMut,
+        mut left: usize,
+        mut body: Option<usize>,
+    ) -> Result<bool, ProtocolError> {
+        while left > 0 {
+            let len = match body {
+                Some(len) => len,
+                None => {
+                    let Some((len, end)) = self.argument_header(input)? else {
+                        self.stage = Stage::Arguments { left, body };
+                        return Ok(false);
+                    };
+                    if let Some(why) = self.too_big(len, end) {
+                        self.skip_from(
+                            input,
+                            end,
+                            Stage::Skip {
+                                left: left - 1,
+                                skip: len + 2,
+                                why,
+                            },
+                        );
+                        return Ok(true);
+                    }
+                    self.scanned = end;
+                    len as usize
+                }
             };
-            return Ok(true);
-        };
+            let end = self.scanned + len;
+            match input.get(end..end + 2) {
+                None => {
+                    let body = Some(len);
+                    self.stage = Stage::Arguments { left, body };
+                    return Ok(false);
+                }
+                Some(b"\r\n") => {}
+                Some(_) => return Err(ProtocolError::BulkEnd),
+            }
+            self.spans.push(Span {
+                start: self.scanned as u32,
+                end: end as u32,
+            });
+            self.scanned = end + 2;
+            left -= 1;
+            body = None;
+        }
+        Ok(true)
+    }
+
+    /// Whether an argument of `len` bytes that begins at `start` is over a limit.
+    #[inline]
+    fn too_big(&self, len: u64, start: usize) -> Option<TooBig> {
+        let frame = start as u64 + len;
+        if len > self.limits.max_bulk_bytes as u64 {
+            Some(TooBig::Argument(len))
+        } else if frame > self.limits.max_frame_bytes as u64 {
+            Some(TooBig::Frame(frame))
+        } else {
+            None
+        }
+    }
+
+    /// Drops what was read of a command, up to `end`.
+    fn skip_from(&mut self, input: &mut BytesMut, end: usize, stage: Stage) {
         input.advance(end);
         self.scanned = 0;
         self.spans.clear();
-        self.stage = Stage::Skip {
-            left: left - 1,
-            skip: len + 2,
-            why,
-        };
-        Ok(true)
+        self.stage = stage;
     }
 
     #[inline]
@@ -200,25 +240,6 @@ impl Decoder {
         match u64::try_from(len) {
             Ok(len) if len <= self.limits.max_skipped_bytes => Ok(Some((len, end))),
             _ => Err(ProtocolError::BulkLength),
-        }
-    }
-
-    /// Reads an argument's bytes and CR LF. False if they are not all there.
-    #[inline]
-    fn take_argument(&mut self, input: &BytesMut, left: usize, len: usize) -> Result<bool, ProtocolError> {
-        let end = self.scanned + len;
-        match input.get(end..end + 2) {
-            None => Ok(false),
-            Some(b"\r\n") => {
-                self.spans.push(Span {
-                    start: self.scanned as u32,
-                    end: end as u32,
-                });
-                self.scanned = end + 2;
-                self.stage = Stage::Header { left: left - 1 };
-                Ok(true)
-            }
-            Some(_) => Err(ProtocolError::BulkEnd),
         }
     }
 

@@ -45,6 +45,8 @@
 //! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; there are no other numbers.
 //! - **What is not there is refused** (`-UNSUPPORTED`), never ignored: a `SET` with `NX` or `EX` that was
 //!   taken without it would be worse than none.
+//! - **`RECEIPTS ON`** needs a client that reads RESP3's attributes. redis-cli 7.0 does not (it ends with `Protocol error, got
+//!   "|"`); there, and on RESP2, `RECEIPT` tells the same about the last command.
 //! - An argument that is not followed by CR LF is a protocol error. Redis does not look, and takes what follows for a command.
 //! - An array of more than [`Limits::max_arguments`] is a protocol error (`invalid multibulk length`), as it is in Redis
 //!   above a million.

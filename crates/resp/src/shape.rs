@@ -1,6 +1,74 @@
-use crate::{Limits, Writer, glob, refusal::Refusal};
+use crate::{Backend, Greeting, Limits, Writer, connection::State, glob, receipt, refusal::Refusal};
 use bytes::Bytes;
 use turnbuckle_core::{Answer, Failure, Key, Level, Receipt, Route};
+
+/// What the connection says about how replies look.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style<'a> {
+    limits: &'a Limits,
+    /// Whether receipts stand before replies.
+    receipts: bool,
+}
+
+impl<'a> Style<'a> {
+    #[inline]
+    pub(crate) fn of(greeting: &'a Greeting, state: &State) -> Style<'a> {
+        Style {
+            limits: &greeting.limits,
+            receipts: state.receipts,
+        }
+    }
+
+    /// Writes the reply of a command that was one operation. Returns the receipt that goes with it.
+    #[inline]
+    pub(crate) fn write_one(
+        self,
+        shape: &Shape,
+        answer: &Answer,
+        receipt: Option<Receipt>,
+        backend: &dyn Backend,
+        writer: &mut Writer<'_>,
+    ) -> Option<Receipt> {
+        self.write(receipt, backend, writer, |writer| {
+            shape.write(answer, self.limits, writer)
+        })
+    }
+
+    /// Writes the reply of a command that was several writes. Returns the receipt that goes with it.
+    pub(crate) fn write_several(
+        self,
+        writes: &Writes,
+        backend: &dyn Backend,
+        writer: &mut Writer<'_>,
+    ) -> Option<Receipt> {
+        self.write(writes.receipt(), backend, writer, |writer| writes.write(writer))
+    }
+
+    /// Writes a reply with its receipt as an attribute in front, if that is wanted; or an error, which has none.
+    #[inline]
+    fn write(
+        self,
+        receipt: Option<Receipt>,
+        backend: &dyn Backend,
+        writer: &mut Writer<'_>,
+        write: impl FnOnce(&mut Writer<'_>) -> Result<(), Refusal>,
+    ) -> Option<Receipt> {
+        let before = writer.written_bytes();
+        if self.receipts
+            && let Some(receipt) = &receipt
+        {
+            receipt::write_attribute(receipt, backend, writer);
+        }
+        match write(writer) {
+            Ok(()) => receipt,
+            Err(refusal) => {
+                writer.undo(before);
+                writer.error(&refusal.0);
+                None
+            }
+        }
+    }
+}
 
 /// How the answer of one operation becomes the reply of a command.
 #[derive(Debug)]

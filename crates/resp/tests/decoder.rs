@@ -242,7 +242,7 @@ proptest! {
 
     #[test]
     fn any_bytes_at_all_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = decode(&[bytes.clone()]);
+        let _ = decode(std::slice::from_ref(&bytes));
         let mut input = BytesMut::from(&bytes[..]);
         let mut replies = ReplyDecoder::new(100);
         while let Ok(Some(_)) = replies.decode(&mut input) {}

@@ -1,0 +1,154 @@
+//! How long a command takes from its bytes to its reply's bytes, with a map in memory behind it.
+//!
+//! `cargo run --release -p turnbuckle-resp --example hot_path`
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a measurement reads the clock, and a map without order is the fastest there is"
+)]
+use bytes::{Bytes, BytesMut};
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::time::Instant;
+use turnbuckle_core::{
+    Answer, Answered, Hlc, Key, Level, Micros, Operation, Receipt, Route, ServerId, SiteId, VersionId,
+};
+use turnbuckle_resp::{
+    Backend, ClusterNode, Connection, DoorId, Greeting, InfoSection, Keyspace, Limits, ReplyDecoder,
+    SelectError, encode_command,
+};
+
+/// The least that can be behind a door.
+struct Map(HashMap<Bytes, Bytes>);
+
+impl Backend for Map {
+    fn select(&mut self, _: &str, _: Option<&[u8]>) -> Result<DoorId, SelectError> {
+        Ok(DoorId(1))
+    }
+
+    fn close(&mut self, _: DoorId) {}
+
+    fn operate(&mut self, _: DoorId, _: u64, operation: Operation) -> Option<Answered> {
+        let answer = match operation {
+            Operation::Get { key, .. } => Answer::Value(self.0.get(&key.0).cloned()),
+            Operation::Put { key, value, .. } => {
+                let value = Bytes::copy_from_slice(&value.unwrap_or_default());
+                let existed = match self.0.get_mut(&key.0) {
+                    Some(old) => {
+                        *old = value;
+                        true
+                    }
+                    None => self.0.insert(key.compact().0, value).is_some(),
+                };
+                Answer::Written { existed }
+            }
+            _ => Answer::Count(self.0.len() as u64),
+        };
+        let receipt = Receipt {
+            asked: Level::Eventual,
+            given: Level::Eventual,
+            version: Some(VersionId {
+                at: Hlc(1),
+                site: SiteId(0),
+            }),
+            server: ServerId::default(),
+            route: Route::Local,
+            waited: Micros(0),
+            staleness: None,
+            clock_bound: Micros(250),
+            siblings: false,
+        };
+        Some((answer, Some(receipt)))
+    }
+
+    fn token(&mut self, _: DoorId) -> Bytes {
+        Bytes::new()
+    }
+
+    fn keyspaces(&self) -> Vec<Keyspace> {
+        Vec::new()
+    }
+
+    fn cluster(&self, _: &str) -> Vec<ClusterNode> {
+        Vec::new()
+    }
+
+    fn site_name(&self, _: SiteId) -> &str {
+        "a"
+    }
+
+    fn info(&self) -> Vec<InfoSection> {
+        Vec::new()
+    }
+
+    fn config(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+const KEYS: usize = 1_000;
+const TURNS: usize = 100_000;
+const DEPTH: usize = 16;
+
+fn main() {
+    let mut map = Map(HashMap::new());
+    let value = [b'x'; 128];
+    for number in 0..KEYS {
+        map.0.insert(key(number).0, Bytes::copy_from_slice(&value));
+    }
+    let get = |number, out: &mut BytesMut| encode_command(&[b"GET", &key(number).0[..]], out);
+    let set = |number, out: &mut BytesMut| encode_command(&[b"SET", &key(number).0[..], &value], out);
+    measure(
+        "the map alone",
+        &mut map,
+        |number, _| _ = black_box(key(number)),
+        false,
+    );
+    measure("GET, 128 bytes", &mut map, get, true);
+    measure("SET, 128 bytes", &mut map, set, true);
+    measure("PING", &mut map, |_, out| encode_command(&["PING"], out), true);
+}
+
+fn key(number: usize) -> Key {
+    Key(Bytes::from(format!("key:{:012}", number % KEYS)))
+}
+
+/// Sends pipelines of `DEPTH` commands and prints what one of them takes.
+fn measure(what: &str, map: &mut Map, encode: impl Fn(usize, &mut BytesMut), check: bool) {
+    let mut connection = Connection::new(Greeting {
+        id: 1,
+        peer: String::new(),
+        local: String::new(),
+        keyspace: "test".into(),
+        limits: Limits::default(),
+    });
+    let pipelines: Vec<Bytes> = (0..KEYS / DEPTH)
+        .map(|pipeline| {
+            let mut out = BytesMut::new();
+            (0..DEPTH).for_each(|command| encode(pipeline * DEPTH + command * 7, &mut out));
+            out.freeze()
+        })
+        .collect();
+    let mut input = BytesMut::with_capacity(16 << 10);
+    let mut replies = 0;
+    let begin = Instant::now();
+    for turn in 0..TURNS {
+        input.extend_from_slice(&pipelines[turn % pipelines.len()]);
+        connection.handle_bytes(&mut input, map);
+        replies += connection.output().len();
+        if turn + 1 < TURNS {
+            connection.output().clear();
+        }
+        input.reserve(8 << 10);
+    }
+    let each = begin.elapsed().as_nanos() as f64 / (TURNS * DEPTH) as f64;
+    println!(
+        "{what:<16} {each:>7.1} ns a command, {} bytes of replies",
+        replies / TURNS / DEPTH
+    );
+    if check {
+        let mut decoder = ReplyDecoder::new(1 << 20);
+        let last = std::iter::from_fn(|| decoder.decode(connection.output()).expect("well formed"));
+        assert_eq!(last.count(), DEPTH);
+    }
+}

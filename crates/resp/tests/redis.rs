@@ -1,0 +1,110 @@
+//! What redis-server 7.0.15 answered to the same bytes, recorded in `tests/redis/answers.txt`: error texts, reply shapes,
+//! and after what it closes.
+mod world;
+
+use bytes::BytesMut;
+use turnbuckle_resp::Connection;
+use world::World;
+
+/// Where we differ, and why.
+const DIFFERENCES: [(&str, &str); 8] = [
+    (
+        r"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n",
+        "a wrong length must not turn a value into commands",
+    ),
+    (
+        r"*65537\r\n",
+        "more arguments than are ever taken; Redis waits for them",
+    ),
+    (
+        r"*2\r\n$4\r\nSCAN\r\n$2\r\n-1\r\n",
+        "no cursor is negative; Redis takes it for a large one",
+    ),
+    (r"*2\r\n$6\r\nSELECT\r\n$2\r\n99\r\n", "keyspaces have names"),
+    (r"*2\r\n$6\r\nSELECT\r\n$3\r\nabc\r\n", "keyspaces have names"),
+    (r"*2\r\n$3\r\nTTL\r\n$4\r\nnope\r\n", "there is no expiry"),
+    (
+        r"*2\r\n$4\r\nKEYS\r\n$1\r\n*\r\n",
+        "it would look at every key at once",
+    ),
+    (
+        r"*2\r\n$3\r\nfoo\r\n$3\r\na\x00b\r\n",
+        "Redis shows an argument up to its first zero byte",
+    ),
+];
+
+#[test]
+fn the_answers_are_those_of_redis() {
+    let recorded = std::fs::read_to_string("tests/redis/answers.txt").expect("it is beside this test");
+    let mut compared = 0;
+    let mut differing = Vec::new();
+    let mut lines = recorded.lines().filter(|line| !line.starts_with('#'));
+    while let Some(sent) = lines.next() {
+        let expected = lines
+            .next()
+            .and_then(|line| line.strip_prefix("< "))
+            .expect("an answer to each");
+        let (resp, sent) = sent.split_at(2);
+        let answer = answer(resp == "3 ", &unescape(sent));
+        let is_known = DIFFERENCES.iter().any(|(known, _)| *known == sent);
+        if is_known == (answer == expected) {
+            differing.push(format!(
+                "sent     {sent}\nexpected {expected}\nfound    {answer}\n"
+            ));
+        }
+        compared += 1;
+    }
+    assert!(
+        differing.is_empty(),
+        "{} of {compared} differ:\n{}",
+        differing.len(),
+        differing.join("\n")
+    );
+    assert!(compared > 100, "only {compared} were compared");
+}
+
+fn answer(resp3: bool, sent: &[u8]) -> String {
+    let (mut connection, mut world): (Connection, World) = (world::connection(), World::default());
+    if resp3 {
+        world::send("HELLO 3\r\n", &mut connection, &mut world);
+    }
+    let mut input = BytesMut::from(sent);
+    connection.handle_bytes(&mut input, &mut world);
+    let closed = if connection.is_closing() { " (closed)" } else { "" };
+    escape(connection.output()) + closed
+}
+
+fn escape(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|&byte| match byte {
+            b'\r' => "\\r".into(),
+            b'\n' => "\\n".into(),
+            b'\\' => "\\\\".into(),
+            b' '..=b'~' => char::from(byte).to_string(),
+            _ => format!("\\x{byte:02x}"),
+        })
+        .collect()
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        bytes.push(match rest.next() {
+            Some(b'r') => b'\r',
+            Some(b'n') => b'\n',
+            Some(b'x') => {
+                let digits: Vec<u8> = rest.by_ref().take(2).collect();
+                let digits = std::str::from_utf8(&digits).expect("two hex digits");
+                u8::from_str_radix(digits, 16).expect("two hex digits")
+            }
+            other => other.expect("something is escaped"),
+        });
+    }
+    bytes
+}
