@@ -212,7 +212,11 @@ impl Bench<'_> {
         let numbers = std::mem::take(&mut shared.tally.borrow_mut().numbers);
         let missing = queue.borrow().missing();
         if missing > 0 {
-            let why = trouble_of(&over).unwrap_or_else(|| format!("{:?}", numbers.errors));
+            let of_errors = || match numbers.errors.is_empty() {
+                true => "interrupted".to_owned(),
+                false => report::counts(&numbers.errors),
+            };
+            let why = trouble_of(&over).unwrap_or_else(of_errors);
             let message = format!("loading: {missing} of {records} keys could not be written: {why}");
             return (Vec::new(), Err(Failure::Environment(message)));
         }

@@ -109,7 +109,8 @@ impl fmt::Display for Report {
     }
 }
 
-fn counts(counts: &BTreeMap<String, u64>) -> String {
+/// Names and how often each, for people.
+pub(crate) fn counts(counts: &BTreeMap<String, u64>) -> String {
     let all: Vec<String> = counts
         .iter()
         .map(|(name, count)| format!("{name} {}", grouped(*count)))
