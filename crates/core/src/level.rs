@@ -116,8 +116,14 @@ impl FromStr for Level {
             .and_then(|rest| rest.split_once('('))
             .ok_or_else(|| bad(NAMES))?;
         match name {
-            "bounded" => argument.parse().map(Level::Bounded).map_err(|_| bad("a time such as bounded(2s), bounded(250ms) or bounded(100us)")),
-            "delay" => argument.parse().map(Level::Delay).map_err(|_| bad("a time such as delay(15ms)")),
+            "bounded" => argument
+                .parse()
+                .map(Level::Bounded)
+                .map_err(|_| bad("a time such as bounded(2s), bounded(250ms) or bounded(100us)")),
+            "delay" => argument
+                .parse()
+                .map(Level::Delay)
+                .map_err(|_| bad("a time such as delay(15ms)")),
             "cpq" => argument
                 .parse()
                 .ok()

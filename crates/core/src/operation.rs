@@ -44,7 +44,9 @@ impl Operation {
     /// The level that it names.
     pub fn level(&self) -> Option<Level> {
         match self {
-            Operation::Get { level, .. } | Operation::Put { level, .. } | Operation::ReadMany { level, .. } => *level,
+            Operation::Get { level, .. }
+            | Operation::Put { level, .. }
+            | Operation::ReadMany { level, .. } => *level,
             Operation::Scan { .. } | Operation::Count => None,
         }
     }

@@ -143,6 +143,8 @@ pub enum Write<M> {
         version: Version<M>,
         /// The sites it is streamed to.
         to: SiteSet,
+        /// Key and version as they arrived from a peer, if they did: the driver need not encode them again.
+        encoded: Option<Bytes>,
     },
     /// A version that is no longer needed here.
     Drop {
@@ -233,7 +235,14 @@ impl<P: Protocol> Context<'_, P> {
     fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: SiteSet) -> bool {
         let wanted = self.store.put(&key, version.clone());
         if wanted {
-            self.parts.staged.push(Write::Put { key, version, to });
+            let arrived = self.parts.arrived.take_if(|(id, _)| *id == version.id);
+            let encoded = arrived.map(|(_, bytes)| bytes);
+            self.parts.staged.push(Write::Put {
+                key,
+                version,
+                to,
+                encoded,
+            });
         }
         wanted
     }

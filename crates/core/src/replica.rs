@@ -1,8 +1,9 @@
 use crate::waiting::{Ready, Waiting};
 use crate::{
     Context, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, RequestId, ServerId, SiteId, SiteSet,
-    Topology, Version, Versions, Write,
+    Topology, Version, VersionId, Versions, Write,
 };
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One replica as its driver sees it: a protocol, its timers, its parked requests, and **the barrier**.
@@ -67,6 +68,8 @@ pub enum Input<P: Protocol> {
         key: Key,
         /// The version.
         version: Version<P::Meta>,
+        /// Both as they arrived, for the log; empty if they have to be encoded anew.
+        encoded: Bytes,
     },
     /// A peer's mark, when all entries before it have been handled.
     Mark {
@@ -94,7 +97,7 @@ pub enum Input<P: Protocol> {
         /// The key.
         key: Key,
         /// Which version.
-        id: crate::VersionId,
+        id: VersionId,
     },
     /// The link to a peer's node changed.
     Link {
@@ -152,6 +155,8 @@ pub struct Batch<M> {
 pub(crate) struct Parts<P: Protocol> {
     pub clock: HybridClock,
     granted_bound: Hlc,
+    /// The version that is being handled, as it arrived.
+    pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
     must_sync: bool,
     open_batch: u64,
@@ -203,6 +208,7 @@ impl<P: Protocol> Replica<P> {
             parts: Parts {
                 clock: HybridClock::open(bound),
                 granted_bound: bound,
+                arrived: None,
                 staged: Vec::new(),
                 must_sync: false,
                 open_batch: 1,
@@ -261,7 +267,15 @@ impl<P: Protocol> Replica<P> {
             Input::Start => protocol.on_start(&mut cx),
             Input::Request { id, request, .. } => protocol.on_request(&mut cx, id, request),
             Input::Message { from, message } => protocol.on_message(&mut cx, from, message),
-            Input::Replicated { from, key, version } => protocol.on_replicated(&mut cx, from, key, version),
+            Input::Replicated {
+                from,
+                key,
+                version,
+                encoded,
+            } => {
+                cx.parts.arrived = Some((version.id, encoded)).filter(|(_, encoded)| !encoded.is_empty());
+                protocol.on_replicated(&mut cx, from, key, version);
+            }
             Input::Mark { from, message } => protocol.on_mark(&mut cx, from, message),
             Input::CopiedRow { key, version } => {
                 cx.observe(version.id.at);

@@ -5,7 +5,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 use turnbuckle_core::{
@@ -46,9 +46,23 @@ struct Door<S> {
     session: S,
     /// Operations that wait for the one before.
     queue: VecDeque<(u64, Operation)>,
-    /// Operations not yet answered.
-    open: BTreeSet<u64>,
+    /// Operations, oldest first, and whether they have been answered; the first has not.
+    open: VecDeque<(u64, bool)>,
     counts: BTreeMap<u64, Count>,
+}
+
+impl<S> Door<S> {
+    /// An operation is answered. False if it was before, or never came in. Tags rise, so the place is found by halving.
+    fn finish(&mut self, tag: u64) -> bool {
+        let Ok(place) = self.open.binary_search_by_key(&tag, |&(tag, _)| tag) else {
+            return false;
+        };
+        let first = !std::mem::replace(&mut self.open[place].1, true);
+        while self.open.front().is_some_and(|&(_, answered)| answered) {
+            self.open.pop_front();
+        }
+        first
+    }
 }
 
 /// A count under way: partitions that have not answered, keys so far.
@@ -67,8 +81,16 @@ struct Ask {
 }
 
 impl<S: Session> Doors<S> {
-    pub fn new(keyspace: Arc<Keyspace<S::Protocol>>, index: u32, home: SiteId, options: GatewayOptions) -> Doors<S> {
-        let header = TokenHeader { cluster: options.cluster.clone(), keyspace: keyspace.name().to_string() };
+    pub fn new(
+        keyspace: Arc<Keyspace<S::Protocol>>,
+        index: u32,
+        home: SiteId,
+        options: GatewayOptions,
+    ) -> Doors<S> {
+        let header = TokenHeader {
+            cluster: options.cluster.clone(),
+            keyspace: keyspace.name().to_string(),
+        };
         Doors {
             keyspace,
             index,
@@ -83,11 +105,19 @@ impl<S: Session> Doors<S> {
     }
 
     fn begin(&mut self, now: Now, door_number: u64, tag: u64, operation: Operation, answers: &mut Answers) {
-        let Some(door) = self.doors.find(door_number) else { return };
-        door.open.insert(tag);
+        let Some(door) = self.doors.find(door_number) else {
+            return;
+        };
+        door.open.push_back((tag, false));
         match operation {
             Operation::Count => {
-                door.counts.insert(tag, Count { missing: self.keyspace.topology().partitions(), keys: 0 });
+                door.counts.insert(
+                    tag,
+                    Count {
+                        missing: self.keyspace.topology().partitions(),
+                        keys: 0,
+                    },
+                );
                 for partition in 0..self.keyspace.topology().partitions() {
                     self.survey(now, door_number, tag, partition, Survey::Count, answers);
                 }
@@ -95,15 +125,30 @@ impl<S: Session> Doors<S> {
             Operation::Scan { cursor, count } => {
                 let slot = (cursor >> 48) as u16;
                 if slot >= turnbuckle_core::HASH_SLOTS {
-                    let failure = Failure::Unavailable("a scan's cursor is 0 or what the last answer said".into());
+                    let failure =
+                        Failure::Unavailable("a scan's cursor is 0 or what the last answer said".into());
                     return self.answer(door_number, tag, Answer::Failed(failure), None, answers);
                 }
                 let partition = self.keyspace.topology().partition_of_slot(slot);
-                self.survey(now, door_number, tag, partition, Survey::Scan { cursor, count }, answers);
+                self.survey(
+                    now,
+                    door_number,
+                    tag,
+                    partition,
+                    Survey::Scan { cursor, count },
+                    answers,
+                );
             }
             operation => {
                 let mut steps = std::mem::take(&mut self.steps);
-                door.session.on_operation(&mut SessionContext { now, steps: &mut steps }, tag, operation);
+                door.session.on_operation(
+                    &mut SessionContext {
+                        now,
+                        steps: &mut steps,
+                    },
+                    tag,
+                    operation,
+                );
                 self.perform(now, door_number, &mut steps, answers);
                 self.steps = steps;
             }
@@ -119,8 +164,15 @@ impl<S: Session> Doors<S> {
     ) {
         for step in steps.drain(..) {
             match step {
-                SessionStep::Answer { tag, answer, receipt } => self.answer(door, tag, answer, receipt, answers),
-                SessionStep::Ask { tag, part, server, request } => match self.note(now, door, tag, part, server) {
+                SessionStep::Answer { tag, answer, receipt } => {
+                    self.answer(door, tag, answer, receipt, answers)
+                }
+                SessionStep::Ask {
+                    tag,
+                    part,
+                    server,
+                    request,
+                } => match self.note(now, door, tag, part, server) {
                     Some(id) => self.keyspace.ask(now, id, server, request),
                     None => self.answer(door, tag, overfull(), None, answers),
                 },
@@ -128,8 +180,20 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    fn survey(&mut self, now: Now, door: u64, tag: u64, partition: u16, survey: Survey, answers: &mut Answers) {
-        let server = ServerId { site: self.home, partition, member: 0 };
+    fn survey(
+        &mut self,
+        now: Now,
+        door: u64,
+        tag: u64,
+        partition: u16,
+        survey: Survey,
+        answers: &mut Answers,
+    ) {
+        let server = ServerId {
+            site: self.home,
+            partition,
+            member: 0,
+        };
         match self.note(now, door, tag, u32::from(partition), server) {
             Some(id) => self.keyspace.survey(id, server, survey),
             None => self.answer(door, tag, overfull(), None, answers),
@@ -139,7 +203,13 @@ impl<S: Session> Doors<S> {
     /// Remembers a question.
     fn note(&mut self, now: Now, door: u64, tag: u64, part: u32, server: ServerId) -> Option<RequestId> {
         let deadline = now.monotonic + self.options.deadline;
-        let number = self.asks.insert(Ask { door, tag, part, server, deadline })?;
+        let number = self.asks.insert(Ask {
+            door,
+            tag,
+            part,
+            server,
+            deadline,
+        })?;
         Some(RequestId::of_loop(self.options.loop_index, number))
     }
 
@@ -151,10 +221,16 @@ impl<S: Session> Doors<S> {
         receipt: Option<turnbuckle_core::Receipt>,
         answers: &mut Answers,
     ) {
-        let Some(door) = self.doors.find(door_number) else { return };
+        let Some(door) = self.doors.find(door_number) else {
+            return;
+        };
         // Exactly once: what comes after a failure is passed over.
-        if door.open.remove(&tag) {
-            answers.push((crate::DoorId::new(self.index, door_number), tag, (answer, receipt)));
+        if door.finish(tag) {
+            answers.push((
+                crate::DoorId::new(self.index, door_number),
+                tag,
+                (answer, receipt),
+            ));
         }
     }
 
@@ -173,12 +249,15 @@ impl<S: Session> Doors<S> {
     fn drain(&mut self, now: Now, answers: &mut Answers) {
         let mut deliveries = std::mem::take(&mut self.deliveries);
         loop {
-            self.keyspace.take_deliveries(self.options.loop_index, &mut deliveries);
+            self.keyspace
+                .take_deliveries(self.options.loop_index, &mut deliveries);
             if deliveries.is_empty() {
                 break;
             }
             for Delivery { id, answer } in deliveries.drain(..) {
-                let Some(ask) = self.asks.remove(id.number()) else { continue };
+                let Some(ask) = self.asks.remove(id.number()) else {
+                    continue;
+                };
                 match answer {
                     Delivered::Response(outcome) => self.on_response(now, &ask, outcome, answers),
                     Delivered::Surveyed(surveyed) => self.on_surveyed(&ask, surveyed, answers),
@@ -198,20 +277,30 @@ impl<S: Session> Doors<S> {
         outcome: Outcome<<S::Protocol as turnbuckle_core::Protocol>::Response>,
         answers: &mut Answers,
     ) {
-        let Some(door) = self.doors.find(ask.door) else { return };
+        let Some(door) = self.doors.find(ask.door) else {
+            return;
+        };
         let mut steps = std::mem::take(&mut self.steps);
-        let mut cx = SessionContext { now, steps: &mut steps };
-        door.session.on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
+        let mut cx = SessionContext {
+            now,
+            steps: &mut steps,
+        };
+        door.session
+            .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
         self.perform(now, ask.door, &mut steps, answers);
         self.steps = steps;
     }
 
     fn on_surveyed(&mut self, ask: &Ask, surveyed: Result<Surveyed, String>, answers: &mut Answers) {
-        let Some(door) = self.doors.find(ask.door) else { return };
+        let Some(door) = self.doors.find(ask.door) else {
+            return;
+        };
         let answer = match surveyed {
             Err(why) => Answer::Failed(Failure::Unavailable(why)),
             Ok(Surveyed::Count(keys)) => {
-                let Some(count) = door.counts.get_mut(&ask.tag) else { return };
+                let Some(count) = door.counts.get_mut(&ask.tag) else {
+                    return;
+                };
                 count.keys += keys;
                 count.missing -= 1;
                 if count.missing > 0 {
@@ -221,7 +310,11 @@ impl<S: Session> Doors<S> {
             }
             Ok(Surveyed::Keys { cursor: 0, keys }) => {
                 let next = self.keyspace.topology().slots_of(ask.server.partition).end;
-                let cursor = if next < turnbuckle_core::HASH_SLOTS { first_cursor_of(next) } else { 0 };
+                let cursor = if next < turnbuckle_core::HASH_SLOTS {
+                    first_cursor_of(next)
+                } else {
+                    0
+                };
                 Answer::Keys { cursor, keys }
             }
             Ok(Surveyed::Keys { cursor, keys }) => Answer::Keys { cursor, keys },
@@ -249,10 +342,20 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn open(&mut self, token: Option<&[u8]>) -> Result<u64, BadToken> {
-        let state = token.map(|token| self.header.open(&self.options.secret, token)).transpose()?;
+        let state = token
+            .map(|token| self.header.open(&self.options.secret, token))
+            .transpose()?;
         let session = S::open(self.home, self.keyspace.topology().clone(), state)?;
-        let door = Door { session, queue: VecDeque::new(), open: BTreeSet::new(), counts: BTreeMap::new() };
-        Ok(self.doors.insert(door).expect("there are fewer connections than doors"))
+        let door = Door {
+            session,
+            queue: VecDeque::new(),
+            open: VecDeque::new(),
+            counts: BTreeMap::new(),
+        };
+        Ok(self
+            .doors
+            .insert(door)
+            .expect("there are fewer connections than doors"))
     }
 
     fn close(&mut self, door: u64) {
@@ -266,7 +369,9 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn operate(&mut self, now: Now, door_number: u64, tag: u64, operation: Operation, answers: &mut Answers) {
-        let Some(door) = self.doors.find(door_number) else { return };
+        let Some(door) = self.doors.find(door_number) else {
+            return;
+        };
         if !S::OVERLAPS && !door.open.is_empty() {
             door.queue.push_back((tag, operation));
             return;
@@ -285,9 +390,17 @@ impl<S: Session> AnyDoors for Doors<S> {
             return;
         }
         for number in self.asks.numbers(|ask| ask.deadline <= now.monotonic) {
-            let Some(ask) = self.asks.remove(number) else { continue };
-            let why = format!("no answer from server {} within {}", ask.server, self.options.deadline);
-            let is_count = self.doors.find(ask.door).is_some_and(|door| door.counts.contains_key(&ask.tag));
+            let Some(ask) = self.asks.remove(number) else {
+                continue;
+            };
+            let why = format!(
+                "no answer from server {} within {}",
+                ask.server, self.options.deadline
+            );
+            let is_count = self
+                .doors
+                .find(ask.door)
+                .is_some_and(|door| door.counts.contains_key(&ask.tag));
             match is_count {
                 true => self.on_surveyed(&ask, Err(why), answers),
                 false => self.on_response(now, &ask, Outcome::Lost(why), answers),

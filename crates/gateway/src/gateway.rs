@@ -29,7 +29,10 @@ impl DoorId {
 
     /// As [`DoorId::to_bits`] made it.
     pub fn from_bits(bits: u64) -> DoorId {
-        DoorId { keyspace: (bits >> 48) as u32, number: bits & ((1 << 48) - 1) }
+        DoorId {
+            keyspace: (bits >> 48) as u32,
+            number: bits & ((1 << 48) - 1),
+        }
     }
 }
 
@@ -86,13 +89,22 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway of a node at site `home`.
     pub fn new(home: SiteId, options: GatewayOptions) -> Gateway {
-        Gateway { home, options, keyspaces: Vec::new() }
+        Gateway {
+            home,
+            options,
+            keyspaces: Vec::new(),
+        }
     }
 
     /// Adds a keyspace whose clients are sessions of type `S`.
     pub fn add<S: Session>(&mut self, keyspace: Arc<Keyspace<S::Protocol>>) {
         let index = self.keyspaces.len() as u32;
-        self.keyspaces.push(Box::new(Doors::<S>::new(keyspace, index, self.home, self.options.clone())));
+        self.keyspaces.push(Box::new(Doors::<S>::new(
+            keyspace,
+            index,
+            self.home,
+            self.options.clone(),
+        )));
     }
 
     /// The keyspaces, in the order in which they were added.
@@ -109,7 +121,11 @@ impl Gateway {
         let Some(index) = self.keyspaces.iter().position(|doors| doors.name() == keyspace) else {
             return Err(SelectError::NoKeyspace {
                 found: keyspace.chars().take(64).collect(),
-                known: self.keyspaces.iter().map(|doors| doors.name().to_string()).collect(),
+                known: self
+                    .keyspaces
+                    .iter()
+                    .map(|doors| doors.name().to_string())
+                    .collect(),
             });
         };
         let number = self.keyspaces[index].open(token)?;
@@ -121,8 +137,15 @@ impl Gateway {
         self.keyspaces[door.keyspace as usize].close(door.number);
     }
 
-    /// An operation enters. What can be answered now is appended to `answers`, of this operation and maybe of others.
-    pub fn operate(&mut self, now: Now, door: DoorId, tag: u64, operation: Operation, answers: &mut Vec<(DoorId, u64, Answered)>) {
+    /// An operation enters; the tags of a door's operations rise. What can be answered now is appended to `answers`, of this operation and maybe of others.
+    pub fn operate(
+        &mut self,
+        now: Now,
+        door: DoorId,
+        tag: u64,
+        operation: Operation,
+        answers: &mut Vec<(DoorId, u64, Answered)>,
+    ) {
         self.keyspaces[door.keyspace as usize].operate(now, door.number, tag, operation, answers);
     }
 

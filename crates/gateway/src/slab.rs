@@ -18,7 +18,11 @@ struct Slot<T> {
 
 impl<T> Slab<T> {
     pub fn new() -> Slab<T> {
-        Slab { slots: Vec::new(), free: Vec::new(), len: 0 }
+        Slab {
+            slots: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+        }
     }
 
     /// Puts something in, unless there are 16 million things already.
@@ -26,7 +30,10 @@ impl<T> Slab<T> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.slots.len() >> SLOT_BITS == 0 => {
-                self.slots.push(Slot { tenant: 0, value: None });
+                self.slots.push(Slot {
+                    tenant: 0,
+                    value: None,
+                });
                 (self.slots.len() - 1) as u32
             }
             None => return None,
@@ -39,7 +46,9 @@ impl<T> Slab<T> {
 
     fn slot(&mut self, number: u64) -> Option<&mut Slot<T>> {
         let place = number & ((1 << SLOT_BITS) - 1);
-        self.slots.get_mut(place as usize).filter(|slot| u64::from(slot.tenant) == number >> SLOT_BITS)
+        self.slots
+            .get_mut(place as usize)
+            .filter(|slot| u64::from(slot.tenant) == number >> SLOT_BITS)
     }
 
     pub fn find(&mut self, number: u64) -> Option<&mut T> {

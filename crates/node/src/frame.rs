@@ -265,8 +265,8 @@ fn unpack(packed: u64) -> ServerId {
     }
 }
 
-/// Encodes an entry.
-pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>) -> Bytes {
+/// Encodes an entry into the memory of `arena`.
+pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
     let mut meta = BytesMut::new();
     version.meta.encode(&mut meta);
     let frame = EntryFrame {
@@ -276,7 +276,8 @@ pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>) -> Bytes {
         value: version.value.clone(),
         meta: meta.freeze(),
     };
-    frame.encode_to_vec().into()
+    frame.encode(arena).expect("a BytesMut grows");
+    arena.split().freeze()
 }
 
 /// Decodes an entry.

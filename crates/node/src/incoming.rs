@@ -1,5 +1,6 @@
 //! The receiver's side of one peer's stream.
-use crate::stream::StreamPosition;
+use crate::{frame::decode_entry, stream::StreamPosition};
+use bytes::Bytes;
 use std::collections::VecDeque;
 use turnbuckle_core::{BadFrame, Hlc, Key, Protocol, SiteId, Version};
 
@@ -23,7 +24,11 @@ pub(crate) struct Incoming<P: Protocol> {
 /// Something that arrived in stream order.
 pub(crate) enum Item<P: Protocol> {
     /// An entry.
-    Entry { key: Key, version: Version<P::Meta> },
+    Entry {
+        key: Key,
+        version: Version<P::Meta>,
+        encoded: Bytes,
+    },
     /// All entries up to here have been handed on.
     Reached(StreamPosition),
     /// A mark; its entries came before it.
@@ -85,7 +90,7 @@ impl<P: Protocol> Incoming<P> {
         &mut self,
         previous: u64,
         last: StreamPosition,
-        entries: impl Iterator<Item = Result<(Key, Version<P::Meta>), BadFrame>>,
+        entries: impl Iterator<Item = Bytes>,
     ) -> Result<(), BadFrame> {
         if previous != self.arrived || last.number < previous || last.incarnation < self.received.incarnation
         {
@@ -96,8 +101,12 @@ impl<P: Protocol> Incoming<P> {
             return Err(BadFrame::new("entries that continue the stream", found));
         }
         for entry in entries {
-            let (key, version) = entry?;
-            self.pending.push_back(Item::Entry { key, version });
+            let (key, version) = decode_entry(entry.clone())?;
+            self.pending.push_back(Item::Entry {
+                key,
+                version,
+                encoded: entry,
+            });
         }
         self.pending.push_back(Item::Reached(last));
         self.arrived = last.number;

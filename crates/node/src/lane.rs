@@ -18,6 +18,12 @@ use turnbuckle_core::{
 use turnbuckle_log::Position;
 use turnbuckle_store::{Store, StoreError};
 
+/// How much memory is taken at a time for encoded versions.
+const ARENA_BYTES: usize = 64 << 10;
+
+/// How much of a large record's memory is kept for the next one.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// A lane. Everything here happens under its lock, in the order in which the lock was taken; what it emits is handed on
 /// under the lock too.
 pub(crate) struct Lane<P: Protocol> {
@@ -41,6 +47,10 @@ pub(crate) struct Lane<P: Protocol> {
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<SiteId, Hlc>,
     wants_row_checkpoint: bool,
+    /// Versions are encoded into it.
+    arena: BytesMut,
+    /// The last record, to be overwritten by the next.
+    encoded: Vec<u8>,
     /// What the last finished checkpoint said.
     pub checkpointed: Option<CheckpointMeta>,
     moved: bool,
@@ -107,6 +117,8 @@ impl<P: Protocol> Lane<P> {
             named: meta.named().collect(),
             held_peers: BTreeMap::new(),
             wants_row_checkpoint: false,
+            arena: BytesMut::with_capacity(ARENA_BYTES),
+            encoded: Vec::new(),
             checkpointed: None,
             moved: false,
         }
@@ -167,9 +179,10 @@ impl<P: Protocol> Lane<P> {
         let opened = self.outgoing.begin(self.bound);
         let mut record = Record::new(ks.tag(), self.me);
         record.opened = Some(opened.into());
-        record
-            .writes
-            .push(WriteRecord::new::<P::Meta>(&Write::Bound(self.bound)));
+        record.writes.push(WriteRecord::new::<P::Meta>(
+            &Write::Bound(self.bound),
+            &mut self.arena,
+        ));
         ks.shared().log().append(&[&record.encode_to_vec()]);
     }
 
@@ -274,7 +287,10 @@ impl<P: Protocol> Lane<P> {
         let from = log.end();
         let (record, entries, bound) =
             self.record(ks, batch.as_ref().map_or(&[], |batch| &batch.writes), &received);
-        let end = log.append(&[&record.encode_to_vec()]);
+        self.encoded.clear();
+        record.encode(&mut self.encoded).expect("a Vec grows");
+        let end = log.append(&[&self.encoded]);
+        self.encoded.shrink_to(KEPT_BYTES);
         if let Some(first) = entries.first() {
             self.outgoing.note_position(first.number, from);
         }
@@ -335,7 +351,7 @@ impl<P: Protocol> Lane<P> {
         record.writes.reserve(writes.len());
         let (mut entries, mut bound) = (Vec::new(), None);
         for write in writes {
-            let written = WriteRecord::new(write);
+            let written = WriteRecord::new(write, &mut self.arena);
             match write {
                 Write::Put { to, .. } if to.0 != 0 => {
                     let bytes = written.entry.clone().expect("a put has an entry");
@@ -417,7 +433,7 @@ impl<P: Protocol> Lane<P> {
             .get(&site)
             .and_then(|incoming| incoming.pending.front())
         {
-            if let Item::Entry { key, version } | Item::Returned { key, version } = item {
+            if let Item::Entry { key, version, .. } | Item::Returned { key, version } = item {
                 if version.id.at > ahead {
                     let at = version.id.at;
                     self.hold(ks, site, at);
@@ -433,15 +449,31 @@ impl<P: Protocol> Lane<P> {
             let item = incoming.pending.pop_front().expect("just seen");
             self.held_peers.remove(&site);
             match item {
-                Item::Entry { key, version } => self.handle(now, Input::Replicated { from, key, version }),
-                Item::Returned { key, version } => self.handle(
+                Item::Entry {
+                    key,
+                    version,
+                    encoded,
+                } => self.handle(
                     now,
                     Input::Replicated {
-                        from: self.me,
+                        from,
                         key,
                         version,
+                        encoded,
                     },
                 ),
+                Item::Returned { key, version } => {
+                    let encoded = Bytes::new();
+                    self.handle(
+                        now,
+                        Input::Replicated {
+                            from: self.me,
+                            key,
+                            version,
+                            encoded,
+                        },
+                    );
+                }
                 Item::Reached(position) => incoming.received = position,
                 Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
                 Item::ReturnedEnd => self.taken_back(ks, site),

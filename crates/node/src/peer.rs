@@ -99,11 +99,7 @@ impl<P: Protocol> Lane<P> {
                 incarnation: frame.incarnation,
                 number: frame.last,
             };
-            incoming.arrive(
-                frame.previous,
-                last,
-                frame.entries.into_iter().map(frame::decode_entry),
-            )?;
+            incoming.arrive(frame.previous, last, frame.entries.into_iter())?;
             self.drain(ks, now, site);
         }
         Ok(())
@@ -420,11 +416,12 @@ impl<P: Protocol> Lane<P> {
 
 /// The versions among `rows` that are `wanted`, as stream entries.
 fn encode_rows<M: Wire>(rows: &[(Key, Chain<M>)], wanted: impl Fn(VersionId) -> bool) -> Vec<Bytes> {
+    let mut arena = BytesMut::new();
     let versions = rows
         .iter()
         .flat_map(|(key, chain)| chain.iter().map(move |version| (key, version)));
-    versions
-        .filter(|(_, version)| wanted(version.id))
-        .map(|(key, version)| frame::encode_entry(key, version))
+    let wanted = versions.filter(|(_, version)| wanted(version.id));
+    wanted
+        .map(|(key, version)| frame::encode_entry(key, version, &mut arena))
         .collect()
 }

@@ -3,7 +3,7 @@ use crate::{
     frame::{decode_entry, encode_entry},
     stream::{Incarnation, StreamPosition},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{BadFrame, Hlc, Key, ServerId, SiteId, SiteSet, Version, VersionId, Wire, Write};
 use turnbuckle_log::Position;
@@ -155,11 +155,19 @@ impl Record {
 }
 
 impl WriteRecord {
-    pub fn new<M: Wire>(write: &Write<M>) -> WriteRecord {
+    /// The write as it is logged. Versions are encoded into `arena`, many into one piece of memory.
+    pub fn new<M: Wire>(write: &Write<M>, arena: &mut BytesMut) -> WriteRecord {
         let mut record = WriteRecord::default();
         match write {
-            Write::Put { key, version, to } => {
-                record.entry = Some(encode_entry(key, version));
+            Write::Put {
+                key,
+                version,
+                to,
+                encoded,
+            } => {
+                record.entry = encoded
+                    .clone()
+                    .or_else(|| Some(encode_entry(key, version, arena)));
                 record.to = to.0;
             }
             Write::Drop { key, id } => {

@@ -1,3 +1,4 @@
+use crate::store::{INLINE_KEY_BYTES, StoredKey};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
 use turnbuckle_core::{Chain, Version, VersionId, Wire};
@@ -183,10 +184,15 @@ impl<M: Wire> Entry<M> {
     /// What the entry takes in memory together with its key, in bytes, as near as one can tell without the allocator:
     /// the map's bucket and index, and each allocation rounded as glibc rounds it.
     pub(crate) fn cost_bytes(&self, key: &[u8]) -> u64 {
-        let bucket = size_of::<u64>() + size_of::<Box<[u8]>>() + size_of::<Entry<M>>();
+        let bucket = size_of::<u64>() + size_of::<StoredKey>() + size_of::<Entry<M>>();
         // Eight bytes and a control byte per slot of a table that is between 7/16 and 7/8 full.
         let index = 14;
-        let fixed = (bucket + index + allocation(key.len())) as u64;
+        let on_heap = if key.len() > INLINE_KEY_BYTES {
+            allocation(key.len())
+        } else {
+            0
+        };
+        let fixed = (bucket + index + on_heap) as u64;
         fixed + self.chain().map_or(0, chain_cost_bytes)
     }
 }

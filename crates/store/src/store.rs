@@ -7,6 +7,7 @@ use crate::{EngineError, Place, Snapshot, Table};
 use bytes::{Buf, Bytes};
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
+use smallvec::SmallVec;
 use std::{collections::BTreeSet, sync::Arc};
 use thiserror::Error;
 use turnbuckle_core::{BadFrame, Chain, Key, Version, VersionId, Versions, Wire, hash_slot};
@@ -72,7 +73,11 @@ impl<M> Fetched<M> {
     }
 }
 
-pub(crate) type Entries<M> = IndexMap<Box<[u8]>, Entry<M>, FixedState>;
+pub(crate) type Entries<M> = IndexMap<StoredKey, Entry<M>, FixedState>;
+
+/// A key as the map keeps it: most are short, and lie beside their entry rather than a cache miss away.
+pub(crate) type StoredKey = SmallVec<[u8; INLINE_KEY_BYTES]>;
+pub(crate) const INLINE_KEY_BYTES: usize = 24;
 
 /// The versions of one replica's keys.
 pub struct Store<M> {
@@ -223,7 +228,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         let entry = Entry::clean(slot, chain);
         self.absent += usize::from(entry.chain().is_none());
         self.memory_bytes += entry.cost_bytes(key.as_ref());
-        let before = self.entries.insert(key.as_ref().into(), entry);
+        let before = self.entries.insert(StoredKey::from_slice(key.as_ref()), entry);
         assert!(
             before.is_none(),
             "a key that was resident was read from the engine"
