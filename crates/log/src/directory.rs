@@ -23,7 +23,7 @@ impl DirectoryDisk {
     /// [`io::ErrorKind::WouldBlock`] if another process has it open; else whatever the file system says.
     pub fn open(path: impl AsRef<Path>) -> io::Result<DirectoryDisk> {
         let path = path.as_ref().to_path_buf();
-        fs::create_dir_all(&path)?;
+        create_synced(&path)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -38,6 +38,23 @@ impl DirectoryDisk {
         })?;
         Ok(DirectoryDisk { path, _lock: lock })
     }
+}
+
+/// Creates a directory and what leads to it, so that it is still there after a power loss.
+fn create_synced(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create_synced(parent)?;
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    File::open(parent)?.sync_all()
 }
 
 impl Disk for DirectoryDisk {

@@ -247,6 +247,8 @@ impl Log {
                 return Err(self.poison(format!("a sync failed: {error}")));
             }
         }
+        #[cfg(test)]
+        let directory = directory && !crate::planted::is(crate::planted::Bug::DirectoryIsNotSynced);
         if directory && let Err(error) = self.disk.sync_directory() {
             return Err(self.poison(format!("a sync of the directory failed: {error}")));
         }
@@ -388,14 +390,15 @@ impl Log {
 
     // ---- purging --------------------------------------------------------------------------------------------
 
-    /// Removes segments that lie wholly before `before`. The last one stays. Those who read in them may finish.
+    /// Removes segments that lie wholly before `before` and before what is synced. The last one stays. Those who read in them
+    /// may finish.
     ///
     /// # Errors
     /// [`LogError::NotWritten`] if a file could not be removed: the log does without it, and the next purge tries again.
     pub fn purge(&self, before: Position) -> Result<(), LogError> {
         let mut doomed = {
             let mut segments = held(&self.segments);
-            segments.doom(before);
+            segments.doom(before, self.synced());
             self.start.store(segments.all[0].start.0, Ordering::Release);
             std::mem::take(&mut segments.doomed)
         };
@@ -434,11 +437,12 @@ impl Segments {
         Ok(last)
     }
 
-    /// Takes out the segments that lie wholly before `before`.
-    fn doom(&mut self, before: Position) {
+    /// Takes out the segments that lie wholly before `before`, as long as the one that follows cannot vanish in a power loss:
+    /// once something in it was synced, so was its place in the directory.
+    fn doom(&mut self, before: Position, synced: Position) {
         let gone = self.all[1..]
             .iter()
-            .take_while(|next| next.start <= before)
+            .take_while(|next| next.start <= before && next.start < synced)
             .count();
         self.doomed.extend(self.all.drain(..gone));
         let start = self.all[0].start;

@@ -123,7 +123,10 @@ impl Recovery<'_> {
     /// Removed files may come back when the power fails, some of them and in any order. Whatever lies before a gap before
     /// `from` is such a rest. Returns the place of the segment that holds `from`.
     fn drop_what_purging_left(&mut self) -> io::Result<usize> {
-        let first = self.segments.partition_point(|segment| segment.start <= self.from) - 1;
+        let first = self
+            .segments
+            .partition_point(|segment| segment.start <= self.from)
+            - 1;
         let mut kept = first;
         while kept > 0 {
             let before = &self.segments[kept - 1];
@@ -295,10 +298,7 @@ impl Proof {
         if !fits || header.synced <= self.end || header.synced > position {
             return Ok(false);
         }
-        if matches!(
-            Reader::new(segment, self.salt, position).next()?,
-            Next::Record(_)
-        ) {
+        if matches!(Reader::new(segment, self.salt, position).next()?, Next::Record(_)) {
             return Ok(true);
         }
         self.effort_bytes += record_bytes.max(READ_BYTES) as u64;

@@ -33,7 +33,11 @@ pub(crate) fn name_of(start: Position) -> String {
 /// The start that a file's name tells; `None` for files of others.
 pub(crate) fn start_in(name: &str) -> Option<Position> {
     let digits = name.strip_suffix(".log")?;
-    let start = digits.parse().ok().map(Position).filter(|start| start.0 <= MOST_START)?;
+    let start = digits
+        .parse()
+        .ok()
+        .map(Position)
+        .filter(|start| start.0 <= MOST_START)?;
     (name_of(start) == name).then_some(start)
 }
 

@@ -1,39 +1,47 @@
 use crate::{Disk, DiskFile};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// A directory in memory that can be crashed, filled and damaged, the same way each time. Clones are the same directory.
+///
+/// It is as forgetful as disks may be: until a file is synced, any of its new sectors may be lost in a power loss, and until the
+/// directory is synced, new files may vanish and removed ones come back, each by itself.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatedDisk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    files: BTreeMap<String, Contents>,
+    /// Names and the numbers of the files they stand for.
+    names: BTreeMap<String, u64>,
+    /// The same as of the last sync of the directory.
+    synced_names: BTreeMap<String, u64>,
+    files: BTreeMap<u64, Contents>,
+    next_file: u64,
     /// Which life of the machine this is: files opened in an earlier one are gone.
     life: u64,
     /// So many bytes may still be written.
     room_bytes: Option<u64>,
     sync_fails: bool,
+    /// The process ends in the middle of a change: after so many, and where in it.
+    stop: Option<(u64, Draw)>,
 }
 
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 struct Contents {
     bytes: Vec<u8>,
     /// What the disk has, as of the last sync.
     synced: Vec<u8>,
-    /// The directory entry is on the disk.
-    linked: bool,
+    /// Up to here both are the same.
+    same: usize,
+    /// How many have it open.
+    handles: u64,
 }
 
-/// A file of a [`SimulatedDisk`].
-struct SimulatedFile {
-    disk: SimulatedDisk,
-    name: String,
-    life: u64,
-}
+/// Is lost or kept as a whole. Smaller than that of real disks, so that short tests see holes.
+const SECTOR_BYTES: usize = 64;
 
 impl SimulatedDisk {
     /// An empty directory.
@@ -41,38 +49,40 @@ impl SimulatedDisk {
         SimulatedDisk::default()
     }
 
+    /// The directory as a process that is alive now sees it: after a crash, everything fails that is done through it.
+    pub fn mount(&self) -> Arc<dyn Disk> {
+        Arc::new(self.mounted())
+    }
+
+    fn mounted(&self) -> Mounted {
+        let life = self.state().life;
+        Mounted {
+            disk: self.clone(),
+            life,
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    // ---- what can happen to it ------------------------------------------------------------------------------
+
     /// The process ends (`kill -9`): files it had open fail from now on, and everything written is there.
     pub fn crash_process(&self) {
-        self.state().life += 1;
+        self.state().end_life();
     }
 
-    /// The power fails: each file keeps what was synced and, of what was written since, a part drawn from the seed: none,
-    /// some of the first bytes, or with a hole in it.
+    /// The power fails: what was synced is there, and of what was done since, a part drawn from the seed.
     pub fn crash_power(&self, seed: u64) {
         let mut state = self.state();
-        state.life += 1;
-        let mut draw = Draw(seed | 1);
-        state.files.retain(|_, file| file.linked || draw.next(2) == 0);
-        for file in state.files.values_mut() {
-            let (synced, len) = (file.synced.len(), file.bytes.len());
-            let mut kept = file.synced.clone();
-            if len > synced {
-                let end = synced + draw.next((len - synced) as u64 + 1) as usize;
-                kept.extend_from_slice(&file.bytes[synced..end]);
-                if end > synced && draw.next(4) == 0 {
-                    let hole = synced + draw.next((end - synced) as u64) as usize;
-                    let hole_end = (hole + 64).min(end);
-                    kept[hole..hole_end].fill(0);
-                }
-            }
-            file.bytes.clone_from(&kept);
-            file.synced = kept;
-            file.linked = true;
-        }
+        state.end_life();
+        state.lose_power(&mut Draw::new(seed));
+    }
+
+    /// The process ends after so many more changes to the disk, in the middle of one that the seed takes part in choosing.
+    pub fn stop_after(&self, changes: u64, seed: u64) {
+        self.state().stop = Some((changes, Draw::new(seed)));
     }
 
     /// From now on only so many bytes can be written; `None`: any number.
@@ -91,7 +101,7 @@ impl SimulatedDisk {
     /// If there is no such file or byte.
     pub fn flip_bit(&self, name: &str, offset: usize, bit: u32) {
         let mut state = self.state();
-        let file = state.files.get_mut(name).expect("the file to damage is there");
+        let file = state.file_named(name);
         file.bytes[offset] ^= 1 << (bit % 8);
         if let Some(byte) = file.synced.get_mut(offset) {
             *byte = file.bytes[offset];
@@ -99,27 +109,145 @@ impl SimulatedDisk {
     }
 
     /// Cuts a file off.
+    ///
+    /// # Panics
+    /// If there is no such file.
     pub fn cut(&self, name: &str, len: usize) {
         let mut state = self.state();
-        let file = state.files.get_mut(name).expect("the file to damage is there");
+        let file = state.file_named(name);
         file.bytes.truncate(len);
         file.synced.truncate(len);
+        file.same = file.same.min(len);
     }
 
-    /// Files and their lengths.
+    /// Files and their lengths in bytes.
     pub fn lengths(&self) -> Vec<(String, usize)> {
-        self.state()
-            .files
+        let state = self.state();
+        let len = |number| state.files.get(number).map_or(0, |file| file.bytes.len());
+        state
+            .names
             .iter()
-            .map(|(name, file)| (name.clone(), file.bytes.len()))
+            .map(|(name, number)| (name.clone(), len(number)))
             .collect()
     }
 }
 
+impl State {
+    fn end_life(&mut self) {
+        self.life += 1;
+        self.stop = None;
+        self.files.values_mut().for_each(|file| file.handles = 0);
+        self.forget_files();
+    }
+
+    /// Drops files that nobody can reach any more.
+    fn forget_files(&mut self) {
+        let named: BTreeSet<u64> = self
+            .names
+            .values()
+            .chain(self.synced_names.values())
+            .copied()
+            .collect();
+        self.files
+            .retain(|number, file| file.handles > 0 || named.contains(number));
+    }
+
+    fn lose_power(&mut self, draw: &mut Draw) {
+        let mut names: Vec<String> = self
+            .names
+            .keys()
+            .chain(self.synced_names.keys())
+            .cloned()
+            .collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let (now, synced) = (self.names.get(&name), self.synced_names.get(&name));
+            let kept = if draw.next(2) == 0 { now } else { synced };
+            match kept.copied() {
+                Some(number) => self.names.insert(name, number),
+                None => self.names.remove(&name),
+            };
+        }
+        self.synced_names = self.names.clone();
+        self.files.values_mut().for_each(|file| file.lose_power(draw));
+        self.forget_files();
+    }
+
+    fn file_named(&mut self, name: &str) -> &mut Contents {
+        let number = self.names.get(name).expect("the file to damage is there");
+        self.files.get_mut(number).expect("a name stands for a file")
+    }
+
+    /// Before each change. Some: this is the one in which the process ends.
+    fn count_change(&mut self) -> Option<Draw> {
+        let (left, draw) = self.stop.as_mut()?;
+        if *left > 0 {
+            *left -= 1;
+            return None;
+        }
+        let draw = Draw(draw.0);
+        self.end_life();
+        Some(draw)
+    }
+}
+
+impl Contents {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        self.same = self.same.min(offset).min(self.bytes.len());
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[offset..end].copy_from_slice(bytes);
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+        self.same = self.same.min(len);
+    }
+
+    fn sync(&mut self) {
+        self.synced.truncate(self.same);
+        self.synced.extend_from_slice(&self.bytes[self.same..]);
+        self.same = self.bytes.len();
+    }
+
+    /// What was not synced survives wholly, not at all, up to some point, or with sectors missing.
+    fn lose_power(&mut self, draw: &mut Draw) {
+        let mut kept = self.synced.clone();
+        let fate = draw.next(4);
+        if fate > 0 {
+            let end = match fate {
+                1 => self.bytes.len(),
+                _ => self.same + draw.next((self.bytes.len() - self.same) as u64 + 1) as usize,
+            };
+            // Where nothing was ever written there are zeros.
+            kept.resize(end.max(kept.len()), 0);
+            let mut at = self.same;
+            while at < end {
+                let sector_end = ((at / SECTOR_BYTES + 1) * SECTOR_BYTES).min(end);
+                if fate < 3 || draw.next(3) > 0 {
+                    kept[at..sector_end].copy_from_slice(&self.bytes[at..sector_end]);
+                }
+                at = sector_end;
+            }
+        }
+        self.same = kept.len();
+        self.bytes.clone_from(&kept);
+        self.synced = kept;
+    }
+}
+
 /// xorshift64*: enough to draw where a crash hits.
+#[derive(Debug)]
 struct Draw(u64);
 
 impl Draw {
+    fn new(seed: u64) -> Draw {
+        Draw(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
     fn next(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -128,130 +256,184 @@ impl Draw {
     }
 }
 
+/// Each call is made by whoever is alive.
 impl Disk for SimulatedDisk {
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.state().files.keys().cloned().collect())
+        self.mounted().list()
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let mut state = self.state();
-        if state.files.contains_key(name) {
+        self.mounted().create(name)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.mounted().open(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.mounted().remove(name)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.mounted().sync_directory()
+    }
+}
+
+/// A [`SimulatedDisk`] in the hands of one process.
+struct Mounted {
+    disk: SimulatedDisk,
+    life: u64,
+}
+
+impl Mounted {
+    fn alive(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.disk.state();
+        if state.life == self.life {
+            Ok(state)
+        } else {
+            Err(gone())
+        }
+    }
+
+    /// For what changes the disk.
+    fn change(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.alive()?;
+        match state.count_change() {
+            None => Ok(state),
+            Some(_) => Err(gone()),
+        }
+    }
+
+    fn handle(&self, state: &mut State, number: u64) -> Box<dyn DiskFile> {
+        state.files.entry(number).or_default().handles += 1;
+        Box::new(SimulatedFile {
+            mounted: Mounted {
+                disk: self.disk.clone(),
+                life: self.life,
+            },
+            number,
+        })
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the process that opened this is gone")
+}
+
+impl Disk for Mounted {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.alive()?.names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.change()?;
+        if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         if state.room_bytes == Some(0) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        state.files.insert(name.to_string(), Contents::default());
-        let life = state.life;
-        Ok(Box::new(SimulatedFile {
-            disk: self.clone(),
-            name: name.to_string(),
-            life,
-        }))
+        let number = state.next_file;
+        state.next_file += 1;
+        state.names.insert(name.to_string(), number);
+        Ok(self.handle(&mut state, number))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let state = self.state();
-        if !state.files.contains_key(name) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        Ok(Box::new(SimulatedFile {
-            disk: self.clone(),
-            name: name.to_string(),
-            life: state.life,
-        }))
+        let mut state = self.alive()?;
+        let number = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        Ok(self.handle(&mut state, number))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.state()
-            .files
-            .remove(name)
-            .map(drop)
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+        let mut state = self.change()?;
+        state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        state.forget_files();
+        Ok(())
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.change()?;
         if state.sync_fails {
             return Err(io::Error::other("the simulated disk failed to sync"));
         }
-        state.files.values_mut().for_each(|file| file.linked = true);
+        state.synced_names = state.names.clone();
+        state.forget_files();
         Ok(())
     }
 }
 
+/// A file of a [`SimulatedDisk`].
+struct SimulatedFile {
+    mounted: Mounted,
+    number: u64,
+}
+
 impl SimulatedFile {
-    fn with<R>(
-        &self,
-        work: impl FnOnce(&mut Contents, &mut Option<u64>, bool) -> io::Result<R>,
-    ) -> io::Result<R> {
-        let mut state = self.disk.state();
-        if state.life != self.life {
-            return Err(io::Error::other("the process that opened this file is gone"));
+    fn contents<'a>(&self, state: &'a mut State) -> &'a mut Contents {
+        state.files.get_mut(&self.number).expect("an open file is kept")
+    }
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.mounted.alive() {
+            self.contents(&mut state).handles -= 1;
+            state.forget_files();
         }
-        let State {
-            files,
-            room_bytes,
-            sync_fails,
-            ..
-        } = &mut *state;
-        work(
-            files.get_mut(&self.name).ok_or(io::ErrorKind::NotFound)?,
-            room_bytes,
-            *sync_fails,
-        )
     }
 }
 
 impl DiskFile for SimulatedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.with(|file, room_bytes, _| {
-            let offset = usize::try_from(offset).map_err(io::Error::other)?;
-            let fits = room_bytes.map_or(bytes.len(), |room| bytes.len().min(room as usize));
-            if file.bytes.len() < offset + fits {
-                file.bytes.resize(offset + fits, 0);
+        let offset = usize::try_from(offset).map_err(io::Error::other)?;
+        let mut state = self.mounted.alive()?;
+        if let Some(mut draw) = state.count_change() {
+            let part = draw.next(bytes.len() as u64 + 1) as usize;
+            // The file may just have gone with its last handle.
+            if let Some(file) = state.files.get_mut(&self.number) {
+                file.write(offset, &bytes[..part]);
             }
-            file.bytes[offset..offset + fits].copy_from_slice(&bytes[..fits]);
-            if let Some(room) = room_bytes {
-                *room -= fits as u64;
-            }
-            if fits < bytes.len() {
-                Err(io::ErrorKind::StorageFull.into())
-            } else {
-                Ok(())
-            }
-        })
+            return Err(gone());
+        }
+        let room_bytes = state.room_bytes.unwrap_or(u64::MAX);
+        let fits = bytes.len().min(usize::try_from(room_bytes).unwrap_or(usize::MAX));
+        state.room_bytes = state.room_bytes.map(|room| room - fits as u64);
+        self.contents(&mut state).write(offset, &bytes[..fits]);
+        if fits < bytes.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.with(|file, _, _| {
-            let from = usize::try_from(offset)
-                .map_err(io::Error::other)?
-                .min(file.bytes.len());
-            let read = buffer.len().min(file.bytes.len() - from);
-            buffer[..read].copy_from_slice(&file.bytes[from..from + read]);
-            Ok(read)
-        })
+        let mut state = self.mounted.alive()?;
+        let bytes = &self.contents(&mut state).bytes;
+        let from = usize::try_from(offset)
+            .map_err(io::Error::other)?
+            .min(bytes.len());
+        let read = buffer.len().min(bytes.len() - from);
+        buffer[..read].copy_from_slice(&bytes[from..from + read]);
+        Ok(read)
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.with(|file, _, _| Ok(file.bytes.len() as u64))
+        let mut state = self.mounted.alive()?;
+        Ok(self.contents(&mut state).bytes.len() as u64)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        self.with(|file, _, _| {
-            file.bytes.truncate(len as usize);
-            Ok(())
-        })
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        self.contents(&mut *self.mounted.change()?).truncate(len);
+        Ok(())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.with(|file, _, sync_fails| {
-            if sync_fails {
-                return Err(io::Error::other("the simulated disk failed to sync"));
-            }
-            file.synced.clone_from(&file.bytes);
-            Ok(())
-        })
+        let mut state = self.mounted.change()?;
+        if state.sync_fails {
+            return Err(io::Error::other("the simulated disk failed to sync"));
+        }
+        self.contents(&mut state).sync();
+        Ok(())
     }
 }

@@ -246,6 +246,7 @@ fn purging_removes_whole_segments_and_reading_says_so() {
         append(&log, number..number + 1);
         log.write().unwrap();
     }
+    log.sync().unwrap();
     let middle = Position(log.written().0 / 2);
     log.purge(middle).unwrap();
     assert!(log.start() > Position(0) && log.start() <= middle);

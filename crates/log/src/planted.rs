@@ -1,0 +1,32 @@
+//! Bugs that tests put in to see that they are found. Only in test builds, and only on the thread that asks for one.
+use std::cell::Cell;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    ChecksumIsNotLookedAt,
+    DamageIsCutOffLikeATornEnd,
+    FailedWriteIsForgotten,
+    DirectoryIsNotSynced,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// Whether this bug is to be there.
+pub(crate) fn is(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Runs something with a bug in it.
+pub(crate) fn with<R>(bug: Bug, work: impl FnOnce() -> R) -> R {
+    struct Uproot;
+    impl Drop for Uproot {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+    let _uproot = Uproot;
+    PLANTED.set(Some(bug));
+    work()
+}
