@@ -149,6 +149,7 @@ impl Client {
             let went_well = if self.should_move() && self.flight.is_empty() {
                 self.move_on().await
             } else {
+                self.let_others().await;
                 self.wait(until_ns)
                     .await
                     .and_then(|()| self.take_replies(&mut source))
@@ -195,6 +196,14 @@ impl Client {
             Some(value) => connection.send(&[&b"SET"[..], &job.key, value]),
         }
         self.flight.push_back(Flight { job, lane, sent_ns });
+    }
+
+    /// With several lanes some answer is always just arriving, and one client could go on and on while the others' answers lie
+    /// there and grow old. So they come first, once each turn.
+    async fn let_others(&self) {
+        if self.shared.pipeline > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Until something arrives, the next operation is due, the oldest has taken too long, or everybody should stop.

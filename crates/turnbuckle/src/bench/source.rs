@@ -121,9 +121,12 @@ impl Run {
         let (Some(start_ns), Arrival::Open { rate, .. }) = (self.next_start_ns, shared.arrival) else {
             return 0;
         };
-        let left_ns = end_ns.saturating_sub(shared.begin_ns.get().saturating_add(start_ns));
-        let gap_ns = 1e9 / rate.per_second() * f64::from(shared.clients);
-        (left_ns as f64 / gap_ns).ceil() as u64
+        let next_ns = shared.begin_ns.get().saturating_add(start_ns);
+        starts_until(
+            end_ns,
+            next_ns,
+            1e9 / rate.per_second() * f64::from(shared.clients),
+        )
     }
 }
 
@@ -176,6 +179,11 @@ impl Source {
     }
 }
 
+/// How many starts lie before `end_ns`, where the first is at `next_ns` and the others follow `gap_ns` apart on average.
+fn starts_until(end_ns: u64, next_ns: u64, gap_ns: f64) -> u64 {
+    (end_ns.saturating_sub(next_ns) as f64 / gap_ns).ceil() as u64
+}
+
 fn job(step: Step, intended_ns: u64) -> Job {
     let (op, key, value, then, record) = match step {
         Step::Read { key } => (Op::Read, key, None, None, None),
@@ -190,5 +198,48 @@ fn job(step: Step, intended_ns: u64) -> Job {
         then,
         record,
         intended_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_tried_five_times_and_then_missing() {
+        let mut queue = LoadQueue::new(3);
+        assert_eq!([queue.take(), queue.take()], [Some(0), Some(1)]);
+        for _ in 0..4 {
+            queue.fail(1);
+            assert_eq!(queue.take(), Some(1), "a failed record comes before a new one");
+        }
+        queue.fail(1);
+        assert_eq!([queue.take(), queue.take()], [Some(2), None]);
+        assert_eq!(queue.missing(), 1);
+    }
+
+    #[test]
+    fn what_nobody_came_for_is_missing() {
+        let mut queue = LoadQueue::new(10);
+        queue.take();
+        queue.fail(0);
+        assert_eq!(queue.missing(), 10);
+    }
+
+    #[test]
+    fn starts_are_counted_up_to_the_end_and_without_it() {
+        for (end_ns, next_ns, starts) in [
+            (100, 100, 0),
+            (100, 90, 1),
+            (100, 80, 2),
+            (100, 85, 2),
+            (100, 150, 0),
+        ] {
+            assert_eq!(
+                starts_until(end_ns, next_ns, 10.0),
+                starts,
+                "from {next_ns} to {end_ns}"
+            );
+        }
     }
 }
