@@ -158,7 +158,7 @@ impl Timetable {
 mod tests {
     use super::*;
     use crate::{Rate, Spacing};
-    use std::collections::{HashMap, HashSet};
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn plan(letter: &str, seed: u64) -> Plan {
         Plan::new(Workload::core(letter).expect("a core workload"), seed)
@@ -229,8 +229,8 @@ mod tests {
     fn no_value_is_written_twice_and_no_record_inserted_twice() {
         for letter in ["a", "d", "f"] {
             let plan = plan(letter, 6);
-            let mut values = HashSet::new();
-            let mut inserted = HashSet::new();
+            let mut values = BTreeSet::new();
+            let mut inserted = BTreeSet::new();
             for step in steps(&plan, 5_000) {
                 match step {
                     Step::Read { .. } => {}
@@ -250,7 +250,8 @@ mod tests {
 
     #[test]
     fn workload_d_reads_only_what_was_inserted_before_and_mostly_what_is_new() {
-        let mut known: HashMap<Bytes, usize> = (0..1_000).map(|n| (Population::key(n), n as usize)).collect();
+        let mut known: BTreeMap<Bytes, usize> =
+            (0..1_000).map(|n| (Population::key(n), n as usize)).collect();
         let (mut reads, mut recent) = (0, 0);
         for step in steps(&plan("d", 6), 5_000) {
             match step {

@@ -2,7 +2,7 @@ use crate::Random;
 use thiserror::Error;
 
 /// What a client does to a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// Reads it.
     Read,
@@ -72,11 +72,11 @@ impl Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
+    use std::collections::BTreeMap;
 
-    fn count(mix: Mix) -> HashMap<Action, u32> {
+    fn count(mix: Mix) -> BTreeMap<Action, u32> {
         let mut random = Random::new(3, 0);
-        let mut counts = HashMap::new();
+        let mut counts = BTreeMap::new();
         for _ in 0..100_000 {
             *counts.entry(mix.choose(&mut random)).or_default() += 1;
         }
@@ -108,7 +108,7 @@ mod tests {
             (Mix::new(0.0, 0.0, 1.0, 0.0), Action::Insert),
             (Mix::new(0.0, 0.0, 0.0, 1.0), Action::ReadModifyWrite),
         ] {
-            assert_eq!(count(mix.expect("a mix")), HashMap::from([(action, 100_000)]));
+            assert_eq!(count(mix.expect("a mix")), BTreeMap::from([(action, 100_000)]));
         }
     }
 

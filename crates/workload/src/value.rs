@@ -198,7 +198,7 @@ fn mix(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
+    use std::collections::BTreeSet;
 
     fn values(run: u64, client: u16, bytes: u64) -> Values {
         let size = ValueSize::new(bytes).expect("a size for tests");
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn no_two_values_are_equal_across_clients_and_runs() {
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         for run in [1, 2] {
             for client in [0, 1, 9_999] {
                 let mut values = values(run, client, 24);
