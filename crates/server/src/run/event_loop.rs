@@ -142,7 +142,10 @@ impl EventLoop {
         // Its operations under way find nobody.
         let (first, last) = door::tags_of(slot);
         let gone: Vec<u64> = self.started.borrow().range(first..=last).map(|(&tag, _)| tag).collect();
-        gone.iter().for_each(|tag| drop(self.started.borrow_mut().remove(tag)));
+        let mut started = self.started.borrow_mut();
+        for tag in gone {
+            started.remove(&tag);
+        }
         self.free.borrow_mut().push(slot);
     }
 

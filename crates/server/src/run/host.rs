@@ -588,6 +588,8 @@ fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {
         loops: config.node(id).loops,
         memory_limit_bytes: limits.memory_limit_bytes(),
         retained_log_bytes: limits.retained_log_bytes(),
+        // The log is purged by whole segments: small enough that the limit means something.
+        segment_bytes: (limits.retained_log_bytes() / 16).clamp(1 << 20, 64 << 20),
         checkpoint_log_bytes: limits.checkpoint_log_bytes(),
         clock_ahead: limits.max_clock_ahead(),
         seed,
