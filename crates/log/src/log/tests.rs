@@ -1,5 +1,7 @@
 use super::*;
-use crate::SimulatedDisk;
+use crate::{SimulatedDisk, segment};
+
+mod random;
 
 const SMALL: Options = Options {
     segment_bytes: 500,
@@ -60,58 +62,6 @@ fn a_closed_file_of_an_earlier_life_takes_nothing() {
         log.write(),
         Err(LogError::Poisoned(_) | LogError::NotWritten(_))
     ));
-}
-
-/// Random runs against the dumbest log there is: a list of records, and how many of them are written and synced.
-#[test]
-fn crashes_of_every_kind_lose_only_what_they_may() {
-    for seed in 1..400_u64 {
-        let disk = SimulatedDisk::new();
-        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut draw = |below: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % below
-        };
-        let (mut log, _) = open(&disk);
-        let (mut appended, mut written, mut synced) = (0, 0, 0);
-        for _ in 0..120 {
-            match draw(10) {
-                0..=4 => {
-                    let more = draw(5) + 1;
-                    append(&log, appended..appended + more);
-                    appended += more;
-                }
-                5 | 6 => {
-                    log.write().unwrap();
-                    written = appended;
-                }
-                7 => {
-                    log.sync().unwrap();
-                    synced = written;
-                }
-                8 => {
-                    disk.crash_process();
-                    let (reopened, records) = open(&disk);
-                    log = reopened;
-                    assert_eq!(count(&records), written, "seed {seed}");
-                    (appended, synced) = (written, written);
-                }
-                _ => {
-                    disk.crash_power(draw(u64::MAX));
-                    let (reopened, records) = open(&disk);
-                    log = reopened;
-                    let left = count(&records);
-                    assert!(
-                        (synced..=written).contains(&left),
-                        "seed {seed}: {synced} <= {left} <= {written}"
-                    );
-                    (appended, written, synced) = (left, left, left);
-                }
-            }
-        }
-    }
 }
 
 #[test]
