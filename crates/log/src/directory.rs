@@ -116,7 +116,7 @@ impl DiskFile for File {
         Ok(read)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn len_bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 

@@ -27,7 +27,7 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Its length in bytes.
-    fn len(&self) -> io::Result<u64>;
+    fn len_bytes(&self) -> io::Result<u64>;
 
     /// Cuts it off.
     fn truncate(&self, len: u64) -> io::Result<()>;

@@ -300,7 +300,7 @@ impl Log {
     // ---- reading back ---------------------------------------------------------------------------------------
 
     /// Written records from `from` (where one begins) on: as many as fit into about `most_bytes`, at least one if
-    /// there is one, none if `from` is the written end. Neither appends nor writes are held up.
+    /// there is one, none if `from` is the written end. Waits for a write that is under way, never for a sync; holds neither up.
     ///
     /// # Errors
     /// [`ReadError::Purged`] if it is no longer kept; [`ReadError::Failed`] if the disk does not give back what was written.

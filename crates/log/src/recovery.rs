@@ -50,10 +50,13 @@ pub(crate) fn recover(
         segments,
         from,
     };
-    let first = recovery.drop_what_purging_left()?;
-    let end = recovery.scan(first, visit)?;
+    let rests = recovery.take_what_purging_left()?;
+    let end = recovery.scan(visit)?;
     if end < from {
         return Err(missing("up to there", from, format!("records up to {end}")));
+    }
+    for rest in rests {
+        disk.remove(&rest.name)?;
     }
     let segments = recovery.segments.into_iter().map(Arc::new).collect();
     let identity = identity.unwrap_or(0);
@@ -121,13 +124,9 @@ struct Recovery<'a> {
 
 impl Recovery<'_> {
     /// Removed files may come back when the power fails, some of them and in any order. Whatever lies before a gap before
-    /// `from` is such a rest. Returns the place of the segment that holds `from`.
-    fn drop_what_purging_left(&mut self) -> io::Result<usize> {
-        let first = self
-            .segments
-            .partition_point(|segment| segment.start <= self.from)
-            - 1;
-        let mut kept = first;
+    /// `from` is such a rest.
+    fn take_what_purging_left(&mut self) -> io::Result<Vec<Segment>> {
+        let mut kept = self.first();
         while kept > 0 {
             let before = &self.segments[kept - 1];
             if before.identity.is_none() || before.file_end()? != self.segments[kept].start {
@@ -135,14 +134,19 @@ impl Recovery<'_> {
             }
             kept -= 1;
         }
-        for rest in self.segments.drain(..kept) {
-            self.disk.remove(&rest.name)?;
-        }
-        Ok(first - kept)
+        Ok(self.segments.drain(..kept).collect())
     }
 
-    /// Reads all segments from the one at `place` on. Returns where the log ends.
-    fn scan(&mut self, mut place: usize, visit: Visit<'_>) -> Result<Position, OpenError> {
+    /// The place of the segment that holds `from`.
+    fn first(&self) -> usize {
+        self.segments
+            .partition_point(|segment| segment.start <= self.from)
+            - 1
+    }
+
+    /// Reads all segments from the one that holds `from` on. Returns where the log ends.
+    fn scan(&mut self, visit: Visit<'_>) -> Result<Position, OpenError> {
+        let mut place = self.first();
         loop {
             let (end, damage) = self.scan_segment(&self.segments[place], visit)?;
             let next = self.segments.get(place + 1).map(|next| next.start);

@@ -86,7 +86,7 @@ impl Segment {
 
     /// The position behind the last byte of the file.
     pub fn file_end(&self) -> io::Result<Position> {
-        let records_bytes = self.file.len()?.saturating_sub(HEADER_BYTES);
+        let records_bytes = self.file.len_bytes()?.saturating_sub(HEADER_BYTES);
         Ok(Position(self.start.0 + records_bytes.min(MOST_START)))
     }
 }

@@ -417,7 +417,7 @@ impl DiskFile for SimulatedFile {
         Ok(read)
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn len_bytes(&self) -> io::Result<u64> {
         let mut state = self.mounted.alive()?;
         Ok(self.contents(&mut state).bytes.len() as u64)
     }

@@ -8,11 +8,13 @@ const SMALL: Options = Options {
     identity: 7,
 };
 
-fn open(disk: &SimulatedDisk) -> (Log, Vec<(Position, Vec<u8>)>) {
+type Records = Vec<(Position, Vec<u8>)>;
+
+fn open(disk: &SimulatedDisk) -> (Log, Records) {
     try_open(disk).expect("the log opens")
 }
 
-fn try_open(disk: &SimulatedDisk) -> Result<(Log, Vec<(Position, Vec<u8>)>), OpenError> {
+fn try_open(disk: &SimulatedDisk) -> Result<(Log, Records), OpenError> {
     let mut records = Vec::new();
     let log = Log::open(Arc::new(disk.clone()), SMALL, Position(0), |position, bytes| {
         records.push((position, bytes.to_vec()));
