@@ -1,0 +1,288 @@
+//! What must be true of every answer, whatever happened, checked while the world runs.
+//!
+//! 1. **Receipts.** A receipt that claims a staleness of s for an operation begun at t: every write to its key that was
+//!    acknowledged at or before t - s, in true time, at any site, is reflected.
+//! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows less, across any crash.
+//! 3. **Values are real.** What is read was written, to that key, and carries one version only.
+//! 4. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer.
+//!
+//! Excused are only writes that were acknowledged under `interval` or `none` by a node that then lost power before its next sync.
+//!
+//! "Reflected" means: the version shown is at least as new; or nothing is shown and a delete that is at least as new was made,
+//! or may have been made (one that was never answered).
+use crate::{OperationId, Record};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, ServerId, VersionId};
+
+/// Judges the answers of one world.
+#[derive(Default)]
+pub struct Judge {
+    keys: BTreeMap<Key, OfKey>,
+    /// Values that were written, to which key, and as what version if that is known.
+    values: BTreeMap<Bytes, (Key, Option<VersionId>)>,
+    /// Versions that a power loss may have taken.
+    excused: BTreeSet<VersionId>,
+    /// How many receipts' claims of staleness were checked.
+    pub audited: u64,
+    violations: Vec<String>,
+}
+
+#[derive(Default)]
+struct OfKey {
+    /// Acknowledged writes in the order of their acknowledgement.
+    acknowledged: Vec<Acknowledged>,
+    /// Versions of deletes.
+    deletes: BTreeSet<VersionId>,
+    /// Deletes that were asked for and not answered.
+    vague_deletes: u32,
+    /// The newest version that each replica has shown.
+    floors: BTreeMap<ServerId, VersionId>,
+}
+
+struct Acknowledged {
+    at: Micros,
+    version: VersionId,
+    by: ServerId,
+}
+
+impl Judge {
+    /// What was found wrong so far.
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// Something is wrong.
+    pub fn report(&mut self, what: String) {
+        self.violations.push(what);
+    }
+
+    /// The newest version that a replica has shown of a key.
+    pub(crate) fn floor(&self, key: &Key, server: ServerId) -> Option<VersionId> {
+        self.keys.get(key)?.floors.get(&server).copied()
+    }
+
+    pub(crate) fn invoked(&mut self, operation: &Operation) {
+        if let Operation::Put { key, value, .. } = operation {
+            match value {
+                Some(value) => drop(self.values.insert(value.clone(), (key.clone(), None))),
+                None => self.keys.entry(key.clone()).or_default().vague_deletes += 1,
+            }
+        }
+    }
+
+    pub(crate) fn returned(&mut self, id: OperationId, record: &Record) {
+        let Some((at, (answer, receipt))) = &record.returned else {
+            return;
+        };
+        match (&record.operation, answer, receipt) {
+            (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
+                self.written(key, value.as_ref(), *existed, *at, receipt);
+                self.shown(id, record, key, receipt.version, receipt);
+            }
+            (Operation::Put { key, value: None, .. }, Answer::Failed(failure), _)
+                if failure.is_definite() =>
+            {
+                self.keys.entry(key.clone()).or_default().vague_deletes -= 1;
+            }
+            (Operation::Get { key, .. }, Answer::Value(value), Some(receipt)) => {
+                if let Some(value) = value {
+                    self.read(id, key, value, receipt.version);
+                }
+                self.shown(id, record, key, receipt.version, receipt);
+            }
+            (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
+                for (key, value) in keys.iter().zip(values) {
+                    let version = match value {
+                        None => None,
+                        Some(value) => match self.read(id, key, value, None) {
+                            Some(version) => Some(version),
+                            // Of a write that was never acknowledged: nothing to compare.
+                            None => continue,
+                        },
+                    };
+                    self.audit(id, record, key, version, receipt);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn written(&mut self, key: &Key, value: Option<&Bytes>, existed: bool, at: Micros, receipt: &Receipt) {
+        let of_key = self.keys.entry(key.clone()).or_default();
+        if value.is_none() {
+            of_key.vague_deletes -= 1;
+            // A delete of what is not there writes nothing.
+            if !existed {
+                return;
+            }
+        }
+        let Some(version) = receipt.version else {
+            return self.report(format!("a write to {key:?} was acknowledged without a version"));
+        };
+        if value.is_none() {
+            of_key.deletes.insert(version);
+        }
+        of_key.acknowledged.push(Acknowledged {
+            at,
+            version,
+            by: receipt.server,
+        });
+        if let Some(value) = value {
+            self.learn(key, value, version);
+        }
+    }
+
+    /// A value was read. Returns its version, if that is known.
+    fn read(
+        &mut self,
+        id: OperationId,
+        key: &Key,
+        value: &Bytes,
+        version: Option<VersionId>,
+    ) -> Option<VersionId> {
+        match self.values.get(value) {
+            Some((of, _)) if of == key => {}
+            Some((of, _)) => self.report(format!(
+                "operation {} read of {key:?} what was written to {of:?}",
+                id.0
+            )),
+            None => self.report(format!(
+                "operation {} read of {key:?} what nobody wrote: {value:?}",
+                id.0
+            )),
+        }
+        if let Some(version) = version {
+            self.learn(key, value, version);
+        }
+        self.values.get(value).and_then(|&(_, version)| version)
+    }
+
+    fn learn(&mut self, key: &Key, value: &Bytes, version: VersionId) {
+        let known = self
+            .values
+            .get_mut(value)
+            .map(|(_, known)| *known.get_or_insert(version));
+        if known.is_some_and(|known| known != version) {
+            self.report(format!(
+                "a value of {key:?} has two versions: {known:?} and {version:?}"
+            ));
+        }
+    }
+
+    fn shown(
+        &mut self,
+        id: OperationId,
+        record: &Record,
+        key: &Key,
+        version: Option<VersionId>,
+        receipt: &Receipt,
+    ) {
+        if let Some((server, Some(floor))) = record.floor
+            && !self.reflects(key, version, floor)
+        {
+            self.report(format!(
+                "operation {}: replica {server} had shown version {floor} of {key:?}, and now {}",
+                id.0,
+                name(version)
+            ));
+        }
+        self.audit(id, record, key, version, receipt);
+        if let Some(version) = version {
+            let of_key = self.keys.entry(key.clone()).or_default();
+            let floor = of_key.floors.entry(receipt.server).or_default();
+            *floor = version.max(*floor);
+        }
+    }
+
+    /// Checks what a receipt claims.
+    fn audit(
+        &mut self,
+        id: OperationId,
+        record: &Record,
+        key: &Key,
+        version: Option<VersionId>,
+        receipt: &Receipt,
+    ) {
+        let Some(staleness) = receipt.staleness else {
+            return;
+        };
+        self.audited += 1;
+        let until = record.invoked.since(staleness);
+        let Some(of_key) = self.keys.get(key) else {
+            return;
+        };
+        let count = of_key.acknowledged.partition_point(|write| write.at <= until);
+        let missing = of_key.acknowledged[..count]
+            .iter()
+            .filter(|write| !self.reflects(key, version, write.version))
+            .max_by_key(|write| write.version);
+        if let Some(missing) = missing {
+            let text = format!(
+                "operation {}: the receipt of {key:?} from replica {} claims to reflect all that was acknowledged {staleness} \
+                 before; version {} was, {} before, and it shows {}",
+                id.0,
+                receipt.server,
+                missing.version,
+                record.invoked.since(missing.at),
+                name(version)
+            );
+            self.report(text);
+        }
+    }
+
+    fn reflects(&self, key: &Key, shown: Option<VersionId>, required: VersionId) -> bool {
+        if shown >= Some(required) || self.excused.contains(&required) {
+            return true;
+        }
+        shown.is_none()
+            && self.keys.get(key).is_some_and(|of_key| {
+                of_key.vague_deletes > 0 || of_key.deletes.range(required..).next().is_some()
+            })
+    }
+
+    /// A replica lost power, and its node had last synced at `synced_at`: what it acknowledged since may be gone.
+    pub(crate) fn excuse(&mut self, server: ServerId, synced_at: Micros) {
+        for of_key in self.keys.values_mut() {
+            let lost = of_key
+                .acknowledged
+                .iter()
+                .rev()
+                .take_while(|write| write.at > synced_at);
+            self.excused
+                .extend(lost.filter(|write| write.by == server).map(|write| write.version));
+            // What it had shown may have been written by others, and not been synced here: they send it again.
+            of_key.floors.remove(&server);
+        }
+    }
+
+    /// In the end: what a site has of a key.
+    pub(crate) fn settle(&mut self, site: &str, key: &Key, version: Option<VersionId>) {
+        let Some(of_key) = self.keys.get(key) else {
+            return;
+        };
+        let lost = of_key
+            .acknowledged
+            .iter()
+            .filter(|write| !self.reflects(key, version, write.version));
+        if let Some(lost) = lost.max_by_key(|write| write.version) {
+            let text = format!(
+                "site {site} lost version {} of {key:?}, acknowledged at {}: it has {}",
+                lost.version,
+                lost.at,
+                name(version)
+            );
+            self.report(text);
+        }
+    }
+
+    /// All keys that were ever written or read.
+    pub fn keys(&self) -> BTreeSet<Key> {
+        let written = self.values.values().map(|(key, _)| key.clone());
+        self.keys.keys().cloned().chain(written).collect()
+    }
+}
+
+fn name(version: Option<VersionId>) -> String {
+    version.map_or("nothing".to_string(), |version| format!("version {version}"))
+}

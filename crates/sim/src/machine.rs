@@ -1,0 +1,195 @@
+//! One node's machine: what survives a crash, and what does not.
+use crate::WorldOptions;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, Topology, WallInterval};
+use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
+use turnbuckle_log::SimulatedDisk;
+use turnbuckle_node::{
+    Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError, Placement, Wake,
+};
+use turnbuckle_store::MemoryEngine;
+
+/// The keyspace of every simulated world.
+pub(crate) const KEYSPACE: &str = "world";
+
+/// A machine. It keeps its disks; the process on it lives and dies.
+pub(crate) struct Machine<S: Session> {
+    pub id: NodeId,
+    pub site: SiteId,
+    pub disk: SimulatedDisk,
+    pub engine: MemoryEngine,
+    pub process: Option<Process<S>>,
+    /// How many processes have run here: events of an earlier one find nobody.
+    pub lives: u64,
+    /// When the log was last synced.
+    pub synced_at: Micros,
+    /// How far the wall clock is ahead of true time.
+    clock_offset_us: i64,
+}
+
+/// A running node.
+pub(crate) struct Process<S: Session> {
+    pub node: Arc<Node>,
+    pub keyspace: Arc<Keyspace<S::Protocol>>,
+    pub gateway: Gateway,
+    pub wakes: Arc<Wakes>,
+    /// Each client's door.
+    pub doors: BTreeMap<usize, DoorId>,
+    /// What has been put on the calendar and has not come yet.
+    pub due: Due,
+    booted: Micros,
+}
+
+/// Events that wait for a node. There is at most one of each kind.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    pub turn: bool,
+    pub work: bool,
+    pub sync: bool,
+    pub tick: Option<Micros>,
+}
+
+/// What a node asked for in the call just made.
+#[derive(Default)]
+pub(crate) struct Wakes {
+    looped: AtomicBool,
+    links: AtomicU64,
+    worker: AtomicBool,
+}
+
+impl Wake for Wakes {
+    fn wake_loop(&self, _: usize) {
+        self.looped.store(true, Ordering::Relaxed);
+    }
+
+    fn wake_link(&self, peer: NodeId) {
+        self.links.fetch_or(1 << peer.0, Ordering::Relaxed);
+    }
+
+    fn wake_worker(&self) {
+        self.worker.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Wakes {
+    pub fn take_loop(&self) -> bool {
+        self.looped.swap(false, Ordering::Relaxed)
+    }
+
+    /// The links that frames wait for, one bit each.
+    pub fn take_links(&self) -> u64 {
+        self.links.swap(0, Ordering::Relaxed)
+    }
+
+    pub fn take_worker(&self) -> bool {
+        self.worker.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl<S: Session> Machine<S> {
+    pub fn new(id: NodeId, site: SiteId, clock_offset_us: i64) -> Machine<S> {
+        Machine {
+            id,
+            site,
+            disk: SimulatedDisk::new(),
+            engine: MemoryEngine::new(),
+            process: None,
+            lives: 0,
+            synced_at: Micros(0),
+            clock_offset_us,
+        }
+    }
+
+    /// What its clocks say at a true time.
+    pub fn now(&self, time: Micros, bound: Micros) -> Now {
+        let booted = self.process.as_ref().map_or(time, |process| process.booted);
+        self.clocks(time, booted, bound)
+    }
+
+    fn clocks(&self, time: Micros, booted: Micros, bound: Micros) -> Now {
+        let reading = time.0.saturating_add_signed(self.clock_offset_us);
+        Now {
+            // A process may well start when the machine has been up for a while.
+            monotonic: Micros(1_000_000) + time.since(booted),
+            wall: WallInterval {
+                earliest: Micros(reading - bound.0),
+                latest: Micros(reading + bound.0),
+            },
+        }
+    }
+
+    /// Starts a process on what the disks hold.
+    pub fn start(
+        &mut self,
+        time: Micros,
+        options: &WorldOptions,
+        placement: &Placement,
+        topology: &Topology,
+        protocol: &<S::Protocol as Protocol>::Config,
+    ) -> Result<(), OpenError> {
+        let wakes = Arc::new(Wakes::default());
+        let mut config = NodeConfig::new(self.id, placement.clone());
+        config.memory_limit_bytes = options.memory_limit_bytes;
+        config.retained_log_bytes = options.retained_log_bytes;
+        config.checkpoint_log_bytes = options.checkpoint_log_bytes;
+        config.segment_bytes = options.segment_bytes;
+        config.stream = options.stream;
+        config.seed = options.seed ^ u64::from(self.id.0) << 32 ^ self.lives;
+        config.planted = options.planted;
+        let engine = Arc::new(self.engine.clone());
+        let mut builder = NodeBuilder::new(config, self.disk.mount(), engine, wakes.clone());
+        let keyspace = KeyspaceConfig {
+            name: KEYSPACE.to_string(),
+            topology: topology.clone(),
+            durability: options.durability,
+        };
+        let keyspace = builder.keyspace(keyspace, protocol.clone(), options.memory_limit_bytes)?;
+        let now = self.clocks(time, time, options.clock_bound);
+        let node = builder.open(now)?;
+        let mut gateway = Gateway::new(
+            self.site,
+            GatewayOptions {
+                loop_index: 0,
+                cluster: "simulated".to_string(),
+                secret: ClusterSecret::new(&b"a secret"[..]),
+                deadline: options.deadline,
+            },
+        );
+        gateway.add::<S>(keyspace.clone());
+        self.lives += 1;
+        self.synced_at = time;
+        self.process = Some(Process {
+            node,
+            keyspace,
+            gateway,
+            wakes,
+            doors: BTreeMap::new(),
+            due: Due::default(),
+            booted: time,
+        });
+        Ok(())
+    }
+
+    /// `kill -9`: what was written is there.
+    pub fn kill(&mut self) {
+        self.process = None;
+        self.lives += 1;
+        self.disk.crash_process();
+        self.engine.crash_keeping(usize::MAX);
+    }
+
+    /// The power fails: what was not synced is there or not, as the seed has it.
+    pub fn cut_power(&mut self, seed: u64) {
+        self.process = None;
+        self.lives += 1;
+        self.disk.crash_power(seed);
+        let batches = self.engine.unpersisted_batches() as u64;
+        self.engine.crash_keeping((seed % (batches + 1)) as usize);
+    }
+}

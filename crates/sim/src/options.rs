@@ -1,0 +1,84 @@
+use crate::Span;
+use turnbuckle_core::Micros;
+use turnbuckle_node::{Durability, Planted, StreamLimits};
+
+/// What a world is like. Everything that is not said here is drawn from the seed.
+#[derive(Debug, Clone)]
+pub struct WorldOptions {
+    /// Where all chance comes from.
+    pub seed: u64,
+    /// The sites' names.
+    pub sites: Vec<String>,
+    /// How many nodes each site has.
+    pub nodes_per_site: usize,
+    /// How many partitions the keyspace has.
+    pub partitions: u16,
+    /// When its writes are acknowledged.
+    pub durability: Durability,
+    /// How long a frame is under way from one site (first index) to another, at least.
+    pub delays: Vec<Vec<Micros>>,
+    /// How much longer at most.
+    pub jitter: Micros,
+    /// How long a node takes until it commits what has come in.
+    pub turn: Span,
+    /// How long a disk takes to sync.
+    pub sync: Span,
+    /// How long a node takes until it does background work that waits.
+    pub work: Span,
+    /// How long a broken link takes until it is tried again.
+    pub backoff: Span,
+    /// What every node believes of its wall clock: it is at most so far from true time.
+    pub clock_bound: Micros,
+    /// How far each node's wall clock is ahead of true time, in microseconds. Those not named are exact.
+    pub clock_offsets_us: Vec<i64>,
+    /// Memory for versions on each node, in bytes.
+    pub memory_limit_bytes: u64,
+    /// The log is kept for absent peers up to this many bytes.
+    pub retained_log_bytes: u64,
+    /// A checkpoint begins when this much log has been written since the last one, in bytes.
+    pub checkpoint_log_bytes: u64,
+    /// The log's segments, in bytes.
+    pub segment_bytes: u64,
+    /// The streams' limits.
+    pub stream: StreamLimits,
+    /// How much a node gives to a link at once, in bytes.
+    pub chunk_bytes: usize,
+    /// An operation that is not answered by then fails.
+    pub deadline: Micros,
+    /// Bugs planted into every node.
+    pub planted: Planted,
+}
+
+impl WorldOptions {
+    /// Sites of one node and one partition each, `delay` apart, on which nothing varies: for scripts, where the
+    /// reader wants to do the sums.
+    pub fn plain(sites: impl IntoIterator<Item = impl Into<String>>, delay: Micros) -> WorldOptions {
+        let sites: Vec<String> = sites.into_iter().map(Into::into).collect();
+        let delay_to = |from, to| if from == to { Micros(200) } else { delay };
+        WorldOptions {
+            seed: 0,
+            delays: (0..sites.len())
+                .map(|from| (0..sites.len()).map(|to| delay_to(from, to)).collect())
+                .collect(),
+            sites,
+            nodes_per_site: 1,
+            partitions: 1,
+            durability: Durability::Fsync,
+            jitter: Micros(0),
+            turn: Span::fixed(Micros(10)),
+            sync: Span::fixed(Micros::from_millis(1)),
+            work: Span::fixed(Micros::from_millis(1)),
+            backoff: Span::fixed(Micros::from_millis(10)),
+            clock_bound: Micros::from_millis(1),
+            clock_offsets_us: Vec::new(),
+            memory_limit_bytes: 64 << 20,
+            retained_log_bytes: 64 << 20,
+            checkpoint_log_bytes: 64 << 20,
+            segment_bytes: 1 << 20,
+            stream: StreamLimits::default(),
+            chunk_bytes: 64 << 10,
+            deadline: Micros::from_millis(5_000),
+            planted: Planted::default(),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use std::ops::RangeInclusive;
+use turnbuckle_core::Micros;
+
+/// The only source of chance in a simulated world: splitmix64. The same seed gives the same draws, everywhere and always.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// Draws that follow from `seed`.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.0;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ bits >> 31
+    }
+
+    /// A number below `bound`; 0 if that is 0. The bias of a multiplication, far below what a test could see.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number of a range.
+    pub fn of(&mut self, range: RangeInclusive<u64>) -> u64 {
+        range.start() + self.below(range.end() - range.start() + 1)
+    }
+
+    /// True in `percent` of a hundred draws.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of some things.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+
+    /// A span of time.
+    pub fn span(&mut self, span: Span) -> Micros {
+        Micros(self.of(span.least.0..=span.most.0))
+    }
+}
+
+/// How long something takes: drawn anew each time, evenly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// At least.
+    pub least: Micros,
+    /// At most.
+    pub most: Micros,
+}
+
+impl Span {
+    /// Always as long.
+    pub const fn fixed(time: Micros) -> Span {
+        Span {
+            least: time,
+            most: time,
+        }
+    }
+
+    /// Between two numbers of microseconds.
+    pub const fn us(least: u64, most: u64) -> Span {
+        Span {
+            least: Micros(least),
+            most: Micros(most),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Worlds drawn from seeds, with the protocol `eventual`. `SEEDS=1000..2000` runs others.
+use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_core::Micros;
+use turnbuckle_node::Planted;
+use turnbuckle_sim::{Outcome, swarm};
+
+fn run(seed: u64) -> Outcome {
+    let heartbeat = Micros::from_millis(if seed % 2 == 0 { 20 } else { 150 });
+    swarm::<EventualSession>(seed, EventualConfig { heartbeat }, Planted::default())
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(seeds) = std::env::var("SEEDS") else {
+        return 0..200;
+    };
+    let (from, until) = seeds.split_once("..").expect("SEEDS=from..until");
+    from.parse().expect("a number")..until.parse().expect("a number")
+}
+
+#[test]
+fn every_drawn_world_converges_and_every_answer_in_it_was_true() {
+    let (mut events, mut answered, mut failed, mut audited, mut faults) = (0, 0, 0, 0, 0);
+    let mut wrong = Vec::new();
+    for seed in seeds() {
+        let outcome = std::panic::catch_unwind(|| run(seed)).unwrap_or_else(|panic| {
+            println!(
+                "seed {seed} panics: SEEDS={seed}..{} cargo test -p turnbuckle-sim --test swarm",
+                seed + 1
+            );
+            std::panic::resume_unwind(panic)
+        });
+        events += outcome.events;
+        answered += outcome.answered;
+        failed += outcome.failed;
+        audited += outcome.audited;
+        faults += outcome.faults;
+        if !outcome.violations.is_empty() {
+            println!("seed {seed}: {}", outcome.violations[0]);
+            wrong.push(outcome);
+        }
+    }
+    println!(
+        "{} seeds: {events} events, {answered} answers ({failed} failures), {audited} claims audited, {faults} faults",
+        seeds().count()
+    );
+    assert!(
+        answered > 0 && audited > answered / 4 && failed < answered / 4,
+        "the worlds were too empty to show anything"
+    );
+    if let Some(first) = wrong.first() {
+        panic!(
+            "{} of {} worlds went wrong; the first:\n{first}",
+            wrong.len(),
+            seeds().count()
+        );
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_world_to_the_last_byte() {
+    for seed in 0..6 {
+        let (first, second) = (run(seed), run(seed));
+        assert_eq!(
+            (first.hash, first.events),
+            (second.hash, second.events),
+            "seed {seed}"
+        );
+    }
+    assert_ne!(run(1).hash, run(2).hash);
+}
