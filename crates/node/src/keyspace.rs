@@ -251,7 +251,7 @@ impl<P: Protocol> Keyspace<P> {
             self.fail(
                 id,
                 is_survey,
-                |why| Outcome::Refused(why),
+                Outcome::Refused,
                 "the node that holds the partition cannot be reached",
             );
         }
@@ -527,7 +527,7 @@ impl<P: Protocol> Keyspace<P> {
                 self.fail(
                     id,
                     is_survey,
-                    |why| Outcome::Lost(why),
+                    Outcome::Lost,
                     "the link to the node that holds the partition broke",
                 );
             }

@@ -92,6 +92,7 @@ pub(crate) trait Lanes: Send + Sync {
     fn fill(&self, node: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool;
     fn fetch(&self, now: Now) -> bool;
     fn checkpoint(&self, engine: &dyn Engine, only_wanted: bool) -> Result<bool, WorkError>;
+    fn trim(&self);
     fn place_copies(&self, engine: &dyn Engine, now: Now) -> Result<bool, WorkError>;
     fn retention(&self) -> Retention;
     fn purged(&self, start: Position);
@@ -384,6 +385,7 @@ impl Node {
         let _one_at_a_time = held(&self.maintaining);
         let mut any = false;
         for keyspace in &self.keyspaces {
+            keyspace.trim();
             any |= keyspace.place_copies(&*self.engine, now)?;
         }
         if self.wants_checkpoint() {
@@ -568,6 +570,10 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn checkpoint(&self, engine: &dyn Engine, only_wanted: bool) -> Result<bool, WorkError> {
         Keyspace::checkpoint(self, engine, only_wanted)
+    }
+
+    fn trim(&self) {
+        Keyspace::trim(self);
     }
 
     fn place_copies(&self, engine: &dyn Engine, now: Now) -> Result<bool, WorkError> {

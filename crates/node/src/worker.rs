@@ -20,6 +20,9 @@ use turnbuckle_store::{
 const CHUNK_KEYS: usize = 512;
 const PAGE_BYTES: usize = 1 << 20;
 
+/// How many keys are evicted under one lock.
+const EVICT_KEYS: usize = 256;
+
 /// How many keys one fetch brings into memory.
 const FETCH_KEYS: usize = 32;
 
@@ -109,6 +112,13 @@ impl<P: Protocol> Keyspace<P> {
                 self.done(cell, lane);
                 return Ok(result);
             }
+        }
+    }
+
+    /// Takes versions out of memory that are in the engine, until the rest is under the limit.
+    pub(crate) fn trim(&self) {
+        for cell in self.lanes() {
+            while held(&cell.lane).store.evict(EVICT_KEYS) > 0 {}
         }
     }
 

@@ -141,7 +141,12 @@ impl EventLoop {
         self.clients.borrow_mut()[slot] = None;
         // Its operations under way find nobody.
         let (first, last) = door::tags_of(slot);
-        let gone: Vec<u64> = self.started.borrow().range(first..=last).map(|(&tag, _)| tag).collect();
+        let gone: Vec<u64> = self
+            .started
+            .borrow()
+            .range(first..=last)
+            .map(|(&tag, _)| tag)
+            .collect();
         let mut started = self.started.borrow_mut();
         for tag in gone {
             started.remove(&tag);
@@ -247,8 +252,13 @@ impl EventLoop {
         };
         let mut answers = self.answers.borrow_mut();
         let before = answers.len();
-        self.gateway.borrow_mut().operate(self.now(), door, tag, operation, &mut answers);
-        match answers[before..].iter().position(|&(of, answered, _)| of == door && answered == tag) {
+        self.gateway
+            .borrow_mut()
+            .operate(self.now(), door, tag, operation, &mut answers);
+        match answers[before..]
+            .iter()
+            .position(|&(of, answered, _)| of == door && answered == tag)
+        {
             Some(place) => {
                 let (_, _, answered) = answers.swap_remove(before + place);
                 self.count(&started, &answered);
@@ -264,7 +274,9 @@ impl EventLoop {
     fn count(&self, started: &Started, answered: &Answered) {
         let took = self.host.clock.monotonic().since(started.at);
         let outcome = Outcome::from(&answered.0);
-        self.recorder.borrow_mut().operation(started.keyspace, started.kind, started.level, outcome, took);
+        self.recorder
+            .borrow_mut()
+            .operation(started.keyspace, started.kind, started.level, outcome, took);
     }
 
     fn flush(&self) {
