@@ -4,6 +4,8 @@ mod door;
 mod event_loop;
 mod host;
 pub(crate) use host::Host;
+mod identity;
+pub use identity::IdentityError;
 mod registry;
 pub use registry::PROTOCOLS;
 mod wakes;
@@ -52,6 +54,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The data directory is another node's.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The data cannot be opened.
     #[error("the data directory {path}: {source}")]
     Data {

@@ -81,6 +81,7 @@ impl Host {
             path: path.clone(),
             source,
         })?;
+        super::identity::check(&entry.data, &config, id)?;
         let engine =
             FjallEngine::open(entry.data.join("store"), FjallOptions::default()).map_err(|source| {
                 StartError::Engine {

@@ -1,0 +1,214 @@
+//! Whose data a directory holds: written when it is new, checked ever after.
+use crate::config::{ClusterConfig, NodeId};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    io::Write,
+    path::{Path, PathBuf},
+};
+use thiserror::Error;
+
+/// The version of the directory's format.
+const FORMAT: u32 = 1;
+
+/// What must be the same each time the directory is opened. Keys are placed by it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    format: u32,
+    cluster: String,
+    node: String,
+    sites: Vec<String>,
+    nodes_of_site: Vec<String>,
+    keyspaces: Vec<KeyspaceIdentity>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct KeyspaceIdentity {
+    name: String,
+    protocol: String,
+    partitions: u16,
+}
+
+/// A directory that is not this node's.
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}")]
+    Disk {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is damaged, or written by a release that this one does not understand.
+    #[error("{path}: expected the identity of a data directory in format {FORMAT}, found {found}")]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+    },
+    /// It holds the data of another node, or of a cluster that was laid out differently.
+    #[error("{path}: the directory holds data for {what} {found}; the configuration says {expected}")]
+    Elsewhere {
+        /// Which file.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// What the configuration says.
+        expected: String,
+        /// What the directory says.
+        found: String,
+    },
+}
+
+/// Checks that the directory is new, or that of this node; and marks a new one.
+///
+/// Keyspaces may be added; what is there keeps its protocol and partitions.
+pub(super) fn check(directory: &Path, config: &ClusterConfig, id: NodeId) -> Result<(), IdentityError> {
+    let path = directory.join("node.json");
+    let mine = identity(config, id);
+    match fs::read(&path) {
+        Ok(bytes) => compare(&path, &bytes, &mine)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(IdentityError::Disk { path, source }),
+    }
+    write(directory, &path, &mine).map_err(|source| IdentityError::Disk { path, source })
+}
+
+fn identity(config: &ClusterConfig, id: NodeId) -> Identity {
+    let node = config.node(id);
+    let keyspaces = config.keyspaces().map(|(_, keyspace)| KeyspaceIdentity {
+        name: keyspace.name.clone(),
+        protocol: keyspace.protocol.clone(),
+        partitions: keyspace.topology.partitions(),
+    });
+    Identity {
+        format: FORMAT,
+        cluster: config.name.clone(),
+        node: node.name.clone(),
+        sites: config.sites().to_vec(),
+        nodes_of_site: config
+            .nodes_of(node.site)
+            .iter()
+            .map(|&id| config.node(id).name.clone())
+            .collect(),
+        keyspaces: keyspaces.collect(),
+    }
+}
+
+fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<(), IdentityError> {
+    let unreadable = |found: String| IdentityError::Unreadable {
+        path: path.to_path_buf(),
+        found,
+    };
+    let value: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
+    if let Some(format) = value.get("format").and_then(serde_json::Value::as_u64)
+        && format != u64::from(FORMAT)
+    {
+        return Err(unreadable(format!("format {format}")));
+    }
+    let theirs: Identity = serde_json::from_value(value).map_err(|error| unreadable(error.to_string()))?;
+    let same = |what, expected: String, found: String| match expected == found {
+        true => Ok(()),
+        false => Err(IdentityError::Elsewhere {
+            path: path.to_path_buf(),
+            what,
+            expected,
+            found,
+        }),
+    };
+    let quoted = |name: &str| format!("'{name}'");
+    same("cluster", quoted(&mine.cluster), quoted(&theirs.cluster))?;
+    same("node", quoted(&mine.node), quoted(&theirs.node))?;
+    same("the sites", mine.sites.join(" "), theirs.sites.join(" "))?;
+    same(
+        "a site with the nodes",
+        mine.nodes_of_site.join(" "),
+        theirs.nodes_of_site.join(" "),
+    )?;
+    for keyspace in &theirs.keyspaces {
+        if let Some(now) = mine.keyspaces.iter().find(|now| now.name == keyspace.name) {
+            let describe = |it: &KeyspaceIdentity| {
+                format!(
+                    "'{}' of {} partitions with protocol {}",
+                    it.name, it.partitions, it.protocol
+                )
+            };
+            same("a keyspace", describe(now), describe(keyspace))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whole or not at all.
+fn write(directory: &Path, path: &Path, identity: &Identity) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let new = directory.join("node.json.new");
+    let mut file = fs::File::create(&new)?;
+    file.write_all(&serde_json::to_vec_pretty(identity)?)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    fs::File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(cluster: &str, partitions: u16) -> ClusterConfig {
+        let text = format!(
+            "cluster = \"{cluster}\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n[[site]]\nname = \"a\"\n[[node]]\nname = \"a1\"\n\
+             site = \"a\"\nresp = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\nadmin = \"127.0.0.1:3\"\ndata = \"d1\"\n[[node]]\nname = \"a2\"\n\
+             site = \"a\"\nresp = \"127.0.0.1:4\"\npeer = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:6\"\ndata = \"d2\"\n\
+             [[keyspace]]\nname = \"k\"\nprotocol = \"eventual\"\npartitions = {partitions}\n"
+        );
+        ClusterConfig::parse(Path::new("cluster.toml"), &text, &["eventual"])
+            .expect("the configuration is right")
+    }
+
+    #[test]
+    fn a_directory_is_opened_by_the_node_that_it_belongs_to_and_by_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        check(path, &config("shop", 4), NodeId(0)).unwrap();
+        check(path, &config("shop", 4), NodeId(0)).unwrap();
+        let error = check(path, &config("shop", 4), NodeId(1))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("holds data for node 'a1'; the configuration says 'a2'"),
+            "{error}"
+        );
+        let error = check(path, &config("bank", 4), NodeId(0))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("cluster 'shop'"), "{error}");
+        let error = check(path, &config("shop", 8), NodeId(0))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("'k' of 4 partitions"), "{error}");
+    }
+
+    #[test]
+    fn a_newer_format_or_a_damaged_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("node.json");
+        for (text, found) in [
+            ("{\"format\": 2}", "format 2"),
+            ("{", "EOF"),
+            ("", "EOF"),
+            ("{\"format\": 1}", "missing field"),
+        ] {
+            fs::write(&file, text).unwrap();
+            let error = check(directory.path(), &config("shop", 4), NodeId(0))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("expected the identity") && error.contains(found),
+                "{error}"
+            );
+        }
+    }
+}
