@@ -211,11 +211,11 @@ impl Recovery<'_> {
             segment.file.truncate(segment.offset_of(end))?;
             return Ok(());
         }
+        // Begun anew at its place. To go on in the segment before it would be to trust what was not read: that one may lie wholly
+        // before `from`.
         self.remove_last()?;
-        if self.segments.is_empty() {
-            let identity = self.identity.unwrap_or(0);
-            self.segments.push(Segment::create(self.disk, end, identity)?);
-        }
+        let identity = self.identity.unwrap_or(0);
+        self.segments.push(Segment::create(self.disk, end, identity)?);
         Ok(())
     }
 

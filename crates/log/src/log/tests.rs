@@ -234,3 +234,33 @@ fn a_log_of_another_node_or_a_newer_format_is_refused() {
         "{error}"
     );
 }
+
+/// Found by fuzzing: the log went on in the older segment, which nobody had looked at, and the next opening tripped over it.
+#[test]
+fn a_segment_with_an_unfinished_header_is_begun_anew_and_older_ones_stay_closed() {
+    let disk = SimulatedDisk::new();
+    let (log, _) = open(&disk);
+    append(&log, 0..20);
+    log.write().unwrap();
+    log.sync().unwrap();
+    let from = log.end();
+    append(&log, 20..21);
+    log.write().unwrap();
+    drop(log);
+    disk.crash_process();
+    let [(older, _), (newer, _)] = disk.lengths().try_into().expect("two segments");
+    disk.flip_bit(&older, 100, 0);
+    disk.cut(&newer, 10);
+    for appended in [0, 1] {
+        let mut count = 0;
+        let log = Log::open(disk.mount(), SMALL, from, |_, _| {
+            count += 1;
+            Ok(())
+        });
+        let log = log.expect("nothing from the checkpoint on was ever synced");
+        assert_eq!((count, log.start()), (appended, Position(0)));
+        append(&log, 20..21);
+        log.write().unwrap();
+        log.sync().unwrap();
+    }
+}
