@@ -22,7 +22,7 @@ pub(crate) struct Frame {
     /// The server that is spoken to.
     #[prost(uint64, tag = "3")]
     to: u64,
-    #[prost(oneof = "Body", tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "Body", tags = "4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub body: Option<Body>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Body {
     /// The receiver has everything up to here and wants what follows.
     #[prost(message, tag = "10")]
     Resume(PositionFrame),
-    /// The source lost what it stamped after a time: the receiver is to give it back and count as being at a position.
+    /// The source lost what it stamped after a time: the receiver is to give it back; then it will count as being at a position.
     #[prost(message, tag = "11")]
     TakeBack(TakeBackFrame),
     /// What the receiver gives back.
@@ -62,6 +62,9 @@ pub(crate) enum Body {
     /// Rows of a full copy.
     #[prost(message, tag = "14")]
     CopyRows(CopyRowsFrame),
+    /// The source holds durably what it was given back: the receiver counts as being at a position, and entries follow.
+    #[prost(message, tag = "15")]
+    TakenBack(PositionFrame),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -170,8 +173,6 @@ pub(crate) struct PositionFrame {
 pub(crate) struct TakeBackFrame {
     #[prost(fixed64, tag = "1")]
     pub since: u64,
-    #[prost(message, required, tag = "2")]
-    pub end: PositionFrame,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -12,6 +12,8 @@ pub(crate) struct Incoming<P: Protocol> {
     pub logged: StreamPosition,
     /// What has arrived up to here.
     arrived: u64,
+    /// Everything that the source stamped up to here was in the store already, through a copy of another site's data.
+    pub covered: Hlc,
     /// Since the link is up, the source has been told where we are: what comes continues from there.
     resumed: bool,
     pub pending: VecDeque<Item<P>>,
@@ -56,6 +58,7 @@ impl<P: Protocol> Incoming<P> {
             received,
             logged: received,
             arrived: received.number,
+            covered: Hlc::ZERO,
             resumed: false,
             pending: VecDeque::new(),
             copy: None,
@@ -65,11 +68,17 @@ impl<P: Protocol> Incoming<P> {
 
     /// The link is up, or a copy is in place: from here on the stream continues from the position returned, which the source is told.
     pub fn resume(&mut self) -> StreamPosition {
-        self.pending.retain(|item| matches!(item, Item::Returned { .. }));
+        self.drop_stream();
         self.arrived = self.received.number;
         self.resumed = true;
         (self.copy, self.declined) = (None, false);
         self.received
+    }
+
+    /// Forgets what has arrived of the stream and waits; what was given back belongs to the other direction and stays.
+    pub fn drop_stream(&mut self) {
+        self.pending
+            .retain(|item| matches!(item, Item::Returned { .. } | Item::ReturnedEnd));
     }
 
     /// The link is down.
@@ -128,7 +137,6 @@ impl<P: Protocol> Incoming<P> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TakeBack {
     pub since: Hlc,
-    pub end: StreamPosition,
 }
 
 /// Something on its way to a peer, row by row, from a snapshot of the store.

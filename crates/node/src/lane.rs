@@ -6,17 +6,17 @@ use crate::{
     incoming::{Incoming, Item, RowsOut},
     keyspace::Keyspace,
     record::{CheckpointMeta, ReceivedRecord, Record, Replayed, WriteRecord},
-    stream::{CursorState, Entry, Outgoing, StreamPosition},
+    stream::{CursorState, Entry, Incarnation, Outgoing, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
     BadFrame, Batch, Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Replica, RequestId, ServerId,
-    SiteId, Versions, Wire, Write,
+    SiteId, SiteSet, Versions, Wire, Write,
 };
-use turnbuckle_log::Position;
-use turnbuckle_store::{Store, StoreError};
+use turnbuckle_log::{LogError, Position};
+use turnbuckle_store::{Chunk, Store, StoreError};
 
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
@@ -33,9 +33,17 @@ pub(crate) struct Lane<P: Protocol> {
     pub outgoing: Outgoing,
     pub incoming: BTreeMap<SiteId, Incoming<P>>,
     pub cold: Cold<Question<P>>,
-    pub rows_out: BTreeMap<SiteId, RowsOut>,
+    /// What peers are sent row by row: a copy, or what they lost, or one after the other.
+    pub rows_out: BTreeMap<SiteId, VecDeque<RowsOut>>,
     /// Peers that wait for rows until a checkpoint has been made.
-    pub rows_wanted: BTreeMap<SiteId, crate::incoming::Purpose>,
+    pub rows_wanted: BTreeMap<SiteId, Vec<crate::incoming::Purpose>>,
+    /// Everything this replica stamped in its earlier lives up to here was recovered.
+    recovered: Hlc,
+    /// Peers that may hold something this replica stamped later in an earlier life, and lost. Until all of them have said
+    /// where they are, and given back what they had, it promises nothing: what comes back has an old stamp.
+    unsettled: SiteSet,
+    /// Peers that have given everything back, in the open batch.
+    taken: Vec<SiteId>,
     /// Appended to the log, and not yet durable.
     logged: VecDeque<Logged>,
     /// Clock bounds in the log, and not yet synced.
@@ -71,6 +79,8 @@ struct Logged {
     entries: Vec<Entry>,
     /// How far other streams have come with it: to be acknowledged.
     received: Vec<(SiteId, StreamPosition)>,
+    /// Peers that have given everything back with it.
+    taken: Vec<SiteId>,
 }
 
 impl<P: Protocol> Lane<P> {
@@ -110,6 +120,12 @@ impl<P: Protocol> Lane<P> {
             cold: Cold::new(),
             rows_out: BTreeMap::new(),
             rows_wanted: BTreeMap::new(),
+            recovered: cut
+                .iter()
+                .find(|(site, _)| *site == me.site)
+                .map_or(Hlc::ZERO, |&(_, until)| until),
+            unsettled: SiteSet::default(),
+            taken: Vec::new(),
             logged: VecDeque::new(),
             bounds: VecDeque::new(),
             bound,
@@ -149,6 +165,9 @@ impl<P: Protocol> Lane<P> {
                 Replayed::Put { key, version, to } => {
                     self.store.load(&key)?;
                     self.bound = self.bound.max(version.id.at);
+                    if version.id.site == self.me.site {
+                        self.recovered = self.recovered.max(version.id.at);
+                    }
                     self.store.put(&key, version);
                     if to.0 != 0 {
                         let bytes = entry.expect("a put has an entry");
@@ -170,13 +189,19 @@ impl<P: Protocol> Lane<P> {
 
     /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
     /// everything that its earlier lives may have stamped.
-    pub fn begin(&mut self, ks: &Keyspace<P>, protocol: &P::Config, seed: u64) {
+    pub fn begin(&mut self, ks: &Keyspace<P>, now: Now, protocol: &P::Config, seed: u64) {
         let cut = self.replica.protocol().cut();
+        self.cover(&cut);
         self.replica = Replica::open(protocol, self.me, ks.topology().clone(), self.bound, &cut, seed);
         if ks.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
             return;
         }
-        let opened = self.outgoing.begin(self.bound);
+        self.unsettled = ks.topology().all_sites().without(self.me.site);
+        let opened = self.outgoing.begin(now.wall.reading().0, self.recovered);
+        self.append_incarnation(ks, opened);
+    }
+
+    fn append_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) {
         let mut record = Record::new(ks.tag(), self.me);
         record.opened = Some(opened.into());
         record.writes.push(WriteRecord::new::<P::Meta>(
@@ -184,6 +209,15 @@ impl<P: Protocol> Lane<P> {
             &mut self.arena,
         ));
         ks.shared().log().append(&[&record.encode_to_vec()]);
+    }
+
+    /// Writes an incarnation down, synced, in the middle of a life.
+    pub fn log_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) -> Result<(), LogError> {
+        self.append(ks);
+        self.append_incarnation(ks, opened);
+        ks.shared().log().write()?;
+        ks.shared().log().sync()?;
+        Ok(())
     }
 
     // ---- inputs ---------------------------------------------------------------------------------------------
@@ -254,7 +288,11 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    fn mark(&mut self, ks: &Keyspace<P>, to: turnbuckle_core::SiteSet, message: &P::Message) {
+    fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message) {
+        // A newer one comes when everything is back.
+        if self.unsettled.0 != 0 {
+            return;
+        }
         let mut body = BytesMut::new();
         message.encode(&mut body);
         let body = body.freeze();
@@ -280,7 +318,8 @@ impl<P: Protocol> Lane<P> {
     pub fn append(&mut self, ks: &Keyspace<P>) {
         let batch = self.replica.take_batch();
         let received = self.take_received();
-        if batch.is_none() && received.is_empty() {
+        let taken = std::mem::take(&mut self.taken);
+        if batch.is_none() && received.is_empty() && taken.is_empty() {
             return;
         }
         let log = ks.shared().log();
@@ -295,7 +334,8 @@ impl<P: Protocol> Lane<P> {
             self.outgoing.note_position(first.number, from);
         }
         let must_sync = batch.as_ref().is_some_and(|batch| batch.must_sync);
-        let sync = must_sync || matches!(ks.durability(), Durability::Fsync);
+        // What was given back is not to be lost once more: the peer forgets that it was ahead.
+        let sync = must_sync || !taken.is_empty() || matches!(ks.durability(), Durability::Fsync);
         if let Some(bound) = bound {
             self.bound = bound;
             self.bounds.push_back((end, bound));
@@ -310,6 +350,7 @@ impl<P: Protocol> Lane<P> {
             sync,
             entries,
             received,
+            taken,
         });
         if let Some(Batch { writes, .. }) = batch {
             self.replica.recycle(writes);
@@ -393,6 +434,9 @@ impl<P: Protocol> Lane<P> {
                 ks.wake_links(self.me, ks.topology().all_sites());
             }
             acks.extend(batch.received);
+            for site in batch.taken {
+                self.taken_back(ks, site);
+            }
         }
         for (site, position) in acks {
             ks.send_frame(
@@ -446,6 +490,7 @@ impl<P: Protocol> Lane<P> {
                 }
             }
             let incoming = self.incoming.get_mut(&site).expect("just seen");
+            let covered = incoming.covered;
             let item = incoming.pending.pop_front().expect("just seen");
             self.held_peers.remove(&site);
             match item {
@@ -453,7 +498,7 @@ impl<P: Protocol> Lane<P> {
                     key,
                     version,
                     encoded,
-                } => self.handle(
+                } if version.id.at > covered => self.handle(
                     now,
                     Input::Replicated {
                         from,
@@ -462,6 +507,8 @@ impl<P: Protocol> Lane<P> {
                         encoded,
                     },
                 ),
+                // It was here, and something newer came; that may have been collected.
+                Item::Entry { .. } => {}
                 Item::Returned { key, version } => {
                     let encoded = Bytes::new();
                     self.handle(
@@ -476,7 +523,7 @@ impl<P: Protocol> Lane<P> {
                 }
                 Item::Reached(position) => incoming.received = position,
                 Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
-                Item::ReturnedEnd => self.taken_back(ks, site),
+                Item::ReturnedEnd => self.taken.push(site),
             }
         }
         self.settle(ks, now);
@@ -493,14 +540,56 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// What a peer gave back is on disk.
     fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
-        if let Some(cursor) = self.outgoing.cursor(site)
-            && let CursorState::TakingBack { end } = cursor.state
-        {
+        let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
+        let Some(CursorState::TakingBack { end }) = state else {
+            return;
+        };
+        let position = StreamPosition {
+            incarnation: self.outgoing.incarnation_of(end),
+            number: end,
+        };
+        ks.send_frame(
+            self.me,
+            ks.topology().peer_at(self.me, site),
+            Body::TakenBack(position.into()),
+        );
+        if let Some(cursor) = self.outgoing.cursor(site) {
             cursor.set_state(CursorState::Streaming { sent: end });
             cursor.acked = end;
-            ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
         }
+        self.settle_peer(site);
+        ks.wake_links(self.me, SiteSet::one(site));
+    }
+
+    /// A peer holds nothing that was lost here.
+    pub fn settle_peer(&mut self, site: SiteId) {
+        self.unsettled = self.unsettled.without(site);
+    }
+
+    /// What this replica covers: the protocol's cut, but of what it stamped itself no more than it knows to have.
+    pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
+        let mut cut = self.replica.protocol().cut();
+        if self.unsettled.0 != 0 {
+            for (_, until) in cut.iter_mut().filter(|(site, _)| *site == self.me.site) {
+                *until = self.recovered.min(*until);
+            }
+        }
+        cut
+    }
+
+    /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.
+    pub fn next_chunk(&mut self, most_keys: usize) -> Option<Chunk<P::Meta>> {
+        let Lane { store, replica, .. } = self;
+        let limit = if self.unsettled.0 == 0 {
+            Hlc(u64::MAX)
+        } else {
+            self.recovered
+        };
+        store.next_chunk(most_keys, |version| {
+            version.id.at <= limit && replica.protocol().covered(version)
+        })
     }
 
     /// A key was fetched: what waited for it goes on.
@@ -532,6 +621,15 @@ impl<P: Protocol> Lane<P> {
     }
 
     // ---- checkpoints ----------------------------------------------------------------------------------------
+
+    /// The store holds what `cut` covers, whatever the streams bring.
+    pub fn cover(&mut self, cut: &[(SiteId, Hlc)]) {
+        for (site, until) in cut {
+            if let Some(incoming) = self.incoming.get_mut(site) {
+                incoming.covered = incoming.covered.max(*until);
+            }
+        }
+    }
 
     /// A full copy is in place: the stream goes on behind `resume`, and its source is told.
     pub fn copied(&mut self, ks: &Keyspace<P>, site: SiteId, resume: StreamPosition) {
@@ -576,7 +674,7 @@ impl<P: Protocol> Lane<P> {
                 .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.logged))
                 .collect(),
             bound: self.bound.0,
-            cut: frame::cut_to_frames(&self.replica.protocol().cut()),
+            cut: frame::cut_to_frames(&self.cut()),
             ..CheckpointMeta::default()
         };
         meta.set_named(&self.named);
@@ -586,7 +684,9 @@ impl<P: Protocol> Lane<P> {
 
     /// A peer needs rows, and for them a checkpoint that covers everything up to now.
     pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: crate::incoming::Purpose) {
-        self.rows_wanted.insert(site, purpose);
+        let wanted = self.rows_wanted.entry(site).or_default();
+        wanted.retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&purpose));
+        wanted.push(purpose);
         self.wants_row_checkpoint = true;
         ks.shared().wake.wake_worker();
     }
@@ -622,7 +722,7 @@ pub(crate) fn entries_of(record: &Record) -> impl Iterator<Item = Entry> + '_ {
         .zip(record.first_position..)
         .map(|(write, number)| Entry {
             number,
-            to: turnbuckle_core::SiteSet(write.to),
+            to: SiteSet(write.to),
             bytes: write.entry.clone().unwrap_or_default(),
         })
 }

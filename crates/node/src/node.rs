@@ -79,7 +79,7 @@ pub(crate) trait Lanes: Send + Sync {
     fn name(&self) -> &str;
     fn tag(&self) -> u32;
     fn replay(&self, record: Record, from: Position) -> Result<(), ReplayError>;
-    fn begin(&self);
+    fn begin(&self, now: Now);
     fn start(&self, now: Now);
     fn append(&self);
     fn release(&self, now: Now);
@@ -203,7 +203,7 @@ impl NodeBuilder {
         self.shared.set_log(log);
         for keyspace in &self.keyspaces {
             keyspace.purged(start);
-            keyspace.begin();
+            keyspace.begin(now);
         }
         self.shared.log().write()?;
         self.shared.log().sync()?;
@@ -510,9 +510,9 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         }
     }
 
-    fn begin(&self) {
+    fn begin(&self, now: Now) {
         for cell in self.lanes() {
-            held(&cell.lane).begin(self, &self.protocol, self.shared().config.seed);
+            held(&cell.lane).begin(self, now, &self.protocol, self.shared().config.seed);
         }
     }
 

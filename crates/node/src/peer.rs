@@ -64,13 +64,17 @@ impl<P: Protocol> Lane<P> {
             Body::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
-                    end: frame.end.into(),
                 });
                 self.want_rows(ks, site, purpose);
             }
             Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
             Body::CopyBegin(frame) => self.on_copy_begin(ks, site, &frame)?,
             Body::CopyRows(frame) => self.on_copy_rows(ks, site, frame)?,
+            Body::TakenBack(position) => {
+                let incoming = self.incoming_from(site)?;
+                incoming.received = position.into();
+                incoming.resume();
+            }
             Body::Request(_) | Body::Response(_) => {
                 return Err(BadFrame::new("a frame between replicas", "a request or response"));
             }
@@ -163,7 +167,7 @@ impl<P: Protocol> Lane<P> {
         }
         let cut = frame::cut_from_frames(&frame.cut);
         let incoming = self.incoming_from(site)?;
-        incoming.pending.clear();
+        incoming.drop_stream();
         incoming.copy = Some(CopyIn {
             resume: frame.resume.into(),
             cut,
@@ -205,29 +209,58 @@ impl<P: Protocol> Lane<P> {
 
     fn on_resume(&mut self, ks: &Keyspace<P>, from: ServerId, at: StreamPosition) {
         let site = from.site;
-        self.rows_out.remove(&site);
-        match self.outgoing.resume(site, at) {
+        // A copy under way is of no use any more; what is given back has nothing to do with this stream.
+        if let Some(errands) = self.rows_out.get_mut(&site) {
+            errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
+        }
+        if let Some(errands) = self.rows_wanted.get_mut(&site) {
+            errands.retain(|purpose| matches!(purpose, Purpose::Return(_)));
+        }
+        let resumption = self.outgoing.resume(site, at);
+        if matches!(resumption, Resumption::Stream | Resumption::Copy) {
+            self.settle_peer(site);
+        }
+        match resumption {
             Resumption::Stream => ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site)),
-            Resumption::TakeBack { since, end } => {
+            Resumption::TakeBack { since, .. } => {
                 tracing::warn!(
                     keyspace = ks.name(),
                     peer = ks.topology().site_name(site),
                     "the end of this node's log was lost; taking back from the peer what it holds since {since}"
                 );
-                let frame = TakeBackFrame {
-                    since: since.0,
-                    end: end.into(),
-                };
+                let frame = TakeBackFrame { since: since.0 };
                 ks.send_frame(self.me, from, Body::TakeBack(frame));
             }
             Resumption::Copy => self.want_copy(ks, site),
-            Resumption::FromTheFuture => tracing::error!(
-                keyspace = ks.name(),
-                peer = ks.topology().site_name(site),
-                "the peer has received more of this node's stream than this node ever wrote: the data directory is \
-                 older than the cluster. Nothing is sent to that peer; restore a newer directory, or start with an empty one"
-            ),
+            Resumption::FromTheFuture => self.begin_anew(ks, from, at),
         }
+    }
+
+    /// The peer holds more of this lane's stream than the lane remembers: its directory was lost, or is an old copy. A new
+    /// incarnation begins beyond what the peer has seen, and the peer gives back everything that this site ever wrote.
+    fn begin_anew(&mut self, ks: &Keyspace<P>, peer: ServerId, at: StreamPosition) {
+        tracing::warn!(
+            keyspace = ks.name(),
+            partition = self.me.partition,
+            peer = ks.topology().site_name(peer.site),
+            "the peer holds more of this node's stream than this node does: its data directory was lost or is an old one. \
+             Taking back from the peer what this site wrote"
+        );
+        let opened = self.outgoing.begin(at.incarnation + 1, self.replica.clock());
+        if let Err(error) = self.log_incarnation(ks, opened) {
+            tracing::error!(
+                keyspace = ks.name(),
+                "a new incarnation cannot be written: {error}"
+            );
+            return;
+        }
+        if let Some(cursor) = self.outgoing.cursor(peer.site) {
+            cursor.set_state(CursorState::TakingBack {
+                end: opened.start - 1,
+            });
+        }
+        let frame = TakeBackFrame { since: Hlc::ZERO.0 };
+        ks.send_frame(self.me, peer, Body::TakeBack(frame));
     }
 
     fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId) {
@@ -270,15 +303,12 @@ impl<P: Protocol> Lane<P> {
                 )
             }
         };
-        self.rows_out.insert(
-            site,
-            RowsOut {
-                snapshot,
-                cursor: None,
-                begin,
-                purpose,
-            },
-        );
+        self.rows_out.entry(site).or_default().push_back(RowsOut {
+            snapshot,
+            cursor: None,
+            begin,
+            purpose,
+        });
         ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
         Ok(())
     }
@@ -369,7 +399,8 @@ impl<P: Protocol> Lane<P> {
 
     /// The next rows of a full copy or a take-back.
     fn next_rows(&mut self, site: SiteId) -> Option<Body> {
-        let rows_out = self.rows_out.get_mut(&site)?;
+        let errands = self.rows_out.get_mut(&site)?;
+        let rows_out = errands.front_mut()?;
         if let Some(begin) = rows_out.begin.take() {
             return Some(Body::CopyBegin(begin));
         }
@@ -382,7 +413,7 @@ impl<P: Protocol> Lane<P> {
             Ok(page) => page,
             Err(error) => {
                 tracing::error!("the store cannot be read for a full copy: {error}; the copy stops");
-                self.rows_out.remove(&site);
+                errands.pop_front();
                 return None;
             }
         };
@@ -402,13 +433,7 @@ impl<P: Protocol> Lane<P> {
             }
         };
         if end {
-            let done = self.rows_out.remove(&site).expect("just used");
-            if let Purpose::Return(take_back) = done.purpose
-                && let Some(incoming) = self.incoming.get_mut(&site)
-            {
-                incoming.received = take_back.end;
-                incoming.resume();
-            }
+            errands.pop_front();
         }
         Some(body)
     }

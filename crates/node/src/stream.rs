@@ -19,7 +19,8 @@
 //!
 //! *Incarnations*: when a node is opened its streams begin a new incarnation, synced before anything else. If the end of the log
 //! was lost (a power cut under `interval` or `none`), numbers are used again; the incarnation tells the old 101 from the new one.
-//! A receiver that is further than the source remembers gives the difference back first ([`Resumption::TakeBack`]).
+//! A receiver that is further than the source remembers gives the difference back first ([`Resumption::TakeBack`]); so does
+//! one that knows a life of which the source, having lost its directory, knows nothing.
 //!
 //! *Marks* travel behind the entries that came before them. Only the newest one is kept, so a slow peer costs one.
 //!
@@ -46,7 +47,7 @@ pub(crate) struct Incarnation {
     pub number: u64,
     /// The number of its first entry.
     pub start: u64,
-    /// The source had stamped nothing that it still knows of above this when the incarnation began.
+    /// The source had stamped nothing that it still knew of above this when the incarnation began, and knew everything below.
     pub clock: Hlc,
 }
 
@@ -140,11 +141,13 @@ pub(crate) enum CursorState {
 pub(crate) enum Resumption {
     /// Entries follow.
     Stream,
-    /// It knows more than the source: first it gives back what was stamped after `since`, then it counts as being at `end`.
+    /// It knows more than the source: first it gives back what was stamped after `since`; once the source holds that durably,
+    /// it counts as being at `end`.
     TakeBack { since: Hlc, end: StreamPosition },
     /// The log does not reach back to it.
     Copy,
-    /// It has seen an incarnation that is not yet: the source's data is older than its peers'.
+    /// It has seen more of the stream than there ever was, as far as this side knows: the source's directory was lost, or
+    /// replaced by an older one.
     FromTheFuture,
 }
 
@@ -223,9 +226,10 @@ impl Outgoing {
         }
     }
 
-    /// Begins a new life; the caller writes the returned incarnation down, synced, before anything else.
-    pub fn begin(&mut self, clock: Hlc) -> Incarnation {
-        let number = self.incarnations.last().map_or(1, |last| last.number + 1);
+    /// Begins a new life; the caller writes the returned incarnation down, synced, before anything else. Its number is at
+    /// least `number`, which is the time of day: so it is a new one even where the directory with the old ones was lost.
+    pub fn begin(&mut self, number: u64, clock: Hlc) -> Incarnation {
+        let number = number.max(self.incarnation() + 1);
         let incarnation = Incarnation {
             number,
             start: self.next,
@@ -417,26 +421,32 @@ impl Outgoing {
         if at.incarnation > newest.number {
             return Resumption::FromTheFuture;
         }
-        let Some(place) = self
+        let place = match self
             .incarnations
-            .iter()
-            .position(|life| life.number == at.incarnation)
-        else {
-            return Resumption::Copy;
+            .binary_search_by_key(&at.incarnation, |life| life.number)
+        {
+            Ok(place) => place,
+            // So long ago that it is forgotten.
+            Err(0) if self.incarnations.len() == MOST_INCARNATIONS => return Resumption::Copy,
+            // From a life of which this side knows nothing: its directory was lost.
+            Err(next) => return self.take_back(at.incarnation, next, Hlc::ZERO),
         };
         match self.incarnations.get(place + 1) {
             // It stopped where that life ended, or before.
             Some(after) if at.number < after.start => Resumption::Stream,
             // It has entries that this side lost.
-            Some(after) => Resumption::TakeBack {
-                since: after.clock,
-                end: StreamPosition {
-                    incarnation: at.incarnation,
-                    number: after.start - 1,
-                },
-            },
+            Some(after) => self.take_back(at.incarnation, place + 1, after.clock),
             None if at.number < self.next => Resumption::Stream,
             None => Resumption::FromTheFuture,
+        }
+    }
+
+    /// Afterwards the receiver counts as having stopped where the life at `next` begins.
+    fn take_back(&self, incarnation: u64, next: usize, since: Hlc) -> Resumption {
+        let number = self.incarnations[next].start - 1;
+        Resumption::TakeBack {
+            since,
+            end: StreamPosition { incarnation, number },
         }
     }
 
@@ -661,7 +671,7 @@ mod tests {
 
     fn source(entries: u64) -> Outgoing {
         let mut stream = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
-        stream.begin(Hlc(5));
+        stream.begin(1, Hlc(5));
         write(&mut stream, entries);
         stream
     }
@@ -731,7 +741,7 @@ mod tests {
         // The source forgot 8, 9 and 10.
         let mut reopened = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
         reopened.restore(8, stream.incarnations().to_vec());
-        reopened.begin(Hlc(70));
+        reopened.begin(1, Hlc(70));
         write(&mut reopened, 4);
         let end = at(1, 7);
         assert_eq!(
@@ -753,9 +763,31 @@ mod tests {
     }
 
     #[test]
+    fn a_source_whose_directory_was_lost_takes_everything_back() {
+        let mut lost = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+        lost.begin(2_000, Hlc(70));
+        write(&mut lost, 200);
+        // Positions of the life before, with numbers that have been used again meanwhile.
+        let end = at(1_000, 0);
+        assert_eq!(
+            lost.resume(B, at(1_000, 100)),
+            Resumption::TakeBack {
+                since: Hlc::ZERO,
+                end
+            }
+        );
+        assert_eq!(lost.resume(C, at(0, 0)), Resumption::Stream);
+        assert_eq!(
+            lost.resume(B, at(3_000, 1)),
+            Resumption::FromTheFuture,
+            "clocks went back"
+        );
+    }
+
+    #[test]
     fn a_frame_never_spans_two_incarnations() {
         let mut stream = source(3);
-        stream.begin(Hlc(9));
+        stream.begin(1, Hlc(9));
         write(&mut stream, 3);
         stream.resume(B, at(1, 1));
         assert!(matches!(
@@ -786,7 +818,7 @@ mod tests {
             frame_bytes: 30,
         };
         let mut stream = Outgoing::new(limits, [B].into_iter());
-        stream.begin(Hlc(1));
+        stream.begin(1, Hlc(1));
         write(&mut stream, 50);
         stream.resume(B, at(0, 0));
         let mut last = 0;
@@ -805,7 +837,7 @@ mod tests {
             ..StreamLimits::default()
         };
         let mut stream = Outgoing::new(limits, [B].into_iter());
-        stream.begin(Hlc(1));
+        stream.begin(1, Hlc(1));
         write(&mut stream, 10);
         stream.resume(B, at(1, 2));
         assert!(matches!(
@@ -840,7 +872,7 @@ mod tests {
     #[test]
     fn entries_for_other_sites_are_skipped_but_counted() {
         let mut stream = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
-        stream.begin(Hlc(1));
+        stream.begin(1, Hlc(1));
         for to in [&[B][..], &[C], &[B, C]] {
             let number = stream.assign();
             stream.make_ready(Micros(0), vec![entry(number, to)]);

@@ -7,6 +7,7 @@ use crate::{
     lane::Lane,
     shared::held,
 };
+use bytes::Bytes;
 use prost::Message;
 use std::{cmp::Ordering, collections::VecDeque, sync::MutexGuard};
 use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, SiteId, VersionId, Versions};
@@ -167,7 +168,11 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
-        for (site, purpose) in std::mem::take(&mut lane.rows_wanted) {
+        let wanted = std::mem::take(&mut lane.rows_wanted);
+        for (site, purpose) in wanted
+            .into_iter()
+            .flat_map(|(site, purposes)| purposes.into_iter().map(move |purpose| (site, purpose)))
+        {
             match &result {
                 Ok(()) => lane.begin_rows(self, site, purpose)?,
                 Err(_) => lane.want_rows(self, site, purpose),
@@ -185,8 +190,7 @@ impl<P: Protocol> Keyspace<P> {
                 // What is in the store but not in the log yet goes to the log first.
                 lane.append(self);
                 cell.set_waiting();
-                let Lane { store, replica, .. } = &mut *lane;
-                store.next_chunk(CHUNK_KEYS, |version| replica.protocol().covered(version))
+                lane.next_chunk(CHUNK_KEYS)
             };
             let Some(chunk) = chunk else { return Ok(()) };
             // A row in the engine whose record the log then loses would never reach the peers: the log is synced first.
@@ -201,7 +205,7 @@ impl<P: Protocol> Keyspace<P> {
     fn collect_deletes(&self, cell: &LaneCell<P>) -> Result<(), WorkError> {
         let (table, below) = {
             let lane = held(&cell.lane);
-            let cut = lane.replica.protocol().cut();
+            let cut = lane.cut();
             // No version at or below this can arrive any more, from anywhere.
             (
                 lane.store.table(),
@@ -287,6 +291,7 @@ impl<P: Protocol> Keyspace<P> {
                 cut: copy.cut.clone(),
             },
         );
+        lane.cover(&copy.cut);
         lane.copied(self, site, copy.resume);
         self.done(cell, lane);
         clear_staged(&*table)?;
@@ -327,22 +332,28 @@ impl<P: Protocol> Keyspace<P> {
         theirs: Option<&Chain<P::Meta>>,
     ) {
         let merges = self.shared().config.planted.copy_merges;
-        let our_cut = lane.replica.protocol().cut();
+        let our_cut = lane.cut();
         for version in theirs.into_iter().flat_map(Chain::iter) {
             let here = lane
                 .store
                 .chain(key.as_ref())
                 .is_some_and(|chain| holds(chain, version.id));
-            if !here && (merges || !covers(&our_cut, version.id)) {
-                lane.step(
-                    self,
-                    now,
-                    Input::CopiedRow {
-                        key: key.compact(),
-                        version: version.clone(),
-                    },
-                );
+            if here || !merges && covers(&our_cut, version.id) {
+                continue;
             }
+            let (key, version) = (key.compact(), version.clone());
+            let input = if version.id.site == lane.me.site {
+                // Lost here in a power cut: the other sites may not have it either.
+                Input::Replicated {
+                    from: lane.me,
+                    key,
+                    version,
+                    encoded: Bytes::new(),
+                }
+            } else {
+                Input::CopiedRow { key, version }
+            };
+            lane.step(self, now, input);
         }
         let gone = |id: VersionId| covers(&copy.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
         for version in ours
