@@ -19,8 +19,8 @@ use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, ServerId, Version
 #[derive(Default)]
 pub struct Judge {
     keys: BTreeMap<Key, OfKey>,
-    /// Values that were written, to which key, and as what version if that is known.
-    values: BTreeMap<Bytes, (Key, Option<VersionId>)>,
+    /// What was written to which key.
+    values: BTreeMap<(Key, Bytes), Value>,
     /// Versions that a power loss may have taken.
     excused: BTreeSet<VersionId>,
     /// How many receipts' claims of staleness were checked.
@@ -38,6 +38,14 @@ struct OfKey {
     vague_deletes: u32,
     /// The newest version that each replica has shown.
     floors: BTreeMap<ServerId, VersionId>,
+}
+
+#[derive(Clone, Copy)]
+enum Value {
+    /// Written once; the version, if it is known.
+    Once(Option<VersionId>),
+    /// Written more than once: it does not tell its version.
+    Often,
 }
 
 struct Acknowledged {
@@ -65,7 +73,12 @@ impl Judge {
     pub(crate) fn invoked(&mut self, operation: &Operation) {
         if let Operation::Put { key, value, .. } = operation {
             match value {
-                Some(value) => drop(self.values.insert(value.clone(), (key.clone(), None))),
+                Some(value) => {
+                    let written = self.values.entry((key.clone(), value.clone()));
+                    written
+                        .and_modify(|known| *known = Value::Often)
+                        .or_insert(Value::Once(None));
+                }
                 None => self.keys.entry(key.clone()).or_default().vague_deletes += 1,
             }
         }
@@ -118,7 +131,7 @@ impl Judge {
             }
         }
         let Some(version) = receipt.version else {
-            return self.report(format!("a write to {key:?} was acknowledged without a version"));
+            return self.report(format!("a write to {key} was acknowledged without a version"));
         };
         if value.is_none() {
             of_key.deletes.insert(version);
@@ -141,32 +154,29 @@ impl Judge {
         value: &Bytes,
         version: Option<VersionId>,
     ) -> Option<VersionId> {
-        match self.values.get(value) {
-            Some((of, _)) if of == key => {}
-            Some((of, _)) => self.report(format!(
-                "operation {} read of {key:?} what was written to {of:?}",
-                id.0
-            )),
-            None => self.report(format!(
-                "operation {} read of {key:?} what nobody wrote: {value:?}",
-                id.0
-            )),
-        }
         if let Some(version) = version {
             self.learn(key, value, version);
         }
-        self.values.get(value).and_then(|&(_, version)| version)
+        match self.values.get(&(key.clone(), value.clone())) {
+            Some(Value::Once(version)) => *version,
+            Some(Value::Often) => version,
+            None => {
+                let text = format!(
+                    "operation {} read of {key} what nobody wrote to it: {value:?}",
+                    id.0
+                );
+                self.report(text);
+                version
+            }
+        }
     }
 
     fn learn(&mut self, key: &Key, value: &Bytes, version: VersionId) {
-        let known = self
-            .values
-            .get_mut(value)
-            .map(|(_, known)| *known.get_or_insert(version));
-        if known.is_some_and(|known| known != version) {
-            self.report(format!(
-                "a value of {key:?} has two versions: {known:?} and {version:?}"
-            ));
+        if let Some(Value::Once(known)) = self.values.get_mut(&(key.clone(), value.clone()))
+            && *known.get_or_insert(version) != version
+        {
+            let text = format!("a value of {key} has two versions: {known:?} and {version}");
+            self.report(text);
         }
     }
 
@@ -182,7 +192,7 @@ impl Judge {
             && !self.reflects(key, version, floor)
         {
             self.report(format!(
-                "operation {}: replica {server} had shown version {floor} of {key:?}, and now {}",
+                "operation {}: replica {server} had shown version {floor} of {key}, and now {}",
                 id.0,
                 name(version)
             ));
@@ -219,7 +229,7 @@ impl Judge {
             .max_by_key(|write| write.version);
         if let Some(missing) = missing {
             let text = format!(
-                "operation {}: the receipt of {key:?} from replica {} claims to reflect all that was acknowledged {staleness} \
+                "operation {}: the receipt of {key} from replica {} claims to reflect all that was acknowledged {staleness} \
                  before; version {} was, {} before, and it shows {}",
                 id.0,
                 receipt.server,
@@ -267,7 +277,7 @@ impl Judge {
             .filter(|write| !self.reflects(key, version, write.version));
         if let Some(lost) = lost.max_by_key(|write| write.version) {
             let text = format!(
-                "site {site} lost version {} of {key:?}, acknowledged at {}: it has {}",
+                "site {site} lost version {} of {key}, acknowledged at {}: it has {}",
                 lost.version,
                 lost.at,
                 name(version)
@@ -278,7 +288,7 @@ impl Judge {
 
     /// All keys that were ever written or read.
     pub fn keys(&self) -> BTreeSet<Key> {
-        let written = self.values.values().map(|(key, _)| key.clone());
+        let written = self.values.keys().map(|(key, _)| key.clone());
         self.keys.keys().cloned().chain(written).collect()
     }
 }

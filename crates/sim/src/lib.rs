@@ -13,3 +13,5 @@ mod world;
 pub use world::{BEGINNING, World};
 mod swarm;
 pub use swarm::{Draw, Outcome, run, swarm};
+mod script;
+pub use script::{Script, planted};

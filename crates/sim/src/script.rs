@@ -1,0 +1,416 @@
+use crate::{BEGINNING, OperationId, World, WorldOptions};
+use bytes::Bytes;
+use goldenscript::{Command, Context, Runner};
+use std::{error::Error, fmt::Write as _};
+use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, SiteId, VersionId};
+use turnbuckle_node::{NodeId, Planted};
+
+/// Runs golden scripts over a world. Commands that every protocol has:
+///
+/// ```text
+///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG]
+///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [segment=BYTES] [tail=BYTES] [chunk=BYTES]
+///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
+///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
+///   fill SITE COUNT     puts as many other keys, so that the log grows
+///   advance TIME        lets time pass
+///   settle              lets time pass until nothing is left to send
+///   cut A B | heal A B  the ways between two sites; `cut A` cuts A off from all
+///   clock SITE TIME     sets how far a site's wall clocks are ahead, before they start: a part of `cluster`, as ahead.SITE=TIME
+///   crash NODE [power] | restart NODE | checkpoint NODE
+///   receipts on|off     whether answers are shown with what they prove
+///   status              every node's streams
+///   audit               what was wrong with any answer so far
+///   compare             whether all sites have the same, and what was acknowledged
+/// ```
+///
+/// Times of versions are shown since the beginning. A node is named by its site, with a number where the site has several.
+pub struct Script<S: Session> {
+    protocol: <S::Protocol as Protocol>::Config,
+    world: Option<World<S>>,
+    /// One client at each site's first node.
+    clients: Vec<usize>,
+    receipts: bool,
+    filled: u64,
+    seen_violations: usize,
+}
+
+type Answered = Result<String, Box<dyn Error>>;
+
+impl<S: Session> Script<S> {
+    /// A runner for one script.
+    pub fn new(protocol: <S::Protocol as Protocol>::Config) -> Script<S> {
+        Script {
+            protocol,
+            world: None,
+            clients: Vec::new(),
+            receipts: false,
+            filled: 0,
+            seen_violations: 0,
+        }
+    }
+
+    /// The world, once there is a cluster in it.
+    pub fn world(&self) -> Option<&World<S>> {
+        self.world.as_ref()
+    }
+
+    fn there(&mut self) -> Result<&mut World<S>, Box<dyn Error>> {
+        self.world
+            .as_mut()
+            .ok_or_else(|| "a script begins with `cluster`".into())
+    }
+
+    fn cluster(&mut self, command: &Command) -> Answered {
+        let mut args = command.consume_args();
+        let mut named = Vec::new();
+        while let Some((name, value)) = args.next_key() {
+            named.push((name.to_string(), value.to_string()));
+        }
+        let mut sites = Vec::new();
+        while let Some(site) = args.next_pos() {
+            sites.push(site.to_string());
+        }
+        let delay = named.iter().find(|(name, _)| name == "delay");
+        let delay = delay.map_or(Ok(Micros::from_millis(10)), |(_, delay)| delay.parse())?;
+        let mut options = WorldOptions::plain(sites, delay);
+        for (name, value) in &named {
+            set(&mut options, name, value)?;
+        }
+        let mut world = World::new(options, self.protocol.clone());
+        self.clients = world
+            .topology()
+            .clone()
+            .sites()
+            .map(|site| world.add_client(world.nodes_at(site)[0]))
+            .collect();
+        // The links come up.
+        world.advance(Micros::from_millis(100));
+        self.world = Some(world);
+        (self.receipts, self.seen_violations) = (false, 0);
+        Ok(String::new())
+    }
+
+    fn site(&mut self, name: Option<&str>) -> Result<SiteId, Box<dyn Error>> {
+        let name = name.ok_or("a site is missing")?;
+        let site = self.there()?.topology().site_named(name);
+        site.ok_or_else(|| format!("there is no site '{name}'").into())
+    }
+
+    fn node(&mut self, name: Option<&str>) -> Result<NodeId, Box<dyn Error>> {
+        let name = name.ok_or("a node is missing")?;
+        let world = self.there()?;
+        let found = world.nodes().find(|&node| world.node_name(node) == name);
+        found.ok_or_else(|| format!("there is no node '{name}'").into())
+    }
+
+    fn ask(
+        &mut self,
+        command: &Command,
+        make: impl FnOnce(Vec<Key>, Option<Bytes>) -> Operation,
+    ) -> Answered {
+        let mut args = command.consume_args();
+        let later = args.take_key("later").is_some();
+        let site_name = args.next_pos().unwrap_or_default().to_string();
+        let site = self.site(Some(&site_name))?;
+        let mut words: Vec<String> = Vec::new();
+        while let Some(word) = args.next_pos() {
+            words.push(word.to_string());
+        }
+        let value = (command.name == "put")
+            .then(|| words.pop())
+            .flatten()
+            .map(Bytes::from);
+        let keys: Vec<Key> = words.iter().map(|word| Key::from(word.as_str())).collect();
+        let client = self.clients[usize::from(site.0)];
+        let world = self.there()?;
+        let id = world.invoke(client, make(keys, value));
+        if later {
+            return Ok(String::new());
+        }
+        let until = world.time() + Micros::from_millis(10_000);
+        world.run_until(until, |world| !world.is_open(id));
+        self.show(&site_name, id)
+    }
+
+    fn show(&mut self, site: &str, id: OperationId) -> Answered {
+        let receipts = self.receipts;
+        let world = self.there()?;
+        let record = world.record(id);
+        let Some((_, (answer, receipt))) = &record.returned else {
+            return Ok(format!("{site}: no answer\n"));
+        };
+        let shown = match answer {
+            Answer::Value(value) => text(value.as_ref()),
+            Answer::Values(values) => values
+                .iter()
+                .map(|value| text(value.as_ref()))
+                .collect::<Vec<_>>()
+                .join(" "),
+            Answer::Written { existed: true } => "written over what was there".to_string(),
+            Answer::Written { existed: false } => match record.is_delete() {
+                true => "there was nothing to delete".to_string(),
+                false => "written".to_string(),
+            },
+            Answer::Keys { keys, .. } => {
+                let mut keys: Vec<String> = keys.iter().map(Key::to_string).collect();
+                keys.sort();
+                format!("keys {}", keys.join(" "))
+            }
+            Answer::Count(count) => format!("{count} keys"),
+            Answer::Failed(failure) => format!("{} {failure}", failure.word()),
+        };
+        let mut line = format!("{site}: {shown}");
+        if let Some(receipt) = receipt.filter(|_| receipts) {
+            let version = receipt
+                .version
+                .map_or("no version".to_string(), |version| world.version_name(version));
+            let staleness = receipt
+                .staleness
+                .map_or("nothing proven".to_string(), |staleness| {
+                    format!("reflects all writes older than {staleness}")
+                });
+            write!(line, " ({version}; {staleness})")?;
+        }
+        Ok(line + "\n")
+    }
+
+    fn status(&mut self) -> Answered {
+        let world = self.there()?;
+        let mut lines = String::new();
+        for node in world.nodes().collect::<Vec<_>>() {
+            let name = world.node_name(node);
+            let Some(status) = world.status(node) else {
+                writeln!(lines, "{name}: down")?;
+                continue;
+            };
+            writeln!(lines, "{name}: {} keys", status.live_keys)?;
+            for stream in status.streams {
+                let peer = world.topology().site_name(stream.peer);
+                let copy = if stream.receiving_copy {
+                    ", a copy is coming from there"
+                } else {
+                    ""
+                };
+                writeln!(
+                    lines,
+                    "  to {peer}, partition {}: {}, {} of {} acknowledged; received {} from there{copy}",
+                    stream.partition, stream.state, stream.acked, stream.ready, stream.received.number
+                )?;
+            }
+        }
+        Ok(lines)
+    }
+
+    fn audit(&mut self) -> Answered {
+        let seen = self.seen_violations;
+        let world = self.there()?;
+        let all = world.judge().violations();
+        let mut lines: String = all[seen..].iter().map(|line| format!("{line}\n")).collect();
+        if lines.is_empty() {
+            lines = "nothing wrong\n".to_string();
+        }
+        // Versions as scripts show them.
+        let (count, lines) = (all.len(), world.with_names(&lines));
+        self.seen_violations = count;
+        Ok(lines)
+    }
+
+    fn cut(&mut self, command: &Command) -> Answered {
+        let cut = command.name == "cut";
+        let mut args = command.consume_args();
+        let a = self.site(args.next_pos())?;
+        let others: Vec<SiteId> = match args.next_pos() {
+            Some(b) => vec![self.site(Some(b))?],
+            None => {
+                let sites = self.there()?.topology().sites();
+                sites.filter(|&site| site != a).collect()
+            }
+        };
+        for b in others {
+            self.there()?.set_sites_cut(a, b, cut);
+        }
+        Ok(String::new())
+    }
+
+    fn settle(&mut self) -> Answered {
+        let world = self.there()?;
+        let end = world.time() + Micros::from_millis(60_000);
+        let mut quiet = 0;
+        while quiet < 3 && world.time() < end {
+            world.advance(Micros::from_millis(200));
+            quiet = if world.is_quiet() { quiet + 1 } else { 0 };
+        }
+        Ok(if quiet == 3 {
+            ""
+        } else {
+            "it does not come to rest\n"
+        }
+        .to_string())
+    }
+
+    fn fill(&mut self, command: &Command) -> Answered {
+        let mut args = command.consume_args();
+        let site = self.site(args.next_pos())?;
+        let count: u64 = args.next_pos().ok_or("a count is missing")?.parse()?;
+        let client = self.clients[usize::from(site.0)];
+        for _ in 0..count {
+            self.filled += 1;
+            let number = self.filled;
+            let operation = Operation::Put {
+                key: Key::from(format!("filler{number}").as_str()),
+                value: Some(Bytes::from(format!("{number:0>200}"))),
+                level: None,
+            };
+            let answer = self.there()?.ask(client, operation).map(|(answer, _)| answer);
+            if !matches!(answer, Some(Answer::Written { .. })) {
+                return Err(format!("filler {number} was answered with {answer:?}").into());
+            }
+        }
+        Ok(String::new())
+    }
+}
+
+fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dyn Error>> {
+    match name {
+        "delay" => {}
+        "partitions" => options.partitions = value.parse()?,
+        "nodes" => options.nodes_per_site = value.parse()?,
+        "durability" => options.durability = value.parse()?,
+        "clock" => options.clock_bound = value.parse()?,
+        "memory" => options.memory_limit_bytes = value.parse()?,
+        "retained" => options.retained_log_bytes = value.parse()?,
+        "checkpoint" => options.checkpoint_log_bytes = value.parse()?,
+        "segment" => options.segment_bytes = value.parse()?,
+        "tail" => options.stream.tail_bytes = value.parse()?,
+        "chunk" => options.chunk_bytes = value.parse()?,
+        "sync" => options.sync = crate::Span::fixed(value.parse()?),
+        "plant" => {
+            options.planted = planted(value).ok_or_else(|| format!("there is no bug named '{value}'"))?;
+        }
+        other => return Err(format!("a cluster has no '{other}'").into()),
+    }
+    Ok(())
+}
+
+/// The planted bug of a name.
+pub fn planted(name: &str) -> Option<Planted> {
+    let mut planted = Planted::default();
+    let bug = match name {
+        "marks_overtake" => &mut planted.marks_overtake,
+        "copy_merges" => &mut planted.copy_merges,
+        "positions_reused" => &mut planted.positions_reused,
+        "answers_early" => &mut planted.answers_early,
+        "outputs_swapped" => &mut planted.outputs_swapped,
+        "nothing" => return Some(planted),
+        _ => return None,
+    };
+    *bug = true;
+    Some(planted)
+}
+
+fn text(value: Option<&Bytes>) -> String {
+    value.map_or("nothing".to_string(), |value| value.escape_ascii().to_string())
+}
+
+impl<S: Session> World<S> {
+    /// A version's name as people read it: time since the beginning, count, site.
+    fn version_name(&self, version: VersionId) -> String {
+        let count = match version.at.counter() {
+            0 => String::new(),
+            count => format!("+{count}"),
+        };
+        let site = self.topology().site_name(version.site);
+        format!("{}{count}@{site}", version.at.wall().since(BEGINNING))
+    }
+
+    /// A text in which versions stand as numbers, with their names.
+    fn with_names(&self, text: &str) -> String {
+        let word = |word: &str| {
+            let (number, end) = match word.trim_end_matches([',', ')', ';', ':', '\n']) {
+                bare => (bare, &word[bare.len()..]),
+            };
+            let version = number.split_once('@').and_then(|(at, site)| {
+                let (wall, counter) = at.split_once('.')?;
+                let wall: u64 = wall.parse().ok()?;
+                let counter: u64 = counter.parse().ok()?;
+                Some(VersionId {
+                    at: turnbuckle_core::Hlc(turnbuckle_core::Hlc::from_wall(Micros(wall)).0 + counter),
+                    site: SiteId(site.parse().ok()?),
+                })
+            });
+            match version {
+                Some(version) => self.version_name(version) + end,
+                None => word.to_string(),
+            }
+        };
+        text.split_inclusive(' ')
+            .map(|part| match part.strip_suffix(' ') {
+                Some(bare) => word(bare) + " ",
+                None => word(part),
+            })
+            .collect()
+    }
+}
+
+impl<S: Session> Runner for Script<S> {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &Context) -> Answered {
+        let mut args = command.consume_args();
+        let level = None;
+        match command.name.as_str() {
+            "cluster" => self.cluster(command),
+            "put" | "del" => self.ask(command, |mut keys, value| Operation::Put {
+                key: keys.pop().unwrap_or_else(|| Key::from("")),
+                value,
+                level,
+            }),
+            "get" => self.ask(command, |mut keys, _| Operation::Get {
+                key: keys.pop().unwrap_or_else(|| Key::from("")),
+                level,
+            }),
+            "mget" => self.ask(command, |keys, _| Operation::ReadMany { keys, level }),
+            "scan" => self.ask(command, |_, _| Operation::Scan {
+                cursor: 0,
+                count: 1000,
+            }),
+            "count" => self.ask(command, |_, _| Operation::Count),
+            "fill" => self.fill(command),
+            "advance" => {
+                let time = args.next_pos().ok_or("a time is missing")?.parse()?;
+                self.there()?.advance(time);
+                Ok(String::new())
+            }
+            "settle" => self.settle(),
+            "cut" | "heal" => self.cut(command),
+            "crash" => {
+                let node = self.node(args.next_pos())?;
+                let power = args.next_pos() == Some("power");
+                self.there()?.crash(node, power);
+                Ok(String::new())
+            }
+            "restart" => {
+                let node = self.node(args.next_pos())?;
+                self.there()?.restart(node);
+                Ok(String::new())
+            }
+            "checkpoint" => {
+                let node = self.node(args.next_pos())?;
+                self.there()?.checkpoint(node);
+                Ok(String::new())
+            }
+            "receipts" => {
+                self.receipts = args.next_pos() == Some("on");
+                Ok(String::new())
+            }
+            "status" => self.status(),
+            "audit" => self.audit(),
+            "compare" => {
+                self.there()?.compare_sites();
+                self.audit()
+            }
+            other => Err(format!("there is no command '{other}'").into()),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Bugs that are put in on purpose: drawn worlds notice each of them. Directed scripts, one for each, are among the golden
+//! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
+use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_core::Micros;
+use turnbuckle_sim::{planted, swarm};
+
+/// Runs worlds until one says what is expected of this bug.
+fn is_caught(bug: &str, expected: &[&str]) {
+    const MOST_SEEDS: u64 = 100;
+    let config = EventualConfig {
+        heartbeat: Micros::from_millis(20),
+    };
+    for seed in 0..MOST_SEEDS {
+        let planted = planted(bug).expect("there is a bug of that name");
+        let outcome = swarm::<EventualSession>(seed, config, planted);
+        let found = outcome
+            .violations
+            .iter()
+            .find(|violation| expected.iter().any(|text| violation.contains(text)));
+        if let Some(found) = found {
+            println!("{bug} is caught by seed {seed}: {found}");
+            swarm::<EventualSession>(seed, config, Default::default()).expect_right();
+            return;
+        }
+    }
+    panic!("{bug} was not noticed in {MOST_SEEDS} worlds");
+}
+
+#[test]
+fn a_mark_that_overtakes_the_stream_is_caught_as_a_false_receipt() {
+    is_caught("marks_overtake", &["claims to reflect"]);
+}
+
+#[test]
+fn outputs_in_the_wrong_order_are_caught_as_a_false_receipt() {
+    is_caught("outputs_swapped", &["claims to reflect"]);
+}
+
+#[test]
+fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
+    is_caught(
+        "copy_merges",
+        &["had shown version", "claims to reflect", "the sites differ"],
+    );
+}
+
+#[test]
+fn positions_used_twice_are_caught_as_sites_that_differ() {
+    is_caught("positions_reused", &["the sites differ", "does not understand"]);
+}
+
+#[test]
+fn an_answer_before_it_is_durable_is_caught_as_undone_by_a_crash() {
+    is_caught("answers_early", &["had shown version", "lost version"]);
+}
