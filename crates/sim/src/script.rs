@@ -9,14 +9,14 @@ use turnbuckle_node::{NodeId, Planted};
 ///
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG]
-///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [segment=BYTES] [tail=BYTES] [chunk=BYTES]
+///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [segment=BYTES] [tail=BYTES] [window=BYTES]
+///           [chunk=BYTES] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///   fill SITE COUNT     puts as many other keys, so that the log grows
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
 ///   cut A B | heal A B  the ways between two sites; `cut A` cuts A off from all
-///   clock SITE TIME     sets how far a site's wall clocks are ahead, before they start: a part of `cluster`, as ahead.SITE=TIME
 ///   crash NODE [power] | restart NODE | checkpoint NODE
 ///   receipts on|off     whether answers are shown with what they prove
 ///   status              every node's streams
@@ -282,13 +282,24 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "retained" => options.retained_log_bytes = value.parse()?,
         "checkpoint" => options.checkpoint_log_bytes = value.parse()?,
         "segment" => options.segment_bytes = value.parse()?,
+        "window" => options.stream.window_bytes = value.parse()?,
         "tail" => options.stream.tail_bytes = value.parse()?,
         "chunk" => options.chunk_bytes = value.parse()?,
         "sync" => options.sync = crate::Span::fixed(value.parse()?),
         "plant" => {
             options.planted = planted(value).ok_or_else(|| format!("there is no bug named '{value}'"))?;
         }
-        other => return Err(format!("a cluster has no '{other}'").into()),
+        other => match other.split_once("->") {
+            Some((from, to)) => {
+                let place = |name: &str| {
+                    let place = options.sites.iter().position(|site| site == name);
+                    place.ok_or_else(|| format!("there is no site '{name}'"))
+                };
+                let (from, to) = (place(from)?, place(to)?);
+                options.delays[from][to] = value.parse()?;
+            }
+            None => return Err(format!("a cluster has no '{other}'").into()),
+        },
     }
     Ok(())
 }
@@ -327,9 +338,8 @@ impl<S: Session> World<S> {
     /// A text in which versions stand as numbers, with their names.
     fn with_names(&self, text: &str) -> String {
         let word = |word: &str| {
-            let (number, end) = match word.trim_end_matches([',', ')', ';', ':', '\n']) {
-                bare => (bare, &word[bare.len()..]),
-            };
+            let number = word.trim_end_matches([',', ')', ';', ':', '\n']);
+            let end = &word[number.len()..];
             let version = number.split_once('@').and_then(|(at, site)| {
                 let (wall, counter) = at.split_once('.')?;
                 let wall: u64 = wall.parse().ok()?;
