@@ -5,7 +5,7 @@ use turnbuckle_node::Planted;
 use turnbuckle_sim::{Outcome, swarm};
 
 fn run(seed: u64) -> Outcome {
-    let heartbeat = Micros::from_millis(if seed % 2 == 0 { 20 } else { 150 });
+    let heartbeat = Micros::from_millis(if seed.is_multiple_of(2) { 20 } else { 150 });
     swarm::<EventualSession>(seed, EventualConfig { heartbeat }, Planted::default())
 }
 
