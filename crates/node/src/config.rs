@@ -87,6 +87,9 @@ pub struct NodeConfig {
     pub clock_ahead: Micros,
     /// The log's segments, in bytes.
     pub segment_bytes: u64,
+    /// Whose log it is, checked when it is opened; 0 for whoever's it is. A secret number also keeps clients from writing
+    /// what would pass as a record.
+    pub identity: u128,
     /// Streams' limits.
     pub stream: StreamLimits,
     /// Seed of all randomness in the replicas.
@@ -107,6 +110,7 @@ impl NodeConfig {
             checkpoint_log_bytes: 256 << 20,
             clock_ahead: Micros::from_millis(60_000),
             segment_bytes: 64 << 20,
+            identity: 0,
             stream: StreamLimits::default(),
             seed: 0,
             planted: Planted::default(),
@@ -126,6 +130,7 @@ pub struct Planted {
     pub positions_reused: bool,
     /// Outputs leave before what they follow is durable.
     pub answers_early: bool,
-    /// Two batches of a lane reach the log in the wrong order, as two threads without the lane's lock would bring them.
+    /// Outputs of a lane are handed on in the wrong order, as two threads without the lane's lock would: a batch's stream
+    /// entries behind all that the next batch lets go.
     pub outputs_swapped: bool,
 }

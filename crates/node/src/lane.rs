@@ -21,6 +21,9 @@ use turnbuckle_store::{Chunk, Store, StoreError};
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
 
+/// How many marks may wait for a sync; beyond that the newest replaces the one before.
+const MOST_MARKS: usize = 64;
+
 /// How much of a large record's memory is kept for the next one.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -46,6 +49,8 @@ pub(crate) struct Lane<P: Protocol> {
     taken: Vec<SiteId>,
     /// Appended to the log, and not yet durable.
     logged: VecDeque<Logged>,
+    /// Marks that wait until everything they speak of is synced.
+    marks: VecDeque<(Position, SiteSet, Bytes)>,
     /// Clock bounds in the log, and not yet synced.
     bounds: VecDeque<(Position, Hlc)>,
     bound: Hlc,
@@ -62,6 +67,8 @@ pub(crate) struct Lane<P: Protocol> {
     /// What the last finished checkpoint said.
     pub checkpointed: Option<CheckpointMeta>,
     moved: bool,
+    /// Entries of the last batch, if their order is a planted bug.
+    swapped: Vec<Entry>,
 }
 
 /// A request on its way to a replica.
@@ -127,6 +134,7 @@ impl<P: Protocol> Lane<P> {
             unsettled: SiteSet::default(),
             taken: Vec::new(),
             logged: VecDeque::new(),
+            marks: VecDeque::new(),
             bounds: VecDeque::new(),
             bound,
             covered: Position(meta.log_position),
@@ -137,6 +145,7 @@ impl<P: Protocol> Lane<P> {
             encoded: Vec::new(),
             checkpointed: None,
             moved: false,
+            swapped: Vec::new(),
         }
     }
 
@@ -308,8 +317,23 @@ impl<P: Protocol> Lane<P> {
             }
             return;
         }
-        self.outgoing.set_mark(to, &body);
-        ks.wake_links(self.me, to);
+        // What a mark speaks of must not be lost any more: peers forget deletes because of it, and nobody else may have them.
+        let behind = ks.shared().log().written();
+        if self.marks.len() >= MOST_MARKS {
+            self.marks.pop_back();
+        }
+        self.marks.push_back((behind, to, body));
+        self.release_marks(ks);
+    }
+
+    /// Marks whose entries are synced may go; the newest replaces those before it.
+    fn release_marks(&mut self, ks: &Keyspace<P>) {
+        let synced = ks.shared().log().synced();
+        let done = self.marks.partition_point(|&(behind, ..)| behind <= synced);
+        for (_, to, body) in self.marks.drain(..done) {
+            self.outgoing.set_mark(to, &body);
+            ks.wake_links(self.me, to);
+        }
     }
 
     // ---- the barrier ----------------------------------------------------------------------------------------
@@ -427,10 +451,12 @@ impl<P: Protocol> Lane<P> {
             if let Some(number) = batch.number {
                 self.replica.handle_durable(number);
             }
+            let mut entries = batch.entries;
             if ks.shared().config.planted.outputs_swapped {
+                std::mem::swap(&mut entries, &mut self.swapped);
                 self.route(ks);
             }
-            if !batch.entries.is_empty() && self.outgoing.make_ready(now.monotonic, batch.entries) {
+            if !entries.is_empty() && self.outgoing.make_ready(now.monotonic, entries) {
                 ks.wake_links(self.me, ks.topology().all_sites());
             }
             acks.extend(batch.received);
@@ -445,8 +471,9 @@ impl<P: Protocol> Lane<P> {
                 Body::Ack(position.into()),
             );
         }
+        self.release_marks(ks);
         self.settle(ks, now);
-        !self.logged.is_empty() || !self.bounds.is_empty()
+        !self.logged.is_empty() || !self.bounds.is_empty() || !self.marks.is_empty()
     }
 
     /// Whether anything was done since the last call that may have staged something.

@@ -175,7 +175,7 @@ impl NodeBuilder {
     pub fn open(self, now: Now) -> Result<Arc<Node>, OpenError> {
         let options = LogOptions {
             segment_bytes: self.shared.config.segment_bytes,
-            ..LogOptions::default()
+            identity: self.shared.config.identity,
         };
         let from = if self.from == Position(u64::MAX) {
             Position(0)
@@ -467,6 +467,11 @@ impl Node {
     /// Bytes of log appended in all its lives.
     pub fn appended_bytes(&self) -> u64 {
         self.shared.log().end().0
+    }
+
+    /// How many full copies of a peer's data were put in place here.
+    pub fn copies_placed(&self) -> u64 {
+        self.shared.copies_placed.load(Ordering::Relaxed)
     }
 
     /// What checkpoints there were.

@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use turnbuckle_log::Log;
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub sync_wanted: AtomicBool,
     /// The log could not be written: nothing new is taken until it can.
     pub log_failing: AtomicBool,
+    /// Full copies that were put in place.
+    pub copies_placed: AtomicU64,
 }
 
 /// Frames on their way to a peer, besides streams, which are drawn from their lanes as the link takes them.
@@ -56,6 +58,7 @@ impl Shared {
             links,
             sync_wanted: AtomicBool::new(false),
             log_failing: AtomicBool::new(false),
+            copies_placed: AtomicU64::new(0),
         }
     }
 

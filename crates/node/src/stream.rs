@@ -22,7 +22,8 @@
 //! A receiver that is further than the source remembers gives the difference back first ([`Resumption::TakeBack`]); so does
 //! one that knows a life of which the source, having lost its directory, knows nothing.
 //!
-//! *Marks* travel behind the entries that came before them. Only the newest one is kept, so a slow peer costs one.
+//! *Marks* travel behind the entries that came before them, once those are synced. Only the newest one is kept, so a slow peer
+//! costs one.
 //!
 //! *Memory*: the newest entries are kept in memory up to a limit, for all peers together; a peer that lags further is fed
 //! from the log. A peer is never sent more than a window ahead of its acknowledgement.

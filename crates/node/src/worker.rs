@@ -9,7 +9,11 @@ use crate::{
 };
 use bytes::Bytes;
 use prost::Message;
-use std::{cmp::Ordering, collections::VecDeque, sync::MutexGuard};
+use std::{
+    cmp::Ordering,
+    collections::VecDeque,
+    sync::{MutexGuard, atomic::Ordering::Relaxed},
+};
 use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, SiteId, VersionId, Versions};
 use turnbuckle_log::{LogError, Position};
 use turnbuckle_store::{
@@ -295,6 +299,7 @@ impl<P: Protocol> Keyspace<P> {
         lane.copied(self, site, copy.resume);
         self.done(cell, lane);
         clear_staged(&*table)?;
+        self.shared().copies_placed.fetch_add(1, Relaxed);
         tracing::info!(
             keyspace = self.name(),
             partition = cell.me.partition,
