@@ -23,6 +23,8 @@ pub struct Judge {
     values: BTreeMap<(Key, Bytes), Value>,
     /// Versions that a power loss may have taken.
     excused: BTreeSet<VersionId>,
+    /// When each replica last lost power. An answer from before may still be under way through another node.
+    losses: BTreeMap<ServerId, Micros>,
     /// How many receipts' claims of staleness were checked.
     pub audited: u64,
     violations: Vec<String>,
@@ -90,6 +92,9 @@ impl Judge {
         };
         match (&record.operation, answer, receipt) {
             (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
+                if self.is_from_before_loss(record, receipt) {
+                    self.excused.extend(receipt.version);
+                }
                 self.written(key, value.as_ref(), *existed, *at, receipt);
                 self.shown(id, record, key, receipt.version, receipt);
             }
@@ -198,11 +203,19 @@ impl Judge {
             ));
         }
         self.audit(id, record, key, version, receipt);
-        if let Some(version) = version {
+        if let Some(version) = version
+            && !self.is_from_before_loss(record, receipt)
+        {
             let of_key = self.keys.entry(key.clone()).or_default();
             let floor = of_key.floors.entry(receipt.server).or_default();
             *floor = version.max(*floor);
         }
+    }
+
+    fn is_from_before_loss(&self, record: &Record, receipt: &Receipt) -> bool {
+        self.losses
+            .get(&receipt.server)
+            .is_some_and(|&at| record.invoked <= at)
     }
 
     /// Checks what a receipt claims.
@@ -252,7 +265,8 @@ impl Judge {
     }
 
     /// A replica lost power, and its node had last synced at `synced_at`: what it acknowledged since may be gone.
-    pub(crate) fn excuse(&mut self, server: ServerId, synced_at: Micros) {
+    pub(crate) fn excuse(&mut self, server: ServerId, now: Micros, synced_at: Micros) {
+        self.losses.insert(server, now);
         for of_key in self.keys.values_mut() {
             let lost = of_key
                 .acknowledged

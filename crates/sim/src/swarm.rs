@@ -108,7 +108,7 @@ impl Draw {
         }
         Draw {
             world,
-            safety: Micros::from_millis(random.of(1_000..=4_000)),
+            safety: Micros::from_millis(random.of(400..=2_000)),
             clients_per_node: random.of(1..=3) as usize,
             think: Span::us(0, *random.pick(&[5_000, 60_000])),
             keys: random.of(2..=60),
@@ -117,7 +117,7 @@ impl Draw {
             value_bytes: *random.pick(&[10, 100, 600]),
             fault_every: random
                 .percent(90)
-                .then_some(Micros::from_millis(random.of(100..=800))),
+                .then_some(Micros::from_millis(random.of(50..=400))),
             outage: Span::us(1_000, *random.pick(&[100_000, 2_000_000])),
             power: random.percent(50),
         }

@@ -296,7 +296,7 @@ impl<S: Session> World<S> {
                     member: 0,
                 };
                 if self.placement.node_of(server) == node {
-                    self.judge.excuse(server, synced_at);
+                    self.judge.excuse(server, self.time, synced_at);
                 }
             }
         }
@@ -777,22 +777,28 @@ impl<S: Session> World<S> {
         for site in self.topology.clone().sites() {
             let name = self.topology.site_name(site).to_string();
             let client = self.add_client(self.nodes_at(site)[0]);
+            let gets: Vec<OperationId> = keys
+                .iter()
+                .map(|key| {
+                    let (key, level) = (key.clone(), None);
+                    self.invoke(client, Operation::Get { key, level })
+                })
+                .collect();
+            let until = self.time + self.options.deadline;
+            self.run_until(until, |world| gets.iter().all(|&id| !world.is_open(id)));
             let mut found = Vec::new();
-            for key in &keys {
-                let operation = Operation::Get {
-                    key: key.clone(),
-                    level: None,
-                };
-                let Some((answer, receipt)) = self.ask(client, operation) else {
+            for (key, id) in keys.iter().zip(gets) {
+                let Some((_, (answer, Some(receipt)))) = self.record(id).returned.clone() else {
                     self.judge
-                        .report(format!("site {name} does not answer a read of {key:?}"));
+                        .report(format!("site {name} does not answer a read of {key}"));
                     continue;
                 };
-                let version = receipt.and_then(|receipt| receipt.version);
-                self.judge.settle(&name, key, version);
+                self.judge.settle(&name, key, receipt.version);
                 // A forgotten delete and a remembered one look the same from outside.
-                let alive = version.filter(|_| answer != turnbuckle_core::Answer::Value(None));
-                found.push(format!("{key:?} {alive:?} {answer:?}"));
+                let alive = receipt
+                    .version
+                    .filter(|_| answer != turnbuckle_core::Answer::Value(None));
+                found.push(format!("{key} {alive:?} {answer:?}"));
             }
             found.push(format!("listed: {:?}", self.list(client)));
             found.push(format!(

@@ -2,24 +2,32 @@
 //! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
-use turnbuckle_sim::{planted, swarm};
+use turnbuckle_sim::{Draw, Span, planted, run};
 
 /// Runs worlds until one says what is expected of this bug.
 fn is_caught(bug: &str, expected: &[&str]) {
+    is_caught_in(bug, expected, |_| ());
+}
+
+/// The same in worlds that are bent to where the bug lives.
+fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(&mut Draw)) {
     const MOST_SEEDS: u64 = 100;
     let config = EventualConfig {
-        heartbeat: Micros::from_millis(20),
+        heartbeat: Micros::from_millis(50),
     };
     for seed in 0..MOST_SEEDS {
-        let planted = planted(bug).expect("there is a bug of that name");
-        let outcome = swarm::<EventualSession>(seed, config, planted);
+        let mut draw = Draw::new(seed);
+        bend(&mut draw);
+        let right = draw.clone();
+        draw.world.planted = planted(bug).expect("there is a bug of that name");
+        let outcome = run::<EventualSession>(draw, config);
         let found = outcome
             .violations
             .iter()
             .find(|violation| expected.iter().any(|text| violation.contains(text)));
         if let Some(found) = found {
             println!("{bug} is caught by seed {seed}: {found}");
-            swarm::<EventualSession>(seed, config, Default::default()).expect_right();
+            run::<EventualSession>(right, config).expect_right();
             return;
         }
     }
