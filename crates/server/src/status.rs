@@ -26,6 +26,8 @@ pub struct Status {
     pub memory: MemoryStatus,
     /// Its checkpoints.
     pub checkpoint: CheckpointStatus,
+    /// Full copies of peers' data that it has put in place so far.
+    pub copies_received_total: u64,
 }
 
 /// A keyspace.

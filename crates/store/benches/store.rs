@@ -1,6 +1,10 @@
 //! What the store costs: `cargo bench -p turnbuckle-store`. Keys of 16 bytes, values of 128, one thread, medians of
 //! nothing: one run, to see sizes. The numbers that count are those of the whole server.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it measures or drives from outside")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it measures or drives from outside"
+)]
 
 use bytes::Bytes;
 use std::hint::black_box;

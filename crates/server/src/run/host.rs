@@ -81,7 +81,12 @@ impl Host {
             path: path.clone(),
             source,
         })?;
-        super::identity::check(&entry.data, &config, id)?;
+        let identity = super::identity::check(
+            &entry.data,
+            &config,
+            id,
+            u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
+        )?;
         let engine =
             FjallEngine::open(entry.data.join("store"), FjallOptions::default()).map_err(|source| {
                 StartError::Engine {
@@ -91,7 +96,10 @@ impl Host {
             })?;
         let nodes = config.nodes().count();
         let wakes = Wakes::new(entry.loops, nodes);
-        let node_config = node_config(&config, id, random.next_u64());
+        let node_config = NodeConfig {
+            identity,
+            ..node_config(&config, id, random.next_u64())
+        };
         let memory = node_config.memory_limit_bytes / config.keyspaces().count().max(1) as u64;
         let mut builder = NodeBuilder::new(node_config, Arc::new(disk), Arc::new(engine), wakes.clone());
         let bad_data = |source| StartError::Data {
@@ -569,6 +577,7 @@ impl AdminSource for Host {
                 bytes: memory_bytes,
                 limit_bytes: self.config.limits.memory_limit_bytes(),
             },
+            copies_received_total: self.node.copies_placed(),
             checkpoint: CheckpointStatus {
                 running: checkpoints.running,
                 completed_total: checkpoints.completed,

@@ -15,6 +15,8 @@ const FORMAT: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     format: u32,
+    /// A number of its own, in hexadecimal, that its commit log carries too.
+    identity: String,
     cluster: String,
     node: String,
     sites: Vec<String>,
@@ -65,18 +67,29 @@ pub enum IdentityError {
 /// Checks that the directory is new, or that of this node; and marks a new one.
 ///
 /// Keyspaces may be added; what is there keeps its protocol and partitions.
-pub(super) fn check(directory: &Path, config: &ClusterConfig, id: NodeId) -> Result<(), IdentityError> {
+/// Returns the number that marks its commit log: `fresh` for a new directory.
+pub(super) fn check(
+    directory: &Path,
+    config: &ClusterConfig,
+    id: NodeId,
+    fresh: u128,
+) -> Result<u128, IdentityError> {
     let path = directory.join("node.json");
-    let mine = identity(config, id);
+    let mut mine = identity(config, id, fresh);
     match fs::read(&path) {
-        Ok(bytes) => compare(&path, &bytes, &mine)?,
+        Ok(bytes) => mine.identity = compare(&path, &bytes, &mine)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => return Err(IdentityError::Disk { path, source }),
     }
-    write(directory, &path, &mine).map_err(|source| IdentityError::Disk { path, source })
+    let number = u128::from_str_radix(&mine.identity, 16).map_err(|_| IdentityError::Unreadable {
+        path: path.clone(),
+        found: format!("the identity '{}'", mine.identity),
+    })?;
+    write(directory, &path, &mine).map_err(|source| IdentityError::Disk { path, source })?;
+    Ok(number)
 }
 
-fn identity(config: &ClusterConfig, id: NodeId) -> Identity {
+fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
     let node = config.node(id);
     let keyspaces = config.keyspaces().map(|(_, keyspace)| KeyspaceIdentity {
         name: keyspace.name.clone(),
@@ -85,6 +98,7 @@ fn identity(config: &ClusterConfig, id: NodeId) -> Identity {
     });
     Identity {
         format: FORMAT,
+        identity: format!("{fresh:032x}"),
         cluster: config.name.clone(),
         node: node.name.clone(),
         sites: config.sites().to_vec(),
@@ -97,7 +111,8 @@ fn identity(config: &ClusterConfig, id: NodeId) -> Identity {
     }
 }
 
-fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<(), IdentityError> {
+/// Returns the number that the directory has.
+fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<String, IdentityError> {
     let unreadable = |found: String| IdentityError::Unreadable {
         path: path.to_path_buf(),
         found,
@@ -139,7 +154,7 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<(), IdentityErr
             same("a keyspace", describe(now), describe(keyspace))?;
         }
     }
-    Ok(())
+    Ok(theirs.identity)
 }
 
 /// Whole or not at all.
@@ -172,20 +187,24 @@ mod tests {
     fn a_directory_is_opened_by_the_node_that_it_belongs_to_and_by_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        check(path, &config("shop", 4), NodeId(0)).unwrap();
-        check(path, &config("shop", 4), NodeId(0)).unwrap();
-        let error = check(path, &config("shop", 4), NodeId(1))
+        assert_eq!(check(path, &config("shop", 4), NodeId(0), 7).unwrap(), 7);
+        assert_eq!(
+            check(path, &config("shop", 4), NodeId(0), 8).unwrap(),
+            7,
+            "the first number stays"
+        );
+        let error = check(path, &config("shop", 4), NodeId(1), 9)
             .unwrap_err()
             .to_string();
         assert!(
             error.contains("holds data for node 'a1'; the configuration says 'a2'"),
             "{error}"
         );
-        let error = check(path, &config("bank", 4), NodeId(0))
+        let error = check(path, &config("bank", 4), NodeId(0), 9)
             .unwrap_err()
             .to_string();
         assert!(error.contains("cluster 'shop'"), "{error}");
-        let error = check(path, &config("shop", 8), NodeId(0))
+        let error = check(path, &config("shop", 8), NodeId(0), 9)
             .unwrap_err()
             .to_string();
         assert!(error.contains("'k' of 4 partitions"), "{error}");
@@ -202,7 +221,7 @@ mod tests {
             ("{\"format\": 1}", "missing field"),
         ] {
             fs::write(&file, text).unwrap();
-            let error = check(directory.path(), &config("shop", 4), NodeId(0))
+            let error = check(directory.path(), &config("shop", 4), NodeId(0), 9)
                 .unwrap_err()
                 .to_string();
             assert!(
