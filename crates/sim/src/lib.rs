@@ -1,4 +1,37 @@
 //! A world in one thread: the server's own nodes on a simulated network, with simulated disks and clocks.
+//!
+//! Holes in replication show when a link breaks while a disk is slow and a process dies, and then once in a million. Over sockets
+//! that is hopeless to find, and hopeless to find again. Here everything that the operating system does for a node is done
+//! by a calendar of events and drawn from one seed: the same seed gives the same world, to the last byte.
+//!
+//! ```text
+//!        clients (drawn, or a script)                     Judge: receipts, nothing undone, nothing lost
+//!            | invoke          ^ answers ------------------^
+//!            v                 |
+//!   +-- machine a ----------------+      link: FIFO, delay + jitter, cut      +-- machine b --+
+//!   |  Gateway                    |  <--------- frames in flight --------->   |  the same     |
+//!   |  Node   (turnbuckle-node)   |                                           |               |
+//!   |  SimulatedDisk MemoryEngine |   crash: the process goes, disks stay     |               |
+//!   +-----------------------------+   power: and what was not synced, or not  +---------------+
+//!                     calendar: (time, sequence) -> turn, tick, sync, work, pump, arrive, notice, connect
+//! ```
+//!
+//! - [`World`] is a cluster that is driven by hand: [`World::invoke`], [`World::crash`], [`World::set_cut`], [`World::advance`].
+//! - [`Script`] drives it from a golden script; protocol crates keep their figures and rules as such scripts.
+//! - [`swarm`] draws everything from a seed: first clients and faults (safety), then peace (liveness), in which the cluster must come
+//!   to rest with the same data at every site.
+//! - [`Judge`] watches all of them. It knows true time and every answer, and nothing of what is inside a node.
+//!
+//! That the judge can see is shown by bugs that are planted into the nodes ([`planted`]), one for each rule that a node lives by.
+//!
+//! It is generic over the protocol's [`turnbuckle_core::Session`], and knows no protocol.
+//!
+//! # Caveats
+//!
+//! - A node is called by one thread. What happens between two steps of a fetch, a checkpoint or a copy in another thread
+//!   is not seen here; those steps hold the lane's lock, and their own tests look at them.
+//! - A sync makes durable what was written when it *ends*. A real one may leave out what was written after it began.
+//! - Links have no bandwidth, only a capacity in bytes.
 mod history;
 pub use history::{OperationId, Record};
 mod judge;

@@ -32,7 +32,9 @@
 //! ```
 //!
 //! **Caveats.** A delete removes what the contacted replica has: if that is nothing, nothing is written, and a write that is still on its
-//! way survives. MGET reads each key by itself.
+//! way survives. MGET reads each key by itself. A site that was restarted marks nothing until every other site has said how far
+//! it had heard of it: under `interval` and `none` that may be further than the site itself remembers. Under `none` marks wait
+//! for the log's next sync, about a second and a half.
 mod message;
 pub use message::{Mark, Request, Response};
 mod replica;
