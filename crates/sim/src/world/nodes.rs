@@ -1,0 +1,149 @@
+//! What happens at a node: what the server's loops and threads do.
+use super::{Event, LOOK_EVERY, end_of};
+use crate::{World, machine::Process};
+use turnbuckle_core::{Micros, Session};
+use turnbuckle_log::LogError;
+use turnbuckle_node::{Durability, NodeId};
+
+impl<S: Session> World<S> {
+    pub(super) fn lives(&self, node: usize, life: u64) -> bool {
+        self.machines[node].lives == life && self.machines[node].process.is_some()
+    }
+
+    pub(super) fn process(&mut self, node: usize) -> &mut Process<S> {
+        let process = &mut self.machines[node].process;
+        process
+            .as_mut()
+            .expect("an event of a living process was handed on")
+    }
+
+    pub(super) fn want_turn(&mut self, node: usize) {
+        let life = self.machines[node].lives;
+        if !std::mem::replace(&mut self.process(node).due.turn, true) {
+            let after = self.random.span(self.options.turn);
+            self.schedule(after, Event::Turn { node, life });
+        }
+    }
+
+    /// After every call into a node: what it asked for goes on the calendar.
+    pub(super) fn look_after(&mut self, node: usize) {
+        let life = self.machines[node].lives;
+        let now = self.now(node);
+        let process = self.process(node);
+        let (turn, links, work) = (
+            process.wakes.take_loop(),
+            process.wakes.take_links(),
+            process.wakes.take_worker(),
+        );
+        let sync = process.node.wants_sync();
+        let deadline = process.node.next_deadline();
+        if turn {
+            self.want_turn(node);
+        }
+        for other in (0..self.machines.len()).filter(|other| links >> other & 1 == 1) {
+            self.want_pump(self.link_of(node, other), end_of(node, other));
+        }
+        if work && !std::mem::replace(&mut self.process(node).due.work, true) {
+            let after = self.random.span(self.options.work);
+            self.schedule(after, Event::Work { node, life });
+        }
+        if sync {
+            self.want_sync(node);
+        }
+        if let Some(deadline) = deadline
+            && deadline < Micros::MAX
+            && self.process(node).due.tick.is_none_or(|due| due > deadline)
+        {
+            self.process(node).due.tick = Some(deadline);
+            self.schedule(deadline.since(now.monotonic), Event::Tick { node, life });
+        }
+    }
+
+    pub(super) fn want_sync(&mut self, node: usize) {
+        let life = self.machines[node].lives;
+        if !std::mem::replace(&mut self.process(node).due.sync, true) {
+            let after = self.random.span(self.options.sync);
+            self.schedule(after, Event::Sync { node, life });
+        }
+    }
+
+    pub(super) fn turn(&mut self, node: usize) {
+        let now = self.now(node);
+        let process = self.process(node);
+        process.due.turn = false;
+        let committed = process.node.commit(now);
+        let mut answers = Vec::new();
+        process.gateway.collect(now, &mut answers);
+        self.take_answers(answers);
+        self.look_after(node);
+        self.after_log(node, committed);
+    }
+
+    /// A log that can never be written again ends the process.
+    pub(super) fn after_log(&mut self, node: usize, result: Result<(), LogError>) {
+        if let Err(LogError::Poisoned(_)) = result {
+            self.crash(NodeId(node as u16), false);
+        }
+    }
+
+    pub(super) fn tick(&mut self, node: usize) {
+        let now = self.now(node);
+        let process = self.process(node);
+        process.due.tick = None;
+        if process
+            .node
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= now.monotonic)
+        {
+            process.node.tick(now);
+            self.want_turn(node);
+        }
+        self.look_after(node);
+    }
+
+    pub(super) fn look(&mut self, node: usize, life: u64) {
+        let now = self.now(node);
+        let mut answers = Vec::new();
+        self.process(node).gateway.expire(now, &mut answers);
+        self.take_answers(answers);
+        self.schedule(LOOK_EVERY, Event::Look { node, life });
+        self.work(node);
+    }
+
+    /// What the server's background threads do.
+    pub(super) fn work(&mut self, node: usize) {
+        let now = self.now(node);
+        let process = self.process(node);
+        process.due.work = false;
+        let fetched = process.node.fetch(now);
+        // What fails is tried again at the next look.
+        let maintained = process.node.maintain(now).unwrap_or(false);
+        if fetched || maintained {
+            turnbuckle_node::Wake::wake_worker(&*process.wakes);
+            self.want_turn(node);
+        }
+        self.look_after(node);
+    }
+
+    pub(super) fn interval(&mut self, node: usize, life: u64) {
+        if self.process(node).node.unsynced_bytes() > 0 {
+            self.want_sync(node);
+        }
+        if let Durability::Interval(every) = self.options.durability {
+            self.schedule(every, Event::Interval { node, life });
+        }
+    }
+
+    pub(super) fn sync(&mut self, node: usize) {
+        let now = self.now(node);
+        let process = self.process(node);
+        process.due.sync = false;
+        let synced = process.node.sync(now);
+        if synced.is_ok() {
+            self.machines[node].synced_at = self.time;
+        }
+        self.look_after(node);
+        self.want_turn(node);
+        self.after_log(node, synced);
+    }
+}

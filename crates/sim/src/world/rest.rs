@@ -1,0 +1,105 @@
+//! When a world has come to rest, and what its sites have then.
+use super::LOOK_EVERY;
+use crate::{OperationId, World};
+use std::collections::BTreeSet;
+use turnbuckle_core::{Answer, Answered, Key, Operation, Session};
+
+impl<S: Session> World<S> {
+    /// Whether every node runs, every link is up and nothing is left to send, to take in or to copy.
+    pub fn is_quiet(&self) -> bool {
+        self.open.is_empty()
+            && self.nodes().all(|node| {
+                self.status(node).is_some_and(|status| {
+                    status.parked == 0
+                        && status.streams.iter().all(|stream| {
+                            stream.state == "streaming"
+                                && stream.acked == stream.ready
+                                && !stream.receiving_copy
+                        })
+                })
+            })
+    }
+
+    /// Asks every site for every key that was ever written, and compares. What differs, or is missing though it was
+    /// acknowledged, goes to the judge.
+    pub fn compare_sites(&mut self) {
+        let keys: Vec<Key> = self.judge.keys().into_iter().collect();
+        let mut first: Vec<(String, Vec<String>)> = Vec::new();
+        for site in self.topology.clone().sites() {
+            let name = self.topology.site_name(site).to_string();
+            let client = self.add_client(self.nodes_at(site)[0]);
+            let gets: Vec<OperationId> = keys
+                .iter()
+                .map(|key| {
+                    let (key, level) = (key.clone(), None);
+                    self.invoke(client, Operation::Get { key, level })
+                })
+                .collect();
+            let until = self.time + self.options.deadline;
+            self.run_until(until, |world| gets.iter().all(|&id| !world.is_open(id)));
+            let mut found = Vec::new();
+            for (key, id) in keys.iter().zip(gets) {
+                let Some((_, (answer, Some(receipt)))) = self.record(id).returned.clone() else {
+                    self.judge
+                        .report(format!("site {name} does not answer a read of {key}"));
+                    continue;
+                };
+                self.judge.settle(&name, key, receipt.version);
+                // A forgotten delete and a remembered one look the same from outside.
+                let alive = receipt.version.filter(|_| answer != Answer::Value(None));
+                found.push(format!("{key} {alive:?} {answer:?}"));
+            }
+            found.push(format!("listed: {:?}", self.list(client)));
+            found.push(format!(
+                "counted: {:?}",
+                self.ask(client, Operation::Count).map(|answered| answered.0)
+            ));
+            first.push((name, found));
+        }
+        for pair in first.windows(2) {
+            let [(left, left_found), (right, right_found)] = pair else {
+                continue;
+            };
+            for (here, there) in left_found
+                .iter()
+                .zip(right_found)
+                .filter(|(here, there)| here != there)
+            {
+                self.judge.report(format!(
+                    "the sites differ: {left} has {here}, {right} has {there}"
+                ));
+            }
+        }
+    }
+
+    /// Asks and waits for the answer.
+    pub fn ask(&mut self, client: usize, operation: Operation) -> Option<Answered> {
+        let id = self.invoke(client, operation);
+        let until = self.time + self.options.deadline + LOOK_EVERY + LOOK_EVERY;
+        self.run_until(until, |world| !world.is_open(id));
+        self.record(id)
+            .returned
+            .as_ref()
+            .map(|(_, answered)| answered.clone())
+    }
+
+    /// Lists all keys of a site.
+    pub fn list(&mut self, client: usize) -> BTreeSet<Key> {
+        let (mut all, mut cursor) = (BTreeSet::new(), 0);
+        loop {
+            match self.ask(client, Operation::Scan { cursor, count: 10 }) {
+                Some((Answer::Keys { cursor: next, keys }, _)) => {
+                    all.extend(keys);
+                    cursor = next;
+                }
+                other => {
+                    self.judge.report(format!("a scan was answered with {other:?}"));
+                    return all;
+                }
+            }
+            if cursor == 0 {
+                return all;
+            }
+        }
+    }
+}
