@@ -1,4 +1,36 @@
-//! One node of a cluster, without sockets.
+//! One node of a cluster, without sockets, threads or clocks: what the server and the simulator both drive.
+//!
+//! A node holds **lanes**: one replica each, of one partition of one keyspace, with everything around it.
+//!
+//! ```text
+//!    requests (gateway)      frames of peers           one lane
+//!          |                       |          +-----------------------------+
+//!          v                       v          |  Replica<P>   the protocol, |
+//!   Keyspace::ask          Node::handle_frame |               the barrier   |
+//!          +-----------+-----------+--------->|  Store        versions      |
+//!                      | lock                 |  Outgoing     its stream    |
+//!                      |                      |  Incoming x n peers' streams|
+//!                      |                      +--------------+--------------+
+//!   Node::commit: staged writes of all lanes -> one record each -> log -> release what waited
+//!   Node::fill:   frames, stream entries, copies, as the link to a peer takes them
+//!   Node::sync, fetch, maintain: what blocks on disks, on threads that the driver lends
+//! ```
+//!
+//! **Order** (the seam's second rule). Whatever a replica emits is handed on in emission order, under its lane's lock: into the
+//! inbox of a lane here, a link's queue, a loop's mailbox, or the log. Nobody holds two lanes' locks. A lane's
+//! batches reach the log in the order in which they were staged.
+//!
+//! **Streams** are in [`stream`], with incarnations and take-backs; **full copies** are a checkpoint, streamed, and are put in
+//! place in `worker`, replacing what they cover. **Checkpoints** write dirty versions into the engine, a chunk at a time, after the
+//! log has been synced up to them: what the engine has, the log has too, or has had.
+//!
+//! **Recovery**: the engine's last checkpoint, then the log from where that checkpoint says; then a new incarnation of every stream, synced
+//! before anything else.
+//!
+//! Caveats: a lane has one peer per other site (one member). A lane's replay reads keys one by one from the engine if they do not fit
+//! into memory.
+//!
+//! [`stream`]: StreamPosition
 mod callers;
 mod cold;
 mod config;
