@@ -27,6 +27,8 @@ pub(crate) struct Machine<S: Session> {
     pub process: Option<Process<S>>,
     /// How many processes have run here: events of an earlier one find nobody.
     pub lives: u64,
+    /// The process ends with one of its next writes.
+    pub dying: bool,
     /// When the log was last synced.
     pub synced_at: Micros,
     /// How far the wall clock is ahead of true time.
@@ -101,6 +103,7 @@ impl<S: Session> Machine<S> {
             engine: MemoryEngine::new(),
             process: None,
             lives: 0,
+            dying: false,
             synced_at: Micros(0),
             clock_offset_us,
         }
@@ -178,7 +181,7 @@ impl<S: Session> Machine<S> {
 
     /// `kill -9`: what was written is there.
     pub fn kill(&mut self) {
-        self.process = None;
+        (self.process, self.dying) = (None, false);
         self.lives += 1;
         self.disk.crash_process();
         self.engine.crash_keeping(usize::MAX);
@@ -186,7 +189,7 @@ impl<S: Session> Machine<S> {
 
     /// The power fails: what was not synced is there or not, as the seed has it.
     pub fn cut_power(&mut self, seed: u64) {
-        self.process = None;
+        (self.process, self.dying) = (None, false);
         self.lives += 1;
         self.disk.crash_power(seed);
         let batches = self.engine.unpersisted_batches() as u64;

@@ -256,6 +256,11 @@ impl<S: Session> Run<S> {
         let node = *self.random.pick(nodes);
         let other = *self.random.pick(nodes);
         match self.random.below(8) {
+            0 if self.random.percent(50) => {
+                let changes = self.random.below(12);
+                self.world.crash_within_write(node, changes);
+                repairs.push((until, Repair::Restart(node)));
+            }
             0..=2 => {
                 let power = self.draw.power && self.random.percent(60);
                 self.world.crash(node, power);

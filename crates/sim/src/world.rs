@@ -316,9 +316,23 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Starts a process on a node's machine, if none runs there.
+    /// `kill -9` in the middle of one of the next changes to the log's files: `changes` after this one.
+    pub fn crash_within_write(&mut self, node: NodeId, changes: u64) {
+        let seed = self.random.bits();
+        let machine = &mut self.machines[index(node)];
+        if machine.process.is_some() {
+            machine.dying = true;
+            machine.disk.stop_after(changes, seed);
+        }
+    }
+
+    /// Starts a process on a node's machine, if none runs there. One that was to end in the middle of a write and has not written
+    /// ends now.
     pub fn restart(&mut self, node: NodeId) {
         let place = index(node);
+        if self.machines[place].dying {
+            self.crash(node, false);
+        }
         if self.machines[place].process.is_some() {
             return;
         }
@@ -371,6 +385,9 @@ impl<S: Session> World<S> {
             return;
         };
         if let Err(error) = process.node.checkpoint_now(now) {
+            if self.machines[index(node)].dying {
+                return self.crash(node, false);
+            }
             let name = self.node_name(node);
             self.judge
                 .report(format!("the checkpoint of node {name} failed: {error}"));

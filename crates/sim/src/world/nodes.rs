@@ -81,7 +81,12 @@ impl<S: Session> World<S> {
 
     /// A log that can never be written again ends the process.
     pub(super) fn after_log(&mut self, node: usize, result: Result<(), LogError>) {
-        if let Err(LogError::Poisoned(_)) = result {
+        let ends = match result {
+            Ok(()) => false,
+            Err(LogError::Poisoned(_)) => true,
+            Err(LogError::NotWritten(_)) => self.machines[node].dying,
+        };
+        if ends {
             self.crash(NodeId(node as u16), false);
         }
     }
@@ -117,7 +122,12 @@ impl<S: Session> World<S> {
         process.due.work = false;
         let fetched = process.node.fetch(now);
         // What fails is tried again at the next look.
-        let maintained = process.node.maintain(now).unwrap_or(false);
+        let maintained = process.node.maintain(now);
+        if maintained.is_err() && self.machines[node].dying {
+            return self.crash(NodeId(node as u16), false);
+        }
+        let process = self.process(node);
+        let maintained = maintained.unwrap_or(false);
         if fetched || maintained {
             turnbuckle_node::Wake::wake_worker(&*process.wakes);
             self.want_turn(node);
