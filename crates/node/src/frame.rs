@@ -149,6 +149,9 @@ pub(crate) struct EntriesFrame {
     /// Encoded entries.
     #[prost(bytes = "bytes", repeated, tag = "4")]
     pub entries: Vec<Bytes>,
+    /// Their numbers, if some between `previous` and `last` are skipped.
+    #[prost(uint64, repeated, tag = "5")]
+    pub numbers: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -30,6 +30,8 @@ pub(crate) enum Item<P: Protocol> {
         key: Key,
         version: Version<P::Meta>,
         encoded: Bytes,
+        /// Where it stands in the stream: the position advances with each entry, so that it is never behind what is in the store.
+        at: StreamPosition,
     },
     /// All entries up to here have been handed on.
     Reached(StreamPosition),
@@ -99,7 +101,8 @@ impl<P: Protocol> Incoming<P> {
         &mut self,
         previous: u64,
         last: StreamPosition,
-        entries: impl Iterator<Item = Bytes>,
+        entries: Vec<Bytes>,
+        numbers: &[u64],
     ) -> Result<(), BadFrame> {
         if previous != self.arrived || last.number < previous || last.incarnation < self.received.incarnation
         {
@@ -109,12 +112,26 @@ impl<P: Protocol> Incoming<P> {
             );
             return Err(BadFrame::new("entries that continue the stream", found));
         }
-        for entry in entries {
+        let all = entries.len() as u64 == last.number - previous && numbers.is_empty();
+        let rising = numbers.is_sorted_by(|a, b| a < b)
+            && numbers
+                .iter()
+                .all(|number| (previous + 1..=last.number).contains(number));
+        if !all && (numbers.len() != entries.len() || !rising) {
+            let found = format!("{} numbers for {}", numbers.len(), entries.len());
+            return Err(BadFrame::new("a number for each stream entry", found));
+        }
+        for (place, entry) in entries.into_iter().enumerate() {
             let (key, version) = decode_entry(entry.clone())?;
+            let number = numbers.get(place).copied().unwrap_or(previous + 1 + place as u64);
             self.pending.push_back(Item::Entry {
                 key,
                 version,
                 encoded: entry,
+                at: StreamPosition {
+                    incarnation: last.incarnation,
+                    number,
+                },
             });
         }
         self.pending.push_back(Item::Reached(last));

@@ -40,7 +40,8 @@ pub(crate) struct Lane<P: Protocol> {
     pub rows_out: BTreeMap<SiteId, VecDeque<RowsOut>>,
     /// Peers that wait for rows until a checkpoint has been made.
     pub rows_wanted: BTreeMap<SiteId, Vec<crate::incoming::Purpose>>,
-    /// Everything this replica stamped in its earlier lives up to here was recovered.
+    /// Everything this replica stamped in its earlier lives up to here is in the last checkpoint. The log behind it may hold more, but
+    /// with gaps: what peers give back comes in no order, and a crash may end that in the middle.
     recovered: Hlc,
     /// Peers that may hold something this replica stamped later in an earlier life, and lost. Until all of them have said
     /// where they are, and given back what they had, it promises nothing: what comes back has an old stamp.
@@ -174,9 +175,6 @@ impl<P: Protocol> Lane<P> {
                 Replayed::Put { key, version, to } => {
                     self.store.load(&key)?;
                     self.bound = self.bound.max(version.id.at);
-                    if version.id.site == self.me.site {
-                        self.recovered = self.recovered.max(version.id.at);
-                    }
                     self.store.put(&key, version);
                     if to.0 != 0 {
                         let bytes = entry.expect("a put has an entry");
@@ -525,17 +523,22 @@ impl<P: Protocol> Lane<P> {
                     key,
                     version,
                     encoded,
-                } if version.id.at > covered => self.handle(
-                    now,
-                    Input::Replicated {
-                        from,
-                        key,
-                        version,
-                        encoded,
-                    },
-                ),
-                // It was here, and something newer came; that may have been collected.
-                Item::Entry { .. } => {}
+                    at,
+                } => {
+                    incoming.received = at;
+                    // One that is covered was here, and something newer came; that may have been collected.
+                    if version.id.at > covered {
+                        self.handle(
+                            now,
+                            Input::Replicated {
+                                from,
+                                key,
+                                version,
+                                encoded,
+                            },
+                        );
+                    }
+                }
                 Item::Returned { key, version } => {
                     let encoded = Bytes::new();
                     self.handle(

@@ -103,7 +103,7 @@ impl<P: Protocol> Lane<P> {
                 incarnation: frame.incarnation,
                 number: frame.last,
             };
-            incoming.arrive(frame.previous, last, frame.entries.into_iter())?;
+            incoming.arrive(frame.previous, last, frame.entries, &frame.numbers)?;
             self.drain(ks, now, site);
         }
         Ok(())
@@ -342,11 +342,13 @@ impl<P: Protocol> Lane<P> {
                 previous,
                 last,
                 entries,
+                numbers,
             } => Some(Body::Entries(EntriesFrame {
                 incarnation,
                 previous,
                 last,
                 entries,
+                numbers,
             })),
             Step::Mark {
                 incarnation,

@@ -162,6 +162,8 @@ pub(crate) enum Step {
         previous: u64,
         last: u64,
         entries: Vec<Bytes>,
+        /// The entries' numbers, if some are skipped.
+        numbers: Vec<u64>,
     },
     /// A mark.
     Mark {
@@ -612,7 +614,7 @@ fn gather<'a>(
     let place = incarnations.partition_point(|life| life.start <= sent + 1);
     let incarnation = incarnations[place.max(1) - 1].number;
     let until = incarnations.get(place).map_or(u64::MAX, |next| next.start - 1);
-    let (mut last, mut bytes, mut gathered) = (sent, 0, Vec::new());
+    let (mut last, mut bytes, mut gathered, mut numbers) = (sent, 0, Vec::new(), Vec::new());
     for entry in entries.take_while(|entry| entry.number <= until) {
         if bytes >= most_bytes {
             break;
@@ -622,16 +624,21 @@ fn gather<'a>(
         if entry.to.contains(site) {
             bytes += entry.bytes.len();
             gathered.push(entry.bytes.clone());
+            numbers.push(entry.number);
         }
     }
     if last == sent {
         return Step::Idle;
+    }
+    if gathered.len() as u64 == last - sent {
+        numbers.clear();
     }
     Step::Entries {
         incarnation,
         previous: sent,
         last,
         entries: gathered,
+        numbers,
     }
 }
 
@@ -698,6 +705,7 @@ mod tests {
             previous: 3,
             last: 5,
             entries,
+            ..
         } = stream.step(B)
         else {
             panic!("entries")
@@ -879,10 +887,16 @@ mod tests {
             stream.make_ready(Micros(0), vec![entry(number, to)]);
         }
         stream.resume(C, at(0, 0));
-        let Step::Entries { last: 3, entries, .. } = stream.step(C) else {
+        let Step::Entries {
+            last: 3,
+            entries,
+            numbers,
+            ..
+        } = stream.step(C)
+        else {
             panic!("entries")
         };
-        assert_eq!(entries.len(), 2);
+        assert_eq!((entries.len(), &numbers[..]), (2, &[2, 3][..]));
     }
 
     #[test]
