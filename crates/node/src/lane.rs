@@ -362,9 +362,6 @@ impl<P: Protocol> Lane<P> {
             self.bound = bound;
             self.bounds.push_back((end, bound));
         }
-        if sync || bound.is_some() {
-            ks.shared().want_sync();
-        }
         let number = batch.as_ref().map(|batch| batch.number);
         self.logged.push_back(Logged {
             number,
@@ -471,7 +468,17 @@ impl<P: Protocol> Lane<P> {
         }
         self.release_marks(ks);
         self.settle(ks, now);
+        // Only now that it is written: a sync that was asked for earlier might have been over before.
+        if self.waits_for_sync(ks) {
+            ks.shared().want_sync();
+        }
         !self.logged.is_empty() || !self.bounds.is_empty() || !self.marks.is_empty()
+    }
+
+    /// Whether something is held until the log has been synced, and no interval brings that about.
+    fn waits_for_sync(&self, ks: &Keyspace<P>) -> bool {
+        let marks = !self.marks.is_empty() && ks.durability() == Durability::None;
+        marks || !self.bounds.is_empty() || self.logged.front().is_some_and(|batch| batch.sync)
     }
 
     /// Whether anything was done since the last call that may have staged something.
