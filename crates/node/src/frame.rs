@@ -67,6 +67,29 @@ pub(crate) enum Body {
     TakenBack(PositionFrame),
 }
 
+/// Incarnations are microseconds since 1970 and entries are counted one by one: none gets here in a hundred thousand
+/// years. Whoever claims to be further would have the next one overflow.
+const LAST_PLACE: u64 = 1 << 62;
+
+impl Body {
+    /// The incarnation and the numbers that it speaks of.
+    fn places(&self) -> [u64; 3] {
+        let of = |position: &PositionFrame| [position.incarnation, position.number, 0];
+        match self {
+            Body::Entries(frame) => [frame.incarnation, frame.previous, frame.last],
+            Body::Mark(frame) => [frame.incarnation, frame.after, 0],
+            Body::Ack(position) | Body::Resume(position) | Body::TakenBack(position) => of(position),
+            Body::CopyBegin(frame) => of(&frame.resume),
+            Body::Request(_)
+            | Body::Response(_)
+            | Body::Message(_)
+            | Body::TakeBack(_)
+            | Body::Returned(_)
+            | Body::CopyRows(_) => [0; 3],
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestFrame {
     #[prost(uint64, tag = "1")]
@@ -253,7 +276,16 @@ impl Frame {
 
     /// Decodes a frame without its length.
     pub fn parse(bytes: Bytes) -> Result<Frame, BadFrame> {
-        Frame::decode(bytes).map_err(|error| BadFrame::new("a frame of a peer", error.to_string()))
+        let frame =
+            Frame::decode(bytes).map_err(|error| BadFrame::new("a frame of a peer", error.to_string()))?;
+        let places = frame.body.as_ref().map_or([0; 3], Body::places);
+        match places.into_iter().find(|&place| place > LAST_PLACE) {
+            Some(beyond) => Err(BadFrame::new(
+                "a place in a stream that one can reach",
+                beyond.to_string(),
+            )),
+            None => Ok(frame),
+        }
     }
 }
 
@@ -374,5 +406,46 @@ impl ReceiptFrame {
             clock_bound: Micros(self.clock_bound_us),
             siblings: self.siblings,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_no_stream_reaches_is_refused() {
+        let at = |incarnation, number| PositionFrame { incarnation, number };
+        let parse = |body| {
+            let server = unpack(0);
+            Frame::parse(Frame::new(0, server, server, body).encode_to_vec().into())
+        };
+        assert!(parse(Body::Resume(at(LAST_PLACE, LAST_PLACE))).is_ok());
+        for place in [at(LAST_PLACE + 1, 0), at(0, u64::MAX)] {
+            let mark = MarkFrame {
+                incarnation: place.incarnation,
+                after: place.number,
+                body: Bytes::new(),
+            };
+            let entries = EntriesFrame {
+                incarnation: place.incarnation,
+                last: place.number,
+                ..EntriesFrame::default()
+            };
+            let copy = CopyBeginFrame {
+                resume: place,
+                cut: Vec::new(),
+            };
+            for body in [
+                Body::Resume(place),
+                Body::Ack(place),
+                Body::TakenBack(place),
+                Body::Mark(mark),
+                Body::Entries(entries),
+                Body::CopyBegin(copy),
+            ] {
+                assert!(parse(body.clone()).is_err(), "{body:?}");
+            }
+        }
     }
 }

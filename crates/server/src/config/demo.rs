@@ -3,7 +3,7 @@ use crate::wan::{LinkDelay, WanDelays};
 use std::{fmt::Write, path::PathBuf};
 use turnbuckle_core::SiteId;
 
-/// A cluster on this machine with one node per site, as `turnbuckle demo` and tests start it.
+/// A cluster on this machine with as many nodes in every site, as `turnbuckle demo` and tests start it.
 ///
 /// It is written as the text of a configuration file, which then goes through the same checks as any other; the text
 /// can also be handed to a process per node.
@@ -13,7 +13,7 @@ pub struct Demo {
     pub cluster: String,
     /// Its secret; random is best.
     pub secret: String,
-    /// The ports of each site's node; as many as `wan` has sites.
+    /// The ports of each node, one site's after the other's: as many as `wan` has sites, or a multiple of it.
     pub ports: Vec<DemoPorts>,
     /// How many partitions each keyspace has.
     pub partitions: u16,
@@ -79,34 +79,37 @@ impl DemoPorts {
 }
 
 impl Demo {
-    /// The text of the cluster's configuration file, which belongs at `data_root`. The node of site `a` is called
-    /// `a1`, and so is its directory beside the file.
+    /// The text of the cluster's configuration file, which belongs at `data_root`. The first node of site `a` is
+    /// called `a1`, and so is its directory beside the file.
     ///
     /// # Panics
-    /// If there are not as many ports as sites.
+    /// If the sites cannot have the same number of nodes each.
     pub fn to_toml(&self) -> String {
-        assert_eq!(
-            self.ports.len(),
-            self.wan.sites().len(),
-            "a node's ports for every site"
+        let sites = self.wan.sites();
+        assert!(
+            !self.ports.is_empty() && self.ports.len().is_multiple_of(sites.len()),
+            "as many nodes in every site"
         );
+        let nodes_of_a_site = self.ports.len() / sites.len();
         let mut text = format!(
             "cluster = {}\nsecret = {}\n",
             quoted(&self.cluster),
             quoted(&self.secret)
         );
-        for (site, ports) in self.wan.sites().iter().zip(&self.ports) {
-            let DemoPorts { resp, peer, admin } = ports;
-            write!(
-                text,
-                "\n[[site]]\nname = {site_name}\n\n[[node]]\nname = {node_name}\nsite = {site_name}\n\
-                 resp = \"127.0.0.1:{resp}\"\npeer = \"127.0.0.1:{peer}\"\nadmin = \"127.0.0.1:{admin}\"\n\
-                 data = {node_name}\nloops = {loops}\n",
-                site_name = quoted(site),
-                node_name = quoted(&format!("{site}1")),
-                loops = self.loops,
-            )
-            .expect("writing to a string does not fail");
+        for (site, nodes) in sites.iter().zip(self.ports.chunks(nodes_of_a_site)) {
+            write!(text, "\n[[site]]\nname = {}\n", quoted(site)).expect(CANNOT_FAIL);
+            for (number, DemoPorts { resp, peer, admin }) in (1..).zip(nodes) {
+                write!(
+                    text,
+                    "\n[[node]]\nname = {node_name}\nsite = {site_name}\n\
+                     resp = \"127.0.0.1:{resp}\"\npeer = \"127.0.0.1:{peer}\"\nadmin = \"127.0.0.1:{admin}\"\n\
+                     data = {node_name}\nloops = {loops}\n",
+                    site_name = quoted(site),
+                    node_name = quoted(&format!("{site}{number}")),
+                    loops = self.loops,
+                )
+                .expect(CANNOT_FAIL);
+            }
         }
         for keyspace in &self.keyspaces {
             write!(
@@ -117,7 +120,7 @@ impl Demo {
                 self.partitions,
                 keyspace.durability
             )
-            .expect("writing to a string does not fail");
+            .expect(CANNOT_FAIL);
         }
         text + &self.limits_table() + &self.wan_table()
     }
@@ -157,6 +160,8 @@ impl Demo {
         "\n[wan]\n".to_owned() + &lines.collect::<String>()
     }
 }
+
+const CANNOT_FAIL: &str = "writing to a string does not fail";
 
 /// Text as a TOML string.
 fn quoted(text: &str) -> String {

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -15,26 +15,45 @@ use turnbuckle_server::{
     wan::WanDelays,
 };
 
+/// What the nodes of every cluster here know.
+pub const SECRET: &str = "a secret that is long enough for tests";
+
 /// Whatever has not happened by then is not going to.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Three sites, one process each.
+/// The sites of every cluster here.
+pub const SITES: [&str; 3] = ["a", "b", "c"];
+
+/// Three sites, one process for each of their nodes. Nodes are counted site by site; with one each, a node's number is
+/// that of its site.
 pub struct Cluster {
     ports: Vec<DemoPorts>,
     nodes: Vec<Option<Child>>,
     file: PathBuf,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// Starts a cluster of sites a, b and c without delays.
+    /// Starts a cluster of one node per site, without delays.
     pub fn start(durability: &str, limits: Limits) -> Cluster {
+        Cluster::start_with_nodes(1, durability, limits)
+    }
+
+    /// Starts a cluster of so many nodes in every site, without delays.
+    pub fn start_with_nodes(of_a_site: usize, durability: &str, limits: Limits) -> Cluster {
+        let mut cluster = Cluster::new(of_a_site, durability, limits);
+        cluster.start_all();
+        cluster
+    }
+
+    /// A cluster of which nothing runs yet.
+    pub fn new(of_a_site: usize, durability: &str, limits: Limits) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let ports = free_ports();
+        let ports = free_ports(SITES.len() * of_a_site);
         let durability: Durability = durability.parse().expect("a durability");
         let demo = Demo {
             cluster: "test".into(),
-            secret: "a secret that is long enough for tests".into(),
+            secret: SECRET.into(),
             ports: ports.clone(),
             partitions: 2,
             keyspaces: vec![DemoKeyspace {
@@ -43,54 +62,105 @@ impl Cluster {
             }],
             data_root: directory.path().to_path_buf(),
             loops: 1,
-            wan: WanDelays::none(["a", "b", "c"]),
+            wan: WanDelays::none(SITES),
             limits,
         };
         let file = directory.path().join("cluster.toml");
         std::fs::write(&file, demo.to_toml()).expect("the configuration is written");
-        let mut cluster = Cluster {
+        Cluster {
+            nodes: ports.iter().map(|_| None).collect(),
             ports,
-            nodes: vec![None, None, None],
             file,
-            _directory: directory,
-        };
-        (0..3).for_each(|site| cluster.start_node(site));
-        cluster
+            directory,
+        }
     }
 
-    /// Starts a site's process, and returns when it is ready.
-    pub fn start_node(&mut self, site: usize) {
-        let name = ["a1", "b1", "c1"][site];
-        let mut node = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
-            .args(["start", "--node", name, "--config"])
+    /// The name of a node, which is also that of its data directory.
+    pub fn name(&self, node: usize) -> String {
+        let of_a_site = self.nodes.len() / SITES.len();
+        format!("{}{}", SITES[node / of_a_site], node % of_a_site + 1)
+    }
+
+    pub fn ports(&self, node: usize) -> DemoPorts {
+        self.ports[node]
+    }
+
+    pub fn data_directory(&self, node: usize) -> PathBuf {
+        self.directory.path().join(self.name(node))
+    }
+
+    /// The configuration file.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Starts every node that does not run.
+    pub fn start_all(&mut self) {
+        let resting: Vec<usize> = (0..self.nodes.len())
+            .filter(|&node| self.nodes[node].is_none())
+            .collect();
+        resting.into_iter().for_each(|node| self.start_node(node));
+    }
+
+    /// The command that starts a node.
+    pub fn start_command(&self, node: usize) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_turnbuckle"));
+        command
+            .args(["start", "--node", &self.name(node), "--config"])
             .arg(&self.file)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the process starts");
+            .stdout(Stdio::piped());
+        command
+    }
+
+    /// Starts a node's process, and returns when it is ready.
+    pub fn start_node(&mut self, node: usize) {
+        let command = self.start_command(node);
+        self.start_node_as(node, command);
+    }
+
+    /// Starts a node's process by another command, and returns when it is ready.
+    pub fn start_node_as(&mut self, node: usize, mut command: Command) {
+        let mut process = command.spawn().expect("the process starts");
         let mut line = String::new();
-        BufReader::new(node.stdout.as_mut().expect("it is piped"))
+        BufReader::new(process.stdout.as_mut().expect("it is piped"))
             .read_line(&mut line)
             .expect("it says something");
-        assert!(line.contains("is ready"), "node {name} did not start: {line:?}");
-        self.nodes[site] = Some(node);
+        self.nodes[node] = Some(process);
+        assert!(
+            line.contains("is ready"),
+            "node {} did not start: {line:?}",
+            self.name(node)
+        );
+    }
+
+    /// Whether a node's process still runs.
+    pub fn runs(&mut self, node: usize) -> bool {
+        self.nodes[node]
+            .as_mut()
+            .is_some_and(|process| process.try_wait().expect("it can be asked").is_none())
+    }
+
+    /// The number of a node's process.
+    pub fn process_id(&self, node: usize) -> u32 {
+        self.nodes[node].as_ref().expect("the node runs").id()
     }
 
     /// `kill -9`.
-    pub fn kill(&mut self, site: usize) {
-        let mut node = self.nodes[site].take().expect("the node runs");
+    pub fn kill(&mut self, node: usize) {
+        let mut node = self.nodes[node].take().expect("the node runs");
         node.kill().expect("it can be killed");
         node.wait().expect("it ends");
     }
 
-    pub fn admin(&self, site: usize) -> AdminClient {
+    pub fn admin(&self, node: usize) -> AdminClient {
         AdminClient::new(
-            format!("127.0.0.1:{}", self.ports[site].admin),
+            format!("127.0.0.1:{}", self.ports[node].admin),
             Duration::from_secs(10),
         )
     }
 
-    pub fn client(&self, site: usize) -> Client {
-        Client::connect(self.ports[site].resp)
+    pub fn client(&self, node: usize) -> Client {
+        Client::connect(self.ports[node].resp)
     }
 
     /// Cuts sites a and b from each other, or heals that.
@@ -109,9 +179,9 @@ impl Cluster {
         }
     }
 
-    /// What the streams that leave a site are doing.
-    pub fn stream_states(&self, site: usize) -> Vec<(String, String, u64)> {
-        let status = self.admin(site).status().expect("the node says how it is");
+    /// What the streams that leave a node are doing.
+    pub fn stream_states(&self, node: usize) -> Vec<(String, String, u64)> {
+        let status = self.admin(node).status().expect("the node says how it is");
         status
             .streams
             .into_iter()
@@ -122,17 +192,17 @@ impl Cluster {
     /// Waits until every stream has delivered everything.
     pub fn settle(&self) {
         wait_until("every stream has delivered everything", || {
-            (0..3).all(|site| {
-                self.stream_states(site)
+            (0..self.nodes.len()).all(|node| {
+                self.stream_states(node)
                     .iter()
                     .all(|(_, state, lag)| state == "streaming" && *lag == 0)
             })
         });
     }
 
-    /// Everything that a site holds.
-    pub fn contents(&self, site: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        let mut client = self.client(site);
+    /// Everything that the partitions of a node hold.
+    pub fn contents(&self, node: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut client = self.client(node);
         let (mut cursor, mut keys) = (b"0".to_vec(), Vec::new());
         loop {
             let Value::Array(answer) = client.call(&[b"SCAN", &cursor, b"COUNT", b"1000"]) else {
@@ -177,8 +247,8 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Ports that were free a moment ago, held all at once so that none comes twice.
-fn free_ports() -> Vec<DemoPorts> {
-    let held: Vec<TcpListener> = (0..9)
+fn free_ports(nodes: usize) -> Vec<DemoPorts> {
+    let held: Vec<TcpListener> = (0..3 * nodes)
         .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
         .collect();
     let ports: Vec<u16> = held

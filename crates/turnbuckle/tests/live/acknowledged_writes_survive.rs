@@ -1,8 +1,6 @@
 //! Every acknowledged write is at every site in the end, whatever was killed or cut meanwhile: three processes, real sockets,
 //! real `kill -9`.
-mod live;
-
-use live::{Acknowledged, Cluster, wait_until};
+use crate::cluster::{Acknowledged, Cluster, wait_until};
 use turnbuckle_resp::Value;
 use turnbuckle_server::config::Limits;
 

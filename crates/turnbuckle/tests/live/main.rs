@@ -1,0 +1,4 @@
+//! The built program, as processes with real sockets: what clients, operators and attackers see of it.
+mod acknowledged_writes_survive;
+mod cluster;
+mod redis_crate;
