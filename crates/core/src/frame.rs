@@ -1,3 +1,4 @@
+use crate::Hlc;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
@@ -11,6 +12,10 @@ pub trait Wire: Sized {
 
     /// Decodes one value that fills all of `frame`.
     fn decode(frame: Bytes) -> Result<Self, BadFrame>;
+
+    /// The newest timestamp that it speaks of, or [`Hlc::ZERO`]. What speaks of a time too far ahead of a node's clock is
+    /// kept away from its replicas: it would drag their clocks along, and through them those of all.
+    fn newest(&self) -> Hlc;
 }
 
 /// Bytes that a peer, a file or a client sent and that do not mean anything here.
@@ -43,5 +48,9 @@ impl Wire for () {
         } else {
             Err(BadFrame::new("no bytes", format!("{} bytes", frame.len())))
         }
+    }
+
+    fn newest(&self) -> Hlc {
+        Hlc::ZERO
     }
 }

@@ -12,6 +12,10 @@ impl Hlc {
     /// Before every timestamp ever given.
     pub const ZERO: Hlc = Hlc(0);
 
+    /// No timestamp that is read from a disk or heard from a peer may be beyond this one, some days before the last: there must
+    /// be room for those that follow.
+    pub const LATEST: Hlc = Hlc(u64::MAX - (1 << 50));
+
     /// The smallest timestamp of the microsecond `wall` (since 1970). Later than 2112 saturates.
     pub const fn from_wall(wall: Micros) -> Hlc {
         if wall.0 >> (64 - COUNTER_BITS) != 0 {

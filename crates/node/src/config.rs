@@ -1,5 +1,5 @@
 use crate::{durability::Durability, stream::StreamLimits};
-use turnbuckle_core::{Micros, ServerId, SiteId, Topology};
+use turnbuckle_core::{Hlc, Micros, Now, ServerId, SiteId, Topology};
 
 /// A node by its place in the cluster's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +115,11 @@ impl NodeConfig {
             seed: 0,
             planted: Planted::default(),
         }
+    }
+
+    /// No timestamp beyond it is believed: the latest that the time can be, and how far a peer's clock may be ahead of it.
+    pub(crate) fn horizon(&self, now: Now) -> Hlc {
+        Hlc::from_wall(now.wall.latest + self.clock_ahead)
     }
 }
 

@@ -71,6 +71,25 @@ pub(crate) enum Body {
 /// years. Whoever claims to be further would have the next one overflow.
 const LAST_PLACE: u64 = 1 << 62;
 
+/// Checks incarnations and numbers that come from outside.
+pub(crate) fn check_places(places: impl IntoIterator<Item = u64>) -> Result<(), BadFrame> {
+    match places.into_iter().find(|&place| place > LAST_PLACE) {
+        Some(beyond) => Err(BadFrame::new(
+            "a place in a stream that one can reach",
+            beyond.to_string(),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks a timestamp that comes from outside.
+pub(crate) fn check_time(at: u64) -> Result<Hlc, BadFrame> {
+    if at > Hlc::LATEST.0 {
+        return Err(BadFrame::new("a timestamp before 2112", at.to_string()));
+    }
+    Ok(Hlc(at))
+}
+
 impl Body {
     /// The incarnation and the numbers that it speaks of.
     fn places(&self) -> [u64; 3] {
@@ -278,14 +297,8 @@ impl Frame {
     pub fn parse(bytes: Bytes) -> Result<Frame, BadFrame> {
         let frame =
             Frame::decode(bytes).map_err(|error| BadFrame::new("a frame of a peer", error.to_string()))?;
-        let places = frame.body.as_ref().map_or([0; 3], Body::places);
-        match places.into_iter().find(|&place| place > LAST_PLACE) {
-            Some(beyond) => Err(BadFrame::new(
-                "a place in a stream that one can reach",
-                beyond.to_string(),
-            )),
-            None => Ok(frame),
-        }
+        check_places(frame.body.as_ref().map_or([0; 3], Body::places))?;
+        Ok(frame)
     }
 }
 
@@ -316,14 +329,17 @@ pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>, arena: &mut
     arena.split().freeze()
 }
 
+/// The newest timestamp that a version speaks of.
+pub(crate) fn newest<M: Wire>(version: &Version<M>) -> Hlc {
+    version.id.at.max(version.meta.newest())
+}
+
 /// Decodes an entry.
 pub(crate) fn decode_entry<M: Wire>(bytes: Bytes) -> Result<(Key, Version<M>), BadFrame> {
     let frame = EntryFrame::decode(bytes).map_err(|error| BadFrame::new("an entry", error.to_string()))?;
-    let site =
-        u16::try_from(frame.site).map_err(|_| BadFrame::new("a site below 65536", frame.site.to_string()))?;
     let id = VersionId {
-        at: Hlc(frame.at),
-        site: SiteId(site),
+        at: check_time(frame.at)?,
+        site: site_of(frame.site)?,
     };
     Ok((
         Key(frame.key),
@@ -362,11 +378,17 @@ pub(crate) fn cut_to_frames(cut: &[(SiteId, Hlc)]) -> Vec<CutFrame> {
         .collect()
 }
 
-pub(crate) fn cut_from_frames(frames: &[CutFrame]) -> Vec<(SiteId, Hlc)> {
+pub(crate) fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(SiteId, Hlc)>, BadFrame> {
     frames
         .iter()
-        .map(|frame| (SiteId(frame.site as u16), Hlc(frame.until)))
+        .map(|frame| Ok((site_of(frame.site)?, check_time(frame.until)?)))
         .collect()
+}
+
+pub(crate) fn site_of(number: u32) -> Result<SiteId, BadFrame> {
+    u16::try_from(number)
+        .map(SiteId)
+        .map_err(|_| BadFrame::new("a site below 65536", number.to_string()))
 }
 
 impl From<&Receipt> for ReceiptFrame {

@@ -1,8 +1,11 @@
 //! The receiver's side of one peer's stream.
-use crate::{frame::decode_entry, stream::StreamPosition};
+use crate::{
+    frame::decode_entry,
+    pending::{Item, Pending},
+    stream::StreamPosition,
+};
 use bytes::Bytes;
-use std::collections::VecDeque;
-use turnbuckle_core::{BadFrame, Hlc, Key, Protocol, SiteId, Version};
+use turnbuckle_core::{BadFrame, Hlc, Protocol, SiteId};
 
 /// Where a lane is in the stream of another site, and what has arrived and waits for its turn.
 pub(crate) struct Incoming<P: Protocol> {
@@ -16,31 +19,11 @@ pub(crate) struct Incoming<P: Protocol> {
     pub covered: Hlc,
     /// Since the link is up, the source has been told where we are: what comes continues from there.
     resumed: bool,
-    pub pending: VecDeque<Item<P>>,
+    pub pending: Pending<P>,
     /// A full copy on its way.
     pub copy: Option<CopyIn>,
     /// A full copy was offered while that of another site was under way: it is asked for again afterwards.
     pub declined: bool,
-}
-
-/// Something that arrived in stream order.
-pub(crate) enum Item<P: Protocol> {
-    /// An entry.
-    Entry {
-        key: Key,
-        version: Version<P::Meta>,
-        encoded: Bytes,
-        /// Where it stands in the stream: the position advances with each entry, so that it is never behind what is in the store.
-        at: StreamPosition,
-    },
-    /// All entries up to here have been handed on.
-    Reached(StreamPosition),
-    /// A mark; its entries came before it.
-    Mark(P::Message),
-    /// A version of our own that we lost and get back.
-    Returned { key: Key, version: Version<P::Meta> },
-    /// That was all; the stream to that peer goes on from here.
-    ReturnedEnd,
 }
 
 /// A full copy that is being received.
@@ -55,17 +38,22 @@ pub(crate) struct CopyIn {
 }
 
 impl<P: Protocol> Incoming<P> {
-    pub fn new(received: StreamPosition) -> Incoming<P> {
+    pub fn new(received: StreamPosition, pending: Pending<P>) -> Incoming<P> {
         Incoming {
             received,
             logged: received,
             arrived: received.number,
             covered: Hlc::ZERO,
             resumed: false,
-            pending: VecDeque::new(),
+            pending,
             copy: None,
             declined: false,
         }
+    }
+
+    /// The log says that everything up to here was handed on.
+    pub fn replay(&mut self, position: StreamPosition) {
+        (self.received, self.logged, self.arrived) = (position, position, position.number);
     }
 
     /// The link is up, or a copy is in place: from here on the stream continues from the position returned, which the source is told.
@@ -79,8 +67,7 @@ impl<P: Protocol> Incoming<P> {
 
     /// Forgets what has arrived of the stream and waits; what was given back belongs to the other direction and stays.
     pub fn drop_stream(&mut self) {
-        self.pending
-            .retain(|item| matches!(item, Item::Returned { .. } | Item::ReturnedEnd));
+        self.pending.drop_stream();
     }
 
     /// The link is down.
@@ -124,7 +111,7 @@ impl<P: Protocol> Incoming<P> {
         for (place, entry) in entries.into_iter().enumerate() {
             let (key, version) = decode_entry(entry.clone())?;
             let number = numbers.get(place).copied().unwrap_or(previous + 1 + place as u64);
-            self.pending.push_back(Item::Entry {
+            self.pending.push(Item::Entry {
                 key,
                 version,
                 encoded: entry,
@@ -132,9 +119,9 @@ impl<P: Protocol> Incoming<P> {
                     incarnation: last.incarnation,
                     number,
                 },
-            });
+            })?;
         }
-        self.pending.push_back(Item::Reached(last));
+        self.pending.push(Item::Reached(last))?;
         self.arrived = last.number;
         Ok(())
     }
@@ -145,8 +132,7 @@ impl<P: Protocol> Incoming<P> {
             let found = format!("one behind {after} when {} has arrived", self.arrived);
             return Err(BadFrame::new("a mark behind its entries", found));
         }
-        self.pending.push_back(Item::Mark(message));
-        Ok(())
+        self.pending.push(Item::Mark(message))
     }
 }
 

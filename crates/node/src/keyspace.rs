@@ -198,6 +198,12 @@ impl<P: Protocol> Keyspace<P> {
         if self.shared.log_failing.load(Ordering::Relaxed) && lane.is_waiting() {
             return Err("the commit log cannot be written; see the node's log".to_string());
         }
+        let newest = question.request.newest();
+        if newest > self.shared.config.horizon(now) {
+            return Err(format!(
+                "it depends on a timestamp ({newest}) that is too far ahead of this node's clock"
+            ));
+        }
         lane.ask(self, now, question);
         self.done(cell, lane);
         Ok(())

@@ -3,8 +3,9 @@ use crate::{
     cold::Cold,
     durability::Durability,
     frame::{self, Body},
-    incoming::{Incoming, Item, RowsOut},
+    incoming::{Incoming, RowsOut},
     keyspace::Keyspace,
+    pending::Item,
     record::{CheckpointMeta, ReceivedRecord, Record, Replayed, WriteRecord},
     stream::{CursorState, Entry, Incarnation, Outgoing, StreamPosition},
 };
@@ -114,11 +115,14 @@ impl<P: Protocol> Lane<P> {
             .map(|site| {
                 (
                     site,
-                    Incoming::new(received.get(&site).copied().unwrap_or_default()),
+                    Incoming::new(
+                        received.get(&site).copied().unwrap_or_default(),
+                        ks.shared().pending(),
+                    ),
                 )
             })
             .collect();
-        let (bound, cut) = (Hlc(meta.bound), frame::cut_from_frames(&meta.cut));
+        let (bound, cut) = (Hlc(meta.bound), meta.cut());
         Lane {
             me,
             replica: Replica::open(protocol, me, ks.topology().clone(), bound, &cut, seed),
@@ -166,7 +170,7 @@ impl<P: Protocol> Lane<P> {
         for received in &record.received {
             let (site, position) = received.parts();
             if let Some(incoming) = self.incoming.get_mut(&site) {
-                *incoming = Incoming::new(position);
+                incoming.replay(position);
             }
         }
         for write in record.writes {
@@ -503,18 +507,22 @@ impl<P: Protocol> Lane<P> {
     /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
     pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
         let from = ks.topology().peer_at(self.me, site);
-        let ahead = Hlc::from_wall(now.wall.latest + ks.shared().config.clock_ahead);
+        let horizon = ks.shared().config.horizon(now);
         while let Some(item) = self
             .incoming
             .get(&site)
             .and_then(|incoming| incoming.pending.front())
         {
-            if let Item::Entry { key, version, .. } | Item::Returned { key, version } = item {
-                if version.id.at > ahead {
-                    let at = version.id.at;
-                    self.hold(ks, site, at);
-                    break;
-                }
+            let newest = match item {
+                Item::Entry { version, .. } | Item::Returned { version, .. } => frame::newest(version),
+                Item::Mark(message) => message.newest(),
+                Item::Reached(_) | Item::ReturnedEnd => Hlc::ZERO,
+            };
+            if newest > horizon {
+                self.hold(ks, site, newest);
+                break;
+            }
+            if let Item::Entry { key, .. } | Item::Returned { key, .. } = item {
                 if !self.store.is_resident(key.as_ref()) || self.cold.blocks(key) {
                     self.cold.want(key);
                     ks.shared().wake.wake_worker();
@@ -523,7 +531,7 @@ impl<P: Protocol> Lane<P> {
             }
             let incoming = self.incoming.get_mut(&site).expect("just seen");
             let covered = incoming.covered;
-            let item = incoming.pending.pop_front().expect("just seen");
+            let item = incoming.pending.pop().expect("just seen");
             self.held_peers.remove(&site);
             match item {
                 Item::Entry {
@@ -567,7 +575,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
-    fn hold(&mut self, ks: &Keyspace<P>, site: SiteId, at: Hlc) {
+    pub fn hold(&mut self, ks: &Keyspace<P>, site: SiteId, at: Hlc) {
         if self.held_peers.insert(site, at).is_none() {
             tracing::error!(
                 keyspace = ks.name(),

@@ -47,6 +47,7 @@ pub use lane::ReplayError;
 mod node;
 pub use node::{Node, NodeBuilder, OpenError};
 mod peer;
+mod pending;
 mod record;
 mod shared;
 pub use shared::Wake;

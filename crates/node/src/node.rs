@@ -33,6 +33,9 @@ pub struct Node {
     checkpoints: Mutex<CheckpointCounts>,
 }
 
+/// How much of what peers give back may wait before nothing more is read from links.
+const MOST_RETURNED_BYTES: usize = 64 << 20;
+
 /// A node that is being put together.
 pub struct NodeBuilder {
     shared: Arc<Shared>,
@@ -377,6 +380,11 @@ impl Node {
     pub fn is_overloaded(&self) -> bool {
         let (dirty, limit) = self.memory();
         dirty > limit
+    }
+
+    /// Whether links should be read from. Not while clients have to wait, or much of what was given back waits for its turn.
+    pub fn wants_frames(&self) -> bool {
+        !self.is_overloaded() && self.shared.returned_bytes.load(Ordering::Relaxed) < MOST_RETURNED_BYTES
     }
 
     /// Background work: copies to put in place, checkpoints that peers wait for, checkpoints that are due. Returns whether

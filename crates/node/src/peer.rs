@@ -3,9 +3,10 @@ use crate::{
     frame::{
         self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ReturnedFrame, TakeBackFrame,
     },
-    incoming::{CopyIn, Item, Purpose, RowsOut, TakeBack},
+    incoming::{CopyIn, Purpose, RowsOut, TakeBack},
     keyspace::Keyspace,
     lane::{Lane, entries_of},
+    pending::Item,
     record::Record,
     stream::{CursorState, Resumption, Step, StreamPosition},
 };
@@ -51,6 +52,12 @@ impl<P: Protocol> Lane<P> {
         match body {
             Body::Message(message) => {
                 let message = P::Message::decode(message)?;
+                let newest = message.newest();
+                if newest > ks.shared().config.horizon(now) {
+                    // It may be lost.
+                    self.hold(ks, site, newest);
+                    return Ok(());
+                }
                 self.step(ks, now, Input::Message { from, message });
             }
             Body::Entries(frame) => self.on_entries(ks, now, site, frame)?,
@@ -68,8 +75,8 @@ impl<P: Protocol> Lane<P> {
                 self.want_rows(ks, site, purpose);
             }
             Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
-            Body::CopyBegin(frame) => self.on_copy_begin(ks, site, &frame)?,
-            Body::CopyRows(frame) => self.on_copy_rows(ks, site, frame)?,
+            Body::CopyBegin(frame) => self.on_copy_begin(ks, now, site, &frame)?,
+            Body::CopyRows(frame) => self.on_copy_rows(ks, now, site, frame)?,
             Body::TakenBack(position) => {
                 let incoming = self.incoming_from(site)?;
                 incoming.received = position.into();
@@ -142,10 +149,10 @@ impl<P: Protocol> Lane<P> {
                     version.id.to_string(),
                 ));
             }
-            incoming.pending.push_back(Item::Returned { key, version });
+            incoming.pending.push(Item::Returned { key, version })?;
         }
         if frame.end {
-            incoming.pending.push_back(Item::ReturnedEnd);
+            incoming.pending.push(Item::ReturnedEnd)?;
         }
         self.drain(ks, now, site);
         Ok(())
@@ -154,9 +161,13 @@ impl<P: Protocol> Lane<P> {
     fn on_copy_begin(
         &mut self,
         ks: &Keyspace<P>,
+        now: Now,
         site: SiteId,
         frame: &CopyBeginFrame,
     ) -> Result<(), BadFrame> {
+        let cut = frame::cut_from_frames(&frame.cut)?;
+        let newest = cut.iter().map(|&(_, until)| until).max().unwrap_or(Hlc::ZERO);
+        not_beyond(ks.shared().config.horizon(now), newest)?;
         if self
             .incoming
             .iter()
@@ -165,7 +176,6 @@ impl<P: Protocol> Lane<P> {
             self.incoming_from(site)?.declined = true;
             return Ok(());
         }
-        let cut = frame::cut_from_frames(&frame.cut);
         let incoming = self.incoming_from(site)?;
         incoming.drop_stream();
         incoming.copy = Some(CopyIn {
@@ -183,7 +193,14 @@ impl<P: Protocol> Lane<P> {
             .map_err(|error| BadFrame::new("room for a full copy", error.to_string()))
     }
 
-    fn on_copy_rows(&mut self, ks: &Keyspace<P>, site: SiteId, frame: CopyRowsFrame) -> Result<(), BadFrame> {
+    fn on_copy_rows(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        site: SiteId,
+        frame: CopyRowsFrame,
+    ) -> Result<(), BadFrame> {
+        let horizon = ks.shared().config.horizon(now);
         let table = self.store.table();
         let incoming = self.incoming_from(site)?;
         let Some(copy) = incoming.copy.as_mut().filter(|copy| !copy.complete) else {
@@ -192,6 +209,7 @@ impl<P: Protocol> Lane<P> {
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
         for entry in frame.entries {
             let (key, version) = frame::decode_entry(entry)?;
+            not_beyond(horizon, frame::newest(&version))?;
             match staged.last_mut() {
                 Some((last, chain)) if *last == key => drop(chain.insert(version)),
                 _ => staged.push((key, Chain::new(version))),
@@ -439,6 +457,18 @@ impl<P: Protocol> Lane<P> {
         }
         Some(body)
     }
+}
+
+/// What a full copy speaks of must be in the past: there is no waiting in the middle of one.
+fn not_beyond(horizon: Hlc, newest: Hlc) -> Result<(), BadFrame> {
+    if newest > horizon {
+        let found = format!("{newest}: check both clocks");
+        return Err(BadFrame::new(
+            "timestamps not too far ahead of this node's clock",
+            found,
+        ));
+    }
+    Ok(())
 }
 
 /// The versions among `rows` that are `wanted`, as stream entries.

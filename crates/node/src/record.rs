@@ -1,6 +1,6 @@
 //! What lies in the commit log: one record is one batch of one lane.
 use crate::{
-    frame::{decode_entry, encode_entry},
+    frame::{check_places, check_time, cut_from_frames, decode_entry, encode_entry, site_of},
     stream::{Incarnation, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
@@ -150,7 +150,12 @@ impl Record {
     }
 
     pub fn parse(bytes: Bytes) -> Result<Record, BadFrame> {
-        Record::decode(bytes).map_err(|error| BadFrame::new("a batch of a lane", error.to_string()))
+        let record =
+            Record::decode(bytes).map_err(|error| BadFrame::new("a batch of a lane", error.to_string()))?;
+        check_places([record.first_position, record.incarnation])?;
+        record.received.iter().try_for_each(|received| received.check())?;
+        record.opened.iter().try_for_each(IncarnationRecord::check)?;
+        Ok(record)
     }
 }
 
@@ -199,8 +204,8 @@ impl WriteRecord {
         }
         if let Some(drop) = self.drop {
             let id = VersionId {
-                at: Hlc(drop.at),
-                site: SiteId(drop.site as u16),
+                at: check_time(drop.at)?,
+                site: site_of(drop.site)?,
             };
             return Ok(Replayed::Drop {
                 key: Key(drop.key),
@@ -216,14 +221,26 @@ impl WriteRecord {
         let bound = self
             .bound
             .ok_or_else(|| BadFrame::new("a write", "an empty one"))?;
-        Ok(Replayed::Bound(Hlc(bound)))
+        Ok(Replayed::Bound(check_time(bound)?))
     }
 }
 
 impl CheckpointMeta {
     pub fn parse(bytes: Bytes) -> Result<CheckpointMeta, BadFrame> {
-        CheckpointMeta::decode(bytes)
-            .map_err(|error| BadFrame::new("the meta of a checkpoint", error.to_string()))
+        let meta = CheckpointMeta::decode(bytes)
+            .map_err(|error| BadFrame::new("the meta of a checkpoint", error.to_string()))?;
+        check_places([meta.next_position])?;
+        check_places(meta.index_numbers.iter().copied())?;
+        meta.received.iter().try_for_each(|received| received.check())?;
+        meta.incarnations.iter().try_for_each(IncarnationRecord::check)?;
+        check_time(meta.bound)?;
+        cut_from_frames(&meta.cut)?;
+        Ok(meta)
+    }
+
+    /// The cut that the rows cover.
+    pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
+        cut_from_frames(&self.cut).expect("it was checked when it was read")
     }
 
     pub fn set_named<'a>(&mut self, named: impl IntoIterator<Item = (&'a String, &'a Bytes)>) {
@@ -249,7 +266,19 @@ impl CheckpointMeta {
     }
 }
 
+impl IncarnationRecord {
+    fn check(&self) -> Result<(), BadFrame> {
+        check_places([self.number, self.start])?;
+        check_time(self.clock).map(drop)
+    }
+}
+
 impl ReceivedRecord {
+    fn check(self) -> Result<(), BadFrame> {
+        site_of(self.site)?;
+        check_places([self.incarnation, self.number])
+    }
+
     pub fn new(site: SiteId, position: StreamPosition) -> ReceivedRecord {
         ReceivedRecord {
             site: site.0.into(),

@@ -1,15 +1,17 @@
 use crate::{
     config::{NodeConfig, NodeId},
     frame::Frame,
+    pending::Pending,
 };
 use bytes::{Bytes, BytesMut};
 use std::{
     collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
+use turnbuckle_core::Protocol;
 use turnbuckle_log::Log;
 
 /// How the driver learns that there is something to do elsewhere than in the call it just made.
@@ -34,6 +36,8 @@ pub(crate) struct Shared {
     pub log_failing: AtomicBool,
     /// Full copies that were put in place.
     pub copies_placed: AtomicU64,
+    /// What peers have given back and no lane has taken yet, in bytes.
+    pub returned_bytes: Arc<AtomicUsize>,
 }
 
 /// Frames on their way to a peer, besides streams, which are drawn from their lanes as the link takes them.
@@ -59,7 +63,13 @@ impl Shared {
             sync_wanted: AtomicBool::new(false),
             log_failing: AtomicBool::new(false),
             copies_placed: AtomicU64::new(0),
+            returned_bytes: Arc::default(),
         }
+    }
+
+    /// An empty queue for what a peer sends to a lane.
+    pub fn pending<P: Protocol>(&self) -> Pending<P> {
+        Pending::new(self.config.stream.window_bytes, Arc::clone(&self.returned_bytes))
     }
 
     /// The commit log; there is one from the moment that the node is open.

@@ -163,11 +163,7 @@ impl<P: Protocol> Keyspace<P> {
                 lane.checkpointed = Some(meta);
                 Some(lane.store.finish_checkpoint())
             }
-            Err(error) => {
-                tracing::error!(
-                    keyspace = self.name(),
-                    "a checkpoint failed and will be tried again: {error}"
-                );
+            Err(_) => {
                 lane.store.abort_checkpoint();
                 None
             }

@@ -24,6 +24,7 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 
@@ -33,6 +34,9 @@ const MOST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A connection that is not there by then is not coming.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
+
+/// How many connections may be in their handshake at once.
+const MOST_STRANGERS: usize = 256;
 
 /// How much is drawn from the node at a time.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -53,16 +57,21 @@ pub(crate) fn start(host: &Arc<Host>, listener: TcpListener) {
 }
 
 async fn accept_all(host: Arc<Host>, listener: TcpListener) {
+    let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                // One more than there may be is closed at once: a peer comes again.
+                let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else {
+                    continue;
+                };
                 let host = Arc::clone(&host);
                 tokio::task::spawn_local(async move {
-                    match accept_one(&host, stream).await {
-                        Ok(()) => {}
-                        Err(error) => {
-                            tracing::warn!(node = host.name, "a connection of a peer was refused: {error}")
-                        }
+                    if let Err(error) = accept_one(&host, stream, stranger).await {
+                        tracing::warn!(
+                            node = host.name,
+                            "the connection from {address} is no peer's: {error}"
+                        );
                     }
                 });
             }
@@ -74,9 +83,14 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
     }
 }
 
-async fn accept_one(host: &Arc<Host>, mut stream: TcpStream) -> Result<(), HandshakeError> {
+async fn accept_one(
+    host: &Arc<Host>,
+    mut stream: TcpStream,
+    stranger: OwnedSemaphorePermit,
+) -> Result<(), HandshakeError> {
     stream.set_nodelay(true)?;
     let name = handshake::accept(&mut stream, &host.identity, host.nonce()).await?;
+    drop(stranger);
     let Some(peer) = host.peer_named(&name).filter(|&peer| peer < host.id) else {
         return Err(HandshakeError::Wrong {
             expected: "a node that dials this one".into(),
@@ -166,7 +180,7 @@ async fn cut(host: &Host, peer: NodeId) {
 async fn read(host: &Host, peer: NodeId, mut reader: OwnedReadHalf) -> String {
     let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
     loop {
-        while host.is_overloaded() {
+        while !host.node.wants_frames() {
             sleep(OVERLOAD_LOOK).await;
         }
         buffer.reserve(CHUNK_BYTES);

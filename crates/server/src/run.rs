@@ -1,5 +1,6 @@
 //! A node that runs: its event loops, its links, its workers.
 mod client;
+mod descriptors;
 mod door;
 mod event_loop;
 mod host;
@@ -100,6 +101,7 @@ struct Sockets {
 /// If an address or the data directory cannot be used.
 pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result<Running, StartError> {
     let entry = config.node(node).clone();
+    descriptors::raise_limit(&config, &entry.name);
     let bind = |what, address: &crate::config::Address| {
         bind(&address.to_string()).map_err(|source| StartError::Address {
             what,

@@ -185,6 +185,10 @@ mod tests {
                 _ => Err(BadFrame::new("a note", format!("{} bytes", frame.len()))),
             }
         }
+
+        fn newest(&self) -> Hlc {
+            Hlc::ZERO
+        }
     }
 
     fn samples() -> Vec<(Vec<u8>, Chain<Note>)> {

@@ -301,7 +301,8 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) {
         last.resp.port()
     );
     println!(
-        "  turnbuckle wan --admin {} cut {} {}   # and see what still works",
+        "  {} wan --admin {} cut {} {}   # and see what still works",
+        std::env::args().next().unwrap_or_else(|| "turnbuckle".into()),
         first.admin,
         config.site_name(first.site),
         config.site_name(last.site)

@@ -7,7 +7,7 @@ mod start;
 mod wan;
 
 use clap::{Parser, Subcommand};
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 /// A geo-replicated key-value store in which every operation says how consistent it must be.
 ///
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let done = match Cli::parse().command {
         Command::Bench(arguments) => bench::run(&arguments),

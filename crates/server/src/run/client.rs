@@ -27,6 +27,8 @@ pub(super) struct Client {
     /// The socket took less than there was to write.
     clogged: Cell<bool>,
     broken: Cell<bool>,
+    /// The client sends no more. What it has sent is still answered: it may read on.
+    ended: Cell<bool>,
     /// Something changed that the connection's task has to look at.
     changed: Notify,
 }
@@ -41,6 +43,7 @@ impl Client {
             input: RefCell::default(),
             clogged: Cell::new(false),
             broken: Cell::new(false),
+            ended: Cell::new(false),
             changed: Notify::new(),
         }
     }
@@ -55,10 +58,11 @@ impl Client {
             let wants_input = self.connection.borrow().wants_input() && !event_loop.host.is_overloaded();
             tokio::select! {
                 biased;
-                result = self.socket.readable(), if wants_input => {
-                    if result.is_err() || !self.read(&event_loop) {
+                result = self.socket.readable(), if wants_input && !self.ended.get() => {
+                    if result.is_err() {
                         break;
                     }
+                    self.read(&event_loop);
                 }
                 result = self.socket.writable(), if self.clogged.get() => {
                     if result.is_err() {
@@ -81,11 +85,11 @@ impl Client {
 
     fn is_over(&self) -> bool {
         let mut connection = self.connection.borrow_mut();
-        self.broken.get() || (connection.is_closing() && connection.output().is_empty())
+        let is_answered = self.ended.get() && connection.outstanding() == 0 && connection.wants_input();
+        self.broken.get() || ((connection.is_closing() || is_answered) && connection.output().is_empty())
     }
 
-    /// False when the client has gone.
-    fn read(&self, event_loop: &EventLoop) -> bool {
+    fn read(&self, event_loop: &EventLoop) {
         let mut input = self.input.borrow_mut();
         let read = if input.is_empty() {
             let mut shared = event_loop.read_buffer.borrow_mut();
@@ -100,12 +104,10 @@ impl Client {
             self.socket.try_read_buf(&mut *input)
         };
         match read {
-            Ok(0) => false,
-            Ok(bytes) => {
-                event_loop.recorder.borrow_mut().received_bytes(bytes);
-                true
-            }
-            Err(error) => error.kind() == ErrorKind::WouldBlock,
+            Ok(0) => self.ended.set(true),
+            Ok(bytes) => event_loop.recorder.borrow_mut().received_bytes(bytes),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => self.broken.set(true),
         }
     }
 
@@ -155,7 +157,7 @@ impl Client {
             return;
         }
         let mut connection = self.connection.borrow_mut();
-        let closing = connection.is_closing();
+        let closing = connection.is_closing() || self.ended.get();
         let output = connection.output();
         while !output.is_empty() {
             match self.socket.try_write(output) {

@@ -5,12 +5,16 @@ use std::{
     thread::{Builder, JoinHandle},
     time::Duration,
 };
+use turnbuckle_core::Micros;
 
 /// How many threads read keys that are not in memory.
 const FETCHERS: usize = 2;
 
 /// How often the maintenance thread looks whether a checkpoint is due without being told.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long failed background work rests at most before it is tried again.
+const MOST_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) fn start(host: &Arc<Host>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let mut threads = vec![spawn(host, "sync", sync)?, spawn(host, "maintain", maintain)?];
@@ -48,25 +52,47 @@ fn sync(host: &Host) {
     }
 }
 
-/// Checkpoints and full copies.
+/// Checkpoints and full copies. What fails is tried again, less and less often, and said once.
 fn maintain(host: &Host) {
     let mut seen = 0;
+    let mut said = String::new();
+    let mut pause = LOOK_EVERY;
     while !host.stopping.load(Ordering::Acquire) {
         let now = host.clock.now();
         match host.node.maintain(now) {
-            Ok(true) => {
-                host.commit();
-                host.note_checkpoint(now.monotonic);
+            Ok(done) => {
+                if !said.is_empty() {
+                    tracing::warn!(node = host.name, "background work goes on again");
+                    (said, pause) = (String::new(), LOOK_EVERY);
+                }
+                if done {
+                    host.commit();
+                    host.note_checkpoint(now.monotonic);
+                } else {
+                    seen = host.wakes.workers().wait(seen, LOOK_EVERY);
+                }
             }
-            Ok(false) => seen = host.wakes.workers().wait(seen, LOOK_EVERY),
             Err(error) => {
-                tracing::error!(
-                    node = host.name,
-                    "background work failed and will be tried again: {error}"
-                );
-                std::thread::park_timeout(LOOK_EVERY);
+                let why = error.to_string();
+                if why != said {
+                    tracing::error!(
+                        node = host.name,
+                        "background work failed and will be tried again: {why}"
+                    );
+                    said = why;
+                }
+                rest(host, pause);
+                pause = (pause * 2).min(MOST_PAUSE);
             }
         }
+    }
+}
+
+/// Returns after a pause, or when the node stops.
+fn rest(host: &Host, pause: Duration) {
+    let until = host.clock.monotonic() + Micros(pause.as_micros() as u64);
+    while host.clock.monotonic() < until && !host.stopping.load(Ordering::Acquire) {
+        std::thread::park_timeout(LOOK_EVERY);
     }
 }
 

@@ -145,6 +145,18 @@ impl Cluster {
         self.nodes[node].as_ref().expect("the node runs").id()
     }
 
+    /// How much of a node's memory is resident.
+    pub fn resident_bytes(&self, node: usize) -> usize {
+        let status = format!("/proc/{}/status", self.process_id(node));
+        let status = std::fs::read_to_string(status).expect("the node runs on Linux");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("it is resident");
+        let kib = line.trim().trim_end_matches(" kB").parse::<usize>();
+        kib.expect("a number") << 10
+    }
+
     /// `kill -9`.
     pub fn kill(&mut self, node: usize) {
         let mut node = self.nodes[node].take().expect("the node runs");
@@ -274,7 +286,10 @@ pub struct Client {
 
 impl Client {
     pub fn connect(port: u16) -> Client {
-        let stream = TcpStream::connect(("127.0.0.1", port)).expect("the node listens");
+        Client::over(TcpStream::connect(("127.0.0.1", port)).expect("the node listens"))
+    }
+
+    pub fn over(stream: TcpStream) -> Client {
         stream
             .set_read_timeout(Some(PATIENCE))
             .expect("a timeout can be set");
@@ -299,7 +314,8 @@ impl Client {
         commands.iter().map(|_| self.read()).collect()
     }
 
-    fn read(&mut self) -> Value {
+    /// The next answer.
+    pub fn read(&mut self) -> Value {
         loop {
             if let Some(value) = self
                 .decoder
@@ -313,6 +329,14 @@ impl Client {
             assert!(read > 0, "the server closed the connection");
             self.buffer.extend_from_slice(&bytes[..read]);
         }
+    }
+}
+
+/// An answer, or an error, as text.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Simple(text) | Value::Error(text) | Value::Bulk(text) => String::from_utf8_lossy(text).into(),
+        other => format!("{other:?}"),
     }
 }
 

@@ -1,4 +1,5 @@
 //! The built program, as processes with real sockets: what clients, operators and attackers see of it.
 mod acknowledged_writes_survive;
+mod bad_input;
 mod cluster;
 mod redis_crate;

@@ -94,6 +94,10 @@ impl Wire for Request {
             Request::Get(key)
         })
     }
+
+    fn newest(&self) -> Hlc {
+        Hlc::ZERO
+    }
 }
 
 impl Wire for Response {
@@ -123,6 +127,10 @@ impl Wire for Response {
             Response::Value(wire.value)
         })
     }
+
+    fn newest(&self) -> Hlc {
+        Hlc::ZERO
+    }
 }
 
 impl Wire for Mark {
@@ -142,6 +150,10 @@ impl Wire for Mark {
             promise: Hlc(wire.promise),
             wall: Micros(wire.wall_us),
         })
+    }
+
+    fn newest(&self) -> Hlc {
+        self.promise.max(Hlc::from_wall(self.wall))
     }
 }
 

@@ -1,0 +1,29 @@
+//! File descriptors: a connection each, and the soft limit that a shell sets is often a thousand.
+use crate::config::ClusterConfig;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What a node has open besides its clients: the engine's files, the log, links, sockets of its own.
+const BESIDES_CLIENTS: u64 = 512;
+
+/// Raises the process's soft limit to its hard limit, and says so if that is too low for the clients that the
+/// configuration allows. Those beyond it are not accepted until others have left.
+pub(super) fn raise_limit(config: &ClusterConfig, node: &str) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, raised)
+    {
+        tracing::warn!(node, "the limit of open files cannot be raised: {error}");
+    }
+    let wanted = u64::from(config.limits.max_clients) + BESIDES_CLIENTS;
+    if let Some(most) = getrlimit(Resource::Nofile).current.filter(|&most| most < wanted) {
+        tracing::warn!(
+            node,
+            "max_clients = {} needs about {wanted} open files, and this process may have {most} (ulimit -n)",
+            config.limits.max_clients
+        );
+    }
+}

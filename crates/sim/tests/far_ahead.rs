@@ -1,0 +1,73 @@
+//! A site whose clock is an hour ahead: the others hold its stream, marks and all, and keep their own time.
+use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_core::{Hlc, Key, Micros, Operation, Protocol, ServerId, SiteId};
+use turnbuckle_node::NodeId;
+use turnbuckle_sim::{World, WorldOptions};
+
+const HOUR_US: i64 = 3_600_000_000;
+
+#[test]
+fn writes_from_an_hour_ahead_do_not_drag_the_others_along() {
+    an_hour_ahead(true);
+}
+
+#[test]
+fn marks_from_an_hour_ahead_do_not_drag_the_others_along() {
+    an_hour_ahead(false);
+}
+
+fn an_hour_ahead(writes: bool) {
+    let mut options = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(10));
+    options.clock_offsets_us = vec![0, 0, HOUR_US];
+    let heartbeat = Micros::from_millis(20);
+    let mut world = World::<EventualSession>::new(options, EventualConfig { heartbeat });
+    let clients: Vec<usize> = (0..3).map(|node| world.add_client(NodeId(node))).collect();
+    let put = |name: &str| Operation::Put {
+        key: Key::from(name),
+        value: Some(bytes::Bytes::from_static(b"v")),
+        level: None,
+    };
+    for _ in 0..100 {
+        if writes {
+            world.ask(clients[2], put("of c"));
+        }
+        world.ask(clients[0], put("of a"));
+        world.advance(Micros::from_millis(50));
+    }
+    let soon = Hlc::from_wall(world.time() + Micros::from_millis(61_000));
+    for site in 0..2 {
+        let server = ServerId {
+            site: SiteId(site),
+            partition: 0,
+            member: 0,
+        };
+        let promised = world.inspect(server, |replica| replica.cut()).expect("it runs");
+        let newest = promised.iter().map(|&(_, until)| until).max();
+        assert!(newest.is_some_and(|newest| newest < soon), "{promised:?}");
+        let found = world
+            .ask(clients[usize::from(site)], get("of c"))
+            .expect("an answer");
+        assert!(format!("{found:?}").contains("Value(None)"), "{found:?}");
+        let found = world
+            .ask(clients[usize::from(site)], get("of a"))
+            .expect("an answer");
+        assert!(!format!("{found:?}").contains("Value(None)"), "{found:?}");
+    }
+    for node in 0..2 {
+        let status = world.status(NodeId(node)).expect("it runs");
+        let held: Vec<u16> = status
+            .streams
+            .iter()
+            .filter(|stream| stream.held)
+            .map(|stream| stream.peer.0)
+            .collect();
+        assert_eq!(held, [2], "it says whose clock is ahead");
+    }
+}
+
+fn get(name: &str) -> Operation {
+    Operation::Get {
+        key: Key::from(name),
+        level: None,
+    }
+}
