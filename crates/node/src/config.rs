@@ -83,6 +83,8 @@ pub struct NodeConfig {
     pub retained_log_bytes: u64,
     /// A checkpoint begins when this much log has been written since the last one, in bytes.
     pub checkpoint_log_bytes: u64,
+    /// A checkpoint begins so long after the last one if anything was written since.
+    pub checkpoint_interval: Micros,
     /// A peer whose timestamps are further ahead of this node's clock is held.
     pub clock_ahead: Micros,
     /// The log's segments, in bytes.
@@ -108,6 +110,7 @@ impl NodeConfig {
             memory_limit_bytes: 1 << 30,
             retained_log_bytes: 1 << 30,
             checkpoint_log_bytes: 256 << 20,
+            checkpoint_interval: Micros::from_millis(60_000),
             clock_ahead: Micros::from_millis(60_000),
             segment_bytes: 64 << 20,
             identity: 0,

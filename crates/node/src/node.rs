@@ -28,6 +28,7 @@ pub struct Node {
     engine: Arc<dyn Engine>,
     /// The log's position at the last checkpoint.
     checkpointed: AtomicU64,
+    opened: Micros,
     /// One thread at a time.
     maintaining: Mutex<()>,
     checkpoints: Mutex<CheckpointCounts>,
@@ -215,6 +216,7 @@ impl NodeBuilder {
             keyspaces: self.keyspaces,
             engine: self.engine,
             checkpointed: AtomicU64::new(from.0),
+            opened: now.monotonic,
             maintaining: Mutex::new(()),
             checkpoints: Mutex::default(),
         };
@@ -359,10 +361,13 @@ impl Node {
         any
     }
 
-    /// Whether enough was written since the last checkpoint for another.
-    pub fn wants_checkpoint(&self) -> bool {
+    /// Whether enough was written since the last checkpoint for another, or anything long enough ago.
+    fn wants_checkpoint(&self, now: Now) -> bool {
+        let config = &self.shared.config;
         let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
-        since >= self.shared.config.checkpoint_log_bytes || self.is_crowded()
+        let last = held(&self.checkpoints).last_at.unwrap_or(self.opened);
+        let is_late = since > 0 && now.monotonic.since(last) >= config.checkpoint_interval;
+        since >= config.checkpoint_log_bytes || is_late || self.is_crowded()
     }
 
     /// Whether memory is full of what no checkpoint has yet.
@@ -396,7 +401,7 @@ impl Node {
             keyspace.trim();
             any |= keyspace.place_copies(&*self.engine, now)?;
         }
-        if self.wants_checkpoint() {
+        if self.wants_checkpoint(now) {
             self.checkpoint(now)?;
             return Ok(true);
         }

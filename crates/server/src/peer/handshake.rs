@@ -15,8 +15,7 @@ use prost::Message;
 use std::{io, time::Duration};
 use thiserror::Error;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::timeout,
 };
 use turnbuckle_core::ClusterSecret;
@@ -80,7 +79,7 @@ struct Proof {
 
 /// The side that connected, to the node called `to`.
 pub(crate) async fn dial(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     to: &str,
     nonce: [u8; 16],
@@ -103,7 +102,7 @@ pub(crate) async fn dial(
 
 /// The side that was connected to. Returns the name of the node that did.
 pub(crate) async fn accept(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     nonce: [u8; 16],
 ) -> Result<String, HandshakeError> {
@@ -233,14 +232,14 @@ fn verify(
     }
 }
 
-async fn send(stream: &mut TcpStream, message: &impl Message) -> Result<(), HandshakeError> {
+async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &impl Message) -> Result<(), HandshakeError> {
     let mut out = BytesMut::new();
     out.extend_from_slice(&(message.encoded_len() as u32).to_be_bytes());
     message.encode(&mut out).expect("a BytesMut grows");
     Ok(stream.write_all(&out).await?)
 }
 
-async fn receive<M: Message + Default>(stream: &mut TcpStream) -> Result<M, HandshakeError> {
+async fn receive<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin)) -> Result<M, HandshakeError> {
     let len = stream.read_u32().await? as usize;
     if len > MOST_BYTES {
         return Err(wrong("a message of the handshake", format!("{len} bytes")));
@@ -249,3 +248,6 @@ async fn receive<M: Message + Default>(stream: &mut TcpStream) -> Result<M, Hand
     stream.read_exact(&mut bytes).await?;
     M::decode(&bytes[..]).map_err(|error| wrong("a message of the handshake", error.to_string()))
 }
+
+#[cfg(test)]
+mod tests;

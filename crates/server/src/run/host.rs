@@ -601,6 +601,7 @@ fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {
         // The log is purged by whole segments: small enough that the limit means something.
         segment_bytes: (limits.retained_log_bytes() / 16).clamp(1 << 20, 64 << 20),
         checkpoint_log_bytes: limits.checkpoint_log_bytes(),
+        checkpoint_interval: Micros::from_millis(limits.checkpoint_interval_ms),
         clock_ahead: limits.max_clock_ahead(),
         seed,
         ..NodeConfig::new(id, placement)

@@ -2,4 +2,6 @@
 mod acknowledged_writes_survive;
 mod bad_input;
 mod cluster;
+mod full_disk;
 mod redis_crate;
+mod refuses_to_start;

@@ -1,0 +1,172 @@
+use super::*;
+use tokio::io::{DuplexStream, duplex};
+
+type Ended<T> = Result<T, HandshakeError>;
+
+fn identity(node: &str) -> Identity {
+    Identity {
+        cluster: "shop".into(),
+        layout: "sites a, b".into(),
+        node: node.into(),
+        secret: ClusterSecret::new(b"0123456789abcdef".as_slice()),
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(work)
+}
+
+/// A handshake between two nodes, over a wire that keeps what the dialer said.
+fn shake(dialer: &Identity, to: &str, acceptor: &Identity) -> (Ended<()>, Ended<String>, Vec<u8>) {
+    block_on(async {
+        let ((mut here, near), (mut there, far)) = (duplex(1 << 20), duplex(1 << 20));
+        let dialled = async {
+            let result = dial(&mut here, dialer, to, [1; 16]).await;
+            drop(here);
+            result
+        };
+        let accepted = async {
+            let result = accept(&mut there, acceptor, [2; 16]).await;
+            drop(there);
+            result
+        };
+        let (dialled, accepted, said) = tokio::join!(dialled, accepted, carry(near, far));
+        (dialled, accepted, said)
+    })
+}
+
+/// Carries bytes both ways until both sides have ended; returns what the near side said.
+async fn carry(near: DuplexStream, far: DuplexStream) -> Vec<u8> {
+    let ((mut from_near, mut to_near), (mut from_far, mut to_far)) =
+        (tokio::io::split(near), tokio::io::split(far));
+    let there = async {
+        let (mut said, mut bytes) = (Vec::new(), [0; 4096]);
+        while let Ok(read @ 1..) = from_near.read(&mut bytes).await {
+            said.extend_from_slice(&bytes[..read]);
+            if to_far.write_all(&bytes[..read]).await.is_err() {
+                break;
+            }
+        }
+        let _ = to_far.shutdown().await;
+        said
+    };
+    let back = async {
+        let _ = tokio::io::copy(&mut from_far, &mut to_near).await;
+        let _ = to_near.shutdown().await;
+    };
+    tokio::join!(there, back).0
+}
+
+/// What a node answers to bytes that end.
+fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<String> {
+    block_on(async {
+        let (mut stranger, mut there) = duplex(1 << 20);
+        stranger.write_all(bytes).await.expect("there is room");
+        stranger.shutdown().await.expect("it can be ended");
+        accept(&mut there, acceptor, nonce).await
+    })
+}
+
+fn says(error: Result<impl Sized, HandshakeError>, expected: &str) {
+    let error = error.map(|_| ()).expect_err("it must be refused").to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn two_nodes_of_a_cluster_know_each_other() {
+    let (dialled, accepted, _) = shake(&identity("a1"), "b1", &identity("b1"));
+    dialled.expect("it is the right node");
+    assert_eq!(accepted.expect("it is a peer"), "a1");
+}
+
+#[test]
+fn whoever_does_not_belong_here_is_told_why_on_both_sides() {
+    let (a, b) = (identity("a1"), identity("b1"));
+    let cluster = Identity {
+        cluster: "bank".into(),
+        ..a.clone()
+    };
+    let layout = Identity {
+        layout: "sites a, b, c".into(),
+        ..a.clone()
+    };
+    let secret = ClusterSecret::new(b"another secret, as long".as_slice());
+    let secret = Identity { secret, ..a.clone() };
+    for (dialer, to, expected) in [
+        (&cluster, "b1", "a node of the cluster 'shop', found 'bank'"),
+        (
+            &layout,
+            "b1",
+            "the same configuration 'sites a, b', found 'sites a, b, c'",
+        ),
+        (&secret, "b1", "the cluster's secret"),
+        (&a, "b2", "a hello for this node 'b1', found 'b2'"),
+    ] {
+        let (dialled, accepted, _) = shake(dialer, to, &b);
+        says(dialled, expected);
+        says(accepted, expected);
+    }
+}
+
+#[test]
+fn another_version_of_the_wire_is_refused() {
+    let mut hello = hello(&identity("a1"), "b1", [1; 16]);
+    hello.wire_version += 1;
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&(hello.encoded_len() as u32).to_be_bytes());
+    bytes.extend_from_slice(&hello.encode_to_vec());
+    let expected = format!(
+        "expected wire version {WIRE_VERSION}, found version {}",
+        WIRE_VERSION + 1
+    );
+    says(accept_bytes(&identity("b1"), [2; 16], &bytes), &expected);
+}
+
+#[test]
+fn what_was_said_once_does_not_open_the_door_again() {
+    let (dialled, accepted, said) = shake(&identity("a1"), "b1", &identity("b1"));
+    assert!(dialled.is_ok() && accepted.is_ok());
+    // Word for word, but the acceptor has another nonce by now.
+    says(
+        accept_bytes(&identity("b1"), [3; 16], &said),
+        "the cluster's secret",
+    );
+    // The same nonce again is what must never be: then it would pass.
+    assert!(accept_bytes(&identity("b1"), [2; 16], &said).is_ok());
+}
+
+#[test]
+fn noise_and_what_is_cut_short_or_too_long_is_refused() {
+    let (_, _, said) = shake(&identity("a1"), "b1", &identity("b1"));
+    let b = identity("b1");
+    for end in 0..said.len() {
+        assert!(
+            accept_bytes(&b, [2; 16], &said[..end]).is_err(),
+            "cut after {end} bytes"
+        );
+    }
+    for place in 0..said.len() {
+        let mut damaged = said.clone();
+        damaged[place] ^= 0x41;
+        assert!(accept_bytes(&b, [2; 16], &damaged).is_err(), "damaged at {place}");
+    }
+    says(
+        accept_bytes(&b, [2; 16], b"GET / HTTP/1.1"),
+        "a node of a Turnbuckle cluster",
+    );
+    let long = [MAGIC.to_vec(), u32::MAX.to_be_bytes().to_vec()].concat();
+    says(accept_bytes(&b, [2; 16], &long), "found 4294967295 bytes");
+}
+
+#[test]
+fn a_silent_stranger_is_not_waited_for() {
+    let ended = block_on(async {
+        let (_stranger, mut there) = duplex(64);
+        accept(&mut there, &identity("b1"), [2; 16]).await
+    });
+    says(ended, "longer than 10 s");
+}

@@ -1,0 +1,109 @@
+//! A disk without room: nothing that was acknowledged is lost, the process lives, and goes on by itself once there is room.
+//!
+//! The disk is full for one process alone: files may not grow beyond a limit (`RLIMIT_FSIZE`), which is lifted later.
+#![cfg(target_os = "linux")]
+use crate::cluster::{Acknowledged, Cluster, text, wait_until};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::process::{Command, Stdio};
+use turnbuckle_resp::Value;
+use turnbuckle_server::config::Limits;
+
+/// Files of node a1 may grow to so many bytes.
+fn let_files_grow_to(cluster: &Cluster, bytes: Option<u64>) {
+    let limit = Rlimit {
+        current: bytes,
+        maximum: None,
+    };
+    let process = Pid::from_raw(cluster.process_id(0) as i32);
+    prlimit(process, Resource::Fsize, limit).expect("a soft limit can be set");
+}
+
+/// A write beyond the limit is to fail, not to end the process with a signal.
+fn without_the_signal(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdout(Stdio::piped());
+    shell
+}
+
+fn a_full_disk_loses_nothing(durability: &str) {
+    let limits = Limits {
+        operation_deadline_ms: 500,
+        checkpoint_interval_ms: 100,
+        ..Limits::default()
+    };
+    let mut cluster = Cluster::new(1, durability, limits);
+    let command = without_the_signal(&cluster.start_command(0));
+    cluster.start_node_as(0, command);
+    cluster.start_all();
+    cluster.settle();
+    let mut writes = Acknowledged::default();
+    (0..3).for_each(|site| writes.write(&cluster, site, 100, 10_000));
+    let status = |cluster: &Cluster| cluster.admin(0).status().expect("the node says how it is");
+    wait_until("there is a checkpoint", || {
+        status(&cluster).checkpoint.completed_total > 0
+    });
+
+    let_files_grow_to(&cluster, Some(64 << 10));
+    let mut client = cluster.client(0);
+    let mut refused = Vec::new();
+    while refused.len() < 3 {
+        let key = format!("full{}", writes.expected.len() + refused.len()).into_bytes();
+        let answer = client.call(&[b"SET", &key, &[b'v'; 5_000]]);
+        if text(&answer) == "OK" {
+            writes.expected.insert(key, Some(vec![b'v'; 5_000]));
+        } else {
+            let answer = text(&answer);
+            assert!(
+                answer.starts_with("TIMEOUT") || answer.starts_with("UNAVAILABLE the commit log"),
+                "{answer}"
+            );
+            refused.push(key);
+        }
+    }
+    wait_until("a checkpoint has failed too", || {
+        status(&cluster).checkpoint.failed_total > 0
+    });
+    let not_ready = cluster.admin(0).readiness().expect("it answers");
+    assert!(not_ready.is_err_and(|why| why.contains("could not be written")));
+    // The other sites go on.
+    (1..3).for_each(|site| writes.write(&cluster, site, 100, 100));
+    assert!(cluster.runs(0));
+
+    let_files_grow_to(&cluster, None);
+    wait_until("it takes writes again", || {
+        text(&client.call(&[b"SET", b"room", b"again"])) == "OK"
+    });
+    writes.expected.insert(b"room".to_vec(), Some(b"again".to_vec()));
+    writes.write(&cluster, 0, 100, 100);
+    let failed = status(&cluster).checkpoint.completed_total;
+    wait_until("there is a checkpoint again", || {
+        status(&cluster).checkpoint.completed_total > failed
+    });
+    assert!(cluster.admin(0).readiness().expect("it answers").is_ok());
+    cluster.settle();
+    // Of what was refused, the first may have happened.
+    for key in refused {
+        if let Value::Bulk(value) = client.call(&[b"GET", &key]) {
+            writes.expected.insert(key, Some(value.to_vec()));
+        }
+    }
+    writes.check(&cluster);
+    (0..3).for_each(|site| cluster.kill(site));
+    cluster.start_all();
+    cluster.settle();
+    writes.check(&cluster);
+}
+
+#[test]
+fn a_full_disk_loses_nothing_under_interval() {
+    a_full_disk_loses_nothing("interval(10ms)");
+}
+
+#[test]
+fn a_full_disk_loses_nothing_under_fsync() {
+    a_full_disk_loses_nothing("fsync");
+}

@@ -1,0 +1,85 @@
+//! A node that cannot start says what was found and what was expected, and ends with the exit code that the usage names.
+use crate::cluster::Cluster;
+use turnbuckle_server::config::Limits;
+
+/// Starts a node that must not start. Its exit code and what it said.
+fn refused(cluster: &Cluster, node: usize) -> (Option<i32>, String) {
+    let output = cluster.start_command(node).output().expect("the process starts");
+    assert!(output.stdout.is_empty(), "it says that it is ready");
+    let said = String::from_utf8(output.stderr).expect("it is text");
+    assert!(!said.contains("panicked"), "{said}");
+    (output.status.code(), said)
+}
+
+fn is_refused(cluster: &Cluster, node: usize, code: i32, expected: &str) {
+    let (found, said) = refused(cluster, node);
+    assert!(said.contains(expected), "expected {expected:?}, it said: {said}");
+    assert_eq!(found, Some(code), "{said}");
+}
+
+fn edit(cluster: &Cluster, change: impl FnOnce(String) -> String) {
+    let text = std::fs::read_to_string(cluster.file()).expect("the configuration is there");
+    std::fs::write(cluster.file(), change(text)).expect("it can be written");
+}
+
+#[test]
+fn a_port_that_is_taken_and_a_directory_in_use() {
+    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let taken = format!(
+        "the RESP address 127.0.0.1:{} of node 'a1' cannot be used: Address already in use",
+        cluster.ports(0).resp
+    );
+    is_refused(&cluster, 0, 3, &taken);
+    // Other ports, the same directory.
+    let other = Cluster::new(1, "interval(10ms)", Limits::default());
+    edit(&other, |text| {
+        let data = cluster.data_directory(0);
+        text.replacen(
+            "data = \"a1\"",
+            &format!("data = {:?}", data.display().to_string()),
+            1,
+        )
+    });
+    is_refused(&other, 0, 3, "another process");
+}
+
+#[test]
+fn a_directory_of_another_node_and_one_of_a_newer_format() {
+    let mut cluster = Cluster::start("interval(10ms)", Limits::default());
+    (0..3).for_each(|node| cluster.kill(node));
+    edit(&cluster, |text| {
+        text.replace("data = \"a1\"", "data = \"x\"")
+            .replace("data = \"b1\"", "data = \"a1\"")
+            .replace("data = \"x\"", "data = \"b1\"")
+    });
+    is_refused(
+        &cluster,
+        0,
+        3,
+        "holds data for node 'b1'; the configuration says 'a1'",
+    );
+    let identity = cluster.data_directory(2).join("node.json");
+    let text = std::fs::read_to_string(&identity).expect("every directory has one");
+    std::fs::write(&identity, text.replace("\"format\": 1", "\"format\": 2")).expect("it can be written");
+    is_refused(&cluster, 2, 3, "in format 1, found format 2");
+    std::fs::write(&identity, "noise").expect("it can be written");
+    is_refused(&cluster, 2, 3, "expected the identity of a data directory");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_and_one_that_is_not_there() {
+    let cluster = Cluster::new(1, "interval(10ms)", Limits::default());
+    edit(&cluster, |text| {
+        text.replacen("site = \"b\"", "site = \"nowhere\"", 1)
+    });
+    is_refused(&cluster, 0, 3, "cluster.toml:");
+    is_refused(&cluster, 0, 3, "found \"nowhere\"; expected one of the sites a, b, c");
+    edit(&cluster, |text| {
+        text.replacen("site = \"nowhere\"", "sight = \"b\"", 1)
+    });
+    is_refused(&cluster, 0, 3, "sight");
+    std::fs::write(cluster.file(), [0xFF, 0x00, b'[']).expect("it can be written");
+    is_refused(&cluster, 0, 3, "cluster.toml");
+    std::fs::remove_file(cluster.file()).expect("it can be removed");
+    is_refused(&cluster, 0, 3, "No such file");
+}
