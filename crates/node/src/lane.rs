@@ -522,12 +522,12 @@ impl<P: Protocol> Lane<P> {
                 self.hold(ks, site, newest);
                 break;
             }
-            if let Item::Entry { key, .. } | Item::Returned { key, .. } = item {
-                if !self.store.is_resident(key.as_ref()) || self.cold.blocks(key) {
-                    self.cold.want(key);
-                    ks.shared().wake.wake_worker();
-                    break;
-                }
+            if let Item::Entry { key, .. } | Item::Returned { key, .. } = item
+                && (!self.store.is_resident(key.as_ref()) || self.cold.blocks(key))
+            {
+                self.cold.want(key);
+                ks.shared().wake.wake_worker();
+                break;
             }
             let incoming = self.incoming.get_mut(&site).expect("just seen");
             let covered = incoming.covered;

@@ -18,7 +18,7 @@ pub(super) fn raise_limit(config: &ClusterConfig, node: &str) {
     {
         tracing::warn!(node, "the limit of open files cannot be raised: {error}");
     }
-    let wanted = u64::from(config.limits.max_clients) + BESIDES_CLIENTS;
+    let wanted = config.limits.max_clients + BESIDES_CLIENTS;
     if let Some(most) = getrlimit(Resource::Nofile).current.filter(|&most| most < wanted) {
         tracing::warn!(
             node,

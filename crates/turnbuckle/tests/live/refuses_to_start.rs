@@ -73,7 +73,12 @@ fn a_configuration_that_is_wrong_and_one_that_is_not_there() {
         text.replacen("site = \"b\"", "site = \"nowhere\"", 1)
     });
     is_refused(&cluster, 0, 3, "cluster.toml:");
-    is_refused(&cluster, 0, 3, "found \"nowhere\"; expected one of the sites a, b, c");
+    is_refused(
+        &cluster,
+        0,
+        3,
+        "found \"nowhere\"; expected one of the sites a, b, c",
+    );
     edit(&cluster, |text| {
         text.replacen("site = \"nowhere\"", "sight = \"b\"", 1)
     });
