@@ -165,7 +165,7 @@ impl<P: Protocol> Lane<P> {
         }
         let mut number = record.first_position;
         if let Some(opened) = record.opened {
-            self.outgoing.replay_incarnation(opened.into());
+            self.outgoing.replay_incarnation(opened.into())?;
         }
         for received in &record.received {
             let (site, position) = received.parts();
@@ -182,7 +182,7 @@ impl<P: Protocol> Lane<P> {
                     self.store.put(&key, version);
                     if to.0 != 0 {
                         let bytes = entry.expect("a put has an entry");
-                        self.outgoing.replay(Entry { number, to, bytes }, from);
+                        self.outgoing.replay(Entry { number, to, bytes }, from)?;
                         number += 1;
                     }
                 }

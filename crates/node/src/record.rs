@@ -233,6 +233,16 @@ impl CheckpointMeta {
         check_places(meta.index_numbers.iter().copied())?;
         meta.received.iter().try_for_each(|received| received.check())?;
         meta.incarnations.iter().try_for_each(IncarnationRecord::check)?;
+        let rising =
+            |pair: &[IncarnationRecord]| pair[0].number < pair[1].number && pair[0].start <= pair[1].start;
+        if !meta.incarnations.windows(2).all(rising)
+            || meta
+                .incarnations
+                .last()
+                .is_some_and(|last| last.start > meta.next_position.max(1))
+        {
+            return Err(BadFrame::new("incarnations that follow each other", "others"));
+        }
         check_time(meta.bound)?;
         cut_from_frames(&meta.cut)?;
         Ok(meta)
@@ -269,6 +279,12 @@ impl CheckpointMeta {
 impl IncarnationRecord {
     fn check(&self) -> Result<(), BadFrame> {
         check_places([self.number, self.start])?;
+        if self.start == 0 {
+            return Err(BadFrame::new(
+                "an incarnation that begins with entry 1 or later",
+                "0",
+            ));
+        }
         check_time(self.clock).map(drop)
     }
 }

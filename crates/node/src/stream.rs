@@ -29,7 +29,7 @@
 //! from the log. A peer is never sent more than a window ahead of its acknowledgement.
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::{Hlc, Micros, SiteId, SiteSet};
+use turnbuckle_core::{BadFrame, Hlc, Micros, SiteId, SiteSet};
 use turnbuckle_log::Position;
 
 /// A place in a stream: everything up to and including `number` of `incarnation`. (0, 0) is before everything.
@@ -209,24 +209,40 @@ impl Outgoing {
         self.index = index.collect();
     }
 
-    /// An entry found in the log at `position` is at hand for peers. Those at or before `next` were in the checkpoint.
-    pub fn replay(&mut self, entry: Entry, position: Position) {
+    /// An entry found in the log at `position` is at hand for peers. Those before `next` were in the checkpoint.
+    pub fn replay(&mut self, entry: Entry, position: Position) -> Result<(), BadFrame> {
+        if entry.number > self.next {
+            let found = format!("entry {}", entry.number);
+            return Err(BadFrame::new(
+                "a record that continues the stream without a gap",
+                found,
+            ));
+        }
         self.note_position(entry.number, position);
-        if entry.number >= self.next {
+        if entry.number == self.next {
             self.next = entry.number + 1;
             self.ready = entry.number;
             self.keep(entry);
         }
+        Ok(())
     }
 
-    pub fn replay_incarnation(&mut self, incarnation: Incarnation) {
-        if self
-            .incarnations
-            .last()
-            .is_none_or(|last| last.number < incarnation.number)
-        {
-            self.push_incarnation(incarnation);
+    /// A life found in the log. It begins where the one before has come to.
+    pub fn replay_incarnation(&mut self, incarnation: Incarnation) -> Result<(), BadFrame> {
+        let last = self.incarnations.last().copied();
+        if last.is_some_and(|last| incarnation.number <= last.number) {
+            return Ok(());
         }
+        let earliest = last.map_or(1, |last| last.start);
+        if !(earliest..=self.next).contains(&incarnation.start) {
+            let found = format!("one from entry {} to {}", incarnation.start, self.next);
+            return Err(BadFrame::new(
+                "an incarnation that begins where the stream is",
+                found,
+            ));
+        }
+        self.push_incarnation(incarnation);
+        Ok(())
     }
 
     /// Begins a new life; the caller writes the returned incarnation down, synced, before anything else. Its number is at

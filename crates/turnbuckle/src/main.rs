@@ -7,6 +7,7 @@ mod start;
 mod wan;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use std::{io::IsTerminal, process::ExitCode};
 
 /// A geo-replicated key-value store in which every operation says how consistent it must be.
@@ -26,6 +27,10 @@ enum Command {
     Start(start::Start),
     Wan(wan::Wan),
 }
+
+/// Values come and go by the hundred thousand a second, one allocation each.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNBUCKLE_LOG")
