@@ -153,6 +153,7 @@ pub(crate) struct RowsOut {
 }
 
 /// What rows are sent for.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     /// A full copy.
     Copy,

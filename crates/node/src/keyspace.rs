@@ -494,7 +494,7 @@ impl<P: Protocol> Keyspace<P> {
             if cell.deadline_us.load(Ordering::Acquire) <= now.monotonic.0 {
                 let mut lane = held(&cell.lane);
                 lane.step(self, now, Input::Tick);
-                lane.retry_held(self, now);
+                lane.retry_pending(self, now);
                 self.done(cell, lane);
             }
         }

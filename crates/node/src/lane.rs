@@ -490,9 +490,13 @@ impl<P: Protocol> Lane<P> {
         std::mem::take(&mut self.moved)
     }
 
-    /// Peers that were too far ahead get another chance.
-    pub fn retry_held(&mut self, ks: &Keyspace<P>, now: Now) {
-        for site in self.held_peers.keys().copied().collect::<Vec<_>>() {
+    /// What waits of a peer that was too far ahead, or for a key that could not be read, gets another chance.
+    pub fn retry_pending(&mut self, ks: &Keyspace<P>, now: Now) {
+        let waiting = self
+            .incoming
+            .iter()
+            .filter(|(_, incoming)| incoming.pending.front().is_some());
+        for site in waiting.map(|(&site, _)| site).collect::<Vec<_>>() {
             self.drain(ks, now, site);
         }
     }

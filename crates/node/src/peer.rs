@@ -67,7 +67,7 @@ impl<P: Protocol> Lane<P> {
                     .acknowledge(site, StreamPosition::from(position).number);
                 ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
             }
-            Body::Resume(position) => self.on_resume(ks, from, position.into()),
+            Body::Resume(position) => self.on_resume(ks, now, from, position.into())?,
             Body::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
@@ -225,7 +225,13 @@ impl<P: Protocol> Lane<P> {
 
     // ---- what a source sends --------------------------------------------------------------------------------
 
-    fn on_resume(&mut self, ks: &Keyspace<P>, from: ServerId, at: StreamPosition) {
+    fn on_resume(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        from: ServerId,
+        at: StreamPosition,
+    ) -> Result<(), BadFrame> {
         let site = from.site;
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
@@ -250,8 +256,17 @@ impl<P: Protocol> Lane<P> {
                 ks.send_frame(self.me, from, Body::TakeBack(frame));
             }
             Resumption::Copy => self.want_copy(ks, site),
-            Resumption::FromTheFuture => self.begin_anew(ks, from, at),
+            Resumption::FromTheFuture => {
+                // Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
+                let horizon = ks.shared().config.horizon(now).wall();
+                if at.incarnation > horizon.0 {
+                    let found = format!("{}: check both clocks", at.incarnation);
+                    return Err(BadFrame::new("an incarnation that can have begun", found));
+                }
+                self.begin_anew(ks, from, at);
+            }
         }
+        Ok(())
     }
 
     /// The peer holds more of this lane's stream than the lane remembers: its directory was lost, or is an old copy. A new
@@ -334,7 +349,7 @@ impl<P: Protocol> Lane<P> {
     /// Puts frames for a peer into `out` until it holds `most_bytes` or there is nothing more. Returns whether there is more.
     pub fn fill(&mut self, ks: &Keyspace<P>, peer: ServerId, out: &mut BytesMut, most_bytes: usize) -> bool {
         while out.len() < most_bytes {
-            let body = match self.next_rows(peer.site) {
+            let body = match self.next_rows(ks, peer.site) {
                 Some(body) => Some(body),
                 None => self.next_step(ks, peer.site),
             };
@@ -418,7 +433,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The next rows of a full copy or a take-back.
-    fn next_rows(&mut self, site: SiteId) -> Option<Body> {
+    fn next_rows(&mut self, ks: &Keyspace<P>, site: SiteId) -> Option<Body> {
         let errands = self.rows_out.get_mut(&site)?;
         let rows_out = errands.front_mut()?;
         if let Some(begin) = rows_out.begin.take() {
@@ -432,8 +447,13 @@ impl<P: Protocol> Lane<P> {
         ) {
             Ok(page) => page,
             Err(error) => {
-                tracing::error!("the store cannot be read for a full copy: {error}; the copy stops");
+                tracing::error!(
+                    keyspace = ks.name(),
+                    "the store cannot be read for a peer: {error}; it begins once more"
+                );
+                let purpose = rows_out.purpose;
                 errands.pop_front();
+                self.want_rows(ks, site, purpose);
                 return None;
             }
         };

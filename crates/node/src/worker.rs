@@ -154,7 +154,7 @@ impl<P: Protocol> Keyspace<P> {
             lane.row_checkpoint_done();
             (lane.store.table(), meta)
         };
-        let result = self
+        let mut result = self
             .write_chunks(cell, &*table)
             .and_then(|()| Ok(engine.persist()?));
         let mut lane = held(&cell.lane);
@@ -173,9 +173,13 @@ impl<P: Protocol> Keyspace<P> {
             .into_iter()
             .flat_map(|(site, purposes)| purposes.into_iter().map(move |purpose| (site, purpose)))
         {
-            match &result {
-                Ok(()) => lane.begin_rows(self, site, purpose)?,
-                Err(_) => lane.want_rows(self, site, purpose),
+            let begun = match &result {
+                Ok(()) => lane.begin_rows(self, site, purpose).map_err(WorkError::from),
+                Err(_) => Ok(lane.want_rows(self, site, purpose)),
+            };
+            if let Err(error) = begun {
+                lane.want_rows(self, site, purpose);
+                result = Err(error);
             }
         }
         self.done(cell, lane);

@@ -65,6 +65,28 @@ fn an_hour_ahead(writes: bool) {
     }
 }
 
+/// So far ahead is believed; but nothing is proven any more by a clock that is known to be wrong.
+#[test]
+fn a_clock_that_breaks_its_bound_proves_no_freshness() {
+    let mut options = WorldOptions::plain(["a", "b"], Micros::from_millis(10));
+    options.clock_offsets_us = vec![0, 50_000_000];
+    let heartbeat = Micros::from_millis(20);
+    let mut world = World::<EventualSession>::new(options, EventualConfig { heartbeat });
+    let clients: Vec<usize> = (0..2).map(|node| world.add_client(NodeId(node))).collect();
+    world.advance(Micros::from_millis(500));
+    let staleness = |world: &mut World<EventualSession>, client| {
+        let (_, receipt) = world.ask(client, get("k")).expect("an answer");
+        receipt.expect("every read has a receipt").staleness
+    };
+    assert_eq!(
+        staleness(&mut world, clients[0]),
+        None,
+        "the other's clock is ahead"
+    );
+    let behind = staleness(&mut world, clients[1]).expect("an old mark is only old");
+    assert!(behind >= Micros(50_000_000));
+}
+
 fn get(name: &str) -> Operation {
     Operation::Get {
         key: Key::from(name),

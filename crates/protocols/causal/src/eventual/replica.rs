@@ -211,11 +211,14 @@ impl Eventual {
 
     /// Every other site's mark says: whatever it had acknowledged by then is here.
     fn receipt(&self, cx: &Context<'_, Eventual>, version: Option<VersionId>) -> Receipt {
-        let oldest = self.vv.values().map(|mark| mark.wall).min();
-        let staleness = match oldest {
-            None => Some(Micros(0)),
-            Some(Micros(0)) => None,
-            Some(wall) => Some(cx.now.wall.latest.since(wall)),
+        let latest = cx.now.wall.latest;
+        let marks = || self.vv.values().map(|mark| mark.wall);
+        let staleness = match (marks().min(), marks().max()) {
+            (Some(Micros(0)), _) => None,
+            // A mark of a time that cannot have come: somebody's clock is further off than is assumed.
+            (_, Some(newest)) if newest > latest => None,
+            (Some(oldest), _) => Some(latest.since(oldest)),
+            (None, _) => Some(Micros(0)),
         };
         Receipt {
             asked: Level::Eventual,
