@@ -41,6 +41,9 @@ pub trait Protocol: Sized + Send + 'static {
     /// The keys that `request` may read or write. The driver makes them resident first.
     fn keys(request: &Self::Request, each: &mut dyn FnMut(&Key));
 
+    /// Whether `request` may write. While a node's disk has no room, those that do are refused and the others served.
+    fn is_write(request: &Self::Request) -> bool;
+
     /// Once, before any other input.
     fn on_start(&mut self, cx: &mut Context<'_, Self>);
 

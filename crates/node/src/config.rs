@@ -85,6 +85,8 @@ pub struct NodeConfig {
     pub checkpoint_log_bytes: u64,
     /// A checkpoint begins so long after the last one if anything was written since.
     pub checkpoint_interval: Micros,
+    /// Writes are refused, and peers' entries wait, while the disk has less room than this, in bytes.
+    pub min_free_bytes: u64,
     /// A peer whose timestamps are further ahead of this node's clock is held.
     pub clock_ahead: Micros,
     /// The log's segments, in bytes.
@@ -111,6 +113,7 @@ impl NodeConfig {
             retained_log_bytes: 1 << 30,
             checkpoint_log_bytes: 256 << 20,
             checkpoint_interval: Micros::from_millis(60_000),
+            min_free_bytes: 64 << 20,
             clock_ahead: Micros::from_millis(60_000),
             segment_bytes: 64 << 20,
             identity: 0,

@@ -198,6 +198,12 @@ impl<P: Protocol> Keyspace<P> {
         if self.shared.log_failing.load(Ordering::Relaxed) && lane.is_waiting() {
             return Err("the commit log cannot be written; see the node's log".to_string());
         }
+        if P::is_write(&question.request) && !self.shared.has_room() {
+            return Err(format!(
+                "the disk of the node has less than {} MiB free: no writes until there is room",
+                self.shared.config.min_free_bytes >> 20
+            ));
+        }
         let newest = question.request.newest();
         if newest > self.shared.config.horizon(now) {
             return Err(format!(

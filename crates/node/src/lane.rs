@@ -510,6 +510,10 @@ impl<P: Protocol> Lane<P> {
 
     /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
     pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
+        // The source stops a window ahead of what is acknowledged.
+        if !ks.shared().has_room() {
+            return;
+        }
         let from = ks.topology().peer_at(self.me, site);
         let horizon = ks.shared().config.horizon(now);
         while let Some(item) = self

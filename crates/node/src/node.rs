@@ -34,6 +34,9 @@ pub struct Node {
     checkpoints: Mutex<CheckpointCounts>,
 }
 
+/// With little room on the disk a checkpoint begins once the log has grown by so much.
+const TIGHT_LOG_BYTES: u64 = 1 << 20;
+
 /// How much of what peers give back may wait before nothing more is read from links.
 const MOST_RETURNED_BYTES: usize = 64 << 20;
 
@@ -367,7 +370,18 @@ impl Node {
         let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
         let last = held(&self.checkpoints).last_at.unwrap_or(self.opened);
         let is_late = since > 0 && now.monotonic.since(last) >= config.checkpoint_interval;
-        since >= config.checkpoint_log_bytes || is_late || self.is_crowded()
+        // Later there might not be room for one any more, and the log could never be purged.
+        let is_tight = since >= TIGHT_LOG_BYTES && !self.has_room_for_checkpoints(2);
+        (since >= config.checkpoint_log_bytes || is_late || is_tight || self.is_crowded())
+            && self.has_room_for_checkpoints(1)
+    }
+
+    /// Whether the disk has room for so many checkpoints. The engine writes what is new twice, into its journal and into its
+    /// tables, and a disk that is full in the middle of it breaks it. Half of what is kept free may go into it.
+    fn has_room_for_checkpoints(&self, number: u64) -> bool {
+        let (dirty, _) = self.memory();
+        let kept = self.shared.config.min_free_bytes / 2;
+        self.shared.free_bytes() >= kept.saturating_add(2 * number * dirty)
     }
 
     /// Whether memory is full of what no checkpoint has yet.
@@ -387,6 +401,17 @@ impl Node {
         dirty > limit
     }
 
+    /// How much room the disk has for the node's files, in bytes. The driver says so about every hundred milliseconds; until it
+    /// has, there is room.
+    pub fn set_free_bytes(&self, bytes: u64) {
+        self.shared.set_free_bytes(bytes);
+    }
+
+    /// Whether the disk has room for writes. Without it they are refused, reads are served, and peers' entries wait.
+    pub fn has_room(&self) -> bool {
+        self.shared.has_room()
+    }
+
     /// Whether links should be read from. Not while clients have to wait, or much of what was given back waits for its turn.
     pub fn wants_frames(&self) -> bool {
         !self.is_overloaded() && self.shared.returned_bytes.load(Ordering::Relaxed) < MOST_RETURNED_BYTES
@@ -399,14 +424,18 @@ impl Node {
         let mut any = false;
         for keyspace in &self.keyspaces {
             keyspace.trim();
-            any |= keyspace.place_copies(&*self.engine, now)?;
+            if self.has_room_for_checkpoints(1) {
+                any |= keyspace.place_copies(&*self.engine, now)?;
+            }
         }
         if self.wants_checkpoint(now) {
             self.checkpoint(now)?;
             return Ok(true);
         }
-        for keyspace in &self.keyspaces {
-            any |= keyspace.checkpoint(&*self.engine, true)?;
+        if self.has_room_for_checkpoints(1) {
+            for keyspace in &self.keyspaces {
+                any |= keyspace.checkpoint(&*self.engine, true)?;
+            }
         }
         Ok(any)
     }

@@ -165,6 +165,9 @@ impl<P: Protocol> Lane<P> {
         site: SiteId,
         frame: &CopyBeginFrame,
     ) -> Result<(), BadFrame> {
+        if !ks.shared().has_room() {
+            return Err(BadFrame::new("room for a full copy", "a disk that is full"));
+        }
         let cut = frame::cut_from_frames(&frame.cut)?;
         let newest = cut.iter().map(|&(_, until)| until).max().unwrap_or(Hlc::ZERO);
         not_beyond(ks.shared().config.horizon(now), newest)?;

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub sync_wanted: AtomicBool,
     /// The log could not be written: nothing new is taken until it can.
     pub log_failing: AtomicBool,
+    /// The room that the disk has, as far as the driver has said.
+    free_bytes: AtomicU64,
     /// Full copies that were put in place.
     pub copies_placed: AtomicU64,
     /// What peers have given back and no lane has taken yet, in bytes.
@@ -62,6 +64,7 @@ impl Shared {
             links,
             sync_wanted: AtomicBool::new(false),
             log_failing: AtomicBool::new(false),
+            free_bytes: AtomicU64::new(u64::MAX),
             copies_placed: AtomicU64::new(0),
             returned_bytes: Arc::default(),
         }
@@ -70,6 +73,19 @@ impl Shared {
     /// An empty queue for what a peer sends to a lane.
     pub fn pending<P: Protocol>(&self) -> Pending<P> {
         Pending::new(self.config.stream.window_bytes, Arc::clone(&self.returned_bytes))
+    }
+
+    pub fn set_free_bytes(&self, bytes: u64) {
+        self.free_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether the disk has room for writes.
+    pub fn has_room(&self) -> bool {
+        self.free_bytes() >= self.config.min_free_bytes
+    }
+
+    pub fn free_bytes(&self) -> u64 {
+        self.free_bytes.load(Ordering::Relaxed)
     }
 
     /// The commit log; there is one from the moment that the node is open.

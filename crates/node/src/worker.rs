@@ -49,6 +49,17 @@ pub enum WorkError {
     Store(#[from] StoreError),
 }
 
+impl WorkError {
+    /// Whether trying again is of no use: the node has to be opened again.
+    pub fn is_final(&self) -> bool {
+        match self {
+            WorkError::Log(error) => matches!(error, LogError::Poisoned(_)),
+            WorkError::Engine(error) | WorkError::Store(StoreError::Engine(error)) => error.is_final(),
+            WorkError::Store(StoreError::BadRow { .. }) => false,
+        }
+    }
+}
+
 impl<P: Protocol> Keyspace<P> {
     // ---- fetches --------------------------------------------------------------------------------------------
 

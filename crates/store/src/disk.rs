@@ -2,44 +2,16 @@ use crate::engine::check_name;
 use crate::{Engine, EngineError, Snapshot, Table, TableWrite};
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-};
+use std::{path::Path, sync::Arc};
 
 /// The engine that lies on a disk: one fjall database, one of its keyspaces per table.
 ///
 /// fjall is a log-structured merge tree, so a checkpoint is sequential writing, and it runs compactions on threads of
-/// its own. After a failed write or sync (a full disk is the commonest) it refuses all further writes: what it holds in memory may be
-/// ahead of its files. So the next write closes it and opens it anew from its files, once no snapshot is left; until that succeeds every
-/// use fails. What was applied and not persisted may be gone then, as after a crash: [`Engine::persist`] fails once to say so.
+/// its own. After a failed write or sync it refuses all further writes, which is right: what such a disk still says
+/// cannot be trusted: [`EngineError::Broken`]. The process has to be restarted.
 pub struct FjallEngine {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    path: PathBuf,
-    options: FjallOptions,
-    state: RwLock<State>,
-}
-
-struct State {
-    /// `None` while it cannot be opened again.
-    open: Option<Open>,
-    /// The tables that are in use, open or not.
-    names: BTreeSet<String>,
-    /// A write has failed: what the database holds in memory may be ahead of its files.
-    failed: bool,
-    /// It has failed since anybody was last told that everything persists.
-    unsaid: bool,
-    /// Held by every snapshot, which keeps a database open.
-    readers: Arc<()>,
-}
-
-struct Open {
     database: Database,
-    tables: BTreeMap<String, Keyspace>,
+    options: FjallOptions,
 }
 
 /// How much of the machine a [`FjallEngine`] takes.
@@ -67,183 +39,64 @@ impl Default for FjallOptions {
 impl FjallEngine {
     /// Opens the database in the directory `path`, which is created if it does not exist. Only one process can.
     pub fn open(path: impl AsRef<Path>, options: FjallOptions) -> Result<FjallEngine, EngineError> {
-        let path = path.as_ref().to_path_buf();
-        let state = State {
-            open: Some(Open::new(&path, options, &BTreeSet::new())?),
-            names: BTreeSet::new(),
-            failed: false,
-            unsaid: false,
-            readers: Arc::new(()),
-        };
-        Ok(FjallEngine {
-            shared: Arc::new(Shared {
-                path,
-                options,
-                state: RwLock::new(state),
-            }),
-        })
-    }
-}
-
-impl Open {
-    fn new(path: &Path, options: FjallOptions, names: &BTreeSet<String>) -> Result<Open, EngineError> {
-        let database = Database::builder(path)
+        let database = Database::builder(path.as_ref())
             .cache_size(options.cache_bytes)
             .worker_threads(options.worker_threads.max(1))
             .open()
             .map_err(|error| EngineError::failed("opened its database", error))?;
-        let mut open = Open {
-            database,
-            tables: BTreeMap::new(),
-        };
-        names.iter().try_for_each(|name| open.open_table(name, options))?;
-        Ok(open)
-    }
-
-    fn open_table(&mut self, name: &str, options: FjallOptions) -> Result<(), EngineError> {
-        let create = || KeyspaceCreateOptions::default().max_memtable_size(options.table_buffer_bytes);
-        let rows = self
-            .database
-            .keyspace(name, create)
-            .map_err(|error| EngineError::failed("opened a table", error))?;
-        self.tables.insert(name.to_owned(), rows);
-        Ok(())
-    }
-
-    fn rows(&self, name: &str) -> Result<&Keyspace, EngineError> {
-        let gone = || EngineError::failed("looked for a table", "it was removed");
-        self.tables.get(name).ok_or_else(gone)
-    }
-}
-
-impl State {
-    fn open(&self) -> Result<&Open, EngineError> {
-        let closed = || {
-            EngineError::failed(
-                "was asked",
-                "it has failed before and could not be opened again yet",
-            )
-        };
-        self.open.as_ref().ok_or_else(closed)
-    }
-
-    fn is_sound(&self) -> bool {
-        self.open.is_some() && !self.failed
-    }
-
-    fn fail(&mut self) {
-        (self.failed, self.unsaid) = (true, true);
-    }
-}
-
-impl Shared {
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes, to a database that has not failed. If it fails now, the next write begins with a new one.
-    fn write<T>(&self, write: impl FnOnce(&Open) -> Result<T, EngineError>) -> Result<T, EngineError> {
-        self.mend()?;
-        let result = write(self.read().open()?);
-        if result.is_err() {
-            self.change().fail();
-        }
-        result
-    }
-
-    /// If the database has failed: closes it, and opens it from its files.
-    fn mend(&self) -> Result<(), EngineError> {
-        if self.read().is_sound() {
-            return Ok(());
-        }
-        let state = &mut *self.change();
-        if state.is_sound() {
-            return Ok(());
-        }
-        if Arc::strong_count(&state.readers) > 1 {
-            let waits = "it has failed before, and will be opened again when nobody reads from it any more";
-            return Err(EngineError::failed("was to write", waits));
-        }
-        // Its lock on the directory goes with it.
-        state.open = None;
-        state.open = Some(Open::new(&self.path, self.options, &state.names)?);
-        state.failed = false;
-        Ok(())
+        Ok(FjallEngine { database, options })
     }
 }
 
 impl Engine for FjallEngine {
     fn open_table(&self, name: &str) -> Result<Arc<dyn Table>, EngineError> {
         check_name(name)?;
-        self.shared.mend()?;
-        let state = &mut *self.shared.change();
-        if state.names.insert(name.to_owned()) {
-            state.open()?;
-            if let Some(open) = &mut state.open {
-                open.open_table(name, self.shared.options)?;
-            }
-        }
+        let options = || KeyspaceCreateOptions::default().max_memtable_size(self.options.table_buffer_bytes);
+        let rows = self
+            .database
+            .keyspace(name, options)
+            .map_err(|error| EngineError::failed("opened a table", error))?;
         Ok(Arc::new(FjallTable {
-            shared: Arc::clone(&self.shared),
-            name: name.to_owned(),
+            database: self.database.clone(),
+            rows,
         }))
     }
 
     fn remove_table(&self, name: &str) -> Result<(), EngineError> {
-        self.shared.mend()?;
-        let state = &mut *self.shared.change();
-        state.names.remove(name);
-        let Some(open) = &mut state.open else {
-            return state.open().map(drop);
-        };
-        if check_name(name).is_err() || !open.database.keyspace_exists(name) {
+        if check_name(name).is_err() || !self.database.keyspace_exists(name) {
             return Ok(());
         }
-        if !open.tables.contains_key(name) {
-            open.open_table(name, self.shared.options)?;
-        }
-        if let Some(rows) = open.tables.remove(name) {
-            open.database
-                .delete_keyspace(rows)
-                .map_err(|error| EngineError::failed("removed a table", error))?;
-        }
-        Ok(())
+        let rows = self
+            .database
+            .keyspace(name, KeyspaceCreateOptions::default)
+            .map_err(|error| EngineError::failed("opened a table to remove it", error))?;
+        self.database
+            .delete_keyspace(rows)
+            .map_err(|error| EngineError::failed("removed a table", error))
     }
 
     fn table_names(&self) -> Result<Vec<String>, EngineError> {
-        let names = self.shared.read().open()?.database.list_keyspace_names();
+        let names = self.database.list_keyspace_names();
         let mut names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         names.sort();
         Ok(names)
     }
 
     fn persist(&self) -> Result<(), EngineError> {
-        self.shared.write(|open| {
-            open.database
-                .persist(PersistMode::SyncAll)
-                .map_err(|error| EngineError::failed("synced", error))
-        })?;
-        if std::mem::take(&mut self.shared.change().unsaid) {
-            let lost = "it has failed since the last sync, and was opened again: what was applied in between may be lost";
-            return Err(EngineError::failed("synced", lost));
-        }
-        Ok(())
+        self.database
+            .persist(PersistMode::SyncAll)
+            .map_err(|error| EngineError::broken("synced", error))
     }
 }
 
 struct FjallTable {
-    shared: Arc<Shared>,
-    name: String,
+    database: Database,
+    rows: Keyspace,
 }
 
 impl Table for FjallTable {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        let state = self.shared.read();
-        let found = state.open()?.rows(&self.name)?.get(key);
+        let found = self.rows.get(key);
         let found = found.map_err(|error| EngineError::failed("read a row", error))?;
         Ok(found.map(Bytes::from))
     }
@@ -254,31 +107,25 @@ impl Table for FjallTable {
         let mut writes = batch;
         writes.sort_by(|one, other| one.key.cmp(&other.key));
         let mut writes = writes.into_iter().peekable();
-        self.shared.write(|open| {
-            let rows = open.rows(&self.name)?;
-            let mut batch = open.database.batch();
-            while let Some(TableWrite { key, value }) = writes.next() {
-                if writes.peek().is_some_and(|later| later.key == key) {
-                    continue;
-                }
-                match value {
-                    Some(value) => batch.insert(rows, key, value),
-                    None => batch.remove(rows, key),
-                }
+        let mut batch = self.database.batch();
+        while let Some(TableWrite { key, value }) = writes.next() {
+            if writes.peek().is_some_and(|later| later.key == key) {
+                continue;
             }
-            batch
-                .commit()
-                .map_err(|error| EngineError::failed("applied a batch", error))
-        })
+            match value {
+                Some(value) => batch.insert(&self.rows, key, value),
+                None => batch.remove(&self.rows, key),
+            }
+        }
+        batch
+            .commit()
+            .map_err(|error| EngineError::broken("applied a batch", error))
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, EngineError> {
-        let state = self.shared.read();
-        let open = state.open()?;
         Ok(Box::new(FjallSnapshot {
-            instant: open.database.snapshot(),
-            rows: open.rows(&self.name)?.clone(),
-            _reader: Arc::clone(&state.readers),
+            instant: self.database.snapshot(),
+            rows: self.rows.clone(),
         }))
     }
 }
@@ -286,7 +133,6 @@ impl Table for FjallTable {
 struct FjallSnapshot {
     instant: fjall::Snapshot,
     rows: Keyspace,
-    _reader: Arc<()>,
 }
 
 impl Snapshot for FjallSnapshot {

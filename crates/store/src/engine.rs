@@ -106,6 +106,15 @@ pub enum EngineError {
         /// What the engine said.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// A write or a sync failed, and the engine takes no more writes until it is opened again: what it holds in memory may be
+    /// ahead of its files. What was persisted before is safe.
+    #[error("the storage engine takes no more writes, since it failed while it {during}: {source}")]
+    Broken {
+        /// What it was about.
+        during: &'static str,
+        /// What the engine said.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// No engine takes such a table name. Nothing happened.
     #[error("a table name has 1 to 255 bytes, this one has {found_bytes}")]
     BadName {
@@ -125,6 +134,21 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Whether only opening the engine again can help.
+    pub fn is_final(&self) -> bool {
+        matches!(self, EngineError::Broken { .. })
+    }
+
+    pub(crate) fn broken(
+        during: &'static str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> EngineError {
+        EngineError::Broken {
+            during,
+            source: source.into(),
+        }
+    }
+
     pub(crate) fn failed(
         during: &'static str,
         source: impl Into<Box<dyn Error + Send + Sync>>,

@@ -79,6 +79,8 @@ limits! {
     checkpoint_log_mb = 256, 1..=1_048_576;
     /// A checkpoint begins at the latest so long after the last one if anything was written, in milliseconds.
     checkpoint_interval_ms = MINUTE_MS, 100..=DAY_MS;
+    /// Writes are refused, and reads served, while the disk has less room than this, in MiB; 0 for no such limit.
+    min_free_disk_mb = 64, 0..=16_777_216;
     /// How far ahead of this node's clock a peer's timestamp may be before it is refused, in milliseconds.
     max_clock_ahead_ms = 60_000, 1..=DAY_MS;
     /// How far a node's clock may be from true time, in milliseconds: the assumption under every staleness bound.
@@ -101,6 +103,11 @@ impl Limits {
     /// [`Limits::clock_bound_ms`] as a span.
     pub fn clock_bound(&self) -> Micros {
         Micros::from_millis(self.clock_bound_ms)
+    }
+
+    /// [`Limits::min_free_disk_mb`] in bytes.
+    pub fn min_free_disk_bytes(&self) -> u64 {
+        self.min_free_disk_mb * MIB
     }
 
     /// [`Limits::memory_limit_mb`] in bytes.

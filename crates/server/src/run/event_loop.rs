@@ -27,8 +27,8 @@ use std::{
 use turnbuckle_core::{Answered, Micros, Now, Operation};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 
-/// How often operations are looked through for those whose time is up.
-const EXPIRE_EVERY: Duration = Duration::from_millis(100);
+/// How often operations are looked through for those whose time is up, and the disk for the room it has.
+const LOOK_EVERY: Micros = Micros::from_millis(100);
 
 /// How often a loop that is to end looks whether everything is answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -50,6 +50,8 @@ pub(super) struct EventLoop {
     /// Bytes are read into this, and split off for whoever sent them.
     pub read_buffer: RefCell<BytesMut>,
     now: Cell<Now>,
+    /// When operations are looked through next.
+    next_look: Cell<Micros>,
     /// Served beside, on the first loop, for as long as the loop runs.
     admin: RefCell<Option<AdminServer>>,
 }
@@ -88,6 +90,7 @@ impl EventLoop {
             started: RefCell::default(),
             read_buffer: RefCell::default(),
             now: Cell::new(now),
+            next_look: Cell::new(now.monotonic),
             admin: RefCell::default(),
         })
     }
@@ -170,21 +173,21 @@ impl EventLoop {
             tokio::select! {
                 biased;
                 () = bell.rung() => {}
-                () = tokio::time::sleep(sleep) => self.expire(),
+                () = tokio::time::sleep(sleep) => {}
             }
             self.turn();
         }
     }
 
-    /// Until the next timer of a replica, which the first loop minds for all; at most until operations expire.
+    /// Until the next timer of a replica, which the first loop minds for all; at most until operations are looked through.
     fn until_deadline(&self) -> Duration {
         let deadline = (self.index == 0)
             .then(|| self.host.node.next_deadline())
             .flatten();
         let now = self.host.clock.now().monotonic;
-        deadline.map_or(EXPIRE_EVERY, |deadline| {
-            Duration::from_micros(deadline.since(now).0).min(EXPIRE_EVERY)
-        })
+        let look = self.next_look.get();
+        let next = deadline.map_or(look, |deadline| deadline.min(look));
+        Duration::from_micros(next.since(now).0)
     }
 
     fn turn(&self) {
@@ -198,6 +201,10 @@ impl EventLoop {
         {
             node.tick(now);
         }
+        if self.next_look.get() <= now.monotonic {
+            self.next_look.set(now.monotonic + LOOK_EVERY);
+            self.expire();
+        }
         self.host.commit_at(now);
         self.gateway
             .borrow_mut()
@@ -207,7 +214,9 @@ impl EventLoop {
     }
 
     fn expire(&self) {
-        self.refresh_now();
+        if self.index == 0 {
+            self.host.look_at_disk();
+        }
         self.gateway
             .borrow_mut()
             .expire(self.now(), &mut self.answers.borrow_mut());

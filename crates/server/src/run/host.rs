@@ -192,6 +192,28 @@ impl Host {
         }
     }
 
+    /// Tells the node how much room its disk has, and the operator when there is too little.
+    pub fn look_at_disk(&self) {
+        let data = &self.config.node(self.id).data;
+        let Ok(disk) = rustix::fs::statvfs(data) else {
+            return;
+        };
+        let had_room = self.node.has_room();
+        self.node
+            .set_free_bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
+        if had_room != self.node.has_room() {
+            let least = self.config.limits.min_free_disk_mb;
+            match had_room {
+                true => tracing::error!(
+                    node = self.name,
+                    "the disk of {} has less than {least} MiB free (min_free_disk_mb): writes are refused",
+                    data.display()
+                ),
+                false => tracing::warn!(node = self.name, "the disk has room again: writes are taken"),
+            }
+        }
+    }
+
     /// Whether clients and peers have to wait: memory holds more than checkpoints can take away.
     pub fn is_overloaded(&self) -> bool {
         self.node.is_overloaded()
@@ -524,6 +546,10 @@ impl AdminSource for Host {
                 Err(why.clone())
             }
             _ if self.stopping.load(Ordering::Acquire) => Err("the node is stopping".into()),
+            _ if !self.node.has_room() => Err(format!(
+                "the disk has less than {} MiB free: writes are refused",
+                self.config.limits.min_free_disk_mb
+            )),
             _ => Ok(()),
         }
     }
@@ -602,6 +628,7 @@ fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {
         segment_bytes: (limits.retained_log_bytes() / 16).clamp(1 << 20, 64 << 20),
         checkpoint_log_bytes: limits.checkpoint_log_bytes(),
         checkpoint_interval: Micros::from_millis(limits.checkpoint_interval_ms),
+        min_free_bytes: limits.min_free_disk_bytes(),
         clock_ahead: limits.max_clock_ahead(),
         seed,
         ..NodeConfig::new(id, placement)

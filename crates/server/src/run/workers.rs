@@ -72,6 +72,7 @@ fn maintain(host: &Host) {
                     seen = host.wakes.workers().wait(seen, LOOK_EVERY);
                 }
             }
+            Err(error) if error.is_final() => return host.fail(&error.to_string()),
             Err(error) => {
                 let why = error.to_string();
                 if why != said {

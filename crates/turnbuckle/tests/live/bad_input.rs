@@ -1,6 +1,6 @@
 //! What comes in over a node's sockets may be anything: it ends its own connection at most, costs bounded memory, and the
 //! node goes on serving everybody else.
-use crate::cluster::{Client, Cluster, PATIENCE, text};
+use crate::cluster::{Client, Cluster, PATIENCE, raise_limit_of_open_files, text, wait_until};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
@@ -179,6 +179,7 @@ fn a_client_that_never_reads_costs_no_more_than_its_backlog() {
 #[test]
 fn idle_clients_are_cheap_and_one_too_many_is_told() {
     const CLIENTS: usize = 2_000;
+    raise_limit_of_open_files();
     let limits = Limits {
         max_clients: CLIENTS as u64,
         ..Limits::default()
@@ -195,13 +196,14 @@ fn idle_clients_are_cheap_and_one_too_many_is_told() {
     assert!(each < 16 << 10, "{each} bytes for each idle client");
     assert_eq!(say(port, b""), "-ERR max number of clients reached\r\n");
     clients.truncate(CLIENTS - 1);
-    crate::cluster::wait_until("there is room for one again", || {
+    wait_until("there is room for one again", || {
         say(port, b"PING\r\n") == "+PONG\r\n"
     });
 }
 
 #[test]
 fn strangers_at_the_port_of_peers_are_turned_away() {
+    raise_limit_of_open_files();
     let mut cluster = Cluster::start("interval(10ms)", Limits::default());
     cluster.settle();
     let before = cluster.resident_bytes(0);

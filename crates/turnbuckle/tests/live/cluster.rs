@@ -250,6 +250,17 @@ impl Drop for Cluster {
     }
 }
 
+/// This process has a socket for each client that it plays.
+pub fn raise_limit_of_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limit).expect("a soft limit may be raised to the hard one");
+}
+
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {

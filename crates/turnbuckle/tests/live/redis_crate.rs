@@ -115,11 +115,7 @@ fn operations(cluster: &Cluster, node: usize) -> u64 {
 
 #[test]
 fn a_partition_of_a_dead_node_fails_in_time_and_comes_back() {
-    let limits = Limits {
-        operation_deadline_ms: 1000,
-        ..Limits::default()
-    };
-    let mut cluster = Cluster::start_with_nodes(2, "fsync", limits);
+    let mut cluster = Cluster::start_with_nodes(2, "fsync", Limits::default());
     let mut connection = redis::Client::open(address(&cluster, 0, ""))
         .and_then(|client| client.get_connection())
         .expect("a connection");

@@ -90,6 +90,10 @@ impl Protocol for Eventual {
         }
     }
 
+    fn is_write(request: &Request) -> bool {
+        matches!(request, Request::Put(..))
+    }
+
     fn on_start(&mut self, cx: &mut Context<'_, Eventual>) {
         self.on_timer(cx, Timer::Heartbeat);
     }
