@@ -186,7 +186,10 @@ impl<P: Protocol> Keyspace<P> {
         {
             let begun = match &result {
                 Ok(()) => lane.begin_rows(self, site, purpose).map_err(WorkError::from),
-                Err(_) => Ok(lane.want_rows(self, site, purpose)),
+                Err(_) => {
+                    lane.want_rows(self, site, purpose);
+                    continue;
+                }
             };
             if let Err(error) = begun {
                 lane.want_rows(self, site, purpose);

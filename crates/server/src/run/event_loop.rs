@@ -30,6 +30,9 @@ use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 /// How often operations are looked through for those whose time is up, and the disk for the room it has.
 const LOOK_EVERY: Micros = Micros::from_millis(100);
 
+/// After so much was logged the disk is looked at in any case.
+const LOOK_BYTES: u64 = 1 << 20;
+
 /// How often a loop that is to end looks whether everything is answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -52,6 +55,8 @@ pub(super) struct EventLoop {
     now: Cell<Now>,
     /// When operations are looked through next.
     next_look: Cell<Micros>,
+    /// How much had been logged when the disk was looked at last.
+    looked_at_bytes: Cell<u64>,
     /// Served beside, on the first loop, for as long as the loop runs.
     admin: RefCell<Option<AdminServer>>,
 }
@@ -91,6 +96,7 @@ impl EventLoop {
             read_buffer: RefCell::default(),
             now: Cell::new(now),
             next_look: Cell::new(now.monotonic),
+            looked_at_bytes: Cell::new(0),
             admin: RefCell::default(),
         })
     }
@@ -201,9 +207,15 @@ impl EventLoop {
         {
             node.tick(now);
         }
-        if self.next_look.get() <= now.monotonic {
+        let is_time = self.next_look.get() <= now.monotonic;
+        if is_time {
             self.next_look.set(now.monotonic + LOOK_EVERY);
             self.expire();
+        }
+        let logged = self.host.node.appended_bytes();
+        if self.index == 0 && (is_time || logged - self.looked_at_bytes.get() > LOOK_BYTES) {
+            self.looked_at_bytes.set(logged);
+            self.host.look_at_disk();
         }
         self.host.commit_at(now);
         self.gateway
@@ -214,9 +226,6 @@ impl EventLoop {
     }
 
     fn expire(&self) {
-        if self.index == 0 {
-            self.host.look_at_disk();
-        }
         self.gateway
             .borrow_mut()
             .expire(self.now(), &mut self.answers.borrow_mut());
