@@ -1,23 +1,26 @@
 //! One replica with everything around it: its store, its stream, and those of its peers.
+mod arrivals;
+mod recovery;
+pub use recovery::ReplayError;
+
 use crate::{
     cold::Cold,
     durability::Durability,
     frame::{self, Body},
     incoming::{Incoming, RowsOut},
     keyspace::Keyspace,
-    pending::Item,
-    record::{CheckpointMeta, ReceivedRecord, Record, Replayed, WriteRecord},
-    stream::{CursorState, Entry, Incarnation, Outgoing, StreamPosition},
+    record::{CheckpointMeta, ReceivedRecord, Record, WriteRecord},
+    stream::{Entry, Outgoing, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    BadFrame, Batch, Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Replica, RequestId, ServerId,
-    SiteId, SiteSet, Versions, Wire, Write,
+    Batch, Hlc, Input, Micros, Now, Outcome, Output, Protocol, Replica, RequestId, ServerId, SiteId, SiteSet,
+    Versions, Wire, Write,
 };
-use turnbuckle_log::{LogError, Position};
-use turnbuckle_store::{Chunk, Store, StoreError};
+use turnbuckle_log::Position;
+use turnbuckle_store::{Chunk, Store};
 
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
@@ -152,83 +155,6 @@ impl<P: Protocol> Lane<P> {
             moved: false,
             swapped: Vec::new(),
         }
-    }
-
-    // ---- recovery -------------------------------------------------------------------------------------------
-
-    /// A record of this lane, which began at `from`.
-    pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
-        // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
-        // would not be there to keep down what it deleted.
-        if from < self.covered {
-            return Ok(());
-        }
-        let mut number = record.first_position;
-        if let Some(opened) = record.opened {
-            self.outgoing.replay_incarnation(opened.into())?;
-        }
-        for received in &record.received {
-            let (site, position) = received.parts();
-            if let Some(incoming) = self.incoming.get_mut(&site) {
-                incoming.replay(position);
-            }
-        }
-        for write in record.writes {
-            let entry = write.entry.clone();
-            match write.replay::<P::Meta>()? {
-                Replayed::Put { key, version, to } => {
-                    self.store.load(&key)?;
-                    self.bound = self.bound.max(version.id.at);
-                    self.store.put(&key, version);
-                    if to.0 != 0 {
-                        let bytes = entry.expect("a put has an entry");
-                        self.outgoing.replay(Entry { number, to, bytes }, from)?;
-                        number += 1;
-                    }
-                }
-                Replayed::Drop { key, id } => {
-                    self.store.load(&key)?;
-                    self.store.remove(key.as_ref(), id);
-                }
-                Replayed::Named { name, bytes } => drop(self.named.insert(name, bytes)),
-                Replayed::Bound(bound) => self.bound = self.bound.max(bound),
-            }
-        }
-        self.store.evict(16);
-        Ok(())
-    }
-
-    /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
-    /// everything that its earlier lives may have stamped.
-    pub fn begin(&mut self, ks: &Keyspace<P>, now: Now, protocol: &P::Config, seed: u64) {
-        let cut = self.replica.protocol().cut();
-        self.cover(&cut);
-        self.replica = Replica::open(protocol, self.me, ks.topology().clone(), self.bound, &cut, seed);
-        if ks.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
-            return;
-        }
-        self.unsettled = ks.topology().all_sites().without(self.me.site);
-        let opened = self.outgoing.begin(now.wall.reading().0, self.recovered);
-        self.append_incarnation(ks, opened);
-    }
-
-    fn append_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) {
-        let mut record = Record::new(ks.tag(), self.me);
-        record.opened = Some(opened.into());
-        record.writes.push(WriteRecord::new::<P::Meta>(
-            &Write::Bound(self.bound),
-            &mut self.arena,
-        ));
-        ks.shared().log().append(&[&record.encode_to_vec()]);
-    }
-
-    /// Writes an incarnation down, synced, in the middle of a life.
-    pub fn log_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) -> Result<(), LogError> {
-        self.append(ks);
-        self.append_incarnation(ks, opened);
-        ks.shared().log().write()?;
-        ks.shared().log().sync()?;
-        Ok(())
     }
 
     // ---- inputs ---------------------------------------------------------------------------------------------
@@ -506,120 +432,7 @@ impl<P: Protocol> Lane<P> {
         !self.logged.is_empty()
     }
 
-    // ---- streams that come in -------------------------------------------------------------------------------
-
-    /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
-    pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
-        // The source stops a window ahead of what is acknowledged.
-        if !ks.shared().has_room() {
-            return;
-        }
-        let from = ks.topology().peer_at(self.me, site);
-        let horizon = ks.shared().config.horizon(now);
-        while let Some(item) = self
-            .incoming
-            .get(&site)
-            .and_then(|incoming| incoming.pending.front())
-        {
-            let newest = match item {
-                Item::Entry { version, .. } | Item::Returned { version, .. } => frame::newest(version),
-                Item::Mark(message) => message.newest(),
-                Item::Reached(_) | Item::ReturnedEnd => Hlc::ZERO,
-            };
-            if newest > horizon {
-                self.hold(ks, site, newest);
-                break;
-            }
-            if let Item::Entry { key, .. } | Item::Returned { key, .. } = item
-                && (!self.store.is_resident(key.as_ref()) || self.cold.blocks(key))
-            {
-                self.cold.want(key);
-                ks.shared().wake.wake_worker();
-                break;
-            }
-            let incoming = self.incoming.get_mut(&site).expect("just seen");
-            let covered = incoming.covered;
-            let item = incoming.pending.pop().expect("just seen");
-            self.held_peers.remove(&site);
-            match item {
-                Item::Entry {
-                    key,
-                    version,
-                    encoded,
-                    at,
-                } => {
-                    incoming.received = at;
-                    // One that is covered was here, and something newer came; that may have been collected.
-                    if version.id.at > covered {
-                        self.handle(
-                            now,
-                            Input::Replicated {
-                                from,
-                                key,
-                                version,
-                                encoded,
-                            },
-                        );
-                    }
-                }
-                Item::Returned { key, version } => {
-                    let encoded = Bytes::new();
-                    self.handle(
-                        now,
-                        Input::Replicated {
-                            from: self.me,
-                            key,
-                            version,
-                            encoded,
-                        },
-                    );
-                }
-                Item::Reached(position) => incoming.received = position,
-                Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
-                Item::ReturnedEnd => self.taken.push(site),
-            }
-        }
-        self.settle(ks, now);
-    }
-
-    /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
-    pub fn hold(&mut self, ks: &Keyspace<P>, site: SiteId, at: Hlc) {
-        if self.held_peers.insert(site, at).is_none() {
-            tracing::error!(
-                keyspace = ks.name(),
-                peer = ks.topology().site_name(site),
-                "its timestamps are ahead of this clock (next {at}): held until time has caught up; check both clocks"
-            );
-        }
-    }
-
-    /// What a peer gave back is on disk.
-    fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
-        let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
-        let Some(CursorState::TakingBack { end }) = state else {
-            return;
-        };
-        let position = StreamPosition {
-            incarnation: self.outgoing.incarnation_of(end),
-            number: end,
-        };
-        ks.send_frame(
-            self.me,
-            ks.topology().peer_at(self.me, site),
-            Body::TakenBack(position.into()),
-        );
-        if let Some(cursor) = self.outgoing.cursor(site) {
-            cursor.set_state(CursorState::Streaming { sent: end });
-            cursor.acked = end;
-        }
-        self.settle_peer(site);
-        ks.wake_links(self.me, SiteSet::one(site));
-    }
-
-    /// A peer holds nothing that was lost here.
-    pub fn settle_peer(&mut self, site: SiteId) {
-        self.unsettled = self.unsettled.without(site);
-    }
+    // ---- checkpoints ----------------------------------------------------------------------------------------
 
     /// What this replica covers: the protocol's cut, but of what it stamped itself no more than it knows to have.
     pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
@@ -644,36 +457,6 @@ impl<P: Protocol> Lane<P> {
             version.id.at <= limit && replica.protocol().covered(version)
         })
     }
-
-    /// A key was fetched: what waited for it goes on.
-    pub fn fetched(&mut self, ks: &Keyspace<P>, now: Now, key: &Key) {
-        self.cold.fetched(key);
-        loop {
-            let store = &self.store;
-            let Some(question) = self.cold.take_runnable(|key| store.is_resident(key.as_ref())) else {
-                break;
-            };
-            let Question { id, request, since } = question;
-            self.handle(now, Input::Request { id, request, since });
-        }
-        for site in self.incoming.keys().copied().collect::<Vec<_>>() {
-            self.drain(ks, now, site);
-        }
-        self.settle(ks, now);
-    }
-
-    /// A key could not be read: what waited for it is refused.
-    pub fn fetch_failed(&mut self, ks: &Keyspace<P>, key: &Key, why: &StoreError) {
-        self.cold.fetched(key);
-        for question in self.cold.take_failed(key) {
-            ks.deliver(
-                question.id,
-                Outcome::Refused(format!("the key cannot be read from disk: {why}")),
-            );
-        }
-    }
-
-    // ---- checkpoints ----------------------------------------------------------------------------------------
 
     /// The store holds what `cut` covers, whatever the streams bring.
     pub fn cover(&mut self, cut: &[(SiteId, Hlc)]) {
@@ -755,17 +538,6 @@ impl<P: Protocol> Lane<P> {
     pub fn live_keys(&self) -> u64 {
         self.store.live_keys()
     }
-}
-
-/// Why a record could not be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// It does not decode.
-    #[error("a record of the log does not decode: {0}")]
-    Record(#[from] BadFrame),
-    /// A key that it names cannot be read.
-    #[error("a key named in the log cannot be read: {0}")]
-    Store(#[from] StoreError),
 }
 
 /// The stream entries of a lane's record, numbered.

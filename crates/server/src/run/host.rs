@@ -1,15 +1,15 @@
+mod about;
+
 use super::{
     StartError,
     registry::{AddToGateway, add_keyspace, kind_of},
     wakes::Wakes,
 };
 use crate::{
-    admin::{Admin, AdminSource},
     clock::Clock,
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
     peer::Identity,
-    status::{CheckpointStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status, StreamStatus},
     wan::{LinkDelay, WanMatrix},
 };
 use rand::{Rng, SeedableRng};
@@ -22,10 +22,9 @@ use std::{
 };
 use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId};
-use turnbuckle_gateway::Gateway;
 use turnbuckle_log::DirectoryDisk;
 use turnbuckle_node::{Durability, Node, NodeBuilder, NodeConfig, Placement};
-use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace, Limits};
+use turnbuckle_resp::Limits;
 use turnbuckle_store::{FjallEngine, FjallOptions};
 
 /// What all threads of a node share.
@@ -378,242 +377,6 @@ impl Host {
         let mut nonce = [0; 16];
         held(&self.random).fill_bytes(&mut nonce);
         nonce
-    }
-
-    // ---- what it says about itself --------------------------------------------------------------------------
-
-    pub fn about_keyspaces(&self, gateway: &Gateway) -> Vec<Keyspace> {
-        let entries = self.config.keyspaces().zip(gateway.keyspaces());
-        entries
-            .map(|((_, entry), about)| Keyspace {
-                name: about.name,
-                kind: kind_of(&entry.protocol).to_string(),
-                protocol: entry.protocol.clone(),
-                levels: about.levels.to_vec(),
-                read: about.levels[0],
-                write: about.levels[0],
-                partitions: about.partitions,
-                details: vec![("durability".into(), entry.durability.to_string())],
-            })
-            .collect()
-    }
-
-    pub fn about_nodes(&self, keyspace: &str) -> Vec<ClusterNode> {
-        let Some(keyspace) = self.config.keyspace_named(keyspace) else {
-            return Vec::new();
-        };
-        let topology = &self.config.keyspace(keyspace).topology;
-        let nodes = self.config.nodes_of(self.site()).iter().map(|&id| {
-            let held = self
-                .config
-                .servers_of(id)
-                .filter(|(of, server)| *of == keyspace && server.member == 0);
-            let slots = held.map(|(_, server)| topology.slots_of(server.partition));
-            let entry = self.config.node(id);
-            ClusterNode {
-                id: self.redis_id(&entry.name),
-                host: entry.resp.host().to_string(),
-                port: entry.resp.port(),
-                slots: slots
-                    .filter(|slots| !slots.is_empty())
-                    .map(|slots| slots.start..=slots.end - 1)
-                    .collect(),
-                is_me: id == self.id,
-            }
-        });
-        nodes.collect()
-    }
-
-    /// Forty hexadecimal digits that stay the same for a node's name.
-    fn redis_id(&self, name: &str) -> String {
-        let digest = self.config.secret.sign(name.as_bytes());
-        digest[..20].iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    pub fn about_node(&self) -> Vec<InfoSection> {
-        let line = |name: &str, value: String| (name.to_string(), value);
-        let status = self.status();
-        let uptime = status.uptime_seconds;
-        let keyspaces = status.keyspaces.iter().map(|keyspace| {
-            (
-                keyspace.name.clone(),
-                format!(
-                    "protocol={},partitions={},durability={}",
-                    keyspace.protocol, keyspace.partitions, keyspace.durability
-                ),
-            )
-        });
-        vec![
-            InfoSection {
-                title: "Server".into(),
-                lines: vec![
-                    line("turnbuckle_version", status.version.clone()),
-                    line("cluster", status.cluster.clone()),
-                    line("site", status.site.clone()),
-                    line("node", status.node.clone()),
-                    line("uptime_in_seconds", format!("{uptime:.0}")),
-                ],
-            },
-            InfoSection {
-                title: "Clients".into(),
-                lines: vec![line(
-                    "connected_clients",
-                    self.clients.load(Ordering::Relaxed).to_string(),
-                )],
-            },
-            InfoSection {
-                title: "Memory".into(),
-                lines: vec![
-                    line("used_memory", status.memory.bytes.to_string()),
-                    line("maxmemory", status.memory.limit_bytes.to_string()),
-                ],
-            },
-            InfoSection {
-                title: "Keyspaces".into(),
-                lines: keyspaces.collect(),
-            },
-        ]
-    }
-
-    pub fn about_config(&self) -> Vec<(String, String)> {
-        let fsync = if self.syncs_by_interval {
-            "everysec"
-        } else {
-            "always"
-        };
-        let mut lines = vec![
-            ("appendonly".to_string(), "yes".to_string()),
-            ("appendfsync".to_string(), fsync.to_string()),
-            ("databases".to_string(), "1".to_string()),
-            (
-                "maxclients".to_string(),
-                self.config.limits.max_clients.to_string(),
-            ),
-            (
-                "maxmemory".to_string(),
-                self.config.limits.memory_limit_bytes().to_string(),
-            ),
-            (
-                "proto-max-bulk-len".to_string(),
-                self.config.limits.max_value_bytes.to_string(),
-            ),
-            ("save".to_string(), String::new()),
-        ];
-        lines.extend(
-            self.config
-                .limits
-                .entries()
-                .into_iter()
-                .map(|(name, value, _)| (name.to_string(), value.to_string())),
-        );
-        lines
-    }
-
-    pub fn admin(self: &Arc<Host>) -> Admin {
-        Admin {
-            source: Arc::clone(self) as _,
-            metrics: Arc::clone(&self.metrics),
-            wan: self.wan.clone(),
-        }
-    }
-
-    fn streams(&self, now: Now) -> (Vec<StreamStatus>, u64) {
-        let (mut streams, mut memory_bytes) = (Vec::new(), 0);
-        for keyspace in self.node.status(now) {
-            memory_bytes += keyspace.memory_bytes;
-            streams.extend(keyspace.streams.iter().map(|stream| StreamStatus {
-                keyspace: keyspace.name.clone(),
-                partition: stream.partition,
-                from: self.config.site_name(self.site()).to_string(),
-                to: self.config.site_name(stream.peer).to_string(),
-                lag_entries: stream.ready.saturating_sub(stream.acked),
-                lag_seconds: stream.lag.0 as f64 / 1e6,
-                state: if stream.held {
-                    "held: clock ahead".into()
-                } else {
-                    stream.state.to_string()
-                },
-            }));
-        }
-        (streams, memory_bytes)
-    }
-}
-
-impl AdminSource for Host {
-    fn readiness(&self) -> Result<(), String> {
-        match held(&self.failure).as_ref() {
-            Some(why) if self.stopping.load(Ordering::Acquire) || self.node.is_log_failing() => {
-                Err(why.clone())
-            }
-            _ if self.stopping.load(Ordering::Acquire) => Err("the node is stopping".into()),
-            _ if !self.node.has_room() => Err(format!(
-                "the disk has less than {} MiB free: writes are refused",
-                self.config.limits.min_free_disk_mb
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    fn status(&self) -> Status {
-        let now = self.clock.now();
-        let (streams, memory_bytes) = self.streams(now);
-        let entry = self.config.node(self.id);
-        let links = self.peers().map(|peer| {
-            let link = self.link(peer);
-            LinkStatus {
-                peer: self.node_name(peer).to_string(),
-                site: self.config.site_name(self.config.node(peer).site).to_string(),
-                up: link.up,
-                reason: link.reason.clone(),
-                connections_total: link.life,
-                sent_bytes_total: link.sent_bytes,
-                received_bytes_total: link.received_bytes,
-                held_bytes: link.held_bytes,
-            }
-        });
-        let levels = |protocol: &str| {
-            super::registry::levels_of(protocol)
-                .iter()
-                .map(ToString::to_string)
-                .collect()
-        };
-        let keyspaces = self.config.keyspaces().map(|(_, keyspace)| KeyspaceStatus {
-            name: keyspace.name.clone(),
-            protocol: keyspace.protocol.clone(),
-            partitions: keyspace.topology.partitions(),
-            durability: keyspace.durability.to_string(),
-            levels: levels(&keyspace.protocol),
-        });
-        let checkpoints = self.node.checkpoints();
-        Status {
-            cluster: self.config.name.clone(),
-            node: entry.name.clone(),
-            site: self.config.site_name(entry.site).to_string(),
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            uptime_seconds: now.monotonic.since(self.started).0 as f64 / 1e6,
-            keyspaces: keyspaces.collect(),
-            links: links.collect(),
-            streams,
-            log: LogStatus {
-                bytes: self.node.log_bytes(),
-                appended_bytes_total: self.node.appended_bytes(),
-                syncs_total: self.syncs.load(Ordering::Relaxed),
-            },
-            memory: MemoryStatus {
-                bytes: memory_bytes,
-                limit_bytes: self.config.limits.memory_limit_bytes(),
-            },
-            copies_received_total: self.node.copies_placed(),
-            checkpoint: CheckpointStatus {
-                running: checkpoints.running,
-                completed_total: checkpoints.completed,
-                failed_total: checkpoints.failed,
-                last_duration_seconds: self.checkpoint_us.load(Ordering::Relaxed) as f64 / 1e6,
-                age_seconds: checkpoints
-                    .last_at
-                    .map(|at| now.monotonic.since(at).0 as f64 / 1e6),
-            },
-        }
     }
 }
 

@@ -1,0 +1,154 @@
+//! What comes in: the streams of other sites in their order, and keys that were fetched from disk.
+use super::{Lane, Question};
+use crate::{
+    frame::{self, Body},
+    keyspace::Keyspace,
+    pending::Item,
+    stream::{CursorState, StreamPosition},
+};
+use bytes::Bytes;
+use turnbuckle_core::{Hlc, Input, Key, Now, Outcome, Protocol, SiteId, SiteSet, Wire};
+use turnbuckle_store::StoreError;
+
+impl<P: Protocol> Lane<P> {
+    /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
+    pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
+        // The source stops a window ahead of what is acknowledged.
+        if !ks.shared().has_room() {
+            return;
+        }
+        let from = ks.topology().peer_at(self.me, site);
+        let horizon = ks.shared().config.horizon(now);
+        while let Some(item) = self
+            .incoming
+            .get(&site)
+            .and_then(|incoming| incoming.pending.front())
+        {
+            let newest = match item {
+                Item::Entry { version, .. } | Item::Returned { version, .. } => frame::newest(version),
+                Item::Mark(message) => message.newest(),
+                Item::Reached(_) | Item::ReturnedEnd => Hlc::ZERO,
+            };
+            if newest > horizon {
+                self.hold(ks, site, newest);
+                break;
+            }
+            if let Item::Entry { key, .. } | Item::Returned { key, .. } = item
+                && (!self.store.is_resident(key.as_ref()) || self.cold.blocks(key))
+            {
+                self.cold.want(key);
+                ks.shared().wake.wake_worker();
+                break;
+            }
+            let incoming = self.incoming.get_mut(&site).expect("just seen");
+            let covered = incoming.covered;
+            let item = incoming.pending.pop().expect("just seen");
+            self.held_peers.remove(&site);
+            match item {
+                Item::Entry {
+                    key,
+                    version,
+                    encoded,
+                    at,
+                } => {
+                    incoming.received = at;
+                    // One that is covered was here, and something newer came; that may have been collected.
+                    if version.id.at > covered {
+                        self.handle(
+                            now,
+                            Input::Replicated {
+                                from,
+                                key,
+                                version,
+                                encoded,
+                            },
+                        );
+                    }
+                }
+                Item::Returned { key, version } => {
+                    let encoded = Bytes::new();
+                    self.handle(
+                        now,
+                        Input::Replicated {
+                            from: self.me,
+                            key,
+                            version,
+                            encoded,
+                        },
+                    );
+                }
+                Item::Reached(position) => incoming.received = position,
+                Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
+                Item::ReturnedEnd => self.taken.push(site),
+            }
+        }
+        self.settle(ks, now);
+    }
+
+    /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
+    pub fn hold(&mut self, ks: &Keyspace<P>, site: SiteId, at: Hlc) {
+        if self.held_peers.insert(site, at).is_none() {
+            tracing::error!(
+                keyspace = ks.name(),
+                peer = ks.topology().site_name(site),
+                "its timestamps are ahead of this clock (next {at}): held until time has caught up; check both clocks"
+            );
+        }
+    }
+
+    /// What a peer gave back is on disk.
+    pub fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
+        let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
+        let Some(CursorState::TakingBack { end }) = state else {
+            return;
+        };
+        let position = StreamPosition {
+            incarnation: self.outgoing.incarnation_of(end),
+            number: end,
+        };
+        ks.send_frame(
+            self.me,
+            ks.topology().peer_at(self.me, site),
+            Body::TakenBack(position.into()),
+        );
+        if let Some(cursor) = self.outgoing.cursor(site) {
+            cursor.set_state(CursorState::Streaming { sent: end });
+            cursor.acked = end;
+        }
+        self.settle_peer(site);
+        ks.wake_links(self.me, SiteSet::one(site));
+    }
+
+    /// A peer holds nothing that was lost here.
+    pub fn settle_peer(&mut self, site: SiteId) {
+        self.unsettled = self.unsettled.without(site);
+    }
+
+    /// A key was fetched: what waited for it goes on.
+    pub fn fetched(&mut self, ks: &Keyspace<P>, now: Now, key: &Key) {
+        self.cold.fetched(key);
+        loop {
+            let store = &self.store;
+            let Some(question) = self.cold.take_runnable(|key| store.is_resident(key.as_ref())) else {
+                break;
+            };
+            let Question { id, request, since } = question;
+            self.handle(now, Input::Request { id, request, since });
+        }
+        for site in self.incoming.keys().copied().collect::<Vec<_>>() {
+            self.drain(ks, now, site);
+        }
+        self.settle(ks, now);
+    }
+
+    /// A key could not be read: what waited for it is refused.
+    pub fn fetch_failed(&mut self, ks: &Keyspace<P>, key: &Key, why: &StoreError) {
+        self.cold.fetched(key);
+        for question in self.cold.take_failed(key) {
+            ks.deliver(
+                question.id,
+                Outcome::Refused(format!("the key cannot be read from disk: {why}")),
+            );
+        }
+    }
+}

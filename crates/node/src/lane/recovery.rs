@@ -1,0 +1,99 @@
+//! A lane is opened: from its last checkpoint, and from the records of the log behind it.
+use super::Lane;
+use crate::{
+    keyspace::Keyspace,
+    record::{Record, Replayed, WriteRecord},
+    stream::{Entry, Incarnation},
+};
+use prost::Message;
+use turnbuckle_core::{BadFrame, Now, Protocol, Replica, Versions, Write};
+use turnbuckle_log::{LogError, Position};
+use turnbuckle_store::StoreError;
+
+/// Why a record could not be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It does not decode.
+    #[error("a record of the log does not decode: {0}")]
+    Record(#[from] BadFrame),
+    /// A key that it names cannot be read.
+    #[error("a key named in the log cannot be read: {0}")]
+    Store(#[from] StoreError),
+}
+
+impl<P: Protocol> Lane<P> {
+    /// A record of this lane, which began at `from`.
+    pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
+        // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
+        // would not be there to keep down what it deleted.
+        if from < self.covered {
+            return Ok(());
+        }
+        let mut number = record.first_position;
+        if let Some(opened) = record.opened {
+            self.outgoing.replay_incarnation(opened.into())?;
+        }
+        for received in &record.received {
+            let (site, position) = received.parts();
+            if let Some(incoming) = self.incoming.get_mut(&site) {
+                incoming.replay(position);
+            }
+        }
+        for write in record.writes {
+            let entry = write.entry.clone();
+            match write.replay::<P::Meta>()? {
+                Replayed::Put { key, version, to } => {
+                    self.store.load(&key)?;
+                    self.bound = self.bound.max(version.id.at);
+                    self.store.put(&key, version);
+                    if to.0 != 0 {
+                        let bytes = entry.expect("a put has an entry");
+                        self.outgoing.replay(Entry { number, to, bytes }, from)?;
+                        number += 1;
+                    }
+                }
+                Replayed::Drop { key, id } => {
+                    self.store.load(&key)?;
+                    self.store.remove(key.as_ref(), id);
+                }
+                Replayed::Named { name, bytes } => drop(self.named.insert(name, bytes)),
+                Replayed::Bound(bound) => self.bound = self.bound.max(bound),
+            }
+        }
+        self.store.evict(16);
+        Ok(())
+    }
+
+    /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
+    /// everything that its earlier lives may have stamped.
+    pub fn begin(&mut self, ks: &Keyspace<P>, now: Now, protocol: &P::Config, seed: u64) {
+        let cut = self.replica.protocol().cut();
+        self.cover(&cut);
+        self.replica = Replica::open(protocol, self.me, ks.topology().clone(), self.bound, &cut, seed);
+        if ks.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
+            return;
+        }
+        self.unsettled = ks.topology().all_sites().without(self.me.site);
+        let opened = self.outgoing.begin(now.wall.reading().0, self.recovered);
+        self.append_incarnation(ks, opened);
+    }
+
+    fn append_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) {
+        let mut record = Record::new(ks.tag(), self.me);
+        record.opened = Some(opened.into());
+        record.writes.push(WriteRecord::new::<P::Meta>(
+            &Write::Bound(self.bound),
+            &mut self.arena,
+        ));
+        ks.shared().log().append(&[&record.encode_to_vec()]);
+    }
+
+    /// Writes an incarnation down, synced, in the middle of a life.
+    pub fn log_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) -> Result<(), LogError> {
+        self.append(ks);
+        self.append_incarnation(ks, opened);
+        ks.shared().log().write()?;
+        ks.shared().log().sync()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+use super::*;
+
+const B: SiteId = SiteId(1);
+const C: SiteId = SiteId(2);
+
+fn entry(number: u64, to: &[SiteId]) -> Entry {
+    let to = SiteSet(to.iter().fold(0, |set, site| set | SiteSet::one(*site).0));
+    Entry {
+        number,
+        to,
+        bytes: Bytes::from(vec![b'x'; 10]),
+    }
+}
+
+fn source(entries: u64) -> Outgoing {
+    let mut stream = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+    stream.begin(1, Hlc(5));
+    write(&mut stream, entries);
+    stream
+}
+
+fn write(stream: &mut Outgoing, entries: u64) {
+    for _ in 0..entries {
+        let number = stream.assign();
+        stream.note_position(number, Position(number * 1_000_000));
+        stream.make_ready(Micros(number), vec![entry(number, &[B, C])]);
+    }
+}
+
+fn at(incarnation: u64, number: u64) -> StreamPosition {
+    StreamPosition { incarnation, number }
+}
+
+#[test]
+fn entries_continue_where_the_receiver_is() {
+    let mut stream = source(5);
+    assert_eq!(stream.resume(B, at(1, 3)), Resumption::Stream);
+    let Step::Entries {
+        incarnation: 1,
+        previous: 3,
+        last: 5,
+        entries,
+        ..
+    } = stream.step(B)
+    else {
+        panic!("entries")
+    };
+    assert_eq!(entries.len(), 2);
+    assert!(matches!(stream.step(B), Step::Idle));
+    assert!(matches!(stream.step(C), Step::Idle), "c has not said where it is");
+}
+
+#[test]
+fn a_mark_goes_behind_the_entries_before_it_and_in_front_of_those_after() {
+    let mut stream = source(2);
+    stream.resume(B, at(0, 0));
+    stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"old"));
+    stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"new"));
+    write(&mut stream, 1);
+    assert!(matches!(
+        stream.step(B),
+        Step::Entries {
+            previous: 0,
+            last: 2,
+            ..
+        }
+    ));
+    let Step::Mark { after: 2, body, .. } = stream.step(B) else {
+        panic!("the mark")
+    };
+    assert_eq!(body, &b"new"[..], "only the newest mark is kept");
+    assert!(matches!(
+        stream.step(B),
+        Step::Entries {
+            previous: 2,
+            last: 3,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
+    let mut stream = source(10);
+    // The source forgot 8, 9 and 10.
+    let mut reopened = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+    reopened.restore(8, stream.incarnations().to_vec());
+    reopened.begin(1, Hlc(70));
+    write(&mut reopened, 4);
+    let end = at(1, 7);
+    assert_eq!(
+        reopened.resume(B, at(1, 10)),
+        Resumption::TakeBack { since: Hlc(70), end }
+    );
+    assert_eq!(reopened.resume(C, at(1, 7)), Resumption::Stream);
+    assert!(matches!(
+        reopened.step(C),
+        Step::Entries {
+            incarnation: 2,
+            previous: 7,
+            last: 11,
+            ..
+        }
+    ));
+    // The old source never heard of incarnation 2.
+    assert_eq!(stream.resume(B, at(2, 9)), Resumption::FromTheFuture);
+}
+
+#[test]
+fn a_source_whose_directory_was_lost_takes_everything_back() {
+    let mut lost = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+    lost.begin(2_000, Hlc(70));
+    write(&mut lost, 200);
+    // Positions of the life before, with numbers that have been used again meanwhile.
+    let end = at(1_000, 0);
+    assert_eq!(
+        lost.resume(B, at(1_000, 100)),
+        Resumption::TakeBack {
+            since: Hlc::ZERO,
+            end
+        }
+    );
+    assert_eq!(lost.resume(C, at(0, 0)), Resumption::Stream);
+    assert_eq!(
+        lost.resume(B, at(3_000, 1)),
+        Resumption::FromTheFuture,
+        "clocks went back"
+    );
+}
+
+#[test]
+fn a_frame_never_spans_two_incarnations() {
+    let mut stream = source(3);
+    stream.begin(1, Hlc(9));
+    write(&mut stream, 3);
+    stream.resume(B, at(1, 1));
+    assert!(matches!(
+        stream.step(B),
+        Step::Entries {
+            incarnation: 1,
+            previous: 1,
+            last: 3,
+            ..
+        }
+    ));
+    assert!(matches!(
+        stream.step(B),
+        Step::Entries {
+            incarnation: 2,
+            previous: 3,
+            last: 6,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_peer_is_not_sent_more_than_the_window() {
+    let limits = StreamLimits {
+        tail_bytes: 1 << 20,
+        window_bytes: 100,
+        frame_bytes: 30,
+    };
+    let mut stream = Outgoing::new(limits, [B].into_iter());
+    stream.begin(1, Hlc(1));
+    write(&mut stream, 50);
+    stream.resume(B, at(0, 0));
+    let mut last = 0;
+    while let Step::Entries { last: sent, .. } = stream.step(B) {
+        last = sent;
+    }
+    assert!(last < 10, "{last} entries of 10 bytes in a window of 100");
+    stream.acknowledge(B, last);
+    assert!(matches!(stream.step(B), Step::Entries { .. }));
+}
+
+#[test]
+fn a_peer_behind_the_tail_is_fed_from_the_log_and_behind_the_log_copied() {
+    let limits = StreamLimits {
+        tail_bytes: 35,
+        ..StreamLimits::default()
+    };
+    let mut stream = Outgoing::new(limits, [B].into_iter());
+    stream.begin(1, Hlc(1));
+    write(&mut stream, 10);
+    stream.resume(B, at(1, 2));
+    assert!(matches!(
+        stream.step(B),
+        Step::ReadLog {
+            after: 2,
+            from: Position(3_000_000)
+        }
+    ));
+    let read: Vec<_> = (3..=5).map(|number| entry(number, &[B])).collect();
+    let frame = stream.step_from_log(B, &read, Position(6_000_000));
+    assert!(matches!(
+        frame,
+        Step::Entries {
+            previous: 2,
+            last: 5,
+            ..
+        }
+    ));
+    assert!(matches!(
+        stream.step(B),
+        Step::ReadLog {
+            after: 5,
+            from: Position(6_000_000)
+        }
+    ));
+    stream.purged(Position(6_500_000));
+    assert_eq!(stream.resume(B, at(1, 4)), Resumption::Copy);
+    assert_eq!(stream.resume(B, at(1, 6)), Resumption::Stream);
+}
+
+#[test]
+fn entries_for_other_sites_are_skipped_but_counted() {
+    let mut stream = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
+    stream.begin(1, Hlc(1));
+    for to in [&[B][..], &[C], &[B, C]] {
+        let number = stream.assign();
+        stream.make_ready(Micros(0), vec![entry(number, to)]);
+    }
+    stream.resume(C, at(0, 0));
+    let Step::Entries {
+        last: 3,
+        entries,
+        numbers,
+        ..
+    } = stream.step(C)
+    else {
+        panic!("entries")
+    };
+    assert_eq!((entries.len(), &numbers[..]), (2, &[2, 3][..]));
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
+    let mut stream = source(3);
+    stream.resume(B, at(0, 0));
+    stream.acknowledge(B, 3);
+    assert_eq!(stream.cursors().next().map(|(_, cursor)| cursor.acked), Some(0));
+}
