@@ -38,6 +38,10 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// How many connections may be in their handshake at once.
 const MOST_STRANGERS: usize = 256;
 
+/// To another site, little goes at most so often: a WAN takes far longer, and each chunk costs both sides a wake-up.
+const GATHER: Duration = Duration::from_millis(1);
+const GATHER_BYTES: usize = 16 << 10;
+
 /// How much is drawn from the node at a time.
 const CHUNK_BYTES: usize = 128 << 10;
 
@@ -233,11 +237,19 @@ async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String 
     // A chunk that the line had no room for.
     let mut waiting = Bytes::new();
     let mut more = true;
+    let is_far = host.config.node(peer).site != host.site();
+    let mut drawn = host.clock.monotonic();
     loop {
         loop {
             if waiting.is_empty() && more {
                 let mut chunk = BytesMut::new();
                 more = host.node.fill(peer, &mut chunk, CHUNK_BYTES);
+                let since = Duration::from_micros(host.clock.monotonic().since(drawn).0);
+                if is_far && since < GATHER && (1..GATHER_BYTES).contains(&chunk.len()) {
+                    sleep(GATHER - since).await;
+                    more = host.node.fill(peer, &mut chunk, CHUNK_BYTES);
+                }
+                drawn = host.clock.monotonic();
                 waiting = chunk.freeze();
             }
             if waiting.is_empty() {
