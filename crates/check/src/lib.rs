@@ -1,0 +1,52 @@
+//! What was really observed: traces of operations in, verdicts out.
+//!
+//! A trace says what each client did and when, and nothing about the store inside ([`turnbuckle_workload::Record`]). That is
+//! enough to say whether it looked like one copy of the data, how far from it, and which promises it broke.
+//!
+//! ```text
+//!   records --> HistoryBuilder --> History --+--> Zones (one per key) --> atomic? removed, Gamma, Delta, k
+//!               (interns, normalises)        +--> session guarantees
+//!                                            +--> staleness, convergence
+//! ```
+//!
+//! # What is counted
+//!
+//! | record | treatment |
+//! |---|---|
+//! | a write that failed | left out; whoever read its value read a *phantom* |
+//! | a write that may have happened | counted, and never over, if some read returned its value; else left out |
+//! | a read without an answer | left out |
+//! | a read of nothing | read the key's *initial* value, which was there before everything |
+//! | a read of a value that nobody wrote to the key | a phantom: the key is not atomic, and the read has to go |
+//! | a read that was over before its write began | a read from the *future*: the same for all reads of the value |
+//!
+//! One operation precedes another if it was over, strictly, before the other began. Written values must differ within a key,
+//! and a client's operations must not overlap; else [`BadTrace`] says which two records are to blame.
+//!
+//! # Clusters and zones
+//!
+//! A write and all reads of its value are a *cluster*. With `f` the least finish and `s` the greatest start in it, the value
+//! certainly was the key's from `f` to `s` if `f < s` (a *forward* zone); else the whole cluster can have happened at one point
+//! between `s` and `f` (a *backward* zone). A key is atomic if no two clusters are in conflict (Gibbons and Korach, 1997):
+//!
+//! ```text
+//!   A and B are in conflict  <=>  B.f < A.s and A.f < B.s
+//! ```
+//!
+//! Everything per key follows from the clusters alone ([`Zones`]), so memory is a few dozen bytes for each value.
+//!
+//! # Units
+//!
+//! Times are nanoseconds. **Gamma** is the total stretch of each operation after which the trace is atomic, half of it at
+//! either side; papers that count one side have half our number. Proportions are exact fractions.
+
+mod history;
+pub use history::{BadTrace, History, HistoryBuilder, KeyHistory, Kind, Operation, Value};
+mod report;
+pub use report::{Fraction, Report};
+mod sessions;
+pub use sessions::{SessionViolations, session_violations};
+mod staleness;
+pub use staleness::{Staleness, converged, staleness};
+mod zones;
+pub use zones::{Cluster, Zones};

@@ -1,0 +1,338 @@
+//! One key: clusters, zones, and what follows from them.
+use crate::{History, Kind, Value};
+
+const NEVER: i64 = i64::MIN;
+
+/// A value's write and reads, summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cluster {
+    /// The value.
+    pub value: Value,
+    /// How many operations count.
+    pub weight: u64,
+    /// The least finish of them; `i64::MIN` for the initial value.
+    pub f: i64,
+    /// The greatest start of them; `i64::MIN` for the initial value if nobody read it.
+    pub s: i64,
+    /// When the write began; `i64::MIN` for the initial value.
+    write_start: i64,
+    /// The least finish of a read, and the greatest start of one.
+    reads: Option<(i64, i64)>,
+}
+
+impl Cluster {
+    /// Some read was over before the write began.
+    pub fn is_future(&self) -> bool {
+        self.reads
+            .is_some_and(|(least_finish, _)| least_finish < self.write_start)
+    }
+
+    fn is_forward(&self) -> bool {
+        self.f < self.s
+    }
+
+    /// No order of the two explains what was read.
+    pub fn conflicts(&self, other: &Cluster) -> bool {
+        other.f < self.s && self.f < other.s
+    }
+
+    /// Every operation may have begun and ended so much earlier and later.
+    fn stretched(&self, by: i64) -> Cluster {
+        // What lies at infinity stays there.
+        let earlier = |time: i64| {
+            if time == NEVER {
+                NEVER
+            } else {
+                time.saturating_sub(by)
+            }
+        };
+        let later = |time: i64| {
+            if time == NEVER {
+                NEVER
+            } else {
+                time.saturating_add(by)
+            }
+        };
+        Cluster {
+            f: later(self.f),
+            s: earlier(self.s),
+            write_start: earlier(self.write_start),
+            reads: self.reads.map(|(finish, start)| (later(finish), earlier(start))),
+            ..*self
+        }
+    }
+}
+
+/// The clusters of one key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Zones {
+    /// One for each value that counts, the initial one first; none for phantoms.
+    pub clusters: Vec<Cluster>,
+    /// How many reads returned what nobody wrote.
+    pub phantom_reads: u64,
+    /// How many reads were over before their write began.
+    pub future_reads: u64,
+}
+
+impl Zones {
+    /// The zones of every key, in the order of [`History::keys`].
+    pub fn of(history: &History) -> Vec<Zones> {
+        let mut all: Vec<Vec<Cluster>> = history
+            .keys
+            .iter()
+            .map(|key| (0..key.values.len()).map(|index| empty(index as u32)).collect())
+            .collect();
+        for operation in &history.operations {
+            let cluster = &mut all[operation.key as usize][operation.value.index()];
+            cluster.weight += 1;
+            cluster.f = cluster.f.min(operation.finish);
+            cluster.s = cluster.s.max(operation.start);
+            match (operation.kind, &mut cluster.reads) {
+                (Kind::Read, Some((finish, start))) => {
+                    (*finish, *start) = ((*finish).min(operation.finish), (*start).max(operation.start));
+                }
+                (Kind::Read, none) => *none = Some((operation.finish, operation.start)),
+                (Kind::Write | Kind::UnknownWrite, _) => cluster.write_start = operation.start,
+            }
+        }
+        let future = |operation: &&crate::Operation| {
+            operation.kind == Kind::Read
+                && history
+                    .writer_of(operation)
+                    .is_some_and(|write| operation.finish < write.start)
+        };
+        let mut zones: Vec<Zones> = all
+            .into_iter()
+            .zip(&history.keys)
+            .map(|(clusters, key)| {
+                let phantom = |cluster: &Cluster| key.is_phantom(cluster.value);
+                Zones {
+                    phantom_reads: clusters
+                        .iter()
+                        .filter(|cluster| phantom(cluster))
+                        .map(|cluster| cluster.weight)
+                        .sum(),
+                    future_reads: 0,
+                    clusters: clusters
+                        .iter()
+                        .filter(|cluster| !phantom(cluster))
+                        .copied()
+                        .collect(),
+                }
+            })
+            .collect();
+        for operation in history.operations.iter().filter(future) {
+            zones[operation.key as usize].future_reads += 1;
+        }
+        zones
+    }
+
+    /// How many operations count.
+    pub fn operations(&self) -> u64 {
+        self.phantom_reads + self.clusters.iter().map(|cluster| cluster.weight).sum::<u64>()
+    }
+
+    /// Whether one copy of the key explains all that was read.
+    pub fn is_atomic(&self) -> bool {
+        self.phantom_reads == 0 && self.removed() == 0
+    }
+
+    /// The least number of operations, whole values at a time, whose removal leaves the key atomic.
+    pub fn removed(&self) -> u64 {
+        self.phantom_reads + lightest_removal(self.clusters.iter().copied())
+    }
+
+    /// The same if every clock may be off by `skew` nanoseconds: what is left is certain.
+    pub fn removed_with_skew(&self, skew: i64) -> u64 {
+        self.phantom_reads + lightest_removal(self.clusters.iter().map(|cluster| cluster.stretched(skew)))
+    }
+
+    /// For each cluster, by how much every operation has to be stretched until it is in no conflict. O(m log m).
+    pub fn gammas(&self) -> Vec<i64> {
+        let clusters = &self.clusters;
+        let mut order: Vec<usize> = (0..clusters.len()).collect();
+        order.sort_by_key(|&place| (clusters[place].f, place));
+        // The two greatest `s` among the first so many: one of them is not the cluster itself.
+        let mut best: Vec<[Option<usize>; 2]> = Vec::with_capacity(order.len());
+        let s_of = |place: Option<usize>| place.map_or(NEVER, |place| clusters[place].s);
+        for &place in &order {
+            let [first, second] = best.last().copied().unwrap_or_default();
+            best.push(if first.is_none() || clusters[place].s > s_of(first) {
+                [Some(place), first]
+            } else if second.is_none() || clusters[place].s > s_of(second) {
+                [first, Some(place)]
+            } else {
+                [first, second]
+            });
+        }
+        (0..clusters.len())
+            .map(|me| {
+                let cluster = &clusters[me];
+                let own = match cluster.reads {
+                    Some((finish, _)) if cluster.write_start != NEVER => {
+                        cluster.write_start.saturating_sub(finish)
+                    }
+                    _ => 0,
+                };
+                // Over the partners up to rank k: the first term falls with k, the second rises.
+                let terms = |rank: usize| {
+                    let [first, second] = best[rank];
+                    let partner = if first == Some(me) { second } else { first };
+                    (
+                        cluster.s.saturating_sub(clusters[order[rank]].f),
+                        partner.map_or(NEVER, |partner| clusters[partner].s.saturating_sub(cluster.f)),
+                    )
+                };
+                let (mut low, mut high) = (0, order.len());
+                while low < high {
+                    let middle = (low + high) / 2;
+                    let (falling, rising) = terms(middle);
+                    if rising >= falling {
+                        high = middle;
+                    } else {
+                        low = middle + 1;
+                    }
+                }
+                let at = |rank: usize| {
+                    // The rank's own cluster gives no first term for itself; the one before does.
+                    let (falling, rising) = terms(rank);
+                    if order[rank] == me {
+                        NEVER
+                    } else {
+                        falling.min(rising)
+                    }
+                };
+                let around = low.saturating_sub(2)..(low + 2).min(order.len());
+                around.map(at).max().unwrap_or(0).max(own).max(0)
+            })
+            .collect()
+    }
+
+    /// The same for the key.
+    pub fn gamma(&self) -> i64 {
+        self.gammas().into_iter().max().unwrap_or(0)
+    }
+
+    /// The least by which reads would have to have begun earlier for the key to be atomic. None if a read is from the
+    /// future: no such shift helps. Looks at pairs whose zones touch: quadratic if all do.
+    pub fn delta(&self) -> Option<i64> {
+        if self.clusters.iter().any(Cluster::is_future) {
+            return None;
+        }
+        // In nanoseconds; None if a before b is impossible however early reads are.
+        let before = |a: &Cluster, b: &Cluster| match a.reads {
+            _ if a.write_start > b.f => None,
+            Some((_, start)) => Some(start.saturating_sub(b.f).max(0)),
+            None => Some(0),
+        };
+        let pairs = self.conflicts();
+        let deltas = pairs.into_iter().map(|(a, b)| {
+            let (a, b) = (&self.clusters[a], &self.clusters[b]);
+            [before(a, b), before(b, a)].into_iter().flatten().min()
+        });
+        deltas
+            .map(|delta| delta.expect("one of two writes can be the first"))
+            .max()
+            .or(Some(0))
+    }
+
+    /// All pairs of clusters in conflict.
+    pub fn conflicts(&self) -> Vec<(usize, usize)> {
+        let mut order: Vec<usize> = (0..self.clusters.len()).collect();
+        order.sort_by_key(|&place| (self.clusters[place].f, place));
+        let mut pairs = Vec::new();
+        for (rank, &a) in order.iter().enumerate() {
+            let later = order[rank + 1..]
+                .iter()
+                .take_while(|&&b| self.clusters[b].f < self.clusters[a].s);
+            pairs.extend(
+                later
+                    .filter(|&&b| self.clusters[a].conflicts(&self.clusters[b]))
+                    .map(|&b| (a, b)),
+            );
+        }
+        pairs
+    }
+}
+
+fn empty(value: u32) -> Cluster {
+    let value_is_initial = value == 0;
+    Cluster {
+        value: Value::at(value),
+        weight: 0,
+        f: if value_is_initial { NEVER } else { i64::MAX },
+        s: NEVER,
+        write_start: NEVER,
+        reads: None,
+    }
+}
+
+/// The least weight of clusters whose removal leaves no conflict: the heaviest set of forward zones that are apart, each charged
+/// with the backward zones inside it. O(m log m).
+fn lightest_removal(clusters: impl Iterator<Item = Cluster>) -> u64 {
+    let (mut removed, mut forward, mut backward) = (0, Vec::new(), Vec::new());
+    for cluster in clusters.filter(|cluster| cluster.weight > 0) {
+        if cluster.is_future() {
+            removed += cluster.weight;
+        } else if cluster.is_forward() {
+            forward.push(cluster);
+        } else {
+            backward.push(cluster);
+        }
+    }
+    forward.sort_by_key(|cluster| (cluster.s, cluster.f));
+    backward.sort_by_key(|cluster| cluster.f);
+    let mut left_ends: Vec<i64> = backward.iter().map(|cluster| cluster.s).collect();
+    left_ends.sort_unstable();
+    let mut inside = Fenwick::new(left_ends.len());
+    let (mut taken, mut best) = (0, vec![0_i128]);
+    for (place, zone) in forward.iter().enumerate() {
+        while taken < backward.len() && backward[taken].f < zone.s {
+            let rank = left_ends.partition_point(|&end| end < backward[taken].s);
+            inside.add(rank, backward[taken].weight);
+            taken += 1;
+        }
+        // Those whose left end is behind the zone's.
+        let charge = inside.from(left_ends.partition_point(|&end| end <= zone.f));
+        let before = forward[..place].partition_point(|other| other.s <= zone.f);
+        let with = best[before] + i128::from(zone.weight) - i128::from(charge);
+        best.push(best[place].max(with));
+    }
+    let total: i128 = forward.iter().map(|zone| i128::from(zone.weight)).sum();
+    let kept = best.last().copied().unwrap_or(0);
+    removed + u64::try_from(total - kept).expect("keeping none is always possible")
+}
+
+/// Sums over a range of places that changes.
+struct Fenwick {
+    sums: Vec<u64>,
+    total: u64,
+}
+
+impl Fenwick {
+    fn new(places: usize) -> Fenwick {
+        Fenwick {
+            sums: vec![0; places + 1],
+            total: 0,
+        }
+    }
+
+    fn add(&mut self, place: usize, weight: u64) {
+        self.total += weight;
+        let mut at = place + 1;
+        while at < self.sums.len() {
+            self.sums[at] += weight;
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// The sum from a place on.
+    fn from(&self, place: usize) -> u64 {
+        let (mut at, mut before) = (place, 0);
+        while at > 0 {
+            before += self.sums[at];
+            at &= at - 1;
+        }
+        self.total - before
+    }
+}
