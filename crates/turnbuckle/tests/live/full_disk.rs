@@ -5,9 +5,15 @@
 #![cfg(target_os = "linux")]
 use crate::cluster::{Acknowledged, Cluster, text, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use std::process::{Command, Stdio};
+use std::{
+    fs::File,
+    process::{Command, Stdio},
+};
 use turnbuckle_resp::Value;
 use turnbuckle_server::config::Limits;
+
+/// No file grows beyond this while the disk is full.
+const FULL_BYTES: u64 = 64 << 10;
 
 /// Files of node a1 may grow to so many bytes.
 fn let_files_grow_to(cluster: &Cluster, bytes: Option<u64>) {
@@ -19,26 +25,30 @@ fn let_files_grow_to(cluster: &Cluster, bytes: Option<u64>) {
     prlimit(process, Resource::Fsize, limit).expect("a soft limit can be set");
 }
 
-/// A write beyond the limit is to fail, not to end the process with a signal.
-fn without_the_signal(command: &Command) -> Command {
+/// A write beyond the limit is to fail, not to end the process with a signal. Its messages go to a file that is as full.
+fn without_the_signal(cluster: &Cluster, command: &Command) -> Command {
+    let messages = cluster.file().with_extension("messages");
+    std::fs::write(&messages, vec![b'\n'; FULL_BYTES as usize]).expect("it can be written");
+    let messages = File::options().append(true).open(messages).expect("it is there");
     let mut shell = Command::new("sh");
     shell
         .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
         .arg(command.get_program())
         .args(command.get_args())
-        .stdout(Stdio::piped());
+        .stdout(Stdio::piped())
+        .stderr(messages);
     shell
 }
 
 fn a_full_disk_loses_nothing(durability: &str) {
     let mut cluster = Cluster::new(1, durability, Limits::default());
-    let command = without_the_signal(&cluster.start_command(0));
+    let command = without_the_signal(&cluster, &cluster.start_command(0));
     cluster.start_node_as(0, command);
     cluster.start_all();
     cluster.settle();
     let mut writes = Acknowledged::default();
     (0..3).for_each(|site| writes.write(&cluster, site, 100, 10_000));
-    let_files_grow_to(&cluster, Some(64 << 10));
+    let_files_grow_to(&cluster, Some(FULL_BYTES));
     let mut client = cluster.client(0);
     let mut refused = Vec::new();
     while refused.len() < 3 {
