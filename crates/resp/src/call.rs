@@ -54,12 +54,12 @@ impl Call<'_> {
 
     /// The level of a command on any number of keys, and where its keys end.
     ///
-    /// The rule: if the last but one argument is `AT` (in any case) and there is at least one group of `group` arguments
+    /// The rule: if the last but one argument is `AT`, in capitals, and there is at least one group of `group` arguments
     /// before it, the last two are a level, and a word that is no level is an error rather than a key. So a key named `AT`
-    /// must stand elsewhere, or be followed by an explicit `AT level`.
+    /// must stand elsewhere, or be followed by an explicit `AT level`; one named `at` may stand anywhere.
     pub(crate) fn level_at_end(&self, group: usize) -> Result<(Option<Level>, usize), Refusal> {
         let len = self.len();
-        if len >= 1 + group + 2 && self.arguments.is(len - 2, "AT") {
+        if len >= 1 + group + 2 && self.arguments.at(len - 2) == b"AT" {
             return Ok((Some(self.level(len - 1)?), len - 2));
         }
         Ok((None, len))

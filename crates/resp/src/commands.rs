@@ -31,7 +31,7 @@ mod strlen;
 mod r#type;
 mod unknown;
 mod unsupported;
-pub(crate) use unknown::run_unknown;
+pub(crate) use unknown::{run_in_refused_transaction, run_unknown};
 
 /// What is to be known about a command, and what it does.
 pub(crate) struct Spec {

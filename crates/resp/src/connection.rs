@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) read: Option<Level>,
     /// The level of writes that name none, where it is not the keyspace's own.
     pub(crate) write: Option<Level>,
+    /// A `MULTI` was refused: what belongs to it is refused too, until `EXEC` or `DISCARD`.
+    pub(crate) in_refused_transaction: bool,
     /// Whether each reply carries its receipt.
     pub(crate) receipts: bool,
     /// The receipt of the last command on keys, if it has one.
@@ -250,6 +252,9 @@ impl Connection {
             arguments,
         };
         let result = match spec {
+            Some(spec) if call.connection.state.in_refused_transaction => {
+                commands::run_in_refused_transaction(spec, &mut call)
+            }
             Some(spec) => spec.run(&mut call),
             None => commands::run_unknown(&mut call),
         };

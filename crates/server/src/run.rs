@@ -238,7 +238,12 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.host.stop();
-        for thread in self.loops.drain(..).chain(self.workers.drain(..)) {
+        // What is under way needs the workers: it waits for a sync, or for a key from disk.
+        for thread in self.loops.drain(..) {
+            let _ = thread.join();
+        }
+        self.host.stop_workers();
+        for thread in self.workers.drain(..) {
             let _ = thread.join();
         }
         self.host.finish();

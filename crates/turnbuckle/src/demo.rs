@@ -1,6 +1,6 @@
 //! `turnbuckle demo`: a cluster on this machine, one site beside the other, with the delays of a WAN between them.
 use crate::{
-    failure::{Failure, environment, usage},
+    failure::{Failure, environment, say, usage},
     start::wait_for_end,
 };
 use clap::Args;
@@ -187,7 +187,7 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
     while begun.elapsed() < CONNECT_TIME && !running.iter().all(turnbuckle_server::Running::is_connected) {
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    announce(options, &config, data, &[std::process::id()]);
+    announce(options, &config, data, &[std::process::id()])?;
     wait_for_end(&running, options.time.map(|time| Duration::from_micros(time.0)))
 }
 
@@ -232,11 +232,11 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
         }
     }
     let pids: Vec<u32> = processes.0.iter().map(Child::id).collect();
-    announce(options, config, file.parent().unwrap_or(file), &pids);
+    announce(options, config, file.parent().unwrap_or(file), &pids)?;
     wait_for_end(&[], options.time.map(|time| Duration::from_micros(time.0)))
 }
 
-fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) {
+fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -> Result<(), Failure> {
     let sites: Vec<ReadySite> = config
         .nodes()
         .enumerate()
@@ -253,11 +253,7 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) {
             sites,
             data: data.to_path_buf(),
         };
-        println!(
-            "{}",
-            serde_json::to_string(&ready).expect("names and numbers are JSON")
-        );
-        return;
+        return say(&serde_json::to_string(&ready).expect("names and numbers are JSON"));
     }
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY).set_header([
@@ -293,27 +289,24 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) {
         config.nodes().next().expect("a site").1,
         config.nodes().last().expect("a site").1,
     );
-    println!("{table}\n");
-    println!("Try, in another terminal:");
-    println!("  redis-cli -p {} set greeting hello", first.resp.port());
-    println!(
-        "  redis-cli -p {} get greeting        # there after the delay, not before",
-        last.resp.port()
-    );
-    println!(
-        "  {} wan --admin {} cut {} {}   # and see what still works",
-        std::env::args().next().unwrap_or_else(|| "turnbuckle".into()),
-        first.admin,
-        config.site_name(first.site),
-        config.site_name(last.site)
-    );
-    println!(
-        "\nData in {}{}. Ctrl-C ends it.",
-        data.display(),
-        if options.data.is_some() {
-            ""
-        } else {
-            ", removed at the end"
-        }
-    );
+    let program = std::env::args().next().unwrap_or_else(|| "turnbuckle".into());
+    let removed = if options.data.is_some() {
+        ""
+    } else {
+        ", removed at the end"
+    };
+    say(&format!(
+        "{table}\n\n\
+         Try, in another terminal:\n  \
+         redis-cli -p {first_port} set greeting hello\n  \
+         redis-cli -p {last_port} get greeting        # there after the delay, not before\n  \
+         {program} wan --admin {admin} cut {first_site} {last_site}   # and see what still works\n\n\
+         Data in {data}{removed}. Ctrl-C ends it.",
+        first_port = first.resp.port(),
+        last_port = last.resp.port(),
+        admin = first.admin,
+        first_site = config.site_name(first.site),
+        last_site = config.site_name(last.site),
+        data = data.display(),
+    ))
 }

@@ -1,6 +1,6 @@
 //! How a command ends when it does not end well.
 
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 use thiserror::Error;
 
 /// Why a command did not do what it was asked to.
@@ -23,6 +23,17 @@ pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     match failure {
         Failure::Usage(_) => ExitCode::from(2),
         Failure::Environment(_) => ExitCode::from(3),
+    }
+}
+
+/// Says something on standard output. Whoever closed it does not want to know; a full disk is another matter.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Environment(format!(
+            "nothing can be written to standard output: {error}"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! `turnbuckle start`: one node of a cluster, from its configuration.
-use crate::failure::{Failure, environment, usage};
+use crate::failure::{Failure, environment, say, usage};
 use clap::Args;
 use std::{path::PathBuf, sync::Arc};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use turnbuckle_server::{PROTOCOLS, Running, config::ClusterConfig, wan::WanMatrix};
 
 /// Runs one node of a cluster.
@@ -35,7 +36,7 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     let running =
         turnbuckle_server::start(Arc::clone(&config), node, wan).map_err(|error| environment(&error))?;
     let entry = config.node(node);
-    println!(
+    let ready = format!(
         "node {} at site {} is ready: RESP {}, admin http://{}, peers {}",
         entry.name,
         config.site_name(entry.site),
@@ -43,6 +44,8 @@ pub fn run(options: &Start) -> Result<(), Failure> {
         entry.admin,
         entry.peer
     );
+    // A node serves, whether anybody reads this or not.
+    let _ = say(&ready);
     wait_for_end(&[running], None)
 }
 
@@ -53,9 +56,7 @@ pub fn wait_for_end(running: &[Running], time: Option<std::time::Duration>) -> R
         .build()
         .map_err(|error| environment(&error))?;
     runtime.block_on(async {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| environment(&error))?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| environment(&error))?;
+        let mut told = Told::new()?;
         let up = async {
             match time {
                 Some(time) => tokio::time::sleep(time).await,
@@ -65,8 +66,10 @@ pub fn wait_for_end(running: &[Running], time: Option<std::time::Duration>) -> R
         tokio::pin!(up);
         loop {
             tokio::select! {
-                _ = terminate.recv() => return Ok(()),
-                _ = interrupt.recv() => return Ok(()),
+                () = told.to_end() => {
+                    end_at_once_if_told_again();
+                    return Ok(());
+                }
                 () = &mut up => return Ok(()),
                 () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {
                     if let Some(why) = running.iter().find_map(Running::failure) {
@@ -76,4 +79,45 @@ pub fn wait_for_end(running: &[Running], time: Option<std::time::Duration>) -> R
             }
         }
     })
+}
+
+/// The signals that tell a process to end.
+struct Told([Signal; 3]);
+
+impl Told {
+    fn new() -> Result<Told, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| environment(&error));
+        let kinds = [
+            SignalKind::terminate(),
+            SignalKind::interrupt(),
+            SignalKind::hangup(),
+        ];
+        let [terminate, interrupt, hangup] = kinds.map(listen);
+        Ok(Told([terminate?, interrupt?, hangup?]))
+    }
+
+    async fn to_end(&mut self) {
+        let Told([terminate, interrupt, hangup]) = self;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
+/// Ending in good order may take as long as the grace that is configured: whoever does not want to wait says so again.
+fn end_at_once_if_told_again() {
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime {
+            let again = runtime.block_on(async {
+                Told::new()?.to_end().await;
+                Ok::<(), Failure>(())
+            });
+            if again.is_ok() {
+                std::process::exit(3);
+            }
+        }
+    });
 }

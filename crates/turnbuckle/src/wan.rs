@@ -1,5 +1,5 @@
 //! `turnbuckle wan`: delays and cuts between the sites of a running cluster.
-use crate::failure::{Failure, environment};
+use crate::failure::{Failure, environment, say};
 use clap::{Args, Subcommand};
 use std::time::Duration;
 use turnbuckle_server::admin::{AdminClient, LinkName, SetDelay, WanView};
@@ -95,23 +95,15 @@ pub fn run(options: &Wan) -> Result<(), Failure> {
     };
     let view = view.map_err(|error| environment(&error))?;
     match options.json {
-        true => println!(
-            "{}",
-            serde_json::to_string(&view).map_err(|error| environment(&error))?
-        ),
-        false => show(&view),
+        true => say(&serde_json::to_string(&view).map_err(|error| environment(&error))?),
+        false => say(&show(&view)),
     }
-    Ok(())
 }
 
-fn show(view: &WanView) {
-    for link in &view.links {
-        println!(
-            "{} -> {}  {}{}",
-            link.from,
-            link.to,
-            link.delay,
-            if link.cut { "  CUT" } else { "" }
-        );
-    }
+fn show(view: &WanView) -> String {
+    let lines = view.links.iter().map(|link| {
+        let cut = if link.cut { "  CUT" } else { "" };
+        format!("{} -> {}  {}{cut}", link.from, link.to, link.delay)
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

@@ -55,7 +55,9 @@ impl Client {
             if self.is_over() {
                 break;
             }
-            let wants_input = self.connection.borrow().wants_input() && !event_loop.host.is_overloaded();
+            let host = &event_loop.host;
+            let wants_input =
+                self.connection.borrow().wants_input() && !host.is_overloaded() && !host.is_stopping();
             tokio::select! {
                 biased;
                 result = self.socket.readable(), if wants_input && !self.ended.get() => {
@@ -113,6 +115,10 @@ impl Client {
 
     /// Executes what has been received, as far as the connection takes it.
     fn take_commands(&self, event_loop: &EventLoop) {
+        // What has begun is answered, and nothing else begins.
+        if event_loop.host.is_stopping() {
+            return event_loop.touch(self);
+        }
         let mut input = self.input.borrow_mut();
         if !input.is_empty() {
             event_loop.refresh_now();

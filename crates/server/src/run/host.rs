@@ -40,6 +40,8 @@ pub(crate) struct Host {
     pub identity: Identity,
     pub keyspaces: Vec<AddToGateway>,
     pub stopping: AtomicBool,
+    /// The event loops have ended: the threads that wait for disks may too.
+    pub workers_stopping: AtomicBool,
     pub client_ids: AtomicU64,
     pub syncs: AtomicU64,
     checkpoint_us: AtomicU64,
@@ -134,6 +136,7 @@ impl Host {
             },
             keyspaces,
             stopping: AtomicBool::new(false),
+            workers_stopping: AtomicBool::new(false),
             client_ids: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             checkpoint_us: AtomicU64::new(0),
@@ -240,6 +243,15 @@ impl Host {
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.stop.send_replace(true);
+        self.wakes.workers().raise();
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub fn stop_workers(&self) {
+        self.workers_stopping.store(true, Ordering::Release);
         self.wakes.workers().raise();
     }
 

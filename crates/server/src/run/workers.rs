@@ -34,7 +34,7 @@ fn spawn(host: &Arc<Host>, name: &str, work: fn(&Host)) -> std::io::Result<JoinH
 /// Syncs the commit log when somebody waits for it, and as often as the keyspaces' durability asks.
 fn sync(host: &Host) {
     let mut seen = 0;
-    while !host.stopping.load(Ordering::Acquire) {
+    while !host.workers_stopping.load(Ordering::Acquire) {
         if !host.node.wants_sync() {
             seen = host.wakes.workers().wait(seen, host.sync_every);
         }
@@ -57,7 +57,7 @@ fn maintain(host: &Host) {
     let mut seen = 0;
     let mut said = String::new();
     let mut pause = LOOK_EVERY;
-    while !host.stopping.load(Ordering::Acquire) {
+    while !host.workers_stopping.load(Ordering::Acquire) {
         let now = host.clock.now();
         match host.node.maintain(now) {
             Ok(done) => {
@@ -92,7 +92,7 @@ fn maintain(host: &Host) {
 /// Returns after a pause, or when the node stops.
 fn rest(host: &Host, pause: Duration) {
     let until = host.clock.monotonic() + Micros(pause.as_micros() as u64);
-    while host.clock.monotonic() < until && !host.stopping.load(Ordering::Acquire) {
+    while host.clock.monotonic() < until && !host.workers_stopping.load(Ordering::Acquire) {
         std::thread::park_timeout(LOOK_EVERY);
     }
 }
@@ -100,7 +100,7 @@ fn rest(host: &Host, pause: Duration) {
 /// Keys that requests or streams wait for.
 fn fetch(host: &Host) {
     let mut seen = 0;
-    while !host.stopping.load(Ordering::Acquire) {
+    while !host.workers_stopping.load(Ordering::Acquire) {
         match host.node.fetch(host.clock.now()) {
             true => host.commit(),
             false => seen = host.wakes.workers().wait(seen, LOOK_EVERY),

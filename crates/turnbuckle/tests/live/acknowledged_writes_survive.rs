@@ -123,3 +123,38 @@ fn a_peer_away_beyond_the_log_comes_back_by_full_copy_and_deletes_stay_deleted()
     cluster.settle();
     writes.check(&cluster);
 }
+
+/// The grace is longer than any test waits: whoever does not end by itself is noticed.
+#[test]
+fn a_node_that_is_told_to_end_answers_what_is_under_way_and_ends() {
+    let limits = Limits {
+        shutdown_grace_ms: 24 * 60 * 60 * 1000,
+        ..Limits::default()
+    };
+    let mut cluster = Cluster::start("fsync", limits);
+    cluster.settle();
+    let clients: Vec<_> = (0..4).map(|_| cluster.client(0)).collect();
+    let acknowledged = std::thread::scope(|scope| {
+        let writers = clients.into_iter().enumerate().map(|(writer, mut client)| {
+            scope.spawn(move || {
+                let keys = (0..).map(|number| format!("{writer}.{number}").into_bytes());
+                let written = keys.take_while(|key| client.try_call(&[b"SET", key, b"v"]).is_some());
+                written.collect::<Vec<_>>()
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        wait_until("there are writes", || cluster.contents(0).len() > 100);
+        assert_eq!(cluster.terminate(0), Some(0));
+        let written = writers
+            .into_iter()
+            .flat_map(|writer| writer.join().expect("it ends"));
+        written.collect::<Vec<_>>()
+    });
+    cluster.start_node(0);
+    cluster.settle();
+    for site in 0..3 {
+        let held = cluster.contents(site);
+        let lost = acknowledged.iter().filter(|&key| !held.contains_key(key)).count();
+        assert_eq!(lost, 0, "of {} at site {site}", acknowledged.len());
+    }
+}

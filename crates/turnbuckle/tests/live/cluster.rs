@@ -1,5 +1,6 @@
 //! Real processes of a real cluster, on loopback and free ports, that end with the test.
 use bytes::BytesMut;
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
@@ -131,6 +132,15 @@ impl Cluster {
             "node {} did not start: {line:?}",
             self.name(node)
         );
+    }
+
+    /// `kill -TERM`, and how it ends.
+    pub fn terminate(&mut self, node: usize) -> Option<i32> {
+        let process = Pid::from_raw(self.process_id(node) as i32).expect("it has a number");
+        kill_process(process, Signal::TERM).expect("it can be told to end");
+        wait_until("the node has ended", || !self.runs(node));
+        let status = self.nodes[node].take().expect("it ran").wait();
+        status.expect("it has ended").code()
     }
 
     /// Whether a node's process still runs.
@@ -316,6 +326,17 @@ impl Client {
             .remove(0)
     }
 
+    /// `None` if the server closes the connection instead of answering.
+    pub fn try_call(&mut self, command: &[&[u8]]) -> Option<Value> {
+        let mut out = BytesMut::new();
+        encode_command(
+            &command.iter().map(|part| part.to_vec()).collect::<Vec<_>>(),
+            &mut out,
+        );
+        self.stream.write_all(&out).ok()?;
+        self.try_read()
+    }
+
     pub fn pipeline(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Value> {
         let mut out = BytesMut::new();
         for command in commands {
@@ -327,18 +348,26 @@ impl Client {
 
     /// The next answer.
     pub fn read(&mut self) -> Value {
+        self.try_read().expect("an answer, and the connection stays")
+    }
+
+    fn try_read(&mut self) -> Option<Value> {
         loop {
             if let Some(value) = self
                 .decoder
                 .decode(&mut self.buffer)
                 .expect("an answer that can be understood")
             {
-                return value;
+                return Some(value);
             }
             let mut bytes = [0; 64 << 10];
-            let read = self.stream.read(&mut bytes).expect("an answer");
-            assert!(read > 0, "the server closed the connection");
-            self.buffer.extend_from_slice(&bytes[..read]);
+            match self.stream.read(&mut bytes) {
+                Ok(read @ 1..) => self.buffer.extend_from_slice(&bytes[..read]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    panic!("no answer came within a minute")
+                }
+                Ok(_) | Err(_) => return None,
+            }
         }
     }
 }
