@@ -17,7 +17,7 @@ use crate::{
 };
 use bytes::{Buf, Bytes, BytesMut};
 pub(crate) use handshake::{HandshakeError, Identity};
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -62,6 +62,8 @@ pub(crate) fn start(host: &Arc<Host>, listener: TcpListener) {
 
 async fn accept_all(host: Arc<Host>, listener: TcpListener) {
     let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
+    // What was said last: a peer with another configuration comes again and again.
+    let said = Rc::new(RefCell::new(String::new()));
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
@@ -69,9 +71,11 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
                 let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else {
                     continue;
                 };
-                let host = Arc::clone(&host);
+                let (host, said) = (Arc::clone(&host), Rc::clone(&said));
                 tokio::task::spawn_local(async move {
-                    if let Err(error) = accept_one(&host, stream, stranger).await {
+                    if let Err(error) = accept_one(&host, stream, stranger).await
+                        && said.replace(error.to_string()) != error.to_string()
+                    {
                         tracing::warn!(
                             node = host.name,
                             "the connection from {address} is no peer's: {error}"
@@ -93,7 +97,16 @@ async fn accept_one(
     stranger: OwnedSemaphorePermit,
 ) -> Result<(), HandshakeError> {
     stream.set_nodelay(true)?;
-    let name = handshake::accept(&mut stream, &host.identity, host.nonce()).await?;
+    let mut claimed = None;
+    let accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), &mut claimed).await;
+    if let Err(error) = &accepted
+        && let Some(peer) = claimed.and_then(|name| host.peer_named(&name))
+        && peer < host.id
+        && !host.node.is_link_up(peer)
+    {
+        host.note_link(peer, &format!("its connection was refused: {error}"));
+    }
+    let name = accepted?;
     drop(stranger);
     let Some(peer) = host.peer_named(&name).filter(|&peer| peer < host.id) else {
         return Err(HandshakeError::Wrong {
@@ -127,11 +140,15 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
                 let why = error.to_string();
                 host.note_link(peer, &why);
                 if why != said {
-                    tracing::info!(
-                        node = host.name,
-                        peer = host.node_name(peer),
-                        "no link yet: {why}"
-                    );
+                    let (node, peer) = (&host.name, host.node_name(peer));
+                    match error {
+                        HandshakeError::Wrong { .. } | HandshakeError::Refused(_) => {
+                            tracing::warn!(node, peer, "no link: {why}");
+                        }
+                        HandshakeError::Connection(_) | HandshakeError::Slow => {
+                            tracing::info!(node, peer, "no link yet: {why}");
+                        }
+                    }
                     said = why;
                 }
             }

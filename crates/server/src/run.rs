@@ -115,6 +115,7 @@ pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result
         peer: bind("peer", &entry.peer)?,
         admin: bind("admin", &entry.admin)?,
     };
+    wan.serve(entry.site);
     let host = Host::open(config, node, wan)?;
     let workers = workers::start(&host)?;
     let mut loops = Vec::new();
@@ -230,13 +231,14 @@ impl Running {
     }
 
     /// Stops the node: no new clients, what is under way is finished within the configured grace, everything written is synced.
-    pub fn stop(self) {
-        drop(self);
+    ///
+    /// # Errors
+    /// If the log could not be written in the end: what was not acknowledged is lost.
+    pub fn stop(mut self) -> Result<(), String> {
+        self.end()
     }
-}
 
-impl Drop for Running {
-    fn drop(&mut self) {
+    fn end(&mut self) -> Result<(), String> {
         self.host.stop();
         // What is under way needs the workers: it waits for a sync, or for a key from disk.
         for thread in self.loops.drain(..) {
@@ -246,6 +248,19 @@ impl Drop for Running {
         for thread in self.workers.drain(..) {
             let _ = thread.join();
         }
-        self.host.finish();
+        self.host.finish().map_err(|error| {
+            let node = &self.host.name;
+            format!("node {node}, at the end: {error}; what was acknowledged is safe")
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.loops.is_empty()
+            && let Err(why) = self.end()
+        {
+            tracing::error!("{why}");
+        }
     }
 }

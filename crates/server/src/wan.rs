@@ -28,7 +28,7 @@ use std::{
 };
 use thiserror::Error;
 use tokio::sync::watch;
-use turnbuckle_core::{Micros, SiteId};
+use turnbuckle_core::{Micros, SiteId, SiteSet};
 
 mod delay_line;
 pub use delay_line::{DelayLine, Full};
@@ -227,6 +227,8 @@ struct Shared {
     sites: Arc<[String]>,
     links: Vec<AtomicU64>,
     changes: watch::Sender<u64>,
+    /// The sites, as bits, whose nodes apply the matrix to what they send.
+    senders: AtomicU64,
 }
 
 impl WanMatrix {
@@ -240,6 +242,7 @@ impl WanMatrix {
             sites: Arc::clone(&delays.sites),
             links: links.collect(),
             changes: watch::Sender::new(0),
+            senders: AtomicU64::new(0),
         }))
     }
 
@@ -252,6 +255,16 @@ impl WanMatrix {
     pub fn site_named(&self, name: &str) -> Option<SiteId> {
         let place = self.0.sites.iter().position(|site| site == name)?;
         Some(SiteId(place as u16))
+    }
+
+    /// A node of this site applies the matrix to what it sends.
+    pub fn serve(&self, site: SiteId) {
+        self.0.senders.fetch_or(SiteSet::one(site).0, Ordering::Relaxed);
+    }
+
+    /// The sites whose nodes apply the matrix.
+    pub fn senders(&self) -> SiteSet {
+        SiteSet(self.0.senders.load(Ordering::Relaxed))
     }
 
     /// How one direction is now.

@@ -188,7 +188,7 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
         std::thread::park_timeout(Duration::from_millis(5));
     }
     announce(options, &config, data, &[std::process::id()])?;
-    wait_for_end(&running, options.time.map(|time| Duration::from_micros(time.0)))
+    wait_for_end(running, options.time.map(|time| Duration::from_micros(time.0)))
 }
 
 /// The processes of a demo. They end with it.
@@ -233,7 +233,7 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
     }
     let pids: Vec<u32> = processes.0.iter().map(Child::id).collect();
     announce(options, config, file.parent().unwrap_or(file), &pids)?;
-    wait_for_end(&[], options.time.map(|time| Duration::from_micros(time.0)))
+    wait_for_end(Vec::new(), options.time.map(|time| Duration::from_micros(time.0)))
 }
 
 fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -> Result<(), Failure> {

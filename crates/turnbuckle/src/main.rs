@@ -12,7 +12,7 @@ use std::{io::IsTerminal, process::ExitCode};
 
 /// A geo-replicated key-value store in which every operation says how consistent it must be.
 ///
-/// Exit codes: 0 fine, 1 a promise was broken, 2 wrong usage, 3 the environment (a port taken, a file missing).
+/// Exit codes: 0 fine, 1 a promise was broken, 2 wrong usage or configuration, 3 the environment (a port taken, a file missing).
 #[derive(Debug, Parser)]
 #[command(version, after_help = "Begin with:\n  turnbuckle demo")]
 struct Cli {

@@ -3,7 +3,11 @@ use crate::failure::{Failure, environment, say, usage};
 use clap::Args;
 use std::{path::PathBuf, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use turnbuckle_server::{PROTOCOLS, Running, config::ClusterConfig, wan::WanMatrix};
+use turnbuckle_server::{
+    PROTOCOLS, Running,
+    config::{ClusterConfig, ConfigError},
+    wan::WanMatrix,
+};
 
 /// Runs one node of a cluster.
 #[derive(Debug, Args)]
@@ -21,7 +25,10 @@ pub struct Start {
 }
 
 pub fn run(options: &Start) -> Result<(), Failure> {
-    let config = ClusterConfig::read(&options.config, PROTOCOLS).map_err(|error| environment(&error))?;
+    let config = ClusterConfig::read(&options.config, PROTOCOLS).map_err(|error| match error {
+        ConfigError::Wrong(_) => usage(&error),
+        ConfigError::Unreadable { .. } => environment(&error),
+    })?;
     let Some(node) = config.node_named(&options.node) else {
         let known: Vec<&str> = config.nodes().map(|(_, node)| node.name.as_str()).collect();
         return Err(usage(&format!(
@@ -46,11 +53,21 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     );
     // A node serves, whether anybody reads this or not.
     let _ = say(&ready);
-    wait_for_end(&[running], None)
+    wait_for_end(vec![running], None)
 }
 
 /// Runs until the process is told to end, or the time is up, or a node fails; then stops the nodes in good order.
-pub fn wait_for_end(running: &[Running], time: Option<std::time::Duration>) -> Result<(), Failure> {
+pub fn wait_for_end(running: Vec<Running>, time: Option<std::time::Duration>) -> Result<(), Failure> {
+    let ended = wait(&running, time);
+    let stopped: Vec<_> = running.into_iter().map(Running::stop).collect();
+    ended.and_then(|()| {
+        let failed = stopped.into_iter().find_map(Result::err);
+        failed.map_or(Ok(()), |why| Err(environment(&why)))
+    })
+}
+
+/// Runs until the process is told to end, or the time is up, or a node fails.
+fn wait(running: &[Running], time: Option<std::time::Duration>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -66,7 +83,7 @@ pub fn wait_for_end(running: &[Running], time: Option<std::time::Duration>) -> R
         tokio::pin!(up);
         loop {
             tokio::select! {
-                () = told.to_end() => {
+                () = told.wait() => {
                     end_at_once_if_told_again();
                     return Ok(());
                 }
@@ -96,7 +113,7 @@ impl Told {
         Ok(Told([terminate?, interrupt?, hangup?]))
     }
 
-    async fn to_end(&mut self) {
+    async fn wait(&mut self) {
         let Told([terminate, interrupt, hangup]) = self;
         tokio::select! {
             _ = terminate.recv() => {}
@@ -112,7 +129,7 @@ fn end_at_once_if_told_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
             let again = runtime.block_on(async {
-                Told::new()?.to_end().await;
+                Told::new()?.wait().await;
                 Ok::<(), Failure>(())
             });
             if again.is_ok() {

@@ -1,6 +1,6 @@
 use super::{PLAIN, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
-use turnbuckle_core::Operation;
+use turnbuckle_core::{HASH_SLOTS, Operation};
 
 pub(super) const SCAN: Spec = Spec {
     name: "scan",
@@ -20,6 +20,8 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let cursor = std::str::from_utf8(call.arguments.at(1))
         .ok()
         .and_then(|text| text.parse::<u64>().ok())
+        // A cursor begins with the hash slot that is next.
+        .filter(|cursor| cursor >> 48 < u64::from(HASH_SLOTS))
         .ok_or_else(|| Refusal::err("invalid cursor"))?;
     let most = call.connection.greeting.limits.max_scan_count;
     let mut count = DEFAULT_COUNT.min(most);

@@ -124,6 +124,7 @@ async fn set_wan(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>
     let delay: LinkDelay = delay
         .parse()
         .map_err(|_| Refusal::bad(format!("delay: found {delay:?}"), LinkDelay::EXPECTED))?;
+    sent_here(&admin, &[(from, true), (to, both)])?;
     admin.wan.set(from, to, delay);
     if both {
         admin.wan.set(to, from, delay);
@@ -134,6 +135,8 @@ async fn set_wan(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>
 async fn cut(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, Refusal> {
     let LinkName { from, to, both } = decode(&take(body)?, ROUTES[6])?;
     let (from, to) = link(&admin, &from, &to)?;
+    // A cut in one direction breaks the connection at either end.
+    sent_here(&admin, &[(from, true), (to, true)])?;
     admin.wan.cut(from, to);
     if both {
         admin.wan.cut(to, from);
@@ -148,12 +151,36 @@ async fn heal(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, R
     } else {
         let LinkName { from, to, both } = decode(&body, ROUTES[7])?;
         let (from, to) = link(&admin, &from, &to)?;
+        sent_here(&admin, &[(from, true), (to, true)])?;
         admin.wan.heal(from, to);
         if both {
             admin.wan.heal(to, from);
         }
     }
     Ok(Json(WanView::of(&admin.wan)))
+}
+
+/// A node applies the matrix to what it sends itself: a change that it would never look at is refused.
+fn sent_here(admin: &Admin, sites: &[(SiteId, bool)]) -> Result<(), Refusal> {
+    let senders = admin.wan.senders();
+    if sites
+        .iter()
+        .any(|&(site, counts)| counts && senders.contains(site))
+    {
+        return Ok(());
+    }
+    let name = |site: SiteId| admin.wan.sites()[usize::from(site.0)].as_str();
+    let ours: Vec<&str> = senders.iter().map(name).collect();
+    Err(Refusal::bad(
+        format!(
+            "this node sends from site {}, and that is not concerned",
+            ours.join(", ")
+        ),
+        format!(
+            "to be asked at the admin address of a node of site {}",
+            name(sites[0].0)
+        ),
+    ))
 }
 
 /// The body, if it is not too long and came whole.

@@ -42,10 +42,13 @@ async fn world() -> World {
     let node = Arc::new(Node {
         readiness: Mutex::new(Ok(())),
     });
+    let wan = WanMatrix::new(&WanDelays::demo(["a", "b", "c"]));
+    wan.serve(SiteId(0));
+    wan.serve(SiteId(1));
     let admin = Admin {
         source: node.clone(),
         metrics: Metrics::new(["carts"]),
-        wan: WanMatrix::new(&WanDelays::demo(["a", "b", "c"])),
+        wan,
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = AdminServer::start(listener, admin.clone()).unwrap();
@@ -182,6 +185,26 @@ async fn the_wan_changes_while_it_runs() {
     assert!(!world.link(0, 2).cut && world.link(2, 0).cut);
     assert_eq!(world.ask("POST", "/wan/heal", "").await.0, 200);
     assert!(!world.link(2, 0).cut);
+}
+
+/// The nodes here are of sites a and b; what c sends is up to c.
+#[tokio::test]
+async fn a_change_that_no_node_here_would_look_at_is_refused() {
+    let world = world().await;
+    let (status, refusal) = world
+        .ask("POST", "/wan", r#"{"from":"c","to":"a","delay":"5ms"}"#)
+        .await;
+    assert_eq!(status, 400, "{refusal}");
+    let error = refusal["error"].as_str().expect("it says why");
+    assert!(error.contains("sends from site a, b"), "{refusal}");
+    let both = r#"{"from":"c","to":"a","delay":"5ms","both":true}"#;
+    assert_eq!(world.ask("POST", "/wan", both).await.0, 200);
+    let cut = r#"{"from":"c","to":"a"}"#;
+    assert_eq!(
+        world.ask("POST", "/wan/cut", cut).await.0,
+        200,
+        "a cut breaks the connection at either end"
+    );
 }
 
 #[tokio::test]

@@ -100,11 +100,12 @@ pub(crate) async fn dial(
     .await
 }
 
-/// The side that was connected to. Returns the name of the node that did.
+/// The side that was connected to. Returns the name of the node that did; `claimed` is the name that it gave, proven or not.
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     nonce: [u8; 16],
+    claimed: &mut Option<String>,
 ) -> Result<String, HandshakeError> {
     within(async {
         let mut magic = [0; MAGIC.len()];
@@ -116,6 +117,7 @@ pub(crate) async fn accept(
             ));
         }
         let theirs: Hello = receive(stream).await?;
+        *claimed = Some(theirs.from.clone());
         let mut mine = hello(me, &theirs.from, nonce);
         let fits = check(me, &theirs).and_then(|()| expect("a hello for this node", &me.node, &theirs.to));
         mine.refused = fits.as_ref().err().map(ToString::to_string);

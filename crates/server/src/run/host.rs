@@ -262,11 +262,10 @@ impl Host {
     }
 
     /// After all threads have ended: what is written is synced, so that a power cut after a clean end loses nothing.
-    pub fn finish(&self) {
+    pub fn finish(&self) -> Result<(), turnbuckle_log::LogError> {
         let now = self.clock.now();
-        if let Err(error) = self.node.commit(now).and_then(|()| self.node.sync(now)) {
-            tracing::error!(node = self.name, "at the end: {error}");
-        }
+        self.node.commit(now)?;
+        self.node.sync(now)
     }
 
     // ---- clients --------------------------------------------------------------------------------------------

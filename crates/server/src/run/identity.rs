@@ -152,6 +152,13 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<String, Identit
                 )
             };
             same("a keyspace", describe(now), describe(keyspace))?;
+        } else {
+            tracing::warn!(
+                node = mine.node,
+                "{}: the keyspace '{}' is not in the configuration any more: its data is kept, and not served",
+                path.display(),
+                keyspace.name
+            );
         }
     }
     Ok(theirs.identity)

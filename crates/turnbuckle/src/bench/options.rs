@@ -10,12 +10,12 @@ use turnbuckle_workload::{Arrival, BadName, ClientId, Distribution, Rate, Spacin
 const EXAMPLES: &str = "\
 Examples:
   turnbuckle bench --target 127.0.0.1:7001 --load --workload b --for 10s
-  turnbuckle bench --target 127.0.0.1:7001,127.0.0.1:7002 --keyspace causal --read causal \\
+  turnbuckle bench --target 127.0.0.1:7001,127.0.0.1:7002 --keyspace eventual --read eventual \\
       --load --rate 2000 --trace run.jsonl.zst
 
 Exit codes: 0 fine, 2 usage, 3 environment (no server, no file, a server that went away for good).";
 
-/// The arguments of `turnbuckle bench`.
+/// Measures a server that speaks RESP, Turnbuckle or another, with a YCSB workload.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

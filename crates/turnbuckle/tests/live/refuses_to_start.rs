@@ -72,19 +72,19 @@ fn a_configuration_that_is_wrong_and_one_that_is_not_there() {
     edit(&cluster, |text| {
         text.replacen("site = \"b\"", "site = \"nowhere\"", 1)
     });
-    is_refused(&cluster, 0, 3, "cluster.toml:");
+    is_refused(&cluster, 0, 2, "cluster.toml:");
     is_refused(
         &cluster,
         0,
-        3,
+        2,
         "found \"nowhere\"; expected one of the sites a, b, c",
     );
     edit(&cluster, |text| {
         text.replacen("site = \"nowhere\"", "sight = \"b\"", 1)
     });
-    is_refused(&cluster, 0, 3, "sight");
+    is_refused(&cluster, 0, 2, "sight");
     std::fs::write(cluster.file(), [0xFF, 0x00, b'[']).expect("it can be written");
-    is_refused(&cluster, 0, 3, "cluster.toml");
+    is_refused(&cluster, 0, 2, "cluster.toml");
     std::fs::remove_file(cluster.file()).expect("it can be removed");
     is_refused(&cluster, 0, 3, "No such file");
 }

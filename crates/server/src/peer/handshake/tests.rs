@@ -30,7 +30,7 @@ fn shake(dialer: &Identity, to: &str, acceptor: &Identity) -> (Ended<()>, Ended<
             result
         };
         let accepted = async {
-            let result = accept(&mut there, acceptor, [2; 16]).await;
+            let result = accept(&mut there, acceptor, [2; 16], &mut None).await;
             drop(there);
             result
         };
@@ -67,7 +67,7 @@ fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<Str
         let (mut stranger, mut there) = duplex(1 << 20);
         stranger.write_all(bytes).await.expect("there is room");
         stranger.shutdown().await.expect("it can be ended");
-        accept(&mut there, acceptor, nonce).await
+        accept(&mut there, acceptor, nonce, &mut None).await
     })
 }
 
@@ -166,7 +166,7 @@ fn noise_and_what_is_cut_short_or_too_long_is_refused() {
 fn a_silent_stranger_is_not_waited_for() {
     let ended = block_on(async {
         let (_stranger, mut there) = duplex(64);
-        accept(&mut there, &identity("b1"), [2; 16]).await
+        accept(&mut there, &identity("b1"), [2; 16], &mut None).await
     });
     says(ended, "longer than 10 s");
 }
