@@ -1,6 +1,7 @@
 //! Turnbuckle: a geo-replicated key-value store in which every operation says how consistent it must be, and every answer
 //! says how fresh it provably was.
 mod bench;
+mod check;
 mod demo;
 mod failure;
 mod start;
@@ -23,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Check(check::Check),
     Demo(demo::Demo),
     Start(start::Start),
     Wan(wan::Wan),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         .init();
     let done = match Cli::parse().command {
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Start(options) => start::run(&options),
         Command::Wan(options) => wan::run(&options),

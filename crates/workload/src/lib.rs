@@ -1,8 +1,8 @@
 //! What clients do: workloads, when their operations begin, how long those took, and what a trace says about them.
 //!
-//! The same generator drives the live benchmark and the simulator, so this crate does no I/O, reads no clock, and has no
+//! The same generator drives the live benchmark and the simulator, so this crate does no I/O of its own, reads no clock, and has no
 //! chance of its own: everything follows from a seed, times are nanoseconds that the caller brings, and traces are written
-//! into whatever `io::Write` the caller has.
+//! into whatever `io::Write` the caller has. Only [`TraceReader`] opens a file.
 //!
 //! ```text
 //!   Workload ----> Plan ----> Generator (one per client) ----> Step: read, update, insert, read-modify-write
@@ -53,6 +53,8 @@ mod population;
 pub use population::Population;
 mod random;
 pub use random::Random;
+mod reader;
+pub use reader::{BadTraceFile, TraceReader};
 mod trace;
 pub use trace::{Claim, Op, Packing, Record, SnapshotRead, Status, TraceWriter};
 mod value;
