@@ -213,6 +213,10 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
             .args(["start", "--config"])
             .arg(file)
             .args(["--node", &node.name])
+            .env(
+                "TURNBUCKLE_LOG",
+                std::env::var("TURNBUCKLE_LOG").unwrap_or("warn".into()),
+            )
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| environment(&error))?;

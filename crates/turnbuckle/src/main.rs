@@ -35,8 +35,14 @@ enum Command {
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // A server's log says when links come and go; a command's terminal shows what needs somebody.
+    let level = match cli.command {
+        Command::Start(_) => "info",
+        Command::Bench(_) | Command::Check(_) | Command::Demo(_) | Command::Wan(_) => "warn",
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNBUCKLE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -44,7 +50,7 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    let done = match Cli::parse().command {
+    let done = match cli.command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),

@@ -109,6 +109,7 @@ impl Cluster {
         command
             .args(["start", "--node", &self.name(node), "--config"])
             .arg(&self.file)
+            .env("TURNBUCKLE_LOG", "warn")
             .stdout(Stdio::piped());
         command
     }
