@@ -48,5 +48,7 @@ mod sessions;
 pub use sessions::{SessionViolations, session_violations};
 mod staleness;
 pub use staleness::{Staleness, converged, staleness};
+mod witness;
+pub use witness::{Because, Edge, Witness};
 mod zones;
 pub use zones::{Cluster, Zones};
