@@ -95,6 +95,11 @@ impl SimulatedDisk {
         self.state().sync_fails = fails;
     }
 
+    /// Whether syncs fail.
+    pub fn sync_fails(&self) -> bool {
+        self.state().sync_fails
+    }
+
     /// Turns over one bit of a file.
     ///
     /// # Panics

@@ -302,6 +302,78 @@ impl Frame {
     }
 }
 
+/// What a frame is about, for those who watch a link or take frames away from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameAbout {
+    /// Who speaks.
+    pub from: ServerId,
+    /// Who is spoken to.
+    pub to: ServerId,
+    /// What it is, in a few words.
+    pub words: String,
+    /// A protocol's message or a mark: the seam lets them be lost.
+    pub may_be_lost: bool,
+}
+
+impl FrameAbout {
+    /// Looks at a frame without its length.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn of(bytes: Bytes) -> Result<FrameAbout, BadFrame> {
+        let frame = Frame::parse(bytes)?;
+        let body = frame
+            .body
+            .as_ref()
+            .ok_or_else(|| BadFrame::new("a frame with a body", "none"))?;
+        Ok(FrameAbout {
+            from: frame.from(),
+            to: frame.to(),
+            words: body.words(),
+            may_be_lost: matches!(body, Body::Message(_) | Body::Mark(_)),
+        })
+    }
+}
+
+impl Body {
+    fn words(&self) -> String {
+        let places = |first: u64, last: u64| match last.saturating_sub(first) {
+            0 | 1 => format!("{last}"),
+            _ => format!("{}-{last}", first + 1),
+        };
+        match self {
+            Body::Request(_) => "request".into(),
+            Body::Response(_) => "response".into(),
+            Body::Message(_) => "message".into(),
+            Body::Entries(frame) => {
+                let keys: Vec<String> = frame.entries.iter().take(3).filter_map(entry_words).collect();
+                let more = if frame.entries.len() > 3 { " .." } else { "" };
+                let numbers = places(frame.previous, frame.last);
+                format!("entries {numbers}: {}{more}", keys.join(", "))
+            }
+            Body::Mark(frame) => format!("mark behind {}", frame.after),
+            Body::Ack(position) => format!("ack {}", position.number),
+            Body::Resume(position) => format!("resume behind {}", position.number),
+            Body::TakeBack(_) => "take back".into(),
+            Body::Returned(_) => "returned".into(),
+            Body::CopyBegin(_) => "copy begins".into(),
+            Body::CopyRows(frame) => format!("copy, {} rows", frame.entries.len()),
+            Body::TakenBack(position) => format!("taken back, at {}", position.number),
+        }
+    }
+}
+
+/// Key and value of an encoded entry, shortened.
+fn entry_words(entry: &Bytes) -> Option<String> {
+    const MOST: usize = 24;
+    let frame = EntryFrame::decode(entry.clone()).ok()?;
+    let short = |bytes: &[u8]| bytes[..bytes.len().min(MOST)].escape_ascii().to_string();
+    Some(match &frame.value {
+        Some(value) => format!("{}={}", short(&frame.key), short(value)),
+        None => format!("{} deleted", short(&frame.key)),
+    })
+}
+
 fn pack(server: ServerId) -> u64 {
     u64::from(server.site.0) << 32 | u64::from(server.partition) << 16 | u64::from(server.member)
 }

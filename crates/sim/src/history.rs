@@ -1,4 +1,5 @@
 //! What clients asked and what they were told, with true times.
+use std::collections::VecDeque;
 use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, ServerId, VersionId};
 use turnbuckle_node::NodeId;
 
@@ -11,6 +12,8 @@ pub struct OperationId(pub usize);
 pub struct Record {
     /// Who asked.
     pub client: usize,
+    /// Which of the client's sessions: one ends when its node does and nobody kept its token.
+    pub session: u32,
     /// The node that was asked.
     pub node: NodeId,
     /// What was asked.
@@ -38,8 +41,80 @@ impl Record {
         }
     }
 
+    /// What was asked, in a few words.
+    pub(crate) fn words(&self) -> String {
+        match &self.operation {
+            Operation::Get { key, .. } => format!("get {key}"),
+            Operation::Put { key, value: None, .. } => format!("delete {key}"),
+            Operation::Put {
+                key,
+                value: Some(value),
+                ..
+            } => format!("put {key} {}", short(value)),
+            Operation::ReadMany { keys, .. } => format!("get {} keys", keys.len()),
+            Operation::Scan { .. } => "scan".into(),
+            Operation::Count => "count".into(),
+        }
+    }
+
+    /// What was answered, in a few words.
+    pub(crate) fn answer_words(&self) -> String {
+        match self.answer() {
+            None => "nothing".into(),
+            Some(Answer::Value(None)) => "that there is no value".into(),
+            Some(Answer::Value(Some(value))) => short(value),
+            Some(Answer::Written { .. }) => "that it is written".into(),
+            Some(Answer::Failed(failure)) => failure.word().into(),
+            Some(_) => "the answer".into(),
+        }
+    }
+
     /// Whether it deletes.
     pub fn is_delete(&self) -> bool {
         matches!(self.operation, Operation::Put { value: None, .. })
     }
+}
+
+/// The records of a world, by their place. The oldest can be forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    forgotten: usize,
+    records: VecDeque<Record>,
+}
+
+impl History {
+    /// The place that the next record gets.
+    pub fn next(&self) -> OperationId {
+        OperationId(self.forgotten + self.records.len())
+    }
+
+    pub fn push(&mut self, record: Record) {
+        self.records.push_back(record);
+    }
+
+    /// # Panics
+    /// If it was forgotten.
+    pub fn get(&self, id: OperationId) -> &Record {
+        &self.records[id.0 - self.forgotten]
+    }
+
+    pub fn get_mut(&mut self, id: OperationId) -> &mut Record {
+        &mut self.records[id.0 - self.forgotten]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter()
+    }
+
+    /// Forgets what came before.
+    pub fn forget_before(&mut self, id: OperationId) {
+        let count = id.0.saturating_sub(self.forgotten).min(self.records.len());
+        self.records.drain(..count);
+        self.forgotten += count;
+    }
+}
+
+fn short(value: &[u8]) -> String {
+    const MOST: usize = 24;
+    value[..value.len().min(MOST)].escape_ascii().to_string()
 }

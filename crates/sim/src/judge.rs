@@ -27,6 +27,10 @@ pub struct Judge {
     losses: BTreeMap<ServerId, Micros>,
     /// How many receipts' claims of staleness were checked.
     pub audited: u64,
+    /// A clock was outside its bound: claims that rest on clocks are not checked any more.
+    clocks_lie: bool,
+    /// It looks at nothing.
+    sleeps: bool,
     violations: Vec<String>,
 }
 
@@ -72,7 +76,26 @@ impl Judge {
         self.keys.get(key)?.floors.get(&server).copied()
     }
 
+    /// From now on it looks at nothing, and remembers nothing.
+    pub(crate) fn sleep(&mut self) {
+        self.sleeps = true;
+    }
+
+    /// A clock is not where its node believes.
+    pub(crate) fn distrust_clocks(&mut self) {
+        self.clocks_lie = true;
+    }
+
+    /// Whether every claim can be held against its receipt: all clocks kept their bounds, and no power loss took what
+    /// `interval` and `none` let it take.
+    pub fn excuses_nothing(&self) -> bool {
+        !self.clocks_lie && self.losses.is_empty()
+    }
+
     pub(crate) fn invoked(&mut self, operation: &Operation) {
+        if self.sleeps {
+            return;
+        }
         if let Operation::Put { key, value, .. } = operation {
             match value {
                 Some(value) => {
@@ -87,7 +110,7 @@ impl Judge {
     }
 
     pub(crate) fn returned(&mut self, id: OperationId, record: &Record) {
-        let Some((at, (answer, receipt))) = &record.returned else {
+        let Some((at, (answer, receipt))) = record.returned.as_ref().filter(|_| !self.sleeps) else {
             return;
         };
         match (&record.operation, answer, receipt) {
@@ -227,7 +250,7 @@ impl Judge {
         version: Option<VersionId>,
         receipt: &Receipt,
     ) {
-        let Some(staleness) = receipt.staleness else {
+        let Some(staleness) = receipt.staleness.filter(|_| !self.clocks_lie) else {
             return;
         };
         self.audited += 1;

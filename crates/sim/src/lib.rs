@@ -32,19 +32,31 @@
 //!   is not seen here; those steps hold the lane's lock, and their own tests look at them.
 //! - A sync makes durable what was written when it *ends*. A real one may leave out what was written after it began.
 //! - Links have no bandwidth, only a capacity in bytes.
+mod clock;
 mod history;
 pub use history::{OperationId, Record};
 mod judge;
 pub use judge::Judge;
 mod link;
 mod machine;
+mod messages;
+pub use messages::{Message, MessageLog, Note};
+mod network;
+pub use network::Jitter;
 mod options;
-pub use options::WorldOptions;
+pub use options::{Service, WorldOptions};
 mod random;
 pub use random::{Random, Span};
 mod world;
 pub use world::{BEGINNING, World};
+mod fault;
+pub use fault::{Fault, FaultKind};
+mod load;
+pub use load::{Kind, Load, Mixed, Tally};
+mod scenario;
+pub use scenario::{Failed, Keep, Outcome, Scenario};
 mod swarm;
-pub use swarm::{Draw, Outcome, run, swarm};
+pub use swarm::{Draw, swarm};
 mod script;
+mod trace;
 pub use script::{Script, planted};

@@ -6,8 +6,6 @@ use turnbuckle_core::Micros;
 /// The two ends of a connection, and what is on it. End 0 is the node with the smaller number.
 #[derive(Default)]
 pub(crate) struct Link {
-    /// Somebody wants it down.
-    pub cut: bool,
     /// Which connection this is: what was on an earlier one is gone.
     pub life: u64,
     /// It is broken, or was never made: nothing new gets on it.
@@ -16,21 +14,55 @@ pub(crate) struct Link {
     pub up: [bool; 2],
     /// What travels from each end to the other.
     pub ways: [Way; 2],
+    /// The roads under the connection, from each end to the other. They outlive it.
+    pub roads: [Road; 2],
     /// A new connection is being tried.
     pub trying: bool,
 }
 
-/// One direction.
+/// One direction of a connection.
 #[derive(Default)]
 pub(crate) struct Way {
-    pub chunks: VecDeque<Bytes>,
+    pub chunks: VecDeque<Chunk>,
     pub bytes: usize,
+    /// So many of the last chunks do not travel: the road was cut before them.
+    pub stuck: usize,
     /// Nothing arrives before this: a connection keeps its order.
     pub last_arrival: Micros,
+    /// What was sent is on the wire until then.
+    pub busy_until: Micros,
     /// The node had more than the connection took.
     pub more: bool,
     /// The node is about to be asked for frames.
     pub due: bool,
+}
+
+/// Frames that travel together.
+pub(crate) struct Chunk {
+    pub bytes: Bytes,
+    /// The places of its frames in the log of messages, if there is one.
+    pub logged: Vec<usize>,
+}
+
+/// What a fault may do to one direction, whatever connection uses it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Road {
+    /// Nothing gets through.
+    pub cut: bool,
+    /// So many times the usual delay, in percent.
+    pub slow_percent: u64,
+    /// Of a million frames that may be lost, so many more are.
+    pub loss_ppm: u64,
+}
+
+impl Default for Road {
+    fn default() -> Road {
+        Road {
+            cut: false,
+            slow_percent: 100,
+            loss_ppm: 0,
+        }
+    }
 }
 
 /// How much a connection holds in each direction, in bytes.
@@ -42,6 +74,11 @@ impl Link {
             broken: true,
             ..Link::default()
         }
+    }
+
+    /// Whether a connection can be made: both directions are needed for it.
+    pub fn is_cut(&self) -> bool {
+        self.roads.iter().any(|road| road.cut)
     }
 }
 
@@ -56,7 +93,9 @@ pub(crate) fn frames(mut chunk: Bytes) -> impl Iterator<Item = Bytes> {
     })
 }
 
-/// What was filled, to be sent.
-pub(crate) fn chunk(filled: BytesMut) -> Option<Bytes> {
-    (!filled.is_empty()).then(|| filled.freeze())
+/// Puts a frame behind others, with its length in front.
+pub(crate) fn put_frame(frame: &[u8], out: &mut BytesMut) {
+    let len = u32::try_from(frame.len()).expect("frames are far below 4 GiB");
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(frame);
 }

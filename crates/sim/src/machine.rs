@@ -1,5 +1,5 @@
 //! One node's machine: what survives a crash, and what does not.
-use crate::WorldOptions;
+use crate::{WorldOptions, clock::Clock};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, Topology, WallInterval};
+use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, Topology};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 use turnbuckle_log::SimulatedDisk;
 use turnbuckle_node::{
@@ -31,8 +31,15 @@ pub(crate) struct Machine<S: Session> {
     pub dying: bool,
     /// When the log was last synced.
     pub synced_at: Micros,
-    /// How far the wall clock is ahead of true time.
-    clock_offset_us: i64,
+    pub clock: Clock,
+    /// Nothing happens in the process before this.
+    pub paused_until: Micros,
+    /// Until when each core is busy.
+    pub cores: Vec<Micros>,
+    /// So many times the usual time to sync, in percent.
+    pub slow_disk_percent: u64,
+    /// No room is left on the disk.
+    pub is_full: bool,
 }
 
 /// A running node.
@@ -45,6 +52,7 @@ pub(crate) struct Process<S: Session> {
     pub doors: BTreeMap<usize, DoorId>,
     /// What has been put on the calendar and has not come yet.
     pub due: Due,
+    /// What had passed on the machine when it started.
     booted: Micros,
 }
 
@@ -95,7 +103,7 @@ impl Wakes {
 }
 
 impl<S: Session> Machine<S> {
-    pub fn new(id: NodeId, site: SiteId, clock_offset_us: i64) -> Machine<S> {
+    pub fn new(id: NodeId, site: SiteId, clock: Clock, cores: usize) -> Machine<S> {
         Machine {
             id,
             site,
@@ -105,26 +113,30 @@ impl<S: Session> Machine<S> {
             lives: 0,
             dying: false,
             synced_at: Micros(0),
-            clock_offset_us,
+            clock,
+            paused_until: Micros(0),
+            cores: vec![Micros(0); cores],
+            slow_disk_percent: 100,
+            is_full: false,
         }
     }
 
     /// What its clocks say at a true time.
-    pub fn now(&self, time: Micros, bound: Micros) -> Now {
-        let booted = self.process.as_ref().map_or(time, |process| process.booted);
-        self.clocks(time, booted, bound)
+    pub fn now(&self, time: Micros) -> Now {
+        let booted = self
+            .process
+            .as_ref()
+            .map_or_else(|| self.clock.passed(time), |process| process.booted);
+        self.clock.now(time, booted)
     }
 
-    fn clocks(&self, time: Micros, booted: Micros, bound: Micros) -> Now {
-        let reading = time.0.saturating_add_signed(self.clock_offset_us);
-        Now {
-            // A process may well start when the machine has been up for a while.
-            monotonic: Micros(1_000_000) + time.since(booted),
-            wall: WallInterval {
-                earliest: Micros(reading - bound.0),
-                latest: Micros(reading + bound.0),
-            },
-        }
+    /// Work that comes in now keeps a core busy for so long. Returns when it is done.
+    pub fn work_until(&mut self, time: Micros, takes: Micros) -> Micros {
+        let Some(core) = self.cores.iter_mut().min() else {
+            return time;
+        };
+        *core = (*core).max(time) + takes;
+        *core
     }
 
     /// Starts a process on what the disks hold.
@@ -153,7 +165,8 @@ impl<S: Session> Machine<S> {
             durability: options.durability,
         };
         let keyspace = builder.keyspace(keyspace, protocol.clone(), options.memory_limit_bytes)?;
-        let now = self.clocks(time, time, options.clock_bound);
+        let booted = self.clock.passed(time);
+        let now = self.clock.now(time, booted);
         let node = builder.open(now)?;
         let mut gateway = Gateway::new(
             self.site,
@@ -174,23 +187,39 @@ impl<S: Session> Machine<S> {
             wakes,
             doors: BTreeMap::new(),
             due: Due::default(),
-            booted: time,
+            booted,
         });
+        self.tell_room();
         Ok(())
+    }
+
+    /// Tells the process how much room its disk has.
+    pub fn tell_room(&self) {
+        if let Some(process) = &self.process {
+            process
+                .node
+                .set_free_bytes(if self.is_full { 0 } else { u64::MAX / 4 });
+        }
+    }
+
+    fn end(&mut self) {
+        (self.process, self.dying) = (None, false);
+        self.lives += 1;
+        // Whatever was running there is not any more.
+        self.paused_until = Micros(0);
+        self.cores.fill(Micros(0));
     }
 
     /// `kill -9`: what was written is there.
     pub fn kill(&mut self) {
-        (self.process, self.dying) = (None, false);
-        self.lives += 1;
+        self.end();
         self.disk.crash_process();
         self.engine.crash_keeping(usize::MAX);
     }
 
     /// The power fails: what was not synced is there or not, as the seed has it.
     pub fn cut_power(&mut self, seed: u64) {
-        (self.process, self.dying) = (None, false);
-        self.lives += 1;
+        self.end();
         self.disk.crash_power(seed);
         let batches = self.engine.unpersisted_batches() as u64;
         self.engine.crash_keeping((seed % (batches + 1)) as usize);

@@ -1,4 +1,4 @@
-use crate::Span;
+use crate::{Jitter, Span};
 use turnbuckle_core::Micros;
 use turnbuckle_node::{Durability, Planted, StreamLimits};
 
@@ -17,8 +17,18 @@ pub struct WorldOptions {
     pub durability: Durability,
     /// How long a frame is under way from one site (first index) to another, at least.
     pub delays: Vec<Vec<Micros>>,
-    /// How much longer at most.
-    pub jitter: Micros,
+    /// How much longer.
+    pub jitter: Jitter,
+    /// How much a link carries in each direction, in bytes per second. `None`: as much as there is.
+    pub bandwidth: Option<u64>,
+    /// Of a million frames that the seam lets be lost, so many are.
+    pub loss_ppm: u64,
+    /// How long it takes until a connection of which one direction is cut is given up.
+    pub give_up: Span,
+    /// How many cores each node has; 0: what a node does takes no time.
+    pub cores: usize,
+    /// How long a core is busy with one thing.
+    pub service: Service,
     /// How long a node takes until it commits what has come in.
     pub turn: Span,
     /// How long a disk takes to sync.
@@ -31,6 +41,8 @@ pub struct WorldOptions {
     pub clock_bound: Micros,
     /// How far each node's wall clock is ahead of true time, in microseconds. Those not named are exact.
     pub clock_offsets_us: Vec<i64>,
+    /// How much each node's clocks run too fast, in microseconds a second. Those not named run right.
+    pub clock_drifts_ppm: Vec<i64>,
     /// Memory for versions on each node, in bytes.
     pub memory_limit_bytes: u64,
     /// The log is kept for absent peers up to this many bytes.
@@ -49,6 +61,28 @@ pub struct WorldOptions {
     pub planted: Planted,
 }
 
+/// How long a core is busy with one thing, in a world in which that takes time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Service {
+    /// A client's read.
+    pub read: Micros,
+    /// A client's write.
+    pub write: Micros,
+    /// A frame of another node.
+    pub frame: Micros,
+}
+
+impl Default for Service {
+    /// About what the server takes on a core of today, sockets included.
+    fn default() -> Service {
+        Service {
+            read: Micros(10),
+            write: Micros(15),
+            frame: Micros(10),
+        }
+    }
+}
+
 impl WorldOptions {
     /// Sites of one node and one partition each, `delay` apart, on which nothing varies: for scripts, where the
     /// reader wants to do the sums.
@@ -64,13 +98,19 @@ impl WorldOptions {
             nodes_per_site: 1,
             partitions: 1,
             durability: Durability::Fsync,
-            jitter: Micros(0),
+            jitter: Jitter::NONE,
+            bandwidth: None,
+            loss_ppm: 0,
+            give_up: Span::us(200_000, 200_000),
+            cores: 0,
+            service: Service::default(),
             turn: Span::fixed(Micros(10)),
             sync: Span::fixed(Micros::from_millis(1)),
             work: Span::fixed(Micros::from_millis(1)),
             backoff: Span::fixed(Micros::from_millis(10)),
             clock_bound: Micros::from_millis(1),
             clock_offsets_us: Vec::new(),
+            clock_drifts_ppm: Vec::new(),
             memory_limit_bytes: 64 << 20,
             retained_log_bytes: 64 << 20,
             checkpoint_log_bytes: 64 << 20,

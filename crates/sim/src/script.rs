@@ -234,19 +234,10 @@ impl<S: Session> Script<S> {
     }
 
     fn settle(&mut self) -> Answered {
-        let world = self.there()?;
-        let end = world.time() + Micros::from_millis(60_000);
-        let mut quiet = 0;
-        while quiet < 3 && world.time() < end {
-            world.advance(Micros::from_millis(200));
-            quiet = if world.is_quiet() { quiet + 1 } else { 0 };
-        }
-        Ok(if quiet == 3 {
-            ""
-        } else {
-            "it does not come to rest\n"
-        }
-        .to_string())
+        Ok(match self.there()?.settle(Micros::from_millis(60_000)) {
+            true => String::new(),
+            false => "it does not come to rest\n".to_string(),
+        })
     }
 
     fn fill(&mut self, command: &Command) -> Answered {

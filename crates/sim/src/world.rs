@@ -1,16 +1,17 @@
 use crate::{
-    OperationId, Random, Record, WorldOptions,
-    judge::Judge,
-    link::{self, Link},
-    machine::{KEYSPACE, Machine},
+    MessageLog, OperationId, Random, Record, WorldOptions, clock::Clock, history::History, judge::Judge,
+    link::Link, machine::Machine,
 };
+use bytes::Bytes;
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
-use turnbuckle_core::{Answered, Micros, Now, Operation, Protocol, ServerId, Session, SiteId, Topology};
-use turnbuckle_node::{Durability, KeyspaceStatus, NodeId, Placement};
+use turnbuckle_core::{Micros, Now, Protocol, ServerId, Session, SiteId, Topology};
+use turnbuckle_node::{KeyspaceStatus, NodeId, Placement};
 
+mod clients;
+mod faults;
 mod links;
 mod nodes;
 mod rest;
@@ -35,13 +36,25 @@ pub struct World<S: Session> {
     pub(crate) machines: Vec<Machine<S>>,
     /// By the two nodes' numbers, the smaller first.
     links: Vec<Link>,
-    /// Each client's node.
-    clients: Vec<NodeId>,
-    pub(crate) history: Vec<Record>,
+    clients: Vec<Client>,
+    history: History,
     open: BTreeSet<OperationId>,
-    /// Whom the last answers belong to.
-    answered: Vec<OperationId>,
+    /// Operations that are over, and that nobody was told of.
+    over: Vec<OperationId>,
+    /// Clients whose time has come, and that nobody was told of.
+    awake: Vec<usize>,
     pub(crate) judge: Judge,
+    messages: Option<MessageLog>,
+    /// Partitions on which work takes so many percent of the usual time.
+    slow_partitions: BTreeMap<u16, u64>,
+}
+
+/// A client of a node.
+struct Client {
+    node: NodeId,
+    session: u32,
+    /// What its last session knew, if it was asked before it ended.
+    token: Option<Bytes>,
 }
 
 /// True time when a world begins: some day in 2001.
@@ -53,16 +66,62 @@ const LOOK_EVERY: Micros = Micros::from_millis(100);
 /// A kind of thing that happens. Those with a life concern the process of that life only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    Turn { node: usize, life: u64 },
-    Tick { node: usize, life: u64 },
-    Look { node: usize, life: u64 },
-    Work { node: usize, life: u64 },
-    Sync { node: usize, life: u64 },
-    Interval { node: usize, life: u64 },
-    Pump { link: usize, end: usize, life: u64 },
-    Arrive { link: usize, to: usize, life: u64 },
-    Notice { link: usize, end: usize, life: u64 },
-    Connect { link: usize },
+    Turn {
+        node: usize,
+        life: u64,
+    },
+    Tick {
+        node: usize,
+        life: u64,
+    },
+    Look {
+        node: usize,
+        life: u64,
+    },
+    Work {
+        node: usize,
+        life: u64,
+    },
+    Sync {
+        node: usize,
+        life: u64,
+    },
+    Interval {
+        node: usize,
+        life: u64,
+    },
+    Pump {
+        link: usize,
+        end: usize,
+        life: u64,
+    },
+    /// `taken`: a core has been busy with it, and now it counts.
+    Arrive {
+        link: usize,
+        to: usize,
+        life: u64,
+        taken: bool,
+    },
+    Notice {
+        link: usize,
+        end: usize,
+        life: u64,
+    },
+    Connect {
+        link: usize,
+    },
+    GiveUp {
+        link: usize,
+        life: u64,
+    },
+    Operate {
+        node: usize,
+        life: u64,
+        id: OperationId,
+    },
+    Wake {
+        client: usize,
+    },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -91,11 +150,16 @@ impl<S: Session> World<S> {
         let sites = topology.sites();
         let nodes = sites.flat_map(|site| std::iter::repeat_n(site, options.nodes_per_site));
         let placement = Placement::new(nodes);
-        let offset = |node: NodeId| options.clock_offsets_us.get(usize::from(node.0)).copied();
-        let machines: Vec<Machine<S>> = placement
-            .nodes()
-            .map(|node| Machine::new(node, placement.site_of(node), offset(node).unwrap_or(0)))
-            .collect();
+        let of = |all: &[i64], node: NodeId| all.get(usize::from(node.0)).copied().unwrap_or(0);
+        let clock = |node| {
+            let (offset, drift) = (
+                of(&options.clock_offsets_us, node),
+                of(&options.clock_drifts_ppm, node),
+            );
+            Clock::new(BEGINNING, offset, drift, options.clock_bound)
+        };
+        let machine = |node| Machine::new(node, placement.site_of(node), clock(node), options.cores);
+        let machines: Vec<Machine<S>> = placement.nodes().map(machine).collect();
         let links = (0..machines.len() * machines.len())
             .map(|_| Link::new())
             .collect();
@@ -112,10 +176,13 @@ impl<S: Session> World<S> {
             machines,
             links,
             clients: Vec::new(),
-            history: Vec::new(),
+            history: History::default(),
             open: BTreeSet::new(),
-            answered: Vec::new(),
+            over: Vec::new(),
+            awake: Vec::new(),
             judge: Judge::default(),
+            messages: None,
+            slow_partitions: BTreeMap::new(),
             options,
         };
         for node in 0..world.machines.len() {
@@ -156,14 +223,25 @@ impl<S: Session> World<S> {
         &self.judge
     }
 
-    /// All operations so far.
-    pub fn history(&self) -> &[Record] {
-        &self.history
+    /// All operations so far that were not forgotten.
+    pub fn history(&self) -> impl Iterator<Item = &Record> {
+        self.history.iter()
     }
 
     /// One operation.
+    ///
+    /// # Panics
+    /// If it was forgotten.
     pub fn record(&self, id: OperationId) -> &Record {
-        &self.history[id.0]
+        self.history.get(id)
+    }
+
+    /// Forgets operations from before the oldest that is still open: a long run needs no more memory than a short one. What has
+    /// been forgotten can be neither asked for nor written into a trace.
+    pub fn forget_history(&mut self) {
+        let oldest = self.open.first().copied().unwrap_or(self.history.next());
+        let oldest = self.over.iter().copied().min().unwrap_or(oldest).min(oldest);
+        self.history.forget_before(oldest);
     }
 
     /// The nodes.
@@ -196,204 +274,7 @@ impl<S: Session> World<S> {
     }
 
     fn now(&self, node: usize) -> Now {
-        self.machines[node].now(self.time, self.options.clock_bound)
-    }
-
-    // ---- clients --------------------------------------------------------------------------------------------
-
-    /// A new client of a node.
-    pub fn add_client(&mut self, node: NodeId) -> usize {
-        self.clients.push(node);
-        self.clients.len() - 1
-    }
-
-    /// A client asks its node. Without a process there, nobody answers.
-    pub fn invoke(&mut self, client: usize, operation: Operation) -> OperationId {
-        let id = OperationId(self.history.len());
-        let node = self.clients[client];
-        let site = self.placement.site_of(node);
-        let (topology, judge) = (&self.topology, &self.judge);
-        let mut record = Record {
-            client,
-            node,
-            operation: operation.clone(),
-            invoked: self.time,
-            returned: None,
-            floor: None,
-        };
-        record.floor = record.key().map(|key| {
-            let server = ServerId {
-                site,
-                partition: topology.partition_of_slot(key.slot()),
-                member: 0,
-            };
-            (server, judge.floor(key, server))
-        });
-        self.history.push(record);
-        let now = self.now(index(node));
-        let Some(process) = &mut self.machines[index(node)].process else {
-            return id;
-        };
-        self.judge.invoked(&operation);
-        self.open.insert(id);
-        let gateway = &mut process.gateway;
-        let door = *process.doors.entry(client).or_insert_with(|| {
-            let opened = gateway.open(KEYSPACE, None);
-            opened.expect("the world's keyspace is there, and no token is shown")
-        });
-        let mut answers = Vec::new();
-        process
-            .gateway
-            .operate(now, door, id.0 as u64, operation, &mut answers);
-        self.take_answers(answers);
-        self.want_turn(index(node));
-        self.look_after(index(node));
-        id
-    }
-
-    fn take_answers(&mut self, answers: Vec<(turnbuckle_gateway::DoorId, u64, Answered)>) {
-        for (_, tag, answered) in answers {
-            let id = OperationId(tag as usize);
-            self.open.remove(&id);
-            self.note(format!("{tag} {answered:?}").as_bytes());
-            let record = &mut self.history[id.0];
-            assert!(record.returned.is_none(), "an operation is answered once");
-            record.returned = Some((self.time, answered));
-            self.judge.returned(id, record);
-            self.answered.push(id);
-        }
-    }
-
-    /// The operations answered since the last call.
-    pub fn take_answered(&mut self) -> Vec<OperationId> {
-        std::mem::take(&mut self.answered)
-    }
-
-    /// Whether [`World::take_answered`] would give anything.
-    pub fn has_answered(&self) -> bool {
-        !self.answered.is_empty()
-    }
-
-    /// Whether an operation may still be answered.
-    pub fn is_open(&self, id: OperationId) -> bool {
-        self.open.contains(&id)
-    }
-
-    // ---- faults ---------------------------------------------------------------------------------------------
-
-    /// `kill -9`, or with `power` also everything in the node's machine that is not on disk. Nothing if it does not run.
-    pub fn crash(&mut self, node: NodeId, power: bool) {
-        let place = index(node);
-        if self.machines[place].process.is_none() {
-            return;
-        }
-        let seed = self.random.bits();
-        if power && self.options.durability != Durability::Fsync {
-            let synced_at = self.machines[place].synced_at;
-            for partition in 0..self.options.partitions {
-                let site = self.placement.site_of(node);
-                let server = ServerId {
-                    site,
-                    partition,
-                    member: 0,
-                };
-                if self.placement.node_of(server) == node {
-                    self.judge.excuse(server, self.time, synced_at);
-                }
-            }
-        }
-        match power {
-            true => self.machines[place].cut_power(seed),
-            false => self.machines[place].kill(),
-        }
-        let (history, clients) = (&self.history, &self.clients);
-        self.open.retain(|id| clients[history[id.0].client] != node);
-        for other in (0..self.machines.len()).filter(|&other| other != place) {
-            let link = self.link_of(place, other);
-            self.links[link].up[end_of(place, other)] = false;
-            self.links[link].ways[end_of(other, place)] = link::Way::default();
-            self.break_link(link);
-        }
-    }
-
-    /// `kill -9` in the middle of one of the next changes to the log's files: `changes` after this one.
-    pub fn crash_within_write(&mut self, node: NodeId, changes: u64) {
-        let seed = self.random.bits();
-        let machine = &mut self.machines[index(node)];
-        if machine.process.is_some() {
-            machine.dying = true;
-            machine.disk.stop_after(changes, seed);
-        }
-    }
-
-    /// Starts a process on a node's machine, if none runs there. One that was to end in the middle of a write and has not written
-    /// ends now.
-    pub fn restart(&mut self, node: NodeId) {
-        let place = index(node);
-        if self.machines[place].dying {
-            self.crash(node, false);
-        }
-        if self.machines[place].process.is_some() {
-            return;
-        }
-        let started = self.machines[place].start(
-            self.time,
-            &self.options,
-            &self.placement,
-            &self.topology,
-            &self.protocol,
-        );
-        if let Err(error) = started {
-            let name = self.node_name(node);
-            return self.judge.report(format!("node {name} does not open: {error}"));
-        }
-        let life = self.machines[place].lives;
-        self.schedule(LOOK_EVERY, Event::Look { node: place, life });
-        if let Durability::Interval(every) = self.options.durability {
-            self.schedule(every, Event::Interval { node: place, life });
-        }
-        self.want_turn(place);
-        self.look_after(place);
-        for other in (0..self.machines.len()).filter(|&other| other != place) {
-            self.try_link(self.link_of(place, other));
-        }
-    }
-
-    /// Cuts or heals the way between two nodes.
-    pub fn set_cut(&mut self, a: NodeId, b: NodeId, cut: bool) {
-        let link = self.link_of(index(a), index(b));
-        self.links[link].cut = cut;
-        match cut {
-            true => self.break_link(link),
-            false => self.try_link(link),
-        }
-    }
-
-    /// Cuts or heals the ways between all nodes of two sites.
-    pub fn set_sites_cut(&mut self, a: SiteId, b: SiteId, cut: bool) {
-        for &left in self.placement.clone().nodes_at(a) {
-            for &right in self.placement.clone().nodes_at(b) {
-                self.set_cut(left, right, cut);
-            }
-        }
-    }
-
-    /// Makes a node take a checkpoint now, if it runs.
-    pub fn checkpoint(&mut self, node: NodeId) {
-        let now = self.now(index(node));
-        let Some(process) = &self.machines[index(node)].process else {
-            return;
-        };
-        if let Err(error) = process.node.checkpoint_now(now) {
-            if self.machines[index(node)].dying {
-                return self.crash(node, false);
-            }
-            let name = self.node_name(node);
-            self.judge
-                .report(format!("the checkpoint of node {name} failed: {error}"));
-        }
-        self.want_turn(index(node));
-        self.look_after(index(node));
+        self.machines[node].now(self.time)
     }
 
     /// A node's name: its site's, with a number where the site has several.
@@ -407,6 +288,16 @@ impl<S: Session> World<S> {
         }
     }
 
+    /// From now on, what nodes say to each other is written down.
+    pub fn log_messages(&mut self) {
+        self.messages.get_or_insert_default();
+    }
+
+    /// What was written down so far.
+    pub fn messages(&self) -> Option<&MessageLog> {
+        self.messages.as_ref()
+    }
+
     // ---- the calendar ---------------------------------------------------------------------------------------
 
     fn schedule(&mut self, after: Micros, event: Event) {
@@ -417,6 +308,13 @@ impl<S: Session> World<S> {
             event,
         };
         self.calendar.push(Reverse(entry));
+    }
+
+    /// Writes down what happens at a node, if things are written down.
+    fn log(&mut self, node: NodeId, words: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.messages {
+            log.note(node, self.time, words());
+        }
     }
 
     fn note(&mut self, bytes: &[u8]) {
@@ -437,7 +335,10 @@ impl<S: Session> World<S> {
             };
             self.time = entry.at;
             self.events += 1;
-            self.happen(entry.event);
+            match self.paused_until(&entry.event) {
+                Some(until) => self.schedule(until.since(self.time), entry.event),
+                None => self.happen(entry.event),
+            }
         }
         true
     }
@@ -445,6 +346,24 @@ impl<S: Session> World<S> {
     /// Lets time pass.
     pub fn advance(&mut self, time: Micros) {
         self.run_until(self.time + time, |_| false);
+    }
+
+    /// Until when the node of an event does nothing. What happens to it meanwhile happens then, in the same order.
+    fn paused_until(&self, event: &Event) -> Option<Micros> {
+        let node = match *event {
+            Event::Turn { node, .. }
+            | Event::Tick { node, .. }
+            | Event::Look { node, .. }
+            | Event::Work { node, .. }
+            | Event::Sync { node, .. }
+            | Event::Interval { node, .. }
+            | Event::Operate { node, .. } => node,
+            Event::Pump { link, end, .. } | Event::Notice { link, end, .. } => self.ends(link)[end],
+            Event::Arrive { link, to, .. } => self.ends(link)[to],
+            Event::Connect { .. } | Event::GiveUp { .. } | Event::Wake { .. } => return None,
+        };
+        let until = self.machines[node].paused_until;
+        (until > self.time).then_some(until)
     }
 
     fn happen(&mut self, event: Event) {
@@ -456,9 +375,19 @@ impl<S: Session> World<S> {
             Event::Sync { node, life } if self.lives(node, life) => self.sync(node),
             Event::Interval { node, life } if self.lives(node, life) => self.interval(node, life),
             Event::Pump { link, end, life } if self.links[link].life == life => self.pump(link, end),
-            Event::Arrive { link, to, life } if self.links[link].life == life => self.arrive(link, to),
+            Event::Arrive {
+                link,
+                to,
+                life,
+                taken,
+            } if self.links[link].life == life => {
+                self.arrive(link, to, taken);
+            }
             Event::Notice { link, end, life } if self.links[link].life == life => self.notice(link, end),
             Event::Connect { link } => self.connect(link),
+            Event::GiveUp { link, life } if self.links[link].life == life => self.give_up(link),
+            Event::Operate { node, life, id } if self.lives(node, life) => self.operate(node, id),
+            Event::Wake { client } => self.awake.push(client),
             // Of a process or a connection that is gone.
             _ => {}
         }

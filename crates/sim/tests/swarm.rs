@@ -2,11 +2,19 @@
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
 use turnbuckle_node::Planted;
-use turnbuckle_sim::{Outcome, swarm};
+use turnbuckle_sim::{Keep, Outcome, Scenario, swarm};
 
-fn run(seed: u64) -> Outcome {
+fn config(seed: u64) -> EventualConfig {
     let heartbeat = Micros::from_millis(if seed.is_multiple_of(2) { 20 } else { 150 });
-    swarm::<EventualSession>(seed, EventualConfig { heartbeat }, Planted::default())
+    EventualConfig { heartbeat }
+}
+
+fn run(seed: u64) -> (Scenario, Outcome) {
+    let keep = Keep {
+        trace: false,
+        ..Keep::JUDGE_AND_TRACE
+    };
+    swarm::<EventualSession>(seed, config(seed), Planted::default(), keep)
 }
 
 fn seeds() -> std::ops::Range<u64> {
@@ -22,49 +30,55 @@ fn every_drawn_world_converges_and_every_answer_in_it_was_true() {
     let (mut events, mut answered, mut failed, mut audited, mut faults) = (0, 0, 0, 0, 0);
     let mut wrong = Vec::new();
     for seed in seeds() {
-        let outcome = std::panic::catch_unwind(|| run(seed)).unwrap_or_else(|panic| {
-            println!(
-                "seed {seed} panics: SEEDS={seed}..{} cargo test -p turnbuckle-sim --test swarm",
-                seed + 1
-            );
+        let (scenario, outcome) = std::panic::catch_unwind(|| run(seed)).unwrap_or_else(|panic| {
+            println!("seed {seed} panics: {}", reproduce(seed));
             std::panic::resume_unwind(panic)
         });
         events += outcome.events;
-        answered += outcome.answered;
-        failed += outcome.failed;
+        answered += outcome.tally.answered();
+        failed += outcome.tally.failed();
         audited += outcome.audited;
-        faults += outcome.faults;
+        faults += scenario.faults.len();
         if !outcome.violations.is_empty() {
             println!("seed {seed}: {}", outcome.violations[0]);
-            wrong.push(outcome);
+            wrong.push((seed, scenario, outcome));
         }
     }
     println!(
-        "{} seeds: {events} events, {answered} answers ({failed} failures), {audited} claims audited, {faults} faults",
+        "{} seeds: {events} events, {answered} answers, {failed} failures, {audited} claims audited, {faults} faults",
         seeds().count()
     );
     assert!(
         answered > 0 && audited > 0,
         "the worlds were too empty to show anything"
     );
-    if let Some(first) = wrong.first() {
+    if let Some((seed, scenario, outcome)) = wrong.first() {
         panic!(
-            "{} of {} worlds went wrong; the first:\n{first}",
+            "{} of {} worlds went wrong; the first:\n{}\nREPRODUCE WITH: {}",
             wrong.len(),
-            seeds().count()
+            seeds().count(),
+            scenario.explain::<EventualSession>(&config(*seed), outcome),
+            reproduce(*seed)
         );
     }
+}
+
+fn reproduce(seed: u64) -> String {
+    format!(
+        "SEEDS={seed}..{} cargo test -p turnbuckle-sim --test swarm",
+        seed + 1
+    )
 }
 
 #[test]
 fn the_same_seed_gives_the_same_world_to_the_last_byte() {
     for seed in 0..6 {
-        let (first, second) = (run(seed), run(seed));
+        let ((_, first), (_, second)) = (run(seed), run(seed));
         assert_eq!(
             (first.hash, first.events),
             (second.hash, second.events),
             "seed {seed}"
         );
     }
-    assert_ne!(run(1).hash, run(2).hash);
+    assert_ne!(run(1).1.hash, run(2).1.hash);
 }

@@ -1,12 +1,12 @@
 //! What happens on a link: connections are made, carry chunks of frames in order, and break.
 use super::Event;
 use crate::{
-    World,
-    link::{self, WAY_BYTES},
+    Message, World,
+    link::{self, Chunk, WAY_BYTES},
 };
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{Micros, Session};
-use turnbuckle_node::NodeId;
+use turnbuckle_node::{FrameAbout, NodeId};
 
 impl<S: Session> World<S> {
     pub(super) fn link_of(&self, a: usize, b: usize) -> usize {
@@ -18,16 +18,19 @@ impl<S: Session> World<S> {
         [link / self.machines.len(), link % self.machines.len()]
     }
 
-    pub(super) fn delay(&mut self, from: usize, to: usize) -> Micros {
-        let (from, to) = (self.machines[from].site, self.machines[to].site);
+    /// How long the next frame from an end of a link is under way.
+    fn delay(&mut self, link: usize, end: usize) -> Micros {
+        let ends = self.ends(link);
+        let (from, to) = (self.machines[ends[end]].site, self.machines[ends[1 - end]].site);
         let least = self.options.delays[usize::from(from.0)][usize::from(to.0)];
-        least + Micros(self.random.of(0..=self.options.jitter.0))
+        let usual = least + self.options.jitter.draw(&mut self.random);
+        Micros(usual.0.saturating_mul(self.links[link].roads[end].slow_percent) / 100)
     }
 
     pub(super) fn try_link(&mut self, link: usize) {
         let [a, b] = self.ends(link);
         let state = &mut self.links[link];
-        if state.cut || !state.broken || state.up != [false, false] || state.trying {
+        if state.is_cut() || !state.broken || state.up != [false, false] || state.trying {
             return;
         }
         if self.machines[a].process.is_some() && self.machines[b].process.is_some() {
@@ -42,7 +45,7 @@ impl<S: Session> World<S> {
         self.links[link].trying = false;
         let running = ends.iter().all(|&node| self.machines[node].process.is_some());
         let state = &mut self.links[link];
-        if !running || state.cut || !state.broken || state.up != [false, false] {
+        if !running || state.is_cut() || !state.broken || state.up != [false, false] {
             return;
         }
         state.life += 1;
@@ -63,18 +66,39 @@ impl<S: Session> World<S> {
         if std::mem::replace(&mut self.links[link].broken, true) {
             return;
         }
-        let (ends, life) = (self.ends(link), self.links[link].life);
+        let life = self.links[link].life;
         for end in 0..2 {
             if self.links[link].up[end] {
-                let most = match self.options.jitter.0 {
-                    0 => 0,
-                    _ => self.delay(ends[1 - end], ends[end]).0,
+                let most = match self.options.jitter.is_none() {
+                    true => 0,
+                    false => self.delay(link, 1 - end).0,
                 };
                 let after = Micros(self.random.of(0..=most));
                 self.schedule(after, Event::Notice { link, end, life });
             }
         }
         self.try_link(link);
+    }
+
+    /// The road is healed: what was stuck on it travels on, and what is broken is tried again.
+    pub(super) fn release(&mut self, link: usize) {
+        for end in 0..2 {
+            if self.links[link].roads[end].cut {
+                continue;
+            }
+            let stuck = std::mem::take(&mut self.links[link].ways[end].stuck);
+            for _ in 0..stuck {
+                self.travel(link, end, 0);
+            }
+        }
+        self.try_link(link);
+    }
+
+    /// A connection of which one direction has been cut for long is given up by both ends.
+    pub(super) fn give_up(&mut self, link: usize) {
+        if self.links[link].is_cut() {
+            self.break_link(link);
+        }
     }
 
     pub(super) fn notice(&mut self, link: usize, end: usize) {
@@ -112,57 +136,157 @@ impl<S: Session> World<S> {
             let mut out = BytesMut::new();
             let (node, most) = (&self.process(from).node.clone(), self.options.chunk_bytes);
             more = node.fill(NodeId(to as u16), &mut out, most);
-            let Some(chunk) = link::chunk(out) else { break };
-            self.send(link, end, chunk);
+            if out.is_empty() {
+                break;
+            }
+            self.send(link, end, out.freeze());
         }
         self.links[link].ways[end].more = more;
         self.look_after(from);
     }
 
-    pub(super) fn send(&mut self, link: usize, end: usize, chunk: Bytes) {
-        let ends = self.ends(link);
-        let delay = self.delay(ends[end], ends[1 - end]);
+    fn send(&mut self, link: usize, end: usize, bytes: Bytes) {
         if self.links[link].broken {
             return;
         }
+        let bytes = self.without_lost(link, end, bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        let logged = self.log_frames(link, end, &bytes);
+        let len = bytes.len();
+        let way = &mut self.links[link].ways[end];
+        way.bytes += len;
+        way.chunks.push_back(Chunk { bytes, logged });
+        if self.links[link].roads[end].cut {
+            self.links[link].ways[end].stuck += 1;
+        } else {
+            self.travel(link, end, len);
+        }
+    }
+
+    /// Takes away what gets lost.
+    fn without_lost(&mut self, link: usize, end: usize, bytes: Bytes) -> Bytes {
+        let loss_ppm = self.options.loss_ppm + self.links[link].roads[end].loss_ppm;
+        if loss_ppm == 0 {
+            return bytes;
+        }
+        let mut kept = BytesMut::with_capacity(bytes.len());
+        for frame in link::frames(bytes) {
+            let may_be_lost = FrameAbout::of(frame.clone()).is_ok_and(|about| about.may_be_lost);
+            if !may_be_lost || self.random.below(1_000_000) >= loss_ppm {
+                link::put_frame(&frame, &mut kept);
+            }
+        }
+        kept.freeze()
+    }
+
+    fn log_frames(&mut self, link: usize, end: usize, bytes: &Bytes) -> Vec<usize> {
+        let ends = self.ends(link);
+        let Some(log) = &mut self.messages else {
+            return Vec::new();
+        };
+        let message = |frame| Message {
+            from: NodeId(ends[end] as u16),
+            to: NodeId(ends[1 - end] as u16),
+            sent: self.time,
+            arrived: None,
+            words: FrameAbout::of(frame).map_or_else(|error| error.to_string(), |about| about.words),
+        };
+        link::frames(bytes.clone())
+            .filter_map(|frame| log.sent(message(frame)))
+            .collect()
+    }
+
+    /// The next chunk that does not travel yet is on its way.
+    fn travel(&mut self, link: usize, end: usize, len: usize) {
+        let delay = self.delay(link, end);
+        let time = self.time;
         let life = self.links[link].life;
         let way = &mut self.links[link].ways[end];
-        way.last_arrival = way.last_arrival.max(self.time + delay);
-        way.bytes += chunk.len();
-        way.chunks.push_back(chunk);
-        let after = way.last_arrival.since(self.time);
+        if let Some(bandwidth) = self.options.bandwidth {
+            let takes = Micros((len as u64).saturating_mul(1_000_000) / bandwidth.max(1));
+            way.busy_until = way.busy_until.max(time) + takes;
+        }
+        way.last_arrival = way.last_arrival.max(way.busy_until.max(time) + delay);
+        let after = way.last_arrival.since(time);
         self.schedule(
             after,
             Event::Arrive {
                 link,
                 to: 1 - end,
                 life,
+                taken: false,
             },
         );
     }
 
-    pub(super) fn arrive(&mut self, link: usize, to: usize) {
+    /// A chunk is there. Where work takes time it counts once a core has been busy with it.
+    pub(super) fn arrive(&mut self, link: usize, to: usize, taken: bool) {
+        let (here, life) = (self.ends(link)[to], self.links[link].life);
+        if !taken && !self.machines[here].cores.is_empty() && self.links[link].up[to] {
+            let takes = self.service_of_chunk(link, to);
+            let done = self.machines[here].work_until(self.time, takes);
+            let taken = true;
+            let event = Event::Arrive {
+                link,
+                to,
+                life,
+                taken,
+            };
+            return self.schedule(done.since(self.time), event);
+        }
+        self.take_in(link, to);
+    }
+
+    /// How long a core is busy with the next chunk that arrives.
+    fn service_of_chunk(&self, link: usize, to: usize) -> Micros {
+        let Some(chunk) = self.links[link].ways[1 - to].chunks.front() else {
+            return Micros(0);
+        };
+        let frame = self.options.service.frame.0;
+        let is_slow = !self.slow_partitions.is_empty();
+        let frames = link::frames(chunk.bytes.clone()).map(|bytes| match is_slow {
+            false => frame,
+            true => {
+                let percent =
+                    FrameAbout::of(bytes).map_or(100, |about| self.slow_percent(about.to.partition));
+                frame * percent / 100
+            }
+        });
+        Micros(frames.sum())
+    }
+
+    fn take_in(&mut self, link: usize, to: usize) {
         let ends = self.ends(link);
         let (here, peer) = (ends[to], NodeId(ends[1 - to] as u16));
         let way = &mut self.links[link].ways[1 - to];
-        let Some(chunk) = way.chunks.pop_front() else {
+        let Some(Chunk { bytes, logged }) = way.chunks.pop_front() else {
             return;
         };
-        way.bytes -= chunk.len();
+        way.bytes -= bytes.len();
         if way.more {
             self.want_pump(link, 1 - to);
         }
         if !self.links[link].up[to] {
             return;
         }
-        self.note(&chunk);
+        if let Some(log) = &mut self.messages {
+            for place in logged {
+                log.arrived(place, self.time);
+            }
+        }
+        self.note(&bytes);
         let now = self.now(here);
-        for frame in link::frames(chunk) {
+        for frame in link::frames(bytes) {
             let handled = self.process(here).node.handle_frame(now, peer, frame);
             if let Err(error) = handled {
-                let (from, to) = (self.node_name(peer), self.node_name(NodeId(here as u16)));
-                self.judge
-                    .report(format!("node {to} does not understand node {from}: {error}"));
+                // A full disk takes no copy: the peer tries again when there is room.
+                if !self.machines[here].is_full {
+                    let (from, to) = (self.node_name(peer), self.node_name(NodeId(here as u16)));
+                    self.judge
+                        .report(format!("node {to} does not understand node {from}: {error}"));
+                }
                 self.break_link(link);
                 break;
             }

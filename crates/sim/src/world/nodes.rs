@@ -55,14 +55,23 @@ impl<S: Session> World<S> {
             && self.process(node).due.tick.is_none_or(|due| due > deadline)
         {
             self.process(node).due.tick = Some(deadline);
-            self.schedule(deadline.since(now.monotonic), Event::Tick { node, life });
+            let after = self.machines[node].clock.true_span(deadline.since(now.monotonic));
+            self.schedule(after, Event::Tick { node, life });
+        }
+    }
+
+    /// After something outside that a node's timers depend on.
+    pub(super) fn look_after_if_running(&mut self, node: usize) {
+        if self.machines[node].process.is_some() {
+            self.look_after(node);
         }
     }
 
     pub(super) fn want_sync(&mut self, node: usize) {
         let life = self.machines[node].lives;
         if !std::mem::replace(&mut self.process(node).due.sync, true) {
-            let after = self.random.span(self.options.sync);
+            let usual = self.random.span(self.options.sync);
+            let after = Micros(usual.0 * self.machines[node].slow_disk_percent / 100);
             self.schedule(after, Event::Sync { node, life });
         }
     }
@@ -111,6 +120,8 @@ impl<S: Session> World<S> {
         let mut answers = Vec::new();
         self.process(node).gateway.expire(now, &mut answers);
         self.take_answers(answers);
+        self.look_at_clocks();
+        self.machines[node].tell_room();
         self.schedule(LOOK_EVERY, Event::Look { node, life });
         self.work(node);
     }

@@ -2,7 +2,7 @@
 use super::LOOK_EVERY;
 use crate::{OperationId, World};
 use std::collections::BTreeSet;
-use turnbuckle_core::{Answer, Answered, Key, Operation, Session};
+use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, Session};
 
 impl<S: Session> World<S> {
     /// Whether every node runs, every link is up and nothing is left to send, to take in or to copy.
@@ -18,6 +18,18 @@ impl<S: Session> World<S> {
                         })
                 })
             })
+    }
+
+    /// Lets time pass until the world is quiet and stays so. Returns whether it did, by a time.
+    pub fn settle(&mut self, limit: Micros) -> bool {
+        let end = self.time() + limit;
+        // Quiet for a while: what is on its way counts, too.
+        let mut quiet = 0;
+        while quiet < 3 && self.time() < end {
+            self.advance(Micros::from_millis(200));
+            quiet = if self.is_quiet() { quiet + 1 } else { 0 };
+        }
+        quiet == 3
     }
 
     /// Asks every site for every key that was ever written, and compares. What differs, or is missing though it was

@@ -1,0 +1,142 @@
+//! A machine's clocks: off by something, running fast or slow, set while they run, and believed to be right within a bound.
+use turnbuckle_core::{Micros, Now, WallInterval};
+
+/// What time it is on one machine.
+///
+/// ```text
+///   wall = true time + offset + drift since the last change      monotonic = what has passed here, at the same rate
+///   told to the node: [wall - bound, wall + bound]               the clock lies while true time is not in there
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    /// Ahead of true time by so much at `since`.
+    offset_us: i64,
+    /// And by so many microseconds more in each second from there on.
+    drift_ppm: i64,
+    since: Micros,
+    /// What had passed here at `since`.
+    passed_us: u64,
+    bound: Micros,
+}
+
+/// The fastest and the slowest that a clock may run: a tenth off.
+const MOST_DRIFT_PPM: i64 = 100_000;
+
+impl Clock {
+    pub fn new(time: Micros, offset_us: i64, drift_ppm: i64, bound: Micros) -> Clock {
+        Clock {
+            offset_us,
+            drift_ppm: drift_ppm.clamp(-MOST_DRIFT_PPM, MOST_DRIFT_PPM),
+            since: time,
+            passed_us: 0,
+            bound,
+        }
+    }
+
+    /// Ahead of true time by so much now.
+    fn error_us(&self, time: Micros) -> i64 {
+        self.offset_us.saturating_add(self.drifted_us(time))
+    }
+
+    fn drifted_us(&self, time: Micros) -> i64 {
+        let passed = i128::from(time.since(self.since).0);
+        (passed * i128::from(self.drift_ppm) / 1_000_000) as i64
+    }
+
+    /// What has passed on this machine.
+    pub fn passed(&self, time: Micros) -> Micros {
+        let passed = self.passed_us + time.since(self.since).0;
+        Micros(passed.saturating_add_signed(self.drifted_us(time)))
+    }
+
+    /// The time as a process is told it that was started when so much had passed.
+    pub fn now(&self, time: Micros, booted: Micros) -> Now {
+        let reading = time.0.saturating_add_signed(self.error_us(time));
+        Now {
+            // A process may well start when the machine has been up for a while.
+            monotonic: Micros(1_000_000) + self.passed(time).since(booted),
+            wall: WallInterval {
+                earliest: Micros(reading.saturating_sub(self.bound.0)),
+                latest: Micros(reading.saturating_add(self.bound.0)),
+            },
+        }
+    }
+
+    /// Whether true time is where the clock says it is.
+    pub fn is_honest(&self, time: Micros) -> bool {
+        self.error_us(time).unsigned_abs() <= self.bound.0
+    }
+
+    /// In how much true time so much will have passed here; at least a microsecond.
+    pub fn true_span(&self, span: Micros) -> Micros {
+        let rate = (1_000_000 + self.drift_ppm) as u128;
+        let exact = (u128::from(span.0) * 1_000_000).div_ceil(rate);
+        Micros(u64::try_from(exact).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// Somebody sets it.
+    pub fn step(&mut self, by_us: i64) {
+        self.offset_us = self.offset_us.saturating_add(by_us);
+    }
+
+    /// From now on it runs so much too fast.
+    pub fn set_drift(&mut self, time: Micros, drift_ppm: i64) {
+        let (offset_us, passed_us) = (self.error_us(time), self.passed(time).0);
+        *self = Clock {
+            offset_us,
+            drift_ppm: drift_ppm.clamp(-MOST_DRIFT_PPM, MOST_DRIFT_PPM),
+            since: time,
+            passed_us,
+            bound: self.bound,
+        };
+    }
+
+    /// What the node is to believe of it from now on.
+    pub fn set_bound(&mut self, bound: Micros) {
+        self.bound = bound;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: Micros = Micros(1_000_000_000);
+
+    fn second(number: u64) -> Micros {
+        BEGIN + Micros::from_millis(1_000 * number)
+    }
+
+    #[test]
+    fn a_clock_that_drifts_leaves_its_bound_and_is_back_when_it_is_set() {
+        let mut clock = Clock::new(BEGIN, 100, 500, Micros(1_000));
+        assert!(clock.is_honest(BEGIN) && clock.is_honest(second(1)));
+        assert!(!clock.is_honest(second(2)));
+        clock.step(-1_000);
+        assert!(clock.is_honest(second(2)));
+        let reading = clock.now(second(2), Micros(0)).wall.reading();
+        assert_eq!(reading, second(2) + Micros(100));
+    }
+
+    #[test]
+    fn monotonic_time_drifts_and_is_never_set() {
+        let mut clock = Clock::new(BEGIN, 0, 10_000, Micros(0));
+        clock.step(-5_000_000);
+        assert_eq!(clock.passed(second(1)), Micros(1_010_000));
+        clock.set_drift(second(1), -10_000);
+        assert_eq!(clock.passed(second(2)), Micros(2_000_000));
+        let reading = clock.now(second(2), Micros(0)).wall.reading();
+        assert_eq!(reading, second(2) - Micros(5_000_000));
+    }
+
+    #[test]
+    fn a_deadline_is_over_after_its_true_span() {
+        for drift in [-MOST_DRIFT_PPM, -7, 0, 7, MOST_DRIFT_PPM] {
+            let clock = Clock::new(BEGIN, 0, drift, Micros(0));
+            for span in [0, 1, 999, 1_000_000] {
+                let after = BEGIN + clock.true_span(Micros(span));
+                assert!(clock.passed(after) >= Micros(span), "{drift} ppm, {span} us");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What goes wrong in a scenario, when, and for how long.
+use crate::World;
+use turnbuckle_core::{Micros, Session};
+use turnbuckle_node::NodeId;
+
+/// A fault at a time, and when it is put right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// When it begins, after the run has.
+    pub at: Micros,
+    /// How long it lasts.
+    pub span: Micros,
+    /// What it is.
+    pub kind: FaultKind,
+}
+
+/// What can go wrong. Percents are of the usual; 100 changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultKind {
+    /// `kill -9`, or with `power` everything that is not on disk goes, too. Restarted in the end.
+    Crash {
+        /// Whose.
+        node: NodeId,
+        /// Whether the power fails.
+        power: bool,
+    },
+    /// `kill -9` in the middle of one of the next changes to the log.
+    CrashWithinWrite {
+        /// Whose.
+        node: NodeId,
+        /// How many more changes are whole.
+        changes: u64,
+    },
+    /// All nodes at once.
+    CrashAll {
+        /// Whether the power fails.
+        power: bool,
+    },
+    /// Nothing gets through between two nodes.
+    Cut {
+        /// One.
+        a: NodeId,
+        /// The other.
+        b: NodeId,
+    },
+    /// Nothing gets from one to the other; the other way is open.
+    OneWayCut {
+        /// Who is not heard.
+        from: NodeId,
+        /// By whom.
+        to: NodeId,
+    },
+    /// A node is cut off from all others.
+    Isolate {
+        /// Which.
+        node: NodeId,
+    },
+    /// Frames take longer from one node to another.
+    SlowLink {
+        /// The sender.
+        from: NodeId,
+        /// The receiver.
+        to: NodeId,
+        /// So much.
+        percent: u64,
+    },
+    /// Of the frames from one to another that may be lost, so many of a million are.
+    Loss {
+        /// The sender.
+        from: NodeId,
+        /// The receiver.
+        to: NodeId,
+        /// How many.
+        ppm: u64,
+    },
+    /// A node's process does nothing.
+    Pause {
+        /// Which.
+        node: NodeId,
+    },
+    /// A wall clock is set, and set back in the end.
+    ClockStep {
+        /// Whose.
+        node: NodeId,
+        /// By so much.
+        by_us: i64,
+    },
+    /// A clock runs too fast. In the end it runs right; how far it is off by then stays.
+    ClockDrift {
+        /// Whose.
+        node: NodeId,
+        /// By so many microseconds a second.
+        ppm: i64,
+    },
+    /// A disk takes longer to sync.
+    SlowDisk {
+        /// Whose.
+        node: NodeId,
+        /// So much.
+        percent: u64,
+    },
+    /// A disk does not sync, and whoever needs it ends. Restarted in the end.
+    SyncFails {
+        /// Whose.
+        node: NodeId,
+    },
+    /// A disk has no room left.
+    DiskFull {
+        /// Whose.
+        node: NodeId,
+    },
+    /// Work on one partition takes longer, at every site.
+    SlowPartition {
+        /// Which.
+        partition: u16,
+        /// So much.
+        percent: u64,
+    },
+    /// No fault: a node takes a checkpoint.
+    Checkpoint {
+        /// Which.
+        node: NodeId,
+    },
+}
+
+impl<S: Session> World<S> {
+    /// A fault begins.
+    pub fn begin(&mut self, fault: &Fault) {
+        match fault.kind {
+            FaultKind::Crash { node, power } => self.crash(node, power),
+            FaultKind::CrashWithinWrite { node, changes } => self.crash_within_write(node, changes),
+            FaultKind::CrashAll { power } => self.nodes().for_each(|node| self.crash(node, power)),
+            FaultKind::Cut { a, b } => self.set_cut(a, b, true),
+            FaultKind::OneWayCut { from, to } => self.set_one_way_cut(from, to, true),
+            FaultKind::Isolate { node } => self.isolate(node, true),
+            FaultKind::SlowLink { from, to, percent } => self.set_slow_link(from, to, percent),
+            FaultKind::Loss { from, to, ppm } => self.set_loss(from, to, ppm),
+            FaultKind::Pause { node } => self.pause(node, fault.span),
+            FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us),
+            FaultKind::ClockDrift { node, ppm } => self.set_clock_drift(node, ppm),
+            FaultKind::SlowDisk { node, percent } => self.set_slow_disk(node, percent),
+            FaultKind::SyncFails { node } => self.set_sync_fails(node, true),
+            FaultKind::DiskFull { node } => self.set_full(node, true),
+            FaultKind::SlowPartition { partition, percent } => self.set_slow_partition(partition, percent),
+            FaultKind::Checkpoint { node } => self.checkpoint(node),
+        }
+    }
+
+    /// A fault is put right.
+    pub fn end(&mut self, fault: &Fault) {
+        match fault.kind {
+            FaultKind::Crash { node, .. } | FaultKind::CrashWithinWrite { node, .. } => self.restart(node),
+            FaultKind::CrashAll { .. } => self.nodes().for_each(|node| self.restart(node)),
+            FaultKind::Cut { a, b } => self.set_cut(a, b, false),
+            FaultKind::OneWayCut { from, to } => self.set_one_way_cut(from, to, false),
+            FaultKind::Isolate { node } => self.isolate(node, false),
+            FaultKind::SlowLink { from, to, .. } => self.set_slow_link(from, to, 100),
+            FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
+            FaultKind::Pause { .. } | FaultKind::Checkpoint { .. } => {}
+            FaultKind::ClockStep { node, by_us } => self.step_clock(node, -by_us),
+            FaultKind::ClockDrift { node, .. } => self.set_clock_drift(node, 0),
+            FaultKind::SlowDisk { node, .. } => self.set_slow_disk(node, 100),
+            FaultKind::SyncFails { node } => {
+                self.set_sync_fails(node, false);
+                self.restart(node);
+            }
+            FaultKind::DiskFull { node } => self.set_full(node, false),
+            FaultKind::SlowPartition { partition, .. } => self.set_slow_partition(partition, 100),
+        }
+    }
+
+    fn isolate(&mut self, node: NodeId, cut: bool) {
+        for other in self.nodes().filter(|&other| other != node) {
+            self.set_cut(node, other, cut);
+        }
+    }
+}

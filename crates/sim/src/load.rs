@@ -1,0 +1,440 @@
+//! The clients of a world, and what they do.
+//!
+//! A client makes *requests*, one after the other. A request is one operation, or a read and a write, or (with amplification)
+//! many operations one after the other, as when a page is put together. Between two requests it thinks, or waits for its next
+//! turn where operations come at a rate.
+//!
+//! | kind | what |
+//! |---|---|
+//! | [`Kind::Workload`] | a workload of `bench`: YCSB's, or that of a file |
+//! | [`Kind::Mixed`] | everything a client can ask, on few keys: what finds bugs |
+//! | [`Kind::PingPong`] | pairs at two nodes that take turns at writing what the other waits to read: people who work on the same text |
+//!
+//! Clients stick to their node, or roam: after so many requests they go on at the next one, and their session comes along.
+use crate::{OperationId, Random, Record, Span, World};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session};
+use turnbuckle_node::NodeId;
+use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
+
+/// What clients do.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// How many there are at each node.
+    pub clients_per_node: usize,
+    /// How long one thinks between two requests.
+    pub think: Span,
+    /// What they do.
+    pub kind: Kind,
+    /// The level that reads name.
+    pub read: Option<Level>,
+    /// The level that writes name.
+    pub write: Option<Level>,
+    /// After so many requests a client goes on at the next node. `None`: it stays.
+    pub roam_every: Option<u64>,
+    /// A request is so many operations.
+    pub amplification: u64,
+}
+
+/// What kind of clients there are.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// Those of a workload. If it comes at a rate, they do not think.
+    Workload {
+        /// Which.
+        workload: Box<Workload>,
+        /// Whether every record is written before the run begins.
+        load: bool,
+    },
+    /// All that can be asked.
+    Mixed(Mixed),
+    /// Pairs that take turns.
+    PingPong,
+}
+
+/// A mix of everything.
+#[derive(Debug, Clone, Copy)]
+pub struct Mixed {
+    /// How many keys there are.
+    pub keys: u64,
+    /// Of a hundred operations, so many write or delete.
+    pub writes: u64,
+    /// Of a hundred of those, so many delete.
+    pub deletes: u64,
+    /// The longest value, in bytes.
+    pub value_bytes: u64,
+}
+
+/// How the operations of a run went.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Answered reads.
+    pub reads: Latencies,
+    /// Answered writes.
+    pub writes: Latencies,
+    /// Requests all of whose operations were answered, from when they should have begun.
+    pub requests: Latencies,
+    /// Failures by their first word; `CONNECTION`: the node crashed under it.
+    pub failures: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// How many operations were answered.
+    pub fn answered(&self) -> u64 {
+        self.reads.count() + self.writes.count()
+    }
+
+    /// How many failed.
+    pub fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
+    fn add(&mut self, record: &Record) {
+        let Some((at, (answer, _))) = &record.returned else {
+            *self.failures.entry("CONNECTION").or_default() += 1;
+            return;
+        };
+        if let Answer::Failed(failure) = answer {
+            *self.failures.entry(failure.word()).or_default() += 1;
+            return;
+        }
+        let latencies = match record.operation {
+            Operation::Put { .. } => &mut self.writes,
+            _ => &mut self.reads,
+        };
+        latencies.record_ns(at.since(record.invoked).0 * 1_000);
+    }
+}
+
+/// The clients of a run.
+pub(crate) struct Clients {
+    load: Load,
+    nodes: Vec<NodeId>,
+    random: Random,
+    population: Population,
+    /// By the world's number of the client, from `first` on.
+    all: Vec<Client>,
+    first: usize,
+    /// How many values were written, for those that number them.
+    written: u64,
+    began: Micros,
+    /// Nothing new is begun.
+    stopped: bool,
+    pub tally: Tally,
+}
+
+struct Client {
+    steps: Option<Generator>,
+    timetable: Option<Timetable>,
+    /// What is left of the request under way.
+    left: VecDeque<Operation>,
+    open: Option<OperationId>,
+    /// When the request under way should have begun.
+    due: Micros,
+    requests: u64,
+    /// The record that is being inserted.
+    inserting: Option<u64>,
+    failed: bool,
+    /// Of a player in a pair: the turn it is to write next, and the last it has read.
+    next_turn: u64,
+    seen_turn: Option<u64>,
+}
+
+/// Those who find nobody at their node try again after so long.
+const RETRY: Micros = Micros::from_millis(20);
+
+/// How many write the records before the run begins.
+const LOADERS: usize = 16;
+
+impl Clients {
+    /// Clients at all nodes, asleep.
+    pub fn new<S: Session>(load: Load, seed: u64, world: &mut World<S>) -> Clients {
+        let nodes: Vec<NodeId> = world.nodes().collect();
+        let count = load.clients_per_node * nodes.len();
+        let plan = match &load.kind {
+            Kind::Workload { workload, .. } => Some(Plan::new((**workload).clone(), seed)),
+            _ => None,
+        };
+        let mut clients = Clients {
+            population: plan.as_ref().map_or(Population::new(1), Plan::population),
+            random: Random::new(!seed),
+            all: Vec::new(),
+            first: 0,
+            written: 0,
+            began: world.time(),
+            stopped: false,
+            tally: Tally::default(),
+            nodes,
+            load,
+        };
+        for number in 0..count {
+            let node = clients.nodes[number % clients.nodes.len()];
+            let client = world.add_client(node);
+            if number == 0 {
+                clients.first = client;
+            }
+            let id = u16::try_from(number).unwrap_or(u16::MAX).min(ClientId::MOST - 1);
+            clients.all.push(Client {
+                steps: plan.as_ref().map(|plan| plan.generator(ClientId::new(id))),
+                timetable: plan
+                    .as_ref()
+                    .and_then(|plan| plan.timetable(ClientId::new(id), count as u16)),
+                left: VecDeque::new(),
+                open: None,
+                due: Micros(0),
+                requests: 0,
+                inserting: None,
+                failed: false,
+                next_turn: number as u64 % 2,
+                seen_turn: None,
+            });
+        }
+        clients
+    }
+
+    /// Writes every record, if the load wants that, and waits until all sites have them.
+    pub fn load_records<S: Session>(&mut self, world: &mut World<S>) {
+        let Kind::Workload { workload, load: true } = &self.load.kind else {
+            return;
+        };
+        let mut values: Vec<(Bytes, Bytes)> = Vec::new();
+        let count = self.all.len();
+        for record in 0..workload.records.get() {
+            let steps = self.all[record as usize % count].steps.as_mut();
+            let steps = steps.expect("clients of a workload have steps");
+            values.push((Population::key(record), steps.next_value()));
+        }
+        let loaders: Vec<usize> = (0..LOADERS).map(|_| world.add_client(self.nodes[0])).collect();
+        for batch in values.chunks(LOADERS) {
+            let ids: Vec<OperationId> = batch
+                .iter()
+                .zip(&loaders)
+                .map(|((key, value), &loader)| {
+                    world.invoke(
+                        loader,
+                        Operation::Put {
+                            key: Key(key.clone()),
+                            value: Some(value.clone()),
+                            level: self.load.write,
+                        },
+                    )
+                })
+                .collect();
+            let until = world.time() + world.options().deadline + RETRY;
+            world.run_until(until, |world| ids.iter().all(|&id| !world.is_open(id)));
+        }
+        world.settle(Micros::from_millis(60_000));
+        world.take_over();
+    }
+
+    /// All begin, each after a little while of its own.
+    pub fn begin<S: Session>(&mut self, world: &mut World<S>) {
+        self.began = world.time();
+        for number in 0..self.all.len() {
+            let after = self.next_after(number, world.time());
+            self.all[number].due = world.time() + after;
+            world.wake(self.first + number, after);
+        }
+    }
+
+    /// Nothing new is begun; what is open may still be answered.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Takes note of what is new in the world, and lets clients go on.
+    pub fn go_on<S: Session>(&mut self, world: &mut World<S>) {
+        for id in world.take_over() {
+            self.over(world, id);
+        }
+        for client in world.take_awake() {
+            if !self.stopped {
+                self.wake(world, client - self.first);
+            }
+        }
+    }
+
+    fn over<S: Session>(&mut self, world: &mut World<S>, id: OperationId) {
+        let record = world.record(id);
+        let Some(number) = record
+            .client
+            .checked_sub(self.first)
+            .filter(|&n| n < self.all.len())
+        else {
+            return;
+        };
+        if self.all[number].open != Some(id) {
+            return;
+        }
+        self.tally.add(record);
+        let is_answered = record
+            .answer()
+            .is_some_and(|answer| !matches!(answer, Answer::Failed(_)));
+        let client = &mut self.all[number];
+        if matches!(self.load.kind, Kind::PingPong) {
+            Clients::look_at_turn(client, record);
+        }
+        client.open = None;
+        client.failed |= !is_answered;
+        if let Some(inserted) = client.inserting.take_if(|_| client.left.is_empty()) {
+            self.population.settle(inserted);
+        }
+        match self.all[number].left.pop_front().filter(|_| !self.stopped) {
+            Some(next) => self.ask(world, number, next),
+            None => self.request_over(world, number),
+        }
+    }
+
+    fn request_over<S: Session>(&mut self, world: &mut World<S>, number: usize) {
+        let client = &mut self.all[number];
+        client.left.clear();
+        if !std::mem::take(&mut client.failed) {
+            let took = world.time().since(client.due);
+            self.tally.requests.record_ns(took.0 * 1_000);
+        }
+        client.requests += 1;
+        if self
+            .load
+            .roam_every
+            .is_some_and(|every| client.requests.is_multiple_of(every))
+        {
+            let here = world.node_of_client(self.first + number);
+            let place = self.nodes.iter().position(|&node| node == here).unwrap_or(0);
+            world.move_client(self.first + number, self.nodes[(place + 1) % self.nodes.len()]);
+        }
+        let after = self.next_after(number, world.time());
+        self.all[number].due = world.time() + after;
+        world.wake(self.first + number, after);
+    }
+
+    /// How long until a client's next request is due; it may have been due before.
+    fn next_after(&mut self, number: usize, now: Micros) -> Micros {
+        match &mut self.all[number].timetable {
+            Some(timetable) => {
+                let due = self.began + Micros(timetable.next_start_ns() / 1_000);
+                due.since(now)
+            }
+            None => self.random.span(self.load.think),
+        }
+    }
+
+    fn wake<S: Session>(&mut self, world: &mut World<S>, number: usize) {
+        if self.all[number].open.is_some() {
+            return;
+        }
+        if !world.is_running(world.node_of_client(self.first + number)) {
+            return world.wake(self.first + number, RETRY);
+        }
+        let mut request = VecDeque::new();
+        for _ in 0..self.load.amplification.max(1) {
+            request.extend(self.operations(number));
+        }
+        let first = request.pop_front().expect("a request is at least one operation");
+        self.all[number].left = request;
+        self.ask(world, number, first);
+    }
+
+    fn ask<S: Session>(&mut self, world: &mut World<S>, number: usize, operation: Operation) {
+        self.all[number].open = Some(world.invoke(self.first + number, operation));
+    }
+
+    fn operations(&mut self, number: usize) -> Vec<Operation> {
+        match &self.load.kind {
+            Kind::Workload { .. } => self.step(number),
+            Kind::Mixed(mixed) => vec![self.anything(*mixed)],
+            Kind::PingPong => vec![self.turn(number)],
+        }
+    }
+
+    fn step(&mut self, number: usize) -> Vec<Operation> {
+        let (read, write) = (self.load.read, self.load.write);
+        let client = &mut self.all[number];
+        let steps = client.steps.as_mut().expect("clients of a workload have steps");
+        let get = |key| Operation::Get {
+            key: Key(key),
+            level: read,
+        };
+        let put = |key, value| Operation::Put {
+            key: Key(key),
+            value: Some(value),
+            level: write,
+        };
+        match steps.next_step(&mut self.population) {
+            Step::Read { key } => vec![get(key)],
+            Step::Update { key, value } => vec![put(key, value)],
+            Step::ReadModifyWrite { key, value } => vec![get(key.clone()), put(key, value)],
+            Step::Insert { record, key, value } => {
+                if let Some(before) = client.inserting.replace(record) {
+                    // Amplified: the one before will be over by then, too.
+                    self.population.settle(before);
+                }
+                vec![put(key, value)]
+            }
+        }
+    }
+
+    fn anything(&mut self, mixed: Mixed) -> Operation {
+        let key = |random: &mut Random| Key::from(format!("k{}", random.below(mixed.keys)).as_str());
+        let (read, write) = (self.load.read, self.load.write);
+        if self.random.percent(mixed.writes) {
+            self.written += 1;
+            let padding = self.random.below(mixed.value_bytes) as usize;
+            let value = (!self.random.percent(mixed.deletes))
+                .then(|| Bytes::from(format!("w{}{}", self.written, ".".repeat(padding))));
+            return Operation::Put {
+                key: key(&mut self.random),
+                value,
+                level: write,
+            };
+        }
+        match self.random.below(20) {
+            0 => Operation::Count,
+            1 => Operation::Scan {
+                cursor: 0,
+                count: self.random.of(1..=50) as u32,
+            },
+            2..=4 => Operation::ReadMany {
+                keys: (0..self.random.of(0..=5))
+                    .map(|_| key(&mut self.random))
+                    .collect(),
+                level: read,
+            },
+            _ => Operation::Get {
+                key: key(&mut self.random),
+                level: read,
+            },
+        }
+    }
+
+    /// Turn t of a pair is written by its first player if t is even, once that player has read turn t - 1. Until then it reads.
+    fn turn(&mut self, number: usize) -> Operation {
+        let client = &self.all[number];
+        let key = Key::from(format!("pair{}", number / 2).as_str());
+        match client.next_turn == 0 || client.seen_turn.is_some_and(|seen| seen + 1 >= client.next_turn) {
+            true => Operation::Put {
+                key,
+                value: Some(Bytes::from(format!("turn {}", client.next_turn))),
+                level: self.load.write,
+            },
+            false => Operation::Get {
+                key,
+                level: self.load.read,
+            },
+        }
+    }
+
+    /// A player takes note of the turn that was read. A turn that may have been written is not written again.
+    fn look_at_turn(client: &mut Client, record: &Record) {
+        match (&record.operation, record.answer()) {
+            (Operation::Put { .. }, Some(Answer::Failed(failure))) if failure.is_definite() => {}
+            (Operation::Put { .. }, _) => client.next_turn += 2,
+            (Operation::Get { .. }, Some(Answer::Value(Some(value)))) => {
+                let text = std::str::from_utf8(value).unwrap_or_default();
+                let turn = text.strip_prefix("turn ").and_then(|turn| turn.parse().ok());
+                client.seen_turn = client.seen_turn.max(turn);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A world, its clients and its faults, run from beginning to end.
+//!
+//! ```text
+//!   load      every record is written, and reaches all sites
+//!   safety    clients ask while faults come and go; the judge looks at every answer
+//!   liveness  all faults are put right; what is on its way arrives, and all sites must have the same
+//! ```
+use crate::{Fault, Load, MessageLog, Random, World, WorldOptions, load::Clients, load::Tally};
+use std::{cmp::Reverse, collections::BinaryHeap, fmt};
+use turnbuckle_check::{BadTrace, HistoryBuilder, Report};
+use turnbuckle_core::{Micros, Protocol, Session};
+use turnbuckle_workload::Record;
+
+/// Everything that a run depends on, besides the protocol. The seed is the world's.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: String,
+    /// The world.
+    pub world: WorldOptions,
+    /// What its clients do.
+    pub load: Load,
+    /// How long clients and faults go on.
+    pub safety: Micros,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+}
+
+/// What is to be kept of a run. What is not kept costs no memory, however long the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// The judge looks at every answer. It remembers every value that was written.
+    pub judge: bool,
+    /// What clients saw, for the checker.
+    pub trace: bool,
+    /// What nodes said to each other.
+    pub messages: bool,
+}
+
+impl Keep {
+    /// What tests need.
+    pub const JUDGE_AND_TRACE: Keep = Keep {
+        judge: true,
+        trace: true,
+        messages: false,
+    };
+}
+
+/// What became of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was wrong, if anything.
+    pub violations: Vec<String>,
+    /// How many events there were.
+    pub events: u64,
+    /// How the clients' operations went.
+    pub tally: Tally,
+    /// How many receipts' claims of staleness the judge checked.
+    pub audited: u64,
+    /// All sites had the same in the end, and what was acknowledged was there.
+    pub converged: bool,
+    /// Clocks kept their bounds, and no power loss took what it may take: every receipt can be held against the trace.
+    pub excuses_nothing: bool,
+    /// How long it took, in the world's time: load, safety and liveness.
+    pub took: Micros,
+    /// The checksum of everything that happened.
+    pub hash: u32,
+    /// What clients saw, if it was kept.
+    pub trace: Vec<Record>,
+    /// What nodes said, if it was kept.
+    pub messages: Option<MessageLog>,
+    /// The nodes' names.
+    pub nodes: Vec<String>,
+}
+
+/// How long a cluster may take after the last fault.
+const LIVENESS: Micros = Micros::from_millis(120_000);
+
+/// So often a run that keeps no trace forgets what is over.
+const FORGET_EVERY: u64 = 10_000;
+
+impl Scenario {
+    /// Runs it.
+    pub fn run<S: Session>(&self, protocol: <S::Protocol as Protocol>::Config, keep: Keep) -> Outcome {
+        let mut world = World::<S>::new(self.world.clone(), protocol);
+        if !keep.judge {
+            world.judge.sleep();
+        }
+        if keep.messages {
+            world.log_messages();
+        }
+        // Not the world's own draws: more load would otherwise change the network.
+        let mut clients = Clients::new(self.load.clone(), self.world.seed, &mut world);
+        clients.load_records(&mut world);
+        self.safety(&mut world, &mut clients, keep);
+        clients.stop();
+        let converged = liveness(&mut world, &mut clients);
+        Outcome {
+            violations: world.judge().violations().to_vec(),
+            events: world.events(),
+            audited: world.judge().audited,
+            converged,
+            excuses_nothing: world.judge().excuses_nothing(),
+            took: world.time().since(crate::BEGINNING),
+            hash: world.hash(),
+            trace: if keep.trace {
+                world.trace().collect()
+            } else {
+                Vec::new()
+            },
+            messages: world.messages().cloned(),
+            nodes: world.nodes().map(|node| world.node_name(node)).collect(),
+            tally: clients.tally,
+        }
+    }
+
+    fn safety<S: Session>(&self, world: &mut World<S>, clients: &mut Clients, keep: Keep) {
+        let begin = world.time();
+        let end = begin + self.safety;
+        // What is to be done when: begins in the faults' order, and each end behind its begin.
+        let mut agenda: BinaryHeap<Reverse<(Micros, usize, bool)>> = BinaryHeap::new();
+        for (number, fault) in self.faults.iter().enumerate() {
+            agenda.push(Reverse((begin + fault.at, number, false)));
+            agenda.push(Reverse((begin + fault.at + fault.span, number, true)));
+        }
+        clients.begin(world);
+        let mut forget_at = world.events() + FORGET_EVERY;
+        while world.time() < end {
+            let next = agenda.peek().map_or(end, |Reverse((at, ..))| *at);
+            world.run_until(next.min(end), World::has_news);
+            clients.go_on(world);
+            while let Some(&Reverse((at, number, is_end))) = agenda.peek()
+                && at <= world.time()
+            {
+                agenda.pop();
+                match is_end {
+                    false => world.begin(&self.faults[number]),
+                    true => world.end(&self.faults[number]),
+                }
+            }
+            if !keep.trace && world.events() >= forget_at {
+                world.forget_history();
+                forget_at = world.events() + FORGET_EVERY;
+            }
+        }
+        // Peace.
+        for Reverse((_, number, is_end)) in agenda {
+            if is_end && self.faults[number].at < self.safety {
+                world.end(&self.faults[number]);
+            }
+        }
+    }
+}
+
+/// Whatever went wrong is right again; the cluster must come to rest with the same data everywhere.
+fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
+    for node in world.nodes() {
+        world.restart(node);
+        for other in world.nodes().filter(|&other| other != node) {
+            world.set_cut(node, other, false);
+        }
+    }
+    let is_quiet = world.settle(LIVENESS);
+    clients.go_on(world);
+    if !is_quiet {
+        let states: Vec<String> = world
+            .nodes()
+            .map(|node| format!("{}: {:?}", world.node_name(node), world.status(node)))
+            .collect();
+        let text = format!("not quiet {LIVENESS} after the last fault: {}", states.join("; "));
+        world.judge.report(text);
+    }
+    let before = world.judge().violations().len();
+    world.compare_sites();
+    is_quiet && world.judge().violations().len() == before
+}
+
+impl Outcome {
+    /// What the checker says of the trace, from the outside.
+    ///
+    /// # Errors
+    /// If the trace is none: the simulator's mistake.
+    pub fn check(&self) -> Result<Report, BadTrace> {
+        let mut history = HistoryBuilder::new();
+        for record in &self.trace {
+            history.add(record)?;
+        }
+        Ok(Report::of(&history.finish()?, &[]))
+    }
+}
+
+/// A run that went wrong, and the least that goes wrong in the same way.
+#[derive(Debug)]
+pub struct Failed {
+    /// What was drawn or written.
+    pub scenario: Scenario,
+    /// What was wrong.
+    pub violations: Vec<String>,
+    /// The faults without which it does not go wrong, or not in that way.
+    pub needed: Vec<Fault>,
+    /// What goes wrong with these alone.
+    pub then: String,
+}
+
+/// How many runs may be spent on finding out what is needed.
+const MOST_TRIALS: usize = 60;
+
+impl Scenario {
+    /// Leaves out faults, one after the other, as long as something still goes wrong in the same way.
+    pub fn explain<S: Session>(
+        &self,
+        protocol: &<S::Protocol as Protocol>::Config,
+        outcome: &Outcome,
+    ) -> Failed {
+        let mut least = self.clone();
+        let first = outcome.violations.first().cloned().unwrap_or_default();
+        let (kind, mut then) = (kind_of(&first), first);
+        let mut place = least.faults.len();
+        for _ in 0..MOST_TRIALS {
+            let Some(before) = place.checked_sub(1) else { break };
+            place = before;
+            let mut without = least.clone();
+            without.faults.remove(place);
+            let keep = Keep {
+                trace: false,
+                ..Keep::JUDGE_AND_TRACE
+            };
+            let again = without.run::<S>(protocol.clone(), keep);
+            if let Some(violation) = again
+                .violations
+                .iter()
+                .find(|violation| kind_of(violation) == kind)
+            {
+                (least, then) = (without, violation.clone());
+            }
+        }
+        Failed {
+            scenario: self.clone(),
+            violations: outcome.violations.clone(),
+            needed: least.faults,
+            then,
+        }
+    }
+}
+
+/// A violation without its particulars.
+fn kind_of(violation: &str) -> String {
+    let is_name = |word: &&str| !word.chars().any(|c| c.is_ascii_digit());
+    violation
+        .split(' ')
+        .filter(is_name)
+        .take(8)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Scenario { world, name, .. } = &self.scenario;
+        writeln!(f, "scenario {name}, seed {}: {:#?}", world.seed, self.scenario)?;
+        writeln!(f, "{} violations, the first of them:", self.violations.len())?;
+        for violation in self.violations.iter().take(5) {
+            writeln!(f, "  {violation}")?;
+        }
+        writeln!(
+            f,
+            "Of {} faults these {} are enough:",
+            self.scenario.faults.len(),
+            self.needed.len()
+        )?;
+        for fault in &self.needed {
+            writeln!(f, "  at {} for {}: {:?}", fault.at, fault.span, fault.kind)?;
+        }
+        write!(f, "then: {}", self.then)
+    }
+}
+
+/// Draws for everything but the world itself.
+pub(crate) fn random_of(seed: u64) -> Random {
+    Random::new(seed.rotate_left(32) ^ 0x5C3A_4210)
+}

@@ -1,0 +1,199 @@
+//! What clients do: ask, wait, move.
+use super::{Client, Event, index};
+use crate::{OperationId, Record, World, machine::KEYSPACE};
+use turnbuckle_core::{Answered, Micros, Operation, ServerId, Session};
+use turnbuckle_node::NodeId;
+
+impl<S: Session> World<S> {
+    /// A new client of a node.
+    pub fn add_client(&mut self, node: NodeId) -> usize {
+        self.clients.push(Client {
+            node,
+            session: 0,
+            token: None,
+        });
+        self.clients.len() - 1
+    }
+
+    /// The node whose client it is.
+    pub fn node_of_client(&self, client: usize) -> NodeId {
+        self.clients[client].node
+    }
+
+    /// A client goes on at another node. If its old one still runs, its session comes along.
+    pub fn move_client(&mut self, client: usize, to: NodeId) {
+        let from = std::mem::replace(&mut self.clients[client].node, to);
+        if from == to {
+            return;
+        }
+        if let Some(process) = &mut self.machines[index(from)].process
+            && let Some(door) = process.doors.remove(&client)
+        {
+            self.clients[client].token = Some(process.gateway.token(door));
+            process.gateway.close(door);
+        }
+    }
+
+    /// A client asks its node. Without a process there, nobody answers.
+    pub fn invoke(&mut self, client: usize, operation: Operation) -> OperationId {
+        let id = self.history.next();
+        let node = self.clients[client].node;
+        let record = Record {
+            client,
+            session: self.clients[client].session,
+            node,
+            floor: None,
+            operation,
+            invoked: self.time,
+            returned: None,
+        };
+        let floor = record.key().map(|key| {
+            let server = ServerId {
+                site: self.placement.site_of(node),
+                partition: self.topology.partition_of_slot(key.slot()),
+                member: 0,
+            };
+            (server, self.judge.floor(key, server))
+        });
+        self.log(node, || format!("client {client}: {}", record.words()));
+        let takes = self.service_of(&record);
+        self.history.push(Record { floor, ..record });
+        let place = index(node);
+        if self.machines[place].process.is_none() {
+            self.over.push(id);
+            return id;
+        }
+        self.judge.invoked(&self.history.get(id).operation);
+        self.open.insert(id);
+        let machine = &mut self.machines[place];
+        let begins = self.time.max(machine.paused_until);
+        let done = machine.work_until(begins, takes);
+        if done == self.time {
+            self.operate(place, id);
+        } else {
+            let life = self.machines[place].lives;
+            let event = Event::Operate {
+                node: place,
+                life,
+                id,
+            };
+            self.schedule(done.since(self.time), event);
+        }
+        id
+    }
+
+    /// How long a core is busy with an operation.
+    fn service_of(&self, record: &Record) -> Micros {
+        let service = &self.options.service;
+        let takes = match record.operation {
+            Operation::Put { .. } => service.write,
+            _ => service.read,
+        };
+        let percent = record.key().map_or(100, |key| {
+            self.slow_percent(self.topology.partition_of_slot(key.slot()))
+        });
+        Micros(takes.0 * percent / 100)
+    }
+
+    /// The operation has reached its node, and the node has come to it.
+    pub(super) fn operate(&mut self, place: usize, id: OperationId) {
+        let record = self.history.get(id);
+        let (client, operation) = (record.client, record.operation.clone());
+        let now = self.now(place);
+        let known = &mut self.clients[client];
+        let process = self.machines[place].process.as_mut();
+        let process = process.expect("an operation reaches a process that runs");
+        let gateway = &mut process.gateway;
+        let door = *process.doors.entry(client).or_insert_with(|| {
+            let token = known.token.take();
+            let opened = gateway.open(KEYSPACE, token.as_deref());
+            opened.expect("the world's keyspace is there, and tokens are its own")
+        });
+        let mut answers = Vec::new();
+        gateway.operate(now, door, id.0 as u64, operation, &mut answers);
+        self.take_answers(answers);
+        self.want_turn(place);
+        self.look_after(place);
+    }
+
+    pub(super) fn take_answers(&mut self, answers: Vec<(turnbuckle_gateway::DoorId, u64, Answered)>) {
+        for (_, tag, answered) in answers {
+            let id = OperationId(tag as usize);
+            if !self.open.remove(&id) {
+                // Its node has crashed since, and nobody waits for the answer any more.
+                continue;
+            }
+            self.note(&tag.to_le_bytes());
+            self.note_answer(&answered);
+            let record = self.history.get_mut(id);
+            assert!(record.returned.is_none(), "an operation is answered once");
+            record.returned = Some((self.time, answered));
+            self.judge.returned(id, record);
+            let (node, client) = (record.node, record.client);
+            let record = self.history.get(id);
+            let words = || format!("client {client} is told {}", record.answer_words());
+            if let Some(log) = &mut self.messages {
+                log.note(node, self.time, words());
+            }
+            self.over.push(id);
+        }
+    }
+
+    /// What of an answer goes into the checksum: all of it.
+    fn note_answer(&mut self, answered: &Answered) {
+        let (answer, receipt) = answered;
+        match answer {
+            turnbuckle_core::Answer::Value(Some(value)) => self.note(value),
+            other => self.note(format!("{other:?}").as_bytes()),
+        }
+        if let Some(receipt) = receipt {
+            let version = receipt.version.unwrap_or_default();
+            self.note(&version.at.0.to_le_bytes());
+            self.note(&version.site.0.to_le_bytes());
+            self.note(&receipt.staleness.unwrap_or(Micros::MAX).0.to_le_bytes());
+        }
+    }
+
+    /// The operations that are over since the last call: answered, or never to be.
+    pub fn take_over(&mut self) -> Vec<OperationId> {
+        std::mem::take(&mut self.over)
+    }
+
+    /// Asks to be told when a time has come for a client.
+    pub fn wake(&mut self, client: usize, after: Micros) {
+        self.schedule(after, Event::Wake { client });
+    }
+
+    /// The clients whose time has come since the last call.
+    pub fn take_awake(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.awake)
+    }
+
+    /// Whether [`World::take_over`] or [`World::take_awake`] would give anything.
+    pub fn has_news(&self) -> bool {
+        !self.over.is_empty() || !self.awake.is_empty()
+    }
+
+    /// Whether an operation may still be answered.
+    pub fn is_open(&self, id: OperationId) -> bool {
+        self.open.contains(&id)
+    }
+
+    /// The sessions of a node's clients end with it.
+    pub(super) fn lose_clients(&mut self, node: NodeId) {
+        let history = &self.history;
+        let lost: Vec<OperationId> = self
+            .open
+            .iter()
+            .copied()
+            .filter(|&id| history.get(id).node == node)
+            .collect();
+        for id in lost {
+            self.open.remove(&id);
+            self.over.push(id);
+        }
+        for client in self.clients.iter_mut().filter(|client| client.node == node) {
+            client.session += u32::from(client.token.is_none());
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What can go wrong, and is put right again.
+use super::{Event, LOOK_EVERY, end_of, index};
+use crate::{World, link};
+use turnbuckle_core::{Micros, ServerId, Session, SiteId};
+use turnbuckle_node::{Durability, NodeId};
+
+impl<S: Session> World<S> {
+    // ---- processes ------------------------------------------------------------------------------------------
+
+    /// `kill -9`, or with `power` also everything in the node's machine that is not on disk. Nothing if it does not run.
+    pub fn crash(&mut self, node: NodeId, power: bool) {
+        let place = index(node);
+        if self.machines[place].process.is_none() {
+            return;
+        }
+        self.log(node, || if power { "power fails" } else { "crash" }.into());
+        let seed = self.random.bits();
+        if power && self.options.durability != Durability::Fsync {
+            let synced_at = self.machines[place].synced_at;
+            for partition in 0..self.options.partitions {
+                let site = self.placement.site_of(node);
+                let server = ServerId {
+                    site,
+                    partition,
+                    member: 0,
+                };
+                if self.placement.node_of(server) == node {
+                    self.judge.excuse(server, self.time, synced_at);
+                }
+            }
+        }
+        match power {
+            true => self.machines[place].cut_power(seed),
+            false => self.machines[place].kill(),
+        }
+        self.lose_clients(node);
+        for other in (0..self.machines.len()).filter(|&other| other != place) {
+            let link = self.link_of(place, other);
+            self.links[link].up[end_of(place, other)] = false;
+            self.links[link].ways[end_of(other, place)] = link::Way::default();
+            self.break_link(link);
+        }
+    }
+
+    /// `kill -9` in the middle of one of the next changes to the log's files: `changes` after this one.
+    pub fn crash_within_write(&mut self, node: NodeId, changes: u64) {
+        let seed = self.random.bits();
+        let machine = &mut self.machines[index(node)];
+        if machine.process.is_some() {
+            machine.dying = true;
+            machine.disk.stop_after(changes, seed);
+        }
+    }
+
+    /// Starts a process on a node's machine, if none runs there. One that was to end in the middle of a write and has not written
+    /// ends now.
+    pub fn restart(&mut self, node: NodeId) {
+        let place = index(node);
+        if self.machines[place].dying {
+            self.crash(node, false);
+        }
+        if self.machines[place].process.is_some() {
+            return;
+        }
+        let started = self.machines[place].start(
+            self.time,
+            &self.options,
+            &self.placement,
+            &self.topology,
+            &self.protocol,
+        );
+        if let Err(error) = started {
+            // A disk that fails opens nothing; it is tried again when the disk is right.
+            if !self.machines[place].disk.sync_fails() {
+                let name = self.node_name(node);
+                self.judge.report(format!("node {name} does not open: {error}"));
+            }
+            return;
+        }
+        self.log(node, || "starts".into());
+        let life = self.machines[place].lives;
+        self.schedule(LOOK_EVERY, Event::Look { node: place, life });
+        if let Durability::Interval(every) = self.options.durability {
+            self.schedule(every, Event::Interval { node: place, life });
+        }
+        self.want_turn(place);
+        self.look_after(place);
+        for other in (0..self.machines.len()).filter(|&other| other != place) {
+            self.try_link(self.link_of(place, other));
+        }
+    }
+
+    /// A node's process does nothing for a while: a collector of garbage, a hypervisor, a debugger.
+    pub fn pause(&mut self, node: NodeId, span: Micros) {
+        let machine = &mut self.machines[index(node)];
+        if machine.process.is_some() {
+            machine.paused_until = machine.paused_until.max(self.time + span);
+        }
+        self.log(node, || format!("pauses for {span}"));
+    }
+
+    /// How long work on a partition takes, in percent of the usual. Only where work takes time ([`crate::WorldOptions::cores`]).
+    pub fn set_slow_partition(&mut self, partition: u16, percent: u64) {
+        match percent {
+            100 => self.slow_partitions.remove(&partition),
+            _ => self.slow_partitions.insert(partition, percent),
+        };
+    }
+
+    pub(super) fn slow_percent(&self, partition: u16) -> u64 {
+        self.slow_partitions.get(&partition).copied().unwrap_or(100)
+    }
+
+    // ---- links ----------------------------------------------------------------------------------------------
+
+    /// Cuts or heals the way between two nodes.
+    pub fn set_cut(&mut self, a: NodeId, b: NodeId, cut: bool) {
+        let link = self.link_of(index(a), index(b));
+        for road in &mut self.links[link].roads {
+            road.cut = cut;
+        }
+        match cut {
+            true => self.break_link(link),
+            false => self.release(link),
+        }
+    }
+
+    /// Cuts or heals the ways between all nodes of two sites.
+    pub fn set_sites_cut(&mut self, a: SiteId, b: SiteId, cut: bool) {
+        for &left in self.placement.clone().nodes_at(a) {
+            for &right in self.placement.clone().nodes_at(b) {
+                self.set_cut(left, right, cut);
+            }
+        }
+    }
+
+    /// Cuts or heals the way from one node to another, and not the way back. What is sent into the cut waits, as TCP has it,
+    /// until the way is healed or the connection is given up.
+    pub fn set_one_way_cut(&mut self, from: NodeId, to: NodeId, cut: bool) {
+        let (link, end) = self.way(from, to);
+        self.links[link].roads[end].cut = cut;
+        if cut {
+            let life = self.links[link].life;
+            let after = self.random.span(self.options.give_up);
+            self.schedule(after, Event::GiveUp { link, life });
+        } else {
+            self.release(link);
+        }
+    }
+
+    /// How long frames take from one node to another, in percent of the usual.
+    pub fn set_slow_link(&mut self, from: NodeId, to: NodeId, percent: u64) {
+        let (link, end) = self.way(from, to);
+        self.links[link].roads[end].slow_percent = percent;
+    }
+
+    /// Of a million frames from one node to another that may be lost, how many more than usual are.
+    pub fn set_loss(&mut self, from: NodeId, to: NodeId, ppm: u64) {
+        let (link, end) = self.way(from, to);
+        self.links[link].roads[end].loss_ppm = ppm;
+    }
+
+    fn way(&self, from: NodeId, to: NodeId) -> (usize, usize) {
+        let (from, to) = (index(from), index(to));
+        (self.link_of(from, to), end_of(from, to))
+    }
+
+    // ---- clocks ---------------------------------------------------------------------------------------------
+
+    /// Sets a node's wall clock forward or back.
+    pub fn step_clock(&mut self, node: NodeId, by_us: i64) {
+        self.log(node, || format!("the clock is set by {by_us} us"));
+        self.machines[index(node)].clock.step(by_us);
+        self.look_at_clocks();
+    }
+
+    /// From now on a node's clocks run so much too fast, in microseconds a second.
+    pub fn set_clock_drift(&mut self, node: NodeId, ppm: i64) {
+        self.machines[index(node)].clock.set_drift(self.time, ppm);
+        self.look_at_clocks();
+        self.look_after_if_running(index(node));
+    }
+
+    /// What a node is told of how far its clock may be off.
+    pub fn set_clock_bound(&mut self, node: NodeId, bound: Micros) {
+        self.machines[index(node)].clock.set_bound(bound);
+        self.look_at_clocks();
+    }
+
+    /// Proofs rest on clocks that keep their bounds. Once one does not, nothing is held against a receipt any more.
+    pub(super) fn look_at_clocks(&mut self) {
+        let time = self.time;
+        if !self.machines.iter().all(|machine| machine.clock.is_honest(time)) {
+            self.judge.distrust_clocks();
+        }
+    }
+
+    // ---- disks ----------------------------------------------------------------------------------------------
+
+    /// How long a node's disk takes to sync, in percent of the usual.
+    pub fn set_slow_disk(&mut self, node: NodeId, percent: u64) {
+        self.machines[index(node)].slow_disk_percent = percent;
+    }
+
+    /// Whether a node's disk fails to sync. A process that meets this ends.
+    pub fn set_sync_fails(&mut self, node: NodeId, fails: bool) {
+        self.machines[index(node)].disk.set_sync_fails(fails);
+    }
+
+    /// Whether a node's disk is full.
+    pub fn set_full(&mut self, node: NodeId, full: bool) {
+        self.machines[index(node)].is_full = full;
+        self.machines[index(node)].tell_room();
+    }
+
+    /// Makes a node take a checkpoint now, if it runs.
+    pub fn checkpoint(&mut self, node: NodeId) {
+        let now = self.now(index(node));
+        let Some(process) = &self.machines[index(node)].process else {
+            return;
+        };
+        if let Err(error) = process.node.checkpoint_now(now) {
+            if self.machines[index(node)].dying {
+                return self.crash(node, false);
+            }
+            if !self.machines[index(node)].disk.sync_fails() {
+                let name = self.node_name(node);
+                self.judge
+                    .report(format!("the checkpoint of node {name} failed: {error}"));
+            }
+        }
+        self.want_turn(index(node));
+        self.look_after(index(node));
+    }
+}
