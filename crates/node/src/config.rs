@@ -144,4 +144,12 @@ pub struct Planted {
     /// Outputs of a lane are handed on in the wrong order, as two threads without the lane's lock would: a batch's stream
     /// entries behind all that the next batch lets go.
     pub outputs_swapped: bool,
+    /// The first entry that a peer sends after a restart is taken for received, and not handled.
+    pub drops_after_restart: bool,
+    /// The hybrid logical clock forgets, in a restart, what it has given.
+    pub clock_goes_back: bool,
+    /// Of two versions with the same timestamp the one that came first stays, whatever their sites.
+    pub ties_by_arrival: bool,
+    /// Receipts claim half of the staleness that was proven.
+    pub receipts_claim_more: bool,
 }

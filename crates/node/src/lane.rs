@@ -50,6 +50,8 @@ pub(crate) struct Lane<P: Protocol> {
     /// Peers that may hold something this replica stamped later in an earlier life, and lost. Until all of them have said
     /// where they are, and given back what they had, it promises nothing: what comes back has an old stamp.
     unsettled: SiteSet,
+    /// A planted bug has lost its entry.
+    has_dropped: bool,
     /// Peers that have given everything back, in the open batch.
     taken: Vec<SiteId>,
     /// Appended to the log, and not yet durable.
@@ -140,6 +142,7 @@ impl<P: Protocol> Lane<P> {
                 .find(|(site, _)| *site == me.site)
                 .map_or(Hlc::ZERO, |&(_, until)| until),
             unsettled: SiteSet::default(),
+            has_dropped: false,
             taken: Vec::new(),
             logged: VecDeque::new(),
             marks: VecDeque::new(),
@@ -217,8 +220,13 @@ impl<P: Protocol> Lane<P> {
                 Output::Reply {
                     id,
                     response,
-                    receipt,
-                } => ks.deliver(id, Outcome::Answered(response, receipt)),
+                    mut receipt,
+                } => {
+                    if ks.shared().config.planted.receipts_claim_more {
+                        receipt.staleness = receipt.staleness.map(|proven| Micros(proven.0 / 2));
+                    }
+                    ks.deliver(id, Outcome::Answered(response, receipt));
+                }
                 Output::Send { to, message } => ks.send(self.me, to, message),
                 Output::Mark { to, message } => self.mark(ks, to, &message),
             }

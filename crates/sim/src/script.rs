@@ -18,6 +18,8 @@ use turnbuckle_node::{NodeId, Planted};
 ///   settle              lets time pass until nothing is left to send
 ///   cut A B | heal A B  the ways between two sites; `cut A` cuts A off from all
 ///   crash NODE [power] | restart NODE | checkpoint NODE
+///   pause NODE TIME     its process does nothing for a while
+///   clock NODE ahead|back TIME   its wall clock is set
 ///   receipts on|off     whether answers are shown with what they prove
 ///   status              every node's streams
 ///   audit               what was wrong with any answer so far
@@ -304,6 +306,10 @@ pub fn planted(name: &str) -> Option<Planted> {
         "positions_reused" => &mut planted.positions_reused,
         "answers_early" => &mut planted.answers_early,
         "outputs_swapped" => &mut planted.outputs_swapped,
+        "drops_after_restart" => &mut planted.drops_after_restart,
+        "clock_goes_back" => &mut planted.clock_goes_back,
+        "ties_by_arrival" => &mut planted.ties_by_arrival,
+        "receipts_claim_more" => &mut planted.receipts_claim_more,
         "nothing" => return Some(planted),
         _ => return None,
     };
@@ -329,7 +335,7 @@ impl<S: Session> World<S> {
     /// A text in which versions stand as numbers, with their names.
     fn with_names(&self, text: &str) -> String {
         let word = |word: &str| {
-            let number = word.trim_end_matches([',', ')', ';', ':', '\n']);
+            let number = word.trim_end_matches([',', ')', ';', ':']);
             let end = &word[number.len()..];
             let version = number.split_once('@').and_then(|(at, site)| {
                 let (wall, counter) = at.split_once('.')?;
@@ -345,9 +351,9 @@ impl<S: Session> World<S> {
                 None => word.to_string(),
             }
         };
-        text.split_inclusive(' ')
-            .map(|part| match part.strip_suffix(' ') {
-                Some(bare) => word(bare) + " ",
+        text.split_inclusive([' ', '\n'])
+            .map(|part| match part.strip_suffix([' ', '\n']) {
+                Some(bare) => word(bare) + &part[bare.len()..],
                 None => word(part),
             })
             .collect()
@@ -394,6 +400,21 @@ impl<S: Session> Runner for Script<S> {
             "restart" => {
                 let node = self.node(args.next_pos())?;
                 self.there()?.restart(node);
+                Ok(String::new())
+            }
+            "pause" => {
+                let node = self.node(args.next_pos())?;
+                let span = args.next_pos().ok_or("a time is missing")?.parse()?;
+                self.there()?.pause(node, span);
+                Ok(String::new())
+            }
+            "clock" => {
+                let node = self.node(args.next_pos())?;
+                let is_back = args.next_pos() == Some("back");
+                let by: Micros = args.next_pos().ok_or("a time is missing")?.parse()?;
+                let by_us = i64::try_from(by.0)?;
+                self.there()?
+                    .step_clock(node, if is_back { -by_us } else { by_us });
                 Ok(String::new())
             }
             "checkpoint" => {

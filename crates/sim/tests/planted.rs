@@ -2,23 +2,22 @@
 //! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
-use turnbuckle_sim::{Draw, Jitter, Keep, Kind, Mixed, Span, planted};
+use turnbuckle_node::NodeId;
+use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Mixed, Scenario, Span, planted};
 
 /// Runs worlds until one says what is expected of this bug.
 fn is_caught(bug: &str, expected: &[&str]) {
-    is_caught_in(bug, expected, |_| ());
+    is_caught_in(bug, expected, |draw| draw.scenario());
 }
 
 /// The same in worlds that are bent to where the bug lives.
-fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(&mut Draw)) {
+fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
     const MOST_SEEDS: u64 = 150;
     let config = EventualConfig {
         heartbeat: Micros::from_millis(50),
     };
     for seed in 0..MOST_SEEDS {
-        let mut draw = Draw::new(seed);
-        bend(&mut draw);
-        let right = draw.scenario();
+        let right = bend(Draw::new(seed));
         let mut wrong = right.clone();
         wrong.world.planted = planted(bug).expect("there is a bug of that name");
         let keep = Keep {
@@ -53,7 +52,7 @@ fn outputs_in_the_wrong_order_are_caught_as_a_false_receipt() {
 #[test]
 fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
     let expected = ["had shown version", "claims to reflect", "the sites differ"];
-    is_caught_in("copy_merges", &expected, |draw| {
+    is_caught_in("copy_merges", &expected, |mut draw| {
         // Who is away for long needs a copy, and there is much that may have been deleted meanwhile.
         draw.world.retained_log_bytes = 0;
         draw.world.checkpoint_log_bytes = 2 << 10;
@@ -70,6 +69,7 @@ fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
             value_bytes: 100,
         });
         draw.safety = Micros::from_millis(2_000);
+        draw.scenario()
     });
 }
 
@@ -81,4 +81,74 @@ fn positions_used_twice_are_caught_as_sites_that_differ() {
 #[test]
 fn an_answer_before_it_is_durable_is_caught_as_undone_by_a_crash() {
     is_caught("answers_early", &["had shown version", "lost version"]);
+}
+
+#[test]
+fn an_entry_dropped_after_a_restart_is_caught_as_sites_that_differ() {
+    is_caught("drops_after_restart", &["the sites differ", "lost version"]);
+}
+
+#[test]
+fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
+    let expected = ["had shown version", "has two versions", "the sites differ"];
+    is_caught_in("clock_goes_back", &expected, |mut draw| {
+        draw.load.think = Span::us(0, 5_000);
+        draw.load.kind = Kind::Mixed(Mixed {
+            keys: 10,
+            writes: 50,
+            deletes: 50,
+            value_bytes: 10,
+        });
+        draw.safety = Micros::from_millis(2_000);
+        // A node that has forgotten deletes is cut off, its clock is set back, and it restarts.
+        let node = NodeId(0);
+        let ms = Micros::from_millis;
+        let fault = |at, span, kind| Fault {
+            at: ms(at),
+            span: ms(span),
+            kind,
+        };
+        let mut scenario = draw.scenario();
+        scenario.faults = vec![
+            fault(1_000, 0, FaultKind::Checkpoint { node }),
+            fault(1_010, 500, FaultKind::Isolate { node }),
+            fault(
+                1_020,
+                900,
+                FaultKind::ClockStep {
+                    node,
+                    by_us: -900_000,
+                },
+            ),
+            fault(1_030, 10, FaultKind::Crash { node, power: false }),
+        ];
+        scenario
+    });
+}
+
+#[test]
+fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
+    is_caught_in(
+        "ties_by_arrival",
+        &["the sites differ", "lost version"],
+        |mut draw| {
+            // Everybody writes at every full millisecond.
+            draw.world.clock_offsets_us.clear();
+            draw.load.think = Span::fixed(Micros::from_millis(1));
+            draw.world.sync = Span::fixed(Micros::from_millis(1));
+            draw.world.turn = Span::fixed(Micros(10));
+            draw.load.kind = Kind::Mixed(Mixed {
+                keys: 2,
+                writes: 90,
+                deletes: 0,
+                value_bytes: 10,
+            });
+            draw.scenario()
+        },
+    );
+}
+
+#[test]
+fn a_receipt_that_claims_more_than_was_proven_is_caught_as_false() {
+    is_caught("receipts_claim_more", &["claims to reflect"]);
 }

@@ -7,7 +7,7 @@ use crate::{
     stream::{CursorState, StreamPosition},
 };
 use bytes::Bytes;
-use turnbuckle_core::{Hlc, Input, Key, Now, Outcome, Protocol, SiteId, SiteSet, Wire};
+use turnbuckle_core::{Hlc, Input, Key, Now, Outcome, Protocol, SiteId, SiteSet, Version, Versions, Wire};
 use turnbuckle_store::StoreError;
 
 impl<P: Protocol> Lane<P> {
@@ -52,6 +52,9 @@ impl<P: Protocol> Lane<P> {
                     at,
                 } => {
                     incoming.received = at;
+                    if self.is_dropped(ks, &key, &version) {
+                        continue;
+                    }
                     // One that is covered was here, and something newer came; that may have been collected.
                     if version.id.at > covered {
                         self.handle(
@@ -83,6 +86,21 @@ impl<P: Protocol> Lane<P> {
             }
         }
         self.settle(ks, now);
+    }
+
+    /// Whether a planted bug loses an entry.
+    fn is_dropped(&mut self, ks: &Keyspace<P>, key: &Key, version: &Version<P::Meta>) -> bool {
+        let planted = &ks.shared().config.planted;
+        // A new node's stream is in its first incarnation.
+        if planted.drops_after_restart && self.outgoing.incarnations().len() > 1 && !self.has_dropped {
+            self.has_dropped = true;
+            return true;
+        }
+        planted.ties_by_arrival
+            && self
+                .store
+                .chain(key.as_ref())
+                .is_some_and(|chain| chain.newest().id.at == version.id.at)
     }
 
     /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.

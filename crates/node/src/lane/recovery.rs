@@ -6,7 +6,7 @@ use crate::{
     stream::{Entry, Incarnation},
 };
 use prost::Message;
-use turnbuckle_core::{BadFrame, Now, Protocol, Replica, Versions, Write};
+use turnbuckle_core::{BadFrame, Hlc, Now, Protocol, Replica, Versions, Write};
 use turnbuckle_log::{LogError, Position};
 use turnbuckle_store::StoreError;
 
@@ -69,6 +69,9 @@ impl<P: Protocol> Lane<P> {
     pub fn begin(&mut self, ks: &Keyspace<P>, now: Now, protocol: &P::Config, seed: u64) {
         let cut = self.replica.protocol().cut();
         self.cover(&cut);
+        if ks.shared().config.planted.clock_goes_back {
+            self.bound = Hlc::ZERO;
+        }
         self.replica = Replica::open(protocol, self.me, ks.topology().clone(), self.bound, &cut, seed);
         if ks.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
             return;

@@ -1,7 +1,7 @@
 //! What clients do: ask, wait, move.
 use super::{Client, Event, index};
 use crate::{OperationId, Record, World, machine::KEYSPACE};
-use turnbuckle_core::{Answered, Micros, Operation, ServerId, Session};
+use turnbuckle_core::{Answer, Answered, Micros, Operation, ServerId, Session};
 use turnbuckle_node::NodeId;
 
 impl<S: Session> World<S> {
@@ -143,7 +143,9 @@ impl<S: Session> World<S> {
     fn note_answer(&mut self, answered: &Answered) {
         let (answer, receipt) = answered;
         match answer {
-            turnbuckle_core::Answer::Value(Some(value)) => self.note(value),
+            Answer::Value(Some(value)) => self.note(value),
+            Answer::Value(None) => self.note(b"nothing"),
+            Answer::Written { existed } => self.note(&[u8::from(*existed)]),
             other => self.note(format!("{other:?}").as_bytes()),
         }
         if let Some(receipt) = receipt {
