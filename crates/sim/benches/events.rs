@@ -36,6 +36,7 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
         },
         safety,
         faults: Vec::new(),
+        heartbeat: Micros::from_millis(50),
     }
 }
 

@@ -12,8 +12,57 @@
 //! or may have been made (one that was never answered).
 use crate::{OperationId, Record};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, ServerId, VersionId};
+
+/// Which rule was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// A receipt claimed what is not so.
+    TrueReceipts,
+    /// A replica showed less than it had shown before.
+    NothingUndone,
+    /// What was read was never written, or has two versions.
+    RealValues,
+    /// An acknowledged write is not there in the end.
+    NothingLost,
+    /// The sites differ in the end, or do not come to rest.
+    Convergence,
+    /// A node does not do its work: it does not open, answer, or understand another.
+    Service,
+}
+
+impl Rule {
+    /// In a word, for those who count.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::TrueReceipts => "receipt",
+            Rule::NothingUndone => "undone",
+            Rule::RealValues => "unreal",
+            Rule::NothingLost => "lost",
+            Rule::Convergence => "diverged",
+            Rule::Service => "service",
+        }
+    }
+}
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule it breaks.
+    pub rule: Rule,
+    /// What happened.
+    pub words: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
 
 /// Judges the answers of one world.
 #[derive(Default)]
@@ -31,7 +80,7 @@ pub struct Judge {
     clocks_lie: bool,
     /// It looks at nothing.
     sleeps: bool,
-    violations: Vec<String>,
+    violations: Vec<Violation>,
 }
 
 #[derive(Default)]
@@ -62,13 +111,13 @@ struct Acknowledged {
 
 impl Judge {
     /// What was found wrong so far.
-    pub fn violations(&self) -> &[String] {
+    pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
     /// Something is wrong.
-    pub fn report(&mut self, what: String) {
-        self.violations.push(what);
+    pub fn report(&mut self, rule: Rule, words: String) {
+        self.violations.push(Violation { rule, words });
     }
 
     /// The newest version that a replica has shown of a key.
@@ -159,7 +208,10 @@ impl Judge {
             }
         }
         let Some(version) = receipt.version else {
-            return self.report(format!("a write to {key} was acknowledged without a version"));
+            return self.report(
+                Rule::Service,
+                format!("a write to {key} was acknowledged without a version"),
+            );
         };
         if value.is_none() {
             of_key.deletes.insert(version);
@@ -193,7 +245,7 @@ impl Judge {
                     "operation {} read of {key} what nobody wrote to it: {value:?}",
                     id.0
                 );
-                self.report(text);
+                self.report(Rule::RealValues, text);
                 version
             }
         }
@@ -204,7 +256,7 @@ impl Judge {
             && *known.get_or_insert(version) != version
         {
             let text = format!("a value of {key} has two versions: {known:?} and {version}");
-            self.report(text);
+            self.report(Rule::RealValues, text);
         }
     }
 
@@ -219,11 +271,14 @@ impl Judge {
         if let Some((server, Some(floor))) = record.floor
             && !self.reflects(key, version, floor)
         {
-            self.report(format!(
-                "operation {}: replica {server} had shown version {floor} of {key}, and now {}",
-                id.0,
-                name(version)
-            ));
+            self.report(
+                Rule::NothingUndone,
+                format!(
+                    "operation {}: replica {server} had shown version {floor} of {key}, and now {}",
+                    id.0,
+                    name(version)
+                ),
+            );
         }
         self.audit(id, record, key, version, receipt);
         if let Some(version) = version
@@ -273,7 +328,7 @@ impl Judge {
                 record.invoked.since(missing.at),
                 name(version)
             );
-            self.report(text);
+            self.report(Rule::TrueReceipts, text);
         }
     }
 
@@ -319,7 +374,7 @@ impl Judge {
                 lost.at,
                 name(version)
             );
-            self.report(text);
+            self.report(Rule::NothingLost, text);
         }
     }
 

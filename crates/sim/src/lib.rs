@@ -18,7 +18,7 @@
 //!
 //! - [`World`] is a cluster that is driven by hand: [`World::invoke`], [`World::crash`], [`World::set_cut`], [`World::advance`].
 //! - [`Script`] drives it from a golden script; protocol crates keep their figures and rules as such scripts.
-//! - [`swarm`] draws everything from a seed: first clients and faults (safety), then peace (liveness), in which the cluster must come
+//! - [`Draw`] draws everything from a seed: first clients and faults (safety), then peace (liveness), in which the cluster must come
 //!   to rest with the same data at every site.
 //! - [`Judge`] watches all of them. It knows true time and every answer, and nothing of what is inside a node.
 //!
@@ -36,7 +36,7 @@ mod clock;
 mod history;
 pub use history::{OperationId, Record};
 mod judge;
-pub use judge::Judge;
+pub use judge::{Judge, Rule, Violation};
 mod link;
 mod machine;
 mod messages;
@@ -50,13 +50,15 @@ pub use random::{Random, Span};
 mod world;
 pub use world::{BEGINNING, World};
 mod fault;
+mod file;
+pub use file::ScenarioFile;
 pub use fault::{Fault, FaultKind};
 mod load;
 pub use load::{Kind, Load, Mixed, Tally};
 mod scenario;
 pub use scenario::{Failed, Keep, Outcome, Scenario};
 mod swarm;
-pub use swarm::{Draw, swarm};
+pub use swarm::Draw;
 mod script;
 mod trace;
 pub use script::{Script, planted};

@@ -5,7 +5,9 @@
 //!   safety    clients ask while faults come and go; the judge looks at every answer
 //!   liveness  all faults are put right; what is on its way arrives, and all sites must have the same
 //! ```
-use crate::{Fault, Load, MessageLog, Random, World, WorldOptions, load::Clients, load::Tally};
+use crate::{
+    Fault, Load, MessageLog, Random, Rule, Violation, World, WorldOptions, load::Clients, load::Tally,
+};
 use std::{cmp::Reverse, collections::BinaryHeap, fmt};
 use turnbuckle_check::{BadTrace, HistoryBuilder, Report};
 use turnbuckle_core::{Micros, Protocol, Session};
@@ -24,6 +26,8 @@ pub struct Scenario {
     pub safety: Micros,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// How often replicas tell each other how far they are. The caller configures the protocol with it.
+    pub heartbeat: Micros,
 }
 
 /// What is to be kept of a run. What is not kept costs no memory, however long the run.
@@ -50,7 +54,7 @@ impl Keep {
 #[derive(Debug)]
 pub struct Outcome {
     /// What was wrong, if anything.
-    pub violations: Vec<String>,
+    pub violations: Vec<Violation>,
     /// How many events there were.
     pub events: u64,
     /// How the clients' operations went.
@@ -168,7 +172,7 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
             .map(|node| format!("{}: {:?}", world.node_name(node), world.status(node)))
             .collect();
         let text = format!("not quiet {LIVENESS} after the last fault: {}", states.join("; "));
-        world.judge.report(text);
+        world.judge.report(Rule::Convergence, text);
     }
     let before = world.judge().violations().len();
     world.compare_sites();
@@ -195,7 +199,7 @@ pub struct Failed {
     /// What was drawn or written.
     pub scenario: Scenario,
     /// What was wrong.
-    pub violations: Vec<String>,
+    pub violations: Vec<Violation>,
     /// The faults without which it does not go wrong, or not in that way.
     pub needed: Vec<Fault>,
     /// What goes wrong with these alone.
@@ -213,8 +217,8 @@ impl Scenario {
         outcome: &Outcome,
     ) -> Failed {
         let mut least = self.clone();
-        let first = outcome.violations.first().cloned().unwrap_or_default();
-        let (kind, mut then) = (kind_of(&first), first);
+        let mut then = outcome.violations.first().cloned();
+        let rule = then.as_ref().map(|violation| violation.rule);
         let mut place = least.faults.len();
         for _ in 0..MOST_TRIALS {
             let Some(before) = place.checked_sub(1) else { break };
@@ -226,32 +230,21 @@ impl Scenario {
                 ..Keep::JUDGE_AND_TRACE
             };
             let again = without.run::<S>(protocol.clone(), keep);
-            if let Some(violation) = again
+            let found = again
                 .violations
-                .iter()
-                .find(|violation| kind_of(violation) == kind)
-            {
-                (least, then) = (without, violation.clone());
+                .into_iter()
+                .find(|found| Some(found.rule) == rule);
+            if found.is_some() {
+                (least, then) = (without, found);
             }
         }
         Failed {
             scenario: self.clone(),
             violations: outcome.violations.clone(),
             needed: least.faults,
-            then,
+            then: then.map(|violation| violation.words).unwrap_or_default(),
         }
     }
-}
-
-/// A violation without its particulars.
-fn kind_of(violation: &str) -> String {
-    let is_name = |word: &&str| !word.chars().any(|c| c.is_ascii_digit());
-    violation
-        .split(' ')
-        .filter(is_name)
-        .take(8)
-        .collect::<Vec<_>>()
-        .join(" ")
 }
 
 impl fmt::Display for Failed {

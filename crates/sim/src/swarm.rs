@@ -1,10 +1,10 @@
 //! Scenarios drawn from a seed: topology, delays, limits, load and faults.
 use crate::{
-    Fault, FaultKind, Jitter, Keep, Load, Outcome, Random, Scenario, Span, WorldOptions, load::Kind,
-    load::Mixed, scenario::random_of,
+    Fault, FaultKind, Jitter, Load, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
+    scenario::random_of,
 };
-use turnbuckle_core::{Micros, Protocol, Session};
-use turnbuckle_node::{Durability, NodeId, Planted, StreamLimits};
+use turnbuckle_core::Micros;
+use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: what kind of world, load and trouble. [`Draw::scenario`] draws the faults one by one.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub struct Draw {
     pub safety: Micros,
     /// What clients do.
     pub load: Load,
+    /// How often replicas tell each other how far they are.
+    pub heartbeat: Micros,
     /// The mean time between two faults, or `None`: no faults.
     pub fault_every: Option<Micros>,
     /// How long a fault lasts.
@@ -34,6 +36,7 @@ impl Draw {
             world,
             safety: Micros::from_millis(random.of(400..=2_000)),
             load: draw_load(&mut random),
+            heartbeat: Micros::from_millis(*random.pick(&[20, 50, 150])),
             fault_every: random
                 .percent(90)
                 .then_some(Micros::from_millis(random.of(50..=400))),
@@ -65,6 +68,7 @@ impl Draw {
             load: self.load.clone(),
             safety: self.safety,
             faults,
+            heartbeat: self.heartbeat,
         }
     }
 
@@ -215,18 +219,4 @@ fn draw_load(random: &mut Random) -> Load {
         roam_every: random.percent(25).then_some(random.of(1..=10)),
         amplification: *random.pick(&[1, 1, 1, 5]),
     }
-}
-
-/// Runs what follows from a seed.
-pub fn swarm<S: Session>(
-    seed: u64,
-    protocol: <S::Protocol as Protocol>::Config,
-    planted: Planted,
-    keep: Keep,
-) -> (Scenario, Outcome) {
-    let mut draw = Draw::new(seed);
-    draw.world.planted = planted;
-    let scenario = draw.scenario();
-    let outcome = scenario.run::<S>(protocol, keep);
-    (scenario, outcome)
 }

@@ -1,28 +1,29 @@
 //! Worlds drawn from seeds, with the protocol `eventual`. `SEEDS=1000..2000` runs others.
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
-use turnbuckle_core::Micros;
-use turnbuckle_node::Planted;
-use turnbuckle_sim::{Keep, Outcome, Scenario, swarm};
-
-fn config(seed: u64) -> EventualConfig {
-    let heartbeat = Micros::from_millis(if seed.is_multiple_of(2) { 20 } else { 150 });
-    EventualConfig { heartbeat }
-}
+use turnbuckle_sim::{Draw, Keep, Outcome, Scenario};
 
 fn run(seed: u64) -> (Scenario, Outcome) {
+    let scenario = Draw::new(seed).scenario();
     let keep = Keep {
         trace: false,
         ..Keep::JUDGE_AND_TRACE
     };
-    swarm::<EventualSession>(seed, config(seed), Planted::default(), keep)
+    let outcome = scenario.run::<EventualSession>(config(&scenario), keep);
+    (scenario, outcome)
 }
 
-fn seeds() -> std::ops::Range<u64> {
+fn config(scenario: &Scenario) -> EventualConfig {
+    EventualConfig {
+        heartbeat: scenario.heartbeat,
+    }
+}
+
+fn seeds() -> std::ops::RangeInclusive<u64> {
     let Ok(seeds) = std::env::var("SEEDS") else {
-        return 0..200;
+        return 1..=200;
     };
-    let (from, until) = seeds.split_once("..").expect("SEEDS=from..until");
-    from.parse().expect("a number")..until.parse().expect("a number")
+    let (from, until) = seeds.split_once("..").expect("SEEDS=first..last");
+    from.parse().expect("a number")..=until.parse().expect("a number")
 }
 
 #[test]
@@ -57,17 +58,14 @@ fn every_drawn_world_converges_and_every_answer_in_it_was_true() {
             "{} of {} worlds went wrong; the first:\n{}\nREPRODUCE WITH: {}",
             wrong.len(),
             seeds().count(),
-            scenario.explain::<EventualSession>(&config(*seed), outcome),
+            scenario.explain::<EventualSession>(&config(scenario), outcome),
             reproduce(*seed)
         );
     }
 }
 
 fn reproduce(seed: u64) -> String {
-    format!(
-        "SEEDS={seed}..{} cargo test -p turnbuckle-sim --test swarm",
-        seed + 1
-    )
+    format!("SEEDS={seed}..{seed} cargo test -p turnbuckle-sim --test swarm")
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod demo;
 mod failure;
+mod sim;
 mod start;
 mod wan;
 
@@ -26,6 +27,7 @@ enum Command {
     Bench(bench::Arguments),
     Check(check::Check),
     Demo(demo::Demo),
+    Sim(sim::Sim),
     Start(start::Start),
     Wan(wan::Wan),
 }
@@ -40,6 +42,8 @@ fn main() -> ExitCode {
     let level = match cli.command {
         Command::Start(_) => "info",
         Command::Bench(_) | Command::Check(_) | Command::Demo(_) | Command::Wan(_) => "warn",
+        // Its nodes meet every trouble there is, as they should.
+        Command::Sim(_) => "off",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNBUCKLE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Sim(options) => sim::run(&options),
         Command::Start(options) => start::run(&options),
         Command::Wan(options) => wan::run(&options),
     };

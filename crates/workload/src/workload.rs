@@ -1,4 +1,4 @@
-use crate::{Arrival, BadMix, Distribution, Mix, Rate, Spacing, ValueSize};
+use crate::{Arrival, BadFile, BadMix, Distribution, Misplaced, Mix, Rate, Spacing, ValueSize};
 use serde::Deserialize;
 use std::{num::NonZeroU64, ops::Range};
 use thiserror::Error;
@@ -36,18 +36,6 @@ pub enum BadName {
     /// It does not exist.
     #[error("no workload '{0}'; expected a, b, c, d or f")]
     Unknown(String),
-}
-
-/// A file that describes no workload.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{line}:{column}: {message}")]
-pub struct BadWorkload {
-    /// Counted from 1.
-    pub line: usize,
-    /// Counted from 1, in characters.
-    pub column: usize,
-    /// What was found, and what was expected.
-    pub message: String,
 }
 
 impl Workload {
@@ -106,31 +94,17 @@ impl Workload {
     ///
     /// # Errors
     /// Text that is not TOML, an unknown field, or a value that cannot be, with its place in the text.
-    pub fn parse(text: &str) -> Result<Workload, BadWorkload> {
-        let file: File = toml::from_str(text).map_err(|error| {
-            let place = error.span().unwrap_or(0..0);
-            BadWorkload::at(text, place, error.message())
-        })?;
+    pub fn parse(text: &str) -> Result<Workload, BadFile> {
+        let file: WorkloadTable = BadFile::parse(text)?;
         file.check()
-            .map_err(|(place, message)| BadWorkload::at(text, place, &message))
+            .map_err(|(place, message)| BadFile::at(text, place, &message))
     }
 }
 
-impl BadWorkload {
-    fn at(text: &str, place: Range<usize>, message: &str) -> BadWorkload {
-        let before = text.get(..place.start).unwrap_or(text);
-        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        BadWorkload {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            message: message.trim().replace('\n', "; "),
-        }
-    }
-}
-
-#[derive(Deserialize)]
+/// A workload as it stands in a file, or in a table of one. See [`Workload::parse`].
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+pub struct WorkloadTable {
     record_count: Option<Spanned<u64>>,
     field_count: Option<Spanned<u64>>,
     field_length: Option<Spanned<u64>>,
@@ -148,14 +122,15 @@ struct File {
     think_time_us: Option<Spanned<u64>>,
 }
 
-/// Where something is wrong, and what.
-type Wrong = (Range<usize>, String);
-
-impl File {
+impl WorkloadTable {
     /// The longest think time: a day.
     const MOST_THINK_US: u64 = 86_400_000_000;
 
-    fn check(self) -> Result<Workload, Wrong> {
+    /// The workload that it describes.
+    ///
+    /// # Errors
+    /// A value that cannot be, and its place in the text.
+    pub fn check(self) -> Result<Workload, Misplaced> {
         Ok(Workload {
             records: positive("record_count", &self.record_count)?.unwrap_or(Workload::RECORDS),
             value_size: self.value_size()?,
@@ -168,7 +143,7 @@ impl File {
         })
     }
 
-    fn value_size(&self) -> Result<ValueSize, Wrong> {
+    fn value_size(&self) -> Result<ValueSize, Misplaced> {
         let fields = positive("field_count", &self.field_count)?.map_or(1, NonZeroU64::get);
         let length = positive("field_length", &self.field_length)?.map_or(128, NonZeroU64::get);
         let place = span(&self.field_length)
@@ -178,7 +153,7 @@ impl File {
             .map_err(|bad| (place, format!("field_count * field_length: {bad}")))
     }
 
-    fn mix(&self) -> Result<Mix, Wrong> {
+    fn mix(&self) -> Result<Mix, Misplaced> {
         if let Some(scans) = &self.scan_proportion
             && *scans.get_ref() != 0.0
         {
@@ -208,7 +183,7 @@ impl File {
         })
     }
 
-    fn arrival(&self) -> Result<Arrival, Wrong> {
+    fn arrival(&self) -> Result<Arrival, Misplaced> {
         let Some(target) = &self.target else {
             if let Some(spacing) = &self.spacing {
                 return Err((
@@ -217,10 +192,10 @@ impl File {
                 ));
             }
             let think_us = self.think_time_us.as_ref().map_or(0, |given| *given.get_ref());
-            if think_us > File::MOST_THINK_US {
+            if think_us > WorkloadTable::MOST_THINK_US {
                 let message = format!(
                     "think_time_us: {think_us}; expected at most {}",
-                    File::MOST_THINK_US
+                    WorkloadTable::MOST_THINK_US
                 );
                 return Err((span(&self.think_time_us).unwrap_or(0..0), message));
             }
@@ -242,7 +217,7 @@ impl File {
         })
     }
 
-    fn clients(&self) -> Result<Option<u16>, Wrong> {
+    fn clients(&self) -> Result<Option<u16>, Misplaced> {
         let Some(given) = &self.thread_count else {
             return Ok(None);
         };
@@ -265,7 +240,7 @@ fn span<T>(given: &Option<Spanned<T>>) -> Option<Range<usize>> {
     given.as_ref().map(Spanned::span)
 }
 
-fn positive(name: &str, given: &Option<Spanned<u64>>) -> Result<Option<NonZeroU64>, Wrong> {
+fn positive(name: &str, given: &Option<Spanned<u64>>) -> Result<Option<NonZeroU64>, Misplaced> {
     let Some(given) = given else {
         return Ok(None);
     };

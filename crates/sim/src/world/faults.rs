@@ -1,6 +1,6 @@
 //! What can go wrong, and is put right again.
 use super::{Event, LOOK_EVERY, end_of, index};
-use crate::{World, link};
+use crate::{Rule, World, link};
 use turnbuckle_core::{Micros, ServerId, Session, SiteId};
 use turnbuckle_node::{Durability, NodeId};
 
@@ -73,7 +73,8 @@ impl<S: Session> World<S> {
             // A disk that fails opens nothing; it is tried again when the disk is right.
             if !self.machines[place].disk.sync_fails() {
                 let name = self.node_name(node);
-                self.judge.report(format!("node {name} does not open: {error}"));
+                self.judge
+                    .report(Rule::Service, format!("node {name} does not open: {error}"));
             }
             return;
         }
@@ -225,8 +226,10 @@ impl<S: Session> World<S> {
             }
             if !self.machines[index(node)].disk.sync_fails() {
                 let name = self.node_name(node);
-                self.judge
-                    .report(format!("the checkpoint of node {name} failed: {error}"));
+                self.judge.report(
+                    Rule::Service,
+                    format!("the checkpoint of node {name} failed: {error}"),
+                );
             }
         }
         self.want_turn(index(node));

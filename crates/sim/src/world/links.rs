@@ -1,7 +1,7 @@
 //! What happens on a link: connections are made, carry chunks of frames in order, and break.
 use super::Event;
 use crate::{
-    Message, World,
+    Message, Rule, World,
     link::{self, Chunk, WAY_BYTES},
 };
 use bytes::{Bytes, BytesMut};
@@ -284,8 +284,10 @@ impl<S: Session> World<S> {
                 // A full disk takes no copy: the peer tries again when there is room.
                 if !self.machines[here].is_full {
                     let (from, to) = (self.node_name(peer), self.node_name(NodeId(here as u16)));
-                    self.judge
-                        .report(format!("node {to} does not understand node {from}: {error}"));
+                    self.judge.report(
+                        Rule::Service,
+                        format!("node {to} does not understand node {from}: {error}"),
+                    );
                 }
                 self.break_link(link);
                 break;

@@ -1,6 +1,6 @@
 //! When a world has come to rest, and what its sites have then.
 use super::LOOK_EVERY;
-use crate::{OperationId, World};
+use crate::{OperationId, Rule, World};
 use std::collections::BTreeSet;
 use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, Session};
 
@@ -52,8 +52,10 @@ impl<S: Session> World<S> {
             let mut found = Vec::new();
             for (key, id) in keys.iter().zip(gets) {
                 let Some((_, (answer, Some(receipt)))) = self.record(id).returned.clone() else {
-                    self.judge
-                        .report(format!("site {name} does not answer a read of {key}"));
+                    self.judge.report(
+                        Rule::Service,
+                        format!("site {name} does not answer a read of {key}"),
+                    );
                     continue;
                 };
                 self.judge.settle(&name, key, receipt.version);
@@ -77,9 +79,10 @@ impl<S: Session> World<S> {
                 .zip(right_found)
                 .filter(|(here, there)| here != there)
             {
-                self.judge.report(format!(
-                    "the sites differ: {left} has {here}, {right} has {there}"
-                ));
+                self.judge.report(
+                    Rule::Convergence,
+                    format!("the sites differ: {left} has {here}, {right} has {there}"),
+                );
             }
         }
     }
@@ -105,7 +108,8 @@ impl<S: Session> World<S> {
                     cursor = next;
                 }
                 other => {
-                    self.judge.report(format!("a scan was answered with {other:?}"));
+                    self.judge
+                        .report(Rule::Service, format!("a scan was answered with {other:?}"));
                     return all;
                 }
             }

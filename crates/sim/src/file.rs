@@ -1,0 +1,559 @@
+//! Scenarios as TOML files.
+//!
+//! ```toml
+//! # Site c is cut off from a for a while; b hears both.
+//! protocol = "eventual"            # default eventual
+//! seed = 1                         # default 1
+//! duration = "5s"                  # how long clients and faults go on
+//! sites = ["a", "b", "c"]
+//! nodes_per_site = 1               # default 1
+//! partitions = 2                   # default 1
+//! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
+//! heartbeat = "50ms"
+//! clock_bound = "1ms"              # what nodes believe of their clocks
+//! clock_offsets = ["0ms", "-1ms"]  # node by node, ahead of true time; those left out are exact
+//! clock_drifts_ppm = [0, 50]       # node by node
+//! cores = 2                        # of each node; 0 (default): work takes no time
+//! service = { read = "10us", write = "15us", frame = "10us" }
+//!
+//! [network]
+//! delay = "40ms"                   # one way, between any two sites but for
+//! delays = { "a->c" = "80ms" }
+//! jitter = { exponential = "2ms" } # or uniform = TIME, normal = TIME, spikes = TIME (with one_in = 100)
+//! bandwidth = 1000000              # bytes per second and direction
+//! loss_ppm = 0                     # of a million frames that may be lost
+//! give_up = "1s"                   # a connection that is cut in one direction
+//!
+//! [load]
+//! workload = "a"                   # a letter of YCSB, "mixed" (default), "ping-pong", or a table as bench reads it
+//! clients_per_node = 4             # default 2
+//! think = "5ms"                    # on average; default 5ms
+//! roam_every = 10                  # requests; default: clients stay
+//! amplification = 1                # operations of a request
+//! read = "eventual"                # levels; default: the keyspace's own
+//! write = "eventual"
+//!
+//! [[fault]]
+//! kind = "cut"
+//! a = "a"
+//! b = "c"
+//! at = "1s"                        # after clients have begun
+//! for = "2s"
+//! ```
+//!
+//! | kind | takes |
+//! |---|---|
+//! | `crash` | `node`, `power` (false) |
+//! | `crash-within-write` | `node`, `changes` (0) |
+//! | `crash-all` | `power` (false) |
+//! | `cut` | `a`, `b` |
+//! | `one-way-cut` | `from`, `to` |
+//! | `isolate` | `node` |
+//! | `slow-link` | `from`, `to`, `percent` |
+//! | `loss` | `from`, `to`, `ppm` |
+//! | `pause` | `node` |
+//! | `clock-step` | `node`, `by` (may be negative) |
+//! | `clock-drift` | `node`, `ppm` (may be negative) |
+//! | `slow-disk` | `node`, `percent` |
+//! | `sync-fails`, `disk-full`, `checkpoint` | `node` |
+//! | `slow-partition` | `partition`, `percent` |
+//!
+//! A node is named by its site, with a number where the site has several: `a`, or `a1` and `a2`.
+use crate::{
+    Fault, FaultKind, Jitter, Kind, Load, Mixed, Scenario, Service, Span, WorldOptions,
+};
+use serde::Deserialize;
+use std::{collections::BTreeMap, ops::Range, str::FromStr};
+use toml::Spanned;
+use turnbuckle_core::Micros;
+use turnbuckle_node::NodeId;
+use turnbuckle_workload::{BadFile, Misplaced, Workload, WorkloadTable};
+
+/// A scenario from a file, and the protocol that it names.
+#[derive(Debug, Clone)]
+pub struct ScenarioFile {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The protocol's name, if the file says one.
+    pub protocol: Option<String>,
+}
+
+/// Something with a place in the text.
+type Placed<T> = Option<Spanned<T>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    protocol: Option<String>,
+    seed: Option<u64>,
+    duration: Placed<String>,
+    sites: Spanned<Vec<String>>,
+    nodes_per_site: Placed<usize>,
+    partitions: Placed<u16>,
+    durability: Placed<String>,
+    heartbeat: Placed<String>,
+    clock_bound: Placed<String>,
+    clock_offsets: Option<Vec<Spanned<String>>>,
+    clock_drifts_ppm: Option<Vec<i64>>,
+    cores: Placed<usize>,
+    service: Option<ServiceTable>,
+    network: Option<NetworkTable>,
+    load: Option<LoadTable>,
+    #[serde(default)]
+    fault: Vec<Spanned<FaultTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServiceTable {
+    read: Placed<String>,
+    write: Placed<String>,
+    frame: Placed<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct NetworkTable {
+    delay: Placed<String>,
+    delays: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
+    jitter: Option<Spanned<JitterTable>>,
+    bandwidth: Placed<u64>,
+    loss_ppm: Placed<u64>,
+    give_up: Placed<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JitterTable {
+    uniform: Placed<String>,
+    exponential: Placed<String>,
+    normal: Placed<String>,
+    spikes: Placed<String>,
+    one_in: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct LoadTable {
+    workload: Option<Spanned<WorkloadEntry>>,
+    clients_per_node: Placed<usize>,
+    think: Placed<String>,
+    roam_every: Placed<u64>,
+    amplification: Placed<u64>,
+    read: Placed<String>,
+    write: Placed<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WorkloadEntry {
+    Name(String),
+    Table(Box<WorkloadTable>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FaultTable {
+    kind: Spanned<String>,
+    at: Placed<String>,
+    #[serde(rename = "for")]
+    span: Placed<String>,
+    node: Placed<String>,
+    a: Placed<String>,
+    b: Placed<String>,
+    from: Placed<String>,
+    to: Placed<String>,
+    power: Placed<bool>,
+    changes: Placed<u64>,
+    percent: Placed<u64>,
+    ppm: Placed<i64>,
+    by: Placed<String>,
+    partition: Placed<u16>,
+}
+
+impl ScenarioFile {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    /// What is wrong with the text, what was expected, and where.
+    pub fn parse(name: &str, text: &str) -> Result<ScenarioFile, BadFile> {
+        let file: File = BadFile::parse(text)?;
+        file.check(name)
+            .map_err(|(place, message)| BadFile::at(text, place, &message))
+    }
+}
+
+impl File {
+    fn check(self, name: &str) -> Result<ScenarioFile, Misplaced> {
+        let world = self.world()?;
+        let faults: Result<Vec<Fault>, Misplaced> =
+            self.fault.iter().map(|fault| fault.get_ref().check(&world)).collect();
+        Ok(ScenarioFile {
+            scenario: Scenario {
+                name: name.into(),
+                load: self.load.unwrap_or_default().check()?,
+                safety: time(&self.duration, "duration")?.unwrap_or(Micros::from_millis(5_000)),
+                heartbeat: time(&self.heartbeat, "heartbeat")?
+                    .filter(|&heartbeat| heartbeat > Micros(0))
+                    .unwrap_or(Micros::from_millis(50)),
+                faults: faults?,
+                world,
+            },
+            protocol: self.protocol,
+        })
+    }
+
+    fn world(&self) -> Result<WorldOptions, Misplaced> {
+        self.check_sites()?;
+        let sites = self.sites.get_ref();
+        let network = self.network.as_ref();
+        let delay = match network {
+            Some(network) => time(&network.delay, "delay")?,
+            None => None,
+        };
+        let mut world = WorldOptions::plain(sites.clone(), delay.unwrap_or(Micros::from_millis(40)));
+        world.seed = self.seed.unwrap_or(1);
+        world.nodes_per_site = at_most(&self.nodes_per_site, "nodes_per_site", 1..17)?.unwrap_or(1);
+        world.partitions = at_most(&self.partitions, "partitions", 1..1025)?.unwrap_or(1);
+        if let Some(durability) = &self.durability {
+            world.durability = parsed(durability, "durability")?;
+        }
+        self.clocks(&mut world)?;
+        world.cores = at_most(&self.cores, "cores", 0..1025)?.unwrap_or(0);
+        if let Some(service) = &self.service {
+            let usual = Service::default();
+            world.service = Service {
+                read: time(&service.read, "service.read")?.unwrap_or(usual.read),
+                write: time(&service.write, "service.write")?.unwrap_or(usual.write),
+                frame: time(&service.frame, "service.frame")?.unwrap_or(usual.frame),
+            };
+        }
+        if let Some(network) = network {
+            network.apply(&mut world)?;
+        }
+        Ok(world)
+    }
+
+    fn check_sites(&self) -> Result<(), Misplaced> {
+        const MOST_SITES: usize = 64;
+        let sites = self.sites.get_ref();
+        let wrong = |message: String| Err((self.sites.span(), message));
+        if sites.is_empty() || sites.len() > MOST_SITES {
+            return wrong(format!("sites: {}; expected 1 to {MOST_SITES} names", sites.len()));
+        }
+        for (place, site) in sites.iter().enumerate() {
+            let is_name = !site.is_empty() && site.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+            if !is_name {
+                return wrong(format!("sites: '{site}'; expected letters, digits and dashes"));
+            }
+            if sites[..place].contains(site) {
+                return wrong(format!("sites: '{site}' twice; expected different names"));
+            }
+        }
+        Ok(())
+    }
+
+    fn clocks(&self, world: &mut WorldOptions) -> Result<(), Misplaced> {
+        if let Some(bound) = time(&self.clock_bound, "clock_bound")? {
+            world.clock_bound = bound;
+        }
+        for offset in self.clock_offsets.iter().flatten() {
+            world.clock_offsets_us.push(signed(offset, "clock_offsets")?);
+        }
+        world.clock_drifts_ppm = self.clock_drifts_ppm.clone().unwrap_or_default();
+        Ok(())
+    }
+}
+
+impl NetworkTable {
+    fn apply(&self, world: &mut WorldOptions) -> Result<(), Misplaced> {
+        for (way, delay) in self.delays.iter().flatten() {
+            let ends = way.get_ref().split_once("->").and_then(|(from, to)| {
+                let place = |name: &str| world.sites.iter().position(|site| site == name.trim());
+                Some((place(from)?, place(to)?))
+            });
+            let Some((from, to)) = ends else {
+                let message = format!("delays: '{}'; expected two sites, such as \"a->b\"", way.get_ref());
+                return Err((way.span(), message));
+            };
+            world.delays[from][to] = parsed(delay, "delays")?;
+        }
+        if let Some(jitter) = &self.jitter {
+            world.jitter = jitter.get_ref().check(jitter.span())?;
+        }
+        world.bandwidth = at_most(&self.bandwidth, "bandwidth", 1..u64::MAX)?;
+        world.loss_ppm = at_most(&self.loss_ppm, "loss_ppm", 0..1_000_001)?.unwrap_or(0);
+        if let Some(give_up) = time(&self.give_up, "give_up")? {
+            world.give_up = Span::fixed(give_up);
+        }
+        Ok(())
+    }
+}
+
+impl JitterTable {
+    fn check(&self, place: Range<usize>) -> Result<Jitter, Misplaced> {
+        let uniform = time(&self.uniform, "uniform")?.map(Jitter::Uniform);
+        let exponential = time(&self.exponential, "exponential")?.map(Jitter::Exponential);
+        let normal = time(&self.normal, "normal")?.map(Jitter::Normal);
+        let one_in = self.one_in.unwrap_or(100).max(1);
+        let spikes = time(&self.spikes, "spikes")?.map(|by| Jitter::Spikes { one_in, by });
+        let mut given = [uniform, exponential, normal, spikes].into_iter().flatten();
+        match (given.next(), given.next()) {
+            (Some(jitter), None) => Ok(jitter),
+            _ => Err((
+                place,
+                "jitter: expected one of uniform, exponential, normal and spikes".into(),
+            )),
+        }
+    }
+}
+
+impl LoadTable {
+    fn check(self) -> Result<Load, Misplaced> {
+        let think = time(&self.think, "think")?.unwrap_or(Micros::from_millis(5));
+        let level = |given: &Placed<String>, name| match given {
+            Some(given) => parsed(given, name).map(Some),
+            None => Ok(None),
+        };
+        Ok(Load {
+            clients_per_node: at_most(&self.clients_per_node, "clients_per_node", 1..1001)?.unwrap_or(2),
+            think: Span {
+                least: Micros(0),
+                most: Micros(think.0.saturating_mul(2)),
+            },
+            roam_every: at_most(&self.roam_every, "roam_every", 1..u64::MAX)?,
+            amplification: at_most(&self.amplification, "amplification", 1..10_001)?.unwrap_or(1),
+            read: level(&self.read, "read")?,
+            write: level(&self.write, "write")?,
+            kind: self.workload.map_or(Ok(Kind::Mixed(MIXED)), kind)?,
+        })
+    }
+}
+
+/// What a file calls "mixed".
+const MIXED: Mixed = Mixed {
+    keys: 20,
+    writes: 50,
+    deletes: 10,
+    value_bytes: 100,
+};
+
+fn kind(entry: Spanned<WorkloadEntry>) -> Result<Kind, Misplaced> {
+    let place = entry.span();
+    let workload = match entry.into_inner() {
+        WorkloadEntry::Name(name) if name == "mixed" => return Ok(Kind::Mixed(MIXED)),
+        WorkloadEntry::Name(name) if name == "ping-pong" => return Ok(Kind::PingPong),
+        WorkloadEntry::Name(name) => Workload::core(&name).map_err(|error| {
+            let message = format!("workload: {error}, mixed, ping-pong, or a table");
+            (place, message)
+        })?,
+        WorkloadEntry::Table(table) => table.check()?,
+    };
+    Ok(Kind::Workload {
+        workload: Box::new(workload),
+        load: true,
+    })
+}
+
+impl FaultTable {
+    fn check(&self, world: &WorldOptions) -> Result<Fault, Misplaced> {
+        let node = |given: &Placed<String>, name: &str| match given {
+            Some(given) => node_named(world, given, name),
+            None => Err(self.missing(name)),
+        };
+        let (mut takes, kind): (Vec<&str>, FaultKind) = match self.kind.get_ref().as_str() {
+            "crash" => {
+                let power = given(&self.power).unwrap_or(false);
+                (vec!["node", "power"], FaultKind::Crash { node: node(&self.node, "node")?, power })
+            }
+            "crash-within-write" => (
+                vec!["node", "changes"],
+                FaultKind::CrashWithinWrite {
+                    node: node(&self.node, "node")?,
+                    changes: given(&self.changes).unwrap_or(0),
+                },
+            ),
+            "crash-all" => {
+                let power = given(&self.power).unwrap_or(false);
+                (vec!["power"], FaultKind::CrashAll { power })
+            }
+            "cut" => (
+                vec!["a", "b"],
+                FaultKind::Cut {
+                    a: node(&self.a, "a")?,
+                    b: self.other(node(&self.b, "b")?, node(&self.a, "a")?)?,
+                },
+            ),
+            "isolate" => (vec!["node"], FaultKind::Isolate { node: node(&self.node, "node")? }),
+            "one-way-cut" | "slow-link" | "loss" => {
+                let from = node(&self.from, "from")?;
+                let to = self.other(node(&self.to, "to")?, from)?;
+                match self.kind.get_ref().as_str() {
+                    "one-way-cut" => (vec!["from", "to"], FaultKind::OneWayCut { from, to }),
+                    "slow-link" => {
+                        let percent = self.percent()?;
+                        (vec!["from", "to", "percent"], FaultKind::SlowLink { from, to, percent })
+                    }
+                    _ => {
+                        let ppm = given(&self.ppm).ok_or_else(|| self.missing("ppm"))?;
+                        let ppm = ppm.clamp(0, 1_000_000) as u64;
+                        (vec!["from", "to", "ppm"], FaultKind::Loss { from, to, ppm })
+                    }
+                }
+            }
+            "pause" => (vec!["node"], FaultKind::Pause { node: node(&self.node, "node")? }),
+            "clock-step" => {
+                let by = self.by.as_ref().ok_or_else(|| self.missing("by"))?;
+                let by_us = signed(by, "by")?;
+                (vec!["node", "by"], FaultKind::ClockStep { node: node(&self.node, "node")?, by_us })
+            }
+            "clock-drift" => {
+                let ppm = given(&self.ppm).ok_or_else(|| self.missing("ppm"))?;
+                (vec!["node", "ppm"], FaultKind::ClockDrift { node: node(&self.node, "node")?, ppm })
+            }
+            "slow-disk" => {
+                let percent = self.percent()?;
+                (vec!["node", "percent"], FaultKind::SlowDisk { node: node(&self.node, "node")?, percent })
+            }
+            "sync-fails" => (vec!["node"], FaultKind::SyncFails { node: node(&self.node, "node")? }),
+            "disk-full" => (vec!["node"], FaultKind::DiskFull { node: node(&self.node, "node")? }),
+            "checkpoint" => (vec!["node"], FaultKind::Checkpoint { node: node(&self.node, "node")? }),
+            "slow-partition" => {
+                let place = self.partition.as_ref().ok_or_else(|| self.missing("partition"))?;
+                let partition = *place.get_ref();
+                if partition >= world.partitions {
+                    let message = format!("partition: {partition}; expected one below {}", world.partitions);
+                    return Err((place.span(), message));
+                }
+                let percent = self.percent()?;
+                (vec!["partition", "percent"], FaultKind::SlowPartition { partition, percent })
+            }
+            other => {
+                let message = format!(
+                    "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
+                     loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition or checkpoint"
+                );
+                return Err((self.kind.span(), message));
+            }
+        };
+        takes.extend(["at", "for"]);
+        self.refuse_others(&takes)?;
+        Ok(Fault {
+            at: time(&self.at, "at")?.unwrap_or(Micros(0)),
+            span: time(&self.span, "for")?.unwrap_or(Micros(0)),
+            kind,
+        })
+    }
+
+    fn percent(&self) -> Result<u64, Misplaced> {
+        at_most(&self.percent, "percent", 1..1_000_001)?.ok_or_else(|| self.missing("percent"))
+    }
+
+    fn missing(&self, name: &str) -> Misplaced {
+        let message = format!("kind: {} needs '{name}'", self.kind.get_ref());
+        (self.kind.span(), message)
+    }
+
+    fn other(&self, node: NodeId, than: NodeId) -> Result<NodeId, Misplaced> {
+        match node == than {
+            false => Ok(node),
+            true => Err((
+                self.kind.span(),
+                format!("kind: {} is between two nodes; found one", self.kind.get_ref()),
+            )),
+        }
+    }
+
+    /// What this kind of fault does not take was meant for another.
+    fn refuse_others(&self, takes: &[&str]) -> Result<(), Misplaced> {
+        let all = [
+            ("node", span(&self.node)),
+            ("a", span(&self.a)),
+            ("b", span(&self.b)),
+            ("from", span(&self.from)),
+            ("to", span(&self.to)),
+            ("power", span(&self.power)),
+            ("changes", span(&self.changes)),
+            ("percent", span(&self.percent)),
+            ("ppm", span(&self.ppm)),
+            ("by", span(&self.by)),
+            ("partition", span(&self.partition)),
+        ];
+        for (name, place) in all {
+            if let Some(place) = place
+                && !takes.contains(&name)
+            {
+                let message = format!(
+                    "{name}: {} does not take it; expected {}",
+                    self.kind.get_ref(),
+                    takes.join(", ")
+                );
+                return Err((place, message));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn node_named(world: &WorldOptions, given: &Spanned<String>, name: &str) -> Result<NodeId, Misplaced> {
+    let mut names = Vec::new();
+    for site in &world.sites {
+        match world.nodes_per_site {
+            1 => names.push(site.clone()),
+            count => names.extend((1..=count).map(|number| format!("{site}{number}"))),
+        }
+    }
+    let place = names.iter().position(|known| known == given.get_ref());
+    place.map(|place| NodeId(place as u16)).ok_or_else(|| {
+        let message = format!("{name}: there is no node '{}'; expected one of {}", given.get_ref(), names.join(", "));
+        (given.span(), message)
+    })
+}
+
+fn given<T: Copy>(placed: &Placed<T>) -> Option<T> {
+    placed.as_ref().map(|placed| *placed.get_ref())
+}
+
+fn span<T>(placed: &Placed<T>) -> Option<Range<usize>> {
+    placed.as_ref().map(Spanned::span)
+}
+
+fn parsed<T>(given: &Spanned<String>, name: &str) -> Result<T, Misplaced>
+where
+    T: FromStr,
+    T::Err: std::fmt::Display,
+{
+    given
+        .get_ref()
+        .parse()
+        .map_err(|error| (given.span(), format!("{name}: '{}': {error}", given.get_ref())))
+}
+
+fn time(given: &Placed<String>, name: &str) -> Result<Option<Micros>, Misplaced> {
+    given.as_ref().map(|given| parsed(given, name)).transpose()
+}
+
+/// A time that may be negative, in microseconds.
+fn signed(given: &Spanned<String>, name: &str) -> Result<i64, Misplaced> {
+    let (sign, rest) = match given.get_ref().strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, given.get_ref().as_str()),
+    };
+    let span: Micros = rest
+        .parse()
+        .map_err(|error| (given.span(), format!("{name}: '{}': {error}", given.get_ref())))?;
+    Ok(sign * i64::try_from(span.0).unwrap_or(i64::MAX))
+}
+
+fn at_most<T>(given: &Placed<T>, name: &str, range: Range<T>) -> Result<Option<T>, Misplaced>
+where
+    T: Copy + PartialOrd + std::fmt::Display,
+{
+    match given {
+        Some(given) if !range.contains(given.get_ref()) => Err((
+            given.span(),
+            format!("{name}: {}; expected {} to less than {}", given.get_ref(), range.start, range.end),
+        )),
+        _ => Ok(given.as_ref().map(|given| *given.get_ref())),
+    }
+}

@@ -1,0 +1,409 @@
+//! `turnbuckle sim`: worlds in which everything goes wrong, from a seed.
+use crate::failure::{Failure, environment, say, usage};
+use clap::Args;
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs::{self, File},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Instant,
+};
+use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_check::Report;
+use turnbuckle_core::{Level, Session};
+use turnbuckle_sim::{Draw, Failed, Keep, Outcome, Scenario, ScenarioFile};
+use turnbuckle_workload::{Packing, TraceWriter};
+
+/// Runs a cluster in a simulated world, faults included, and says whether it kept its promises.
+///
+/// Without a scenario everything is drawn from the seed: sites, delays, limits, clients and faults. The same seed gives the same
+/// run, byte for byte.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  turnbuckle sim --seeds 1..1000\n  \
+                  turnbuckle sim scenarios/one-way-cut.toml --trace run.jsonl\n\n\
+                  Ends with 1 if a promise was broken: an acknowledged write lost, an answer undone, a false receipt, sites that \
+                  differ in the end. What the level allows, such as stale reads, is counted and is no violation.")]
+pub struct Sim {
+    /// What to run; without it, what the seed draws.
+    scenario: Option<PathBuf>,
+    /// The protocol; default: the scenario's, or eventual.
+    #[arg(long)]
+    protocol: Option<String>,
+    /// The level that all operations name; default: the scenario's.
+    #[arg(long)]
+    level: Option<Level>,
+    /// One seed; default: the scenario's, or 1.
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// From the first seed to the last.
+    #[arg(long, value_name = "FIRST..LAST")]
+    seeds: Option<Seeds>,
+    /// Write what clients saw, for `turnbuckle check`. One seed only.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Seeds, the last one included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seeds(RangeInclusive<u64>);
+
+impl FromStr for Seeds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Seeds, String> {
+        let ends = text.split_once("..").and_then(|(first, last)| {
+            let last = last.strip_prefix('=').unwrap_or(last);
+            Some((first.parse().ok()?, last.parse().ok()?))
+        });
+        match ends {
+            Some((first, last)) if first <= last => Ok(Seeds(first..=last)),
+            _ => Err(format!("expected two numbers, the smaller first, such as 1..1000; found '{text}'")),
+        }
+    }
+}
+
+/// A protocol whose worlds can be run.
+trait Simulated: Sync {
+    fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome;
+    fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed;
+    fn levels(&self) -> &'static [Level];
+}
+
+struct Eventual;
+
+impl Simulated for Eventual {
+    fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome {
+        scenario.run::<EventualSession>(eventual(scenario), keep)
+    }
+
+    fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed {
+        scenario.explain::<EventualSession>(&eventual(scenario), outcome)
+    }
+
+    fn levels(&self) -> &'static [Level] {
+        EventualSession::LEVELS
+    }
+}
+
+fn eventual(scenario: &Scenario) -> EventualConfig {
+    EventualConfig {
+        heartbeat: scenario.heartbeat,
+    }
+}
+
+fn protocol_named(name: &str) -> Result<&'static dyn Simulated, Failure> {
+    match name {
+        "eventual" => Ok(&Eventual),
+        other => Err(usage(&format!("there is no protocol '{other}'; expected eventual"))),
+    }
+}
+
+/// What many runs add up to.
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    protocol: String,
+    level: Option<String>,
+    scenario: String,
+    seeds: u64,
+    operations: u64,
+    failed: u64,
+    faults: u64,
+    events: u64,
+    /// Of each core that was used.
+    events_per_second: u64,
+    /// Of all seeds' hashes, in their order.
+    trace_hash: String,
+    /// By the rule that is broken.
+    violations: BTreeMap<String, u64>,
+    receipts: Receipts,
+    /// What clients observed that one copy of the data would not have shown.
+    observed: Observed,
+    converged: bool,
+    /// How to see the first that went wrong again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reproduce: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Receipts {
+    /// Claims that were held against what really happened.
+    checked: u64,
+    #[serde(rename = "false")]
+    wrong: u64,
+}
+
+/// Sums over all traces.
+#[derive(Debug, Default, Serialize)]
+struct Observed {
+    /// Traces that were judged.
+    traces: u64,
+    /// Of them, those that one copy of the data explains.
+    atomic: u64,
+    stale_reads: u64,
+    max_staleness_ns: i64,
+    removed_ops: u64,
+    read_your_writes: u64,
+    monotonic_reads: u64,
+    monotonic_writes: u64,
+    writes_follow_reads: u64,
+}
+
+impl Observed {
+    fn add(&mut self, report: &Report) {
+        self.traces += 1;
+        self.atomic += u64::from(report.atomic);
+        self.stale_reads += report.stale_reads;
+        self.max_staleness_ns = self.max_staleness_ns.max(report.max_staleness_ns);
+        self.removed_ops += report.removed_ops;
+        self.read_your_writes += report.session_violations.ryw;
+        self.monotonic_reads += report.session_violations.mr;
+        self.monotonic_writes += report.session_violations.mw;
+        self.writes_follow_reads += report.session_violations.wfr;
+    }
+}
+
+/// What is kept of a seed's run.
+struct Done {
+    seed: u64,
+    outcome: Outcome,
+    report: Result<Report, String>,
+    scenario: Scenario,
+}
+
+pub fn run(options: &Sim) -> Result<(), Failure> {
+    let file = options.scenario.as_deref().map(read).transpose()?;
+    let name = options
+        .protocol
+        .clone()
+        .or(file.as_ref().and_then(|file| file.protocol.clone()))
+        .unwrap_or_else(|| "eventual".into());
+    let protocol = protocol_named(&name)?;
+    if let Some(level) = options.level
+        && !protocol.levels().contains(&level)
+    {
+        let offered: Vec<String> = protocol.levels().iter().map(Level::to_string).collect();
+        let message = format!("{name} cannot give {level}; it offers {}", offered.join(", "));
+        return Err(usage(&message));
+    }
+    let usual = file.as_ref().map_or(1, |file| file.scenario.world.seed);
+    let seeds = match (&options.seeds, options.seed.unwrap_or(usual)) {
+        (Some(Seeds(seeds)), _) => seeds.clone(),
+        (None, seed) => seed..=seed,
+    };
+    if options.trace.is_some() && seeds.start() != seeds.end() {
+        return Err(usage(&"--trace: expected one seed; found several"));
+    }
+    let scenario_of = |seed| scenario(file.as_ref(), seed, options.level);
+    let started = Instant::now();
+    let mut summary = Summary {
+        protocol: name,
+        level: options.level.map(|level| level.to_string()),
+        scenario: file.as_ref().map_or("swarm".into(), |file| file.scenario.name.clone()),
+        converged: true,
+        ..Summary::default()
+    };
+    let (mut hash, mut first_wrong) = (0, None);
+    let threads = run_all(seeds, protocol, &scenario_of, |done| {
+        if let Some(path) = &options.trace {
+            write_trace(path, &done.outcome)?;
+        }
+        hash = crc32c::crc32c_append(hash, &done.outcome.hash.to_le_bytes());
+        summary.add(&done);
+        if first_wrong.is_none() && !done.outcome.violations.is_empty() {
+            first_wrong = Some(done);
+        }
+        Ok(())
+    })?;
+    let seconds = started.elapsed().as_secs_f64() * threads as f64;
+    summary.events_per_second = (summary.events as f64 / seconds.max(1e-9)) as u64;
+    summary.trace_hash = format!("{hash:08x}");
+    summary.reproduce = first_wrong.as_ref().map(|done| options.reproduce(done.seed));
+    match options.json {
+        true => say(&serde_json::to_string(&summary).map_err(|error| environment(&error))?)?,
+        false => say(&summary.to_string())?,
+    }
+    match first_wrong {
+        None => Ok(()),
+        Some(done) => {
+            let failed = protocol.explain(&done.scenario, &done.outcome);
+            Err(Failure::Broken(format!(
+                "seed {}: {failed}\nREPRODUCE WITH: {}",
+                done.seed,
+                options.reproduce(done.seed)
+            )))
+        }
+    }
+}
+
+impl Sim {
+    fn reproduce(&self, seed: u64) -> String {
+        let mut line = String::from("turnbuckle sim");
+        if let Some(path) = &self.scenario {
+            write!(line, " {}", path.display()).expect("a String grows");
+        }
+        if let Some(protocol) = &self.protocol {
+            write!(line, " --protocol {protocol}").expect("a String grows");
+        }
+        if let Some(level) = self.level {
+            write!(line, " --level '{level}'").expect("a String grows");
+        }
+        write!(line, " --seed {seed}").expect("a String grows");
+        line
+    }
+}
+
+fn read(path: &Path) -> Result<ScenarioFile, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| environment(&format!("{}: {error}", path.display())))?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    ScenarioFile::parse(&name, &text).map_err(|error| usage(&format!("{}:{error}", path.display())))
+}
+
+fn scenario(file: Option<&ScenarioFile>, seed: u64, level: Option<Level>) -> Scenario {
+    let mut scenario = match file {
+        Some(file) => file.scenario.clone(),
+        None => Draw::new(seed).scenario(),
+    };
+    scenario.world.seed = seed;
+    if level.is_some() {
+        (scenario.load.read, scenario.load.write) = (level, level);
+    }
+    scenario
+}
+
+/// Runs all seeds on all cores, and hands on what became of them in their order. Returns how many cores.
+fn run_all(
+    seeds: RangeInclusive<u64>,
+    protocol: &dyn Simulated,
+    scenario_of: &(impl Fn(u64) -> Scenario + Sync),
+    mut take: impl FnMut(Done) -> Result<(), Failure>,
+) -> Result<usize, Failure> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let count = seeds.end().saturating_sub(*seeds.start()).saturating_add(1);
+    let threads = cores.min(usize::try_from(count).unwrap_or(usize::MAX));
+    let next = AtomicU64::new(0);
+    let one = |offset: u64| {
+        let seed = seeds.start() + offset;
+        let scenario = scenario_of(seed);
+        let mut outcome = protocol.run(&scenario, Keep::JUDGE_AND_TRACE);
+        let report = outcome.check().map_err(|error| error.to_string());
+        if count > 1 {
+            outcome.trace = Vec::new();
+        }
+        Done {
+            seed,
+            outcome,
+            report,
+            scenario,
+        }
+    };
+    // So many runs may be ahead of the one whose turn it is.
+    let (sender, receiver) = std::sync::mpsc::sync_channel(4 * threads);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (sender, next, one) = (sender.clone(), &next, &one);
+            scope.spawn(move || {
+                loop {
+                    let offset = next.fetch_add(1, Ordering::Relaxed);
+                    if offset >= count || sender.send((offset, one(offset))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let (mut turn, mut early) = (0, BTreeMap::new());
+        for (offset, done) in receiver {
+            early.insert(offset, done);
+            while let Some(done) = early.remove(&turn) {
+                turn += 1;
+                take(done)?;
+            }
+        }
+        Ok(threads)
+    })
+}
+
+fn write_trace(path: &Path, outcome: &Outcome) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| environment(&format!("cannot write {}: {error}", path.display()));
+    let file = File::create(path).map_err(failed)?;
+    let mut writer = TraceWriter::new(file, Packing::of(path)).map_err(failed)?;
+    for record in &outcome.trace {
+        writer.write(record).map_err(failed)?;
+    }
+    writer.finish().map(|_| ()).map_err(failed)
+}
+
+impl Summary {
+    fn add(&mut self, done: &Done) {
+        let Done { outcome, report, .. } = done;
+        self.seeds += 1;
+        self.operations += outcome.tally.answered();
+        self.failed += outcome.tally.failed();
+        self.faults += done.scenario.faults.len() as u64;
+        self.events += outcome.events;
+        self.converged &= outcome.converged;
+        self.receipts.checked += outcome.audited;
+        for violation in &outcome.violations {
+            *self.violations.entry(violation.rule.name().into()).or_default() += 1;
+        }
+        match report {
+            Ok(report) => self.observed.add(report),
+            Err(_) => *self.violations.entry("trace".into()).or_default() += 1,
+        }
+        self.receipts.wrong = self.violations.get("receipt").copied().unwrap_or(0);
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "{} of {}, {} seeds: {} operations ({} failed), {} faults",
+            self.scenario, self.protocol, self.seeds, self.operations, self.failed, self.faults
+        )?;
+        writeln!(
+            f,
+            "  events      {} ({} a second and core), hash {}",
+            self.events, self.events_per_second, self.trace_hash
+        )?;
+        let converged = if self.converged { "every time" } else { "no" };
+        writeln!(f, "  converged   {converged}")?;
+        writeln!(
+            f,
+            "  receipts    {} claims of freshness checked, {} false",
+            self.receipts.checked, self.receipts.wrong
+        )?;
+        let observed = &self.observed;
+        writeln!(
+            f,
+            "  observed    {} of {} traces look like one copy; {} stale reads, by at most {:.3} ms",
+            observed.atomic,
+            observed.traces,
+            observed.stale_reads,
+            observed.max_staleness_ns as f64 / 1e6
+        )?;
+        writeln!(
+            f,
+            "              against read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {}",
+            observed.read_your_writes,
+            observed.monotonic_reads,
+            observed.monotonic_writes,
+            observed.writes_follow_reads
+        )?;
+        match self.violations.is_empty() {
+            true => write!(f, "  violations  none"),
+            false => {
+                let counts: Vec<String> = self.violations.iter().map(|(rule, count)| format!("{rule} {count}")).collect();
+                write!(f, "  violations  {}", counts.join(", "))
+            }
+        }
+    }
+}
