@@ -119,7 +119,9 @@ impl History {
 pub enum BadTrace {
     /// A value stands for its write: if two writes have the same one, nobody can say which of them a read has seen.
     #[error(
-        "records {first} and {second}: expected values that differ within a key, found {value:?} written twice to {key:?}"
+        "records {first} and {second}: expected values that differ within a key, found {value:?} written twice to {key:?} \
+         (let the clients write something new each time, say a counter with the client's name, and record again; or judge \
+         the part of the trace in which no value returns)"
     )]
     WrittenTwice {
         /// The key.

@@ -6,7 +6,7 @@ use std::{
     fmt::Write,
     path::{Path, PathBuf},
 };
-use turnbuckle_check::{History, HistoryBuilder, Report};
+use turnbuckle_check::{BadTrace, History, HistoryBuilder, Report};
 use turnbuckle_core::Micros;
 use turnbuckle_workload::{BadTraceFile, TraceReader};
 
@@ -17,7 +17,8 @@ use turnbuckle_workload::{BadTraceFile, TraceReader};
 #[command(
     after_help = "Example:\n  turnbuckle bench --target 127.0.0.1:7000 --load --for 5s --trace run.jsonl.zst\n  \
                         turnbuckle check run.jsonl.zst\n\n\
-                        A trace is JSON lines as bench writes them, packed if it ends in .zst. Each file is judged by itself."
+                        A trace is JSON lines as bench writes them; a Jepsen history of registers if it ends in .edn; a table with \
+                        the same fields if it ends in .csv. With .zst behind that it is packed. Each file is judged by itself."
 )]
 pub struct Check {
     /// The traces.
@@ -56,12 +57,29 @@ fn read(trace: &Path) -> Result<History, Failure> {
         BadTraceFile::Unreadable { .. } => environment(&error),
         BadTraceFile::BadLine { .. } => usage(&error),
     };
-    let bad_trace = |error| usage(&format!("{}: {error}", trace.display()));
+    let bad_trace = |error| usage(&format!("{}: {error}{}", trace.display(), lines(trace, &error)));
     let mut builder = HistoryBuilder::new();
     for record in TraceReader::open(trace).map_err(bad_file)? {
         builder.add(&record.map_err(bad_file)?).map_err(bad_trace)?;
     }
     builder.finish().map_err(bad_trace)
+}
+
+/// Where the records to blame are in the file.
+fn lines(trace: &Path, error: &BadTrace) -> String {
+    let records = match *error {
+        BadTrace::WrittenTwice { first, second, .. } | BadTrace::Overlap { first, second, .. } => {
+            vec![first, second]
+        }
+        BadTrace::BadRecord { record, .. } | BadTrace::Unsupported { record, .. } => vec![record],
+    };
+    let line = |&record: &u64| TraceReader::line_of(trace, record).map(|line| line.to_string());
+    let lines: Vec<String> = records.iter().filter_map(line).collect();
+    match &lines[..] {
+        [] => String::new(),
+        [line] => format!(" (line {line})"),
+        lines => format!(" (lines {})", lines.join(" and ")),
+    }
 }
 
 fn summary(name: &str, history: &History, report: &Report) -> String {

@@ -78,7 +78,7 @@ fn what_cannot_be_judged_is_named_with_file_and_place() {
         (
             line("c", "v", 9, 5),
             2,
-            "record 0: expected an operation that is over after it began",
+            "trace.jsonl:1: expected an operation that is over after it began",
         ),
     ] {
         let file = directory.path().join("trace.jsonl");

@@ -1,28 +1,46 @@
+//! Reading traces: our own, and other people's.
+//!
+//! The file's name says what it holds: `.edn` a history as Jepsen and Knossos write them (`jepsen.rs`), `.csv` a table
+//! (`csv.rs`), anything else JSON: one record a line, or one object with all of them in `ops`. `.zst` behind that says that it is
+//! packed.
+//!
+//! Nobody vouches for what is read. So the longest line, the longest table row and the deepest nesting have limits, memory
+//! holds one record at a time (of a history also the operations that are under way; of an object all of it), and every complaint
+//! names the file and the line, what was expected there and what was found. After a complaint nothing more is read.
 use crate::{Packing, Record};
 use serde::Deserialize;
 use std::{
+    borrow::Cow,
     fs::File,
     io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 use thiserror::Error;
 
+mod csv;
+mod edn;
+mod jepsen;
+
+use self::{csv::Table, jepsen::Jepsen};
+
 /// The longest line that is taken for one.
 const MOST_LINE_BYTES: u64 = 64 << 20;
 
-/// Reads a trace, one record after the other: JSON lines, or one object with all of them in `ops`.
-///
-/// Memory holds one line at a time; of an object all of it.
+const A_RECORD: &str = "an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status)";
+
+/// Reads a trace, one record after the other: JSON lines, one object with all of them in `ops`, CSV, or a history of Jepsen's.
 pub struct TraceReader {
     file: PathBuf,
     source: Source,
-    /// Of the last line that was read, from 1.
-    line: u64,
 }
 
 enum Source {
-    Lines(Box<dyn BufRead>),
+    Lines(Lines),
     Whole(std::vec::IntoIter<Record>),
+    Table(Box<Table>),
+    Jepsen(Box<Jepsen>),
+    /// There is no more, or no sense in reading on.
+    Done,
 }
 
 /// A trace that cannot be read.
@@ -37,15 +55,79 @@ pub enum BadTraceFile {
         source: io::Error,
     },
     /// The file says something that is no record.
-    #[error("{}:{line}: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), {found}", file.display())]
+    #[error("{}:{line}: expected {expected}, found {found}", file.display())]
     BadLine {
         /// The file.
         file: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// What would be right.
+        expected: Cow<'static, str>,
+        /// What is there.
         found: String,
     },
+}
+
+/// What is wrong, before the file's name is put to it.
+enum Fault {
+    Unreadable(io::Error),
+    Bad {
+        line: u64,
+        expected: Cow<'static, str>,
+        found: String,
+    },
+}
+
+impl Fault {
+    fn bad(line: u64, expected: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Fault {
+        Fault::Bad {
+            line,
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+
+    fn json(line: u64, error: &serde_json::Error) -> Fault {
+        let text = error.to_string();
+        let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
+        let column = error.column();
+        let found = if error.is_eof() {
+            format!("what ends in the middle, after column {column}: {what}")
+        } else {
+            format!("what does not fit at column {column}: {what}")
+        };
+        Fault::bad(line, A_RECORD, found)
+    }
+
+    fn in_file(self, file: &Path) -> BadTraceFile {
+        let file = file.to_path_buf();
+        match self {
+            Fault::Unreadable(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                let source = io::Error::new(
+                    source.kind(),
+                    format!("expected a whole file, found one that is cut off ({source})"),
+                );
+                BadTraceFile::Unreadable { file, source }
+            }
+            Fault::Unreadable(source) => BadTraceFile::Unreadable { file, source },
+            Fault::Bad {
+                line,
+                expected,
+                found,
+            } => BadTraceFile::BadLine {
+                file,
+                line,
+                expected,
+                found,
+            },
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(source: io::Error) -> Fault {
+        Fault::Unreadable(source)
+    }
 }
 
 /// A trace that is one object, as small ones with expected answers are.
@@ -55,84 +137,48 @@ struct Whole {
 }
 
 impl TraceReader {
-    /// Opens a trace, packed as the file's extension says.
+    /// Opens a trace, packed and written as the file's extensions say.
     ///
     /// # Errors
-    /// If the file cannot be read, or its first line is no record.
+    /// If the file cannot be read, or its first line is neither a record nor what comes before records.
     pub fn open(file: &Path) -> Result<TraceReader, BadTraceFile> {
-        let unreadable = |source| BadTraceFile::Unreadable {
-            file: file.to_path_buf(),
-            source,
-        };
-        let opened = File::open(file).map_err(unreadable)?;
-        let mut lines: Box<dyn BufRead> = match Packing::of(file) {
-            Packing::Plain => Box::new(BufReader::with_capacity(1 << 16, opened)),
-            Packing::Zstd => {
-                let unpacked = zstd::Decoder::new(opened).map_err(unreadable)?;
-                Box::new(BufReader::with_capacity(1 << 16, unpacked))
-            }
-        };
-        // An object that does not end with its first line is a trace as a whole.
-        let mut first = Vec::new();
-        (&mut lines)
-            .take(MOST_LINE_BYTES)
-            .read_until(b'\n', &mut first)
-            .map_err(unreadable)?;
-        let is_line = first.trim_ascii().is_empty() || serde_json::from_slice::<Record>(&first).is_ok();
-        let mut reader = TraceReader {
-            file: file.to_path_buf(),
-            source: Source::Whole(Vec::new().into_iter()),
-            line: 0,
-        };
-        let together = io::Cursor::new(first).chain(lines);
-        if is_line {
-            reader.source = Source::Lines(Box::new(together));
-            return Ok(reader);
-        }
-        let mut text = Vec::new();
-        together
-            .take(MOST_LINE_BYTES)
-            .read_to_end(&mut text)
-            .map_err(unreadable)?;
-        let whole: Whole = serde_json::from_slice(&text).map_err(|error| {
-            // The first line is to blame unless it was the beginning of an object.
-            let as_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
-            let blamed = serde_json::from_slice::<Record>(as_line).err();
-            let blamed = blamed.filter(|blamed| !blamed.is_eof()).unwrap_or(error);
-            reader.bad_line(1, &blamed)
-        })?;
-        reader.source = Source::Whole(whole.ops.into_iter());
-        Ok(reader)
-    }
-
-    fn bad_line(&self, line: u64, error: &serde_json::Error) -> BadTraceFile {
-        BadTraceFile::BadLine {
-            file: self.file.clone(),
-            line,
-            found: format!("found what does not fit: {error}"),
+        match File::open(file) {
+            Ok(opened) => TraceReader::new(file, opened),
+            Err(source) => Err(Fault::from(source).in_file(file)),
         }
     }
 
-    fn next_line(&mut self) -> Option<Result<Record, BadTraceFile>> {
-        let Source::Lines(lines) = &mut self.source else {
-            return None;
-        };
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            self.line += 1;
-            let read = lines.take(MOST_LINE_BYTES).read_until(b'\n', &mut line);
-            match read {
-                Ok(0) => return None,
-                Ok(_) if line.trim_ascii().is_empty() => {}
-                Ok(_) => break,
-                Err(source) => {
-                    let file = self.file.clone();
-                    return Some(Err(BadTraceFile::Unreadable { file, source }));
-                }
-            }
+    /// Reads a trace from wherever the caller has it, as if it were in a file of that name.
+    ///
+    /// # Errors
+    /// Those of [`TraceReader::open`].
+    pub fn new(file: &Path, from: impl Read + 'static) -> Result<TraceReader, BadTraceFile> {
+        match Source::new(file, from) {
+            Ok(source) => Ok(TraceReader {
+                file: file.to_path_buf(),
+                source,
+            }),
+            Err(fault) => Err(fault.in_file(file)),
         }
-        Some(serde_json::from_slice(&line).map_err(|error| self.bad_line(self.line, &error)))
+    }
+
+    /// The line of the record that was read last, from 1; of a history that of the operation's completion. None where
+    /// records have no lines of their own.
+    pub fn line(&self) -> Option<u64> {
+        match &self.source {
+            Source::Lines(lines) => Some(lines.line),
+            Source::Table(table) => Some(table.line()),
+            Source::Jepsen(history) => Some(history.line()),
+            Source::Whole(_) | Source::Done => None,
+        }
+    }
+
+    /// The line of the record with that number, counted from 0: found by reading the file once more, because a checker that
+    /// has no complaint needs no lines.
+    pub fn line_of(file: &Path, record: u64) -> Option<u64> {
+        let mut reader = TraceReader::open(file).ok()?;
+        reader.nth(usize::try_from(record).ok()?)?.ok()?;
+        reader.line()
     }
 }
 
@@ -140,9 +186,119 @@ impl Iterator for TraceReader {
     type Item = Result<Record, BadTraceFile>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match &mut self.source {
-            Source::Whole(records) => records.next().map(Ok),
-            Source::Lines(_) => self.next_line(),
+        let next = match &mut self.source {
+            Source::Lines(lines) => lines.next(),
+            Source::Whole(records) => Ok(records.next()),
+            Source::Table(table) => table.next(),
+            Source::Jepsen(history) => history.next(),
+            Source::Done => Ok(None),
+        };
+        let next = next.and_then(|record| self.sensible(record));
+        if !matches!(next, Ok(Some(_))) {
+            self.source = Source::Done;
+        }
+        next.map_err(|fault| fault.in_file(&self.file)).transpose()
+    }
+}
+
+impl TraceReader {
+    /// No clock runs backward.
+    fn sensible(&self, record: Option<Record>) -> Result<Option<Record>, Fault> {
+        match &record {
+            Some(Record {
+                start_ns,
+                finish_ns: Some(finish),
+                ..
+            }) if finish < start_ns => Err(Fault::bad(
+                self.line().unwrap_or(1),
+                "an operation that is over after it began",
+                format!("one from {start_ns} to {finish}"),
+            )),
+            _ => Ok(record),
+        }
+    }
+}
+
+impl Source {
+    fn new(file: &Path, from: impl Read + 'static) -> Result<Source, Fault> {
+        let (packing, mut name) = (Packing::of(file), file.to_path_buf());
+        let input: Box<dyn BufRead> = match packing {
+            Packing::Plain => Box::new(BufReader::with_capacity(1 << 16, from)),
+            Packing::Zstd => {
+                name.set_extension("");
+                let unpacked = zstd::Decoder::new(from)?;
+                Box::new(BufReader::with_capacity(1 << 16, unpacked))
+            }
+        };
+        match name.extension() {
+            Some(extension) if extension == "edn" => Ok(Source::Jepsen(Box::new(Jepsen::new(input)))),
+            Some(extension) if extension == "csv" => Ok(Source::Table(Box::new(Table::new(input)?))),
+            _ => Source::json(input),
+        }
+    }
+
+    /// An object that does not end with its first line is a trace as a whole.
+    fn json(mut input: Box<dyn BufRead>) -> Result<Source, Fault> {
+        let mut first = Vec::new();
+        (&mut input).take(MOST_LINE_BYTES).read_until(b'\n', &mut first)?;
+        let is_line = first.trim_ascii().is_empty() || serde_json::from_slice::<Record>(&first).is_ok();
+        let together = io::Cursor::new(first).chain(input);
+        if is_line {
+            return Ok(Source::Lines(Lines::new(together)));
+        }
+        let mut text = Vec::new();
+        together.take(MOST_LINE_BYTES).read_to_end(&mut text)?;
+        let whole: Whole = serde_json::from_slice(&text).map_err(|error| {
+            // The first line is to blame unless it was the beginning of an object.
+            let as_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+            match serde_json::from_slice::<Record>(as_line).err() {
+                Some(blamed) if !blamed.is_eof() => Fault::json(1, &blamed),
+                _ if text.len() as u64 == MOST_LINE_BYTES => too_long(1),
+                _ => Fault::json(error.line().max(1) as u64, &error),
+            }
+        })?;
+        Ok(Source::Whole(whole.ops.into_iter()))
+    }
+}
+
+fn too_long(line: u64) -> Fault {
+    let found = format!("one of more than {} MiB", MOST_LINE_BYTES >> 20);
+    Fault::bad(line, A_RECORD, found)
+}
+
+/// JSON, one record a line.
+struct Lines {
+    input: Box<dyn BufRead>,
+    /// Of the last line that was read, from 1.
+    line: u64,
+    text: Vec<u8>,
+}
+
+impl Lines {
+    fn new(input: impl BufRead + 'static) -> Lines {
+        Lines {
+            input: Box::new(input),
+            line: 0,
+            text: Vec::new(),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Record>, Fault> {
+        loop {
+            self.text.clear();
+            self.line += 1;
+            let mut limited = (&mut self.input).take(MOST_LINE_BYTES);
+            let read = limited.read_until(b'\n', &mut self.text)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if read as u64 == MOST_LINE_BYTES && !self.text.ends_with(b"\n") {
+                return Err(too_long(self.line));
+            }
+            if !self.text.trim_ascii().is_empty() {
+                let record = serde_json::from_slice(&self.text);
+                return record.map(Some).map_err(|error| Fault::json(self.line, &error));
+            }
         }
     }
 }
@@ -200,6 +356,21 @@ mod tests {
                 "t.jsonl:2: expected",
             ),
             ("t.jsonl", LINE.replace("status", "state"), "t.jsonl:1: expected"),
+            (
+                "t.jsonl",
+                format!("\n{}", LINE.replace("\"finish_ns\":9", "\"finish_ns\":4")),
+                "t.jsonl:2: expected an operation that is over after it began, found one from 5 to 4",
+            ),
+            (
+                "t.jsonl",
+                LINE.replace('5', "99999999999999999999"),
+                "t.jsonl:1: expected an operation as JSON",
+            ),
+            (
+                "t.jsonl",
+                format!("{LINE}\n{}", "[".repeat(1 << 20)),
+                "t.jsonl:2: expected",
+            ),
             ("t.jsonl", "\u{0}\u{1}".into(), "t.jsonl:1: expected"),
             ("t.json", "{\"name\": \"x\"}".into(), "t.json:1: expected"),
             ("t.jsonl.zst", LINE.into(), "t.jsonl.zst: "),
@@ -207,5 +378,71 @@ mod tests {
             let error = read(name, bytes.as_bytes()).expect_err(expected);
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_named_with_their_line() {
+        let wrong = [
+            LINE.as_bytes(),
+            b"\n",
+            &LINE.as_bytes()[..12],
+            b"\xff\xfe",
+            LINE.as_bytes(),
+        ]
+        .concat();
+        let error = read("t.jsonl", &wrong).expect_err("noise");
+        assert!(error.starts_with("t.jsonl:2: expected"), "{error}");
+    }
+
+    #[test]
+    fn a_packed_trace_that_was_cut_off_says_so() {
+        let lines = format!("{LINE}\n").repeat(1_000);
+        let packed = zstd::encode_all(lines.as_bytes(), 3).expect("memory takes it");
+        let error = read("t.jsonl.zst", &packed[..packed.len() - 9]).expect_err("it is cut off");
+        assert!(
+            error.contains("expected a whole file, found one that is cut off"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_taken_in() {
+        let line = io::repeat(b'x').take(1 << 40);
+        let first = io::Cursor::new(format!("{LINE}\n"));
+        for (name, expected) in [
+            ("t.jsonl", "t.jsonl:2: expected an operation as JSON"),
+            ("t.edn", "t.edn:1: expected"),
+            ("t.csv", "t.csv:1: expected"),
+        ] {
+            let reader = TraceReader::new(
+                Path::new(name),
+                first.clone().chain(io::repeat(b'x').take(1 << 40)),
+            );
+            let error = reader.and_then(|reader| reader.collect::<Result<Vec<_>, _>>());
+            let error = error.expect_err("it has no end").to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let quoted = io::Cursor::new("client,site,op,key,value,start_ns,finish_ns,status\n\"").chain(line);
+        let mut table = TraceReader::new(Path::new("t.csv"), quoted).expect("a header");
+        let error = table
+            .next()
+            .expect("a row")
+            .expect_err("it has no end")
+            .to_string();
+        assert!(
+            error.ends_with("found more than 64 MiB (is a quote left open?)"),
+            "{error}"
+        );
+        assert!(table.next().is_none(), "nothing is read behind a complaint");
+    }
+
+    #[test]
+    fn the_line_of_a_record_can_be_asked_for_afterwards() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("t.jsonl");
+        std::fs::write(&file, format!("\n{LINE}\n\n{LINE}\n")).expect("it can be written");
+        assert_eq!(TraceReader::line_of(&file, 0), Some(2));
+        assert_eq!(TraceReader::line_of(&file, 1), Some(4));
+        assert_eq!(TraceReader::line_of(&file, 2), None);
     }
 }
