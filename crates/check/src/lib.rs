@@ -48,6 +48,8 @@ mod sessions;
 pub use sessions::{SessionViolations, session_violations};
 mod staleness;
 pub use staleness::{Staleness, converged, staleness};
+mod window;
+pub use window::{Limits, SiteMetrics, Window, WindowMetrics};
 mod witness;
 pub use witness::{Because, Edge, Witness};
 mod zones;

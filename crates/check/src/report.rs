@@ -76,6 +76,12 @@ impl Fraction {
     }
 }
 
+impl Default for Fraction {
+    fn default() -> Fraction {
+        Fraction::new(0, 1)
+    }
+}
+
 impl std::fmt::Display for Fraction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.denominator {

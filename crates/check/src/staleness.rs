@@ -14,8 +14,18 @@ pub struct Staleness {
     pub max_ns: i64,
 }
 
-/// Finds stale reads. O(n log n).
+/// Counts stale reads. O(n log n).
 pub fn staleness(history: &History) -> Staleness {
+    let mut staleness = Staleness::default();
+    for (_, ns) in stale_reads(history) {
+        staleness.stale_reads += 1;
+        staleness.max_ns = staleness.max_ns.max(ns);
+    }
+    staleness
+}
+
+/// Finds stale reads: places in [`History::operations`], and for how long what was missed had been over, in nanoseconds.
+pub(crate) fn stale_reads(history: &History) -> Vec<(usize, i64)> {
     let effects = effects(history);
     // For each key its writes by start, and the least finish of those from there on.
     let mut writes: Vec<Vec<(i64, i64)>> = vec![Vec::new(); history.keys.len()];
@@ -34,8 +44,8 @@ pub fn staleness(history: &History) -> Staleness {
             *finish = least;
         }
     }
-    let mut staleness = Staleness::default();
-    for read in &history.operations {
+    let mut stale = Vec::new();
+    for (place, read) in history.operations.iter().enumerate() {
         if read.kind != Kind::Read || !is_sensible(history, read) {
             continue;
         }
@@ -45,11 +55,10 @@ pub fn staleness(history: &History) -> Staleness {
         if let Some(&(_, finish)) = of_key.get(newer)
             && finish < read.start
         {
-            staleness.stale_reads += 1;
-            staleness.max_ns = staleness.max_ns.max(read.start.saturating_sub(finish));
+            stale.push((place, read.start.saturating_sub(finish)));
         }
     }
-    staleness
+    stale
 }
 
 /// Whether the last reads of all clients, after all writes were over, agree: for each key, in the order of [`History::keys`].
