@@ -1,16 +1,18 @@
-//! Records become operations: names become numbers, and what does not count is left out.
+//! A trace, normalised: names are numbers, and what does not count is left out.
+//!
+//! Memory is what limits the traces that can be judged, so an operation is 40 bytes, and what few traces have (versions, levels,
+//! receipts) is kept beside: versions with the values they belong to, the rest in [`History::promises`].
+use crate::{Version, version::VersionNames};
 use bytes::Bytes;
-use indexmap::IndexMap;
-use std::hash::RandomState;
+use std::ops::Range;
 use thiserror::Error;
-use turnbuckle_workload::{Op, Record, Status};
 
 /// What an operation did to its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It read.
+    /// It read. So did a delete that found nothing to take away, and wrote nothing.
     Read,
-    /// It wrote, and the client knows.
+    /// It wrote, and the client knows. A delete writes a tombstone, which is a value of its own.
     Write,
     /// It wrote, and the client does not know; a read has shown it.
     UnknownWrite,
@@ -34,17 +36,19 @@ impl Value {
     }
 }
 
-/// An operation that counts.
+/// An operation that counts. A snapshot is several of them, one after the other, with the same record.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
     /// Whose: a place in [`History::clients`].
     pub client: u32,
     /// On what: a place in [`History::keys`].
     pub key: u32,
-    /// What it did.
-    pub kind: Kind,
     /// What it read or wrote.
     pub value: Value,
+    /// Where: a place in [`History::sites`].
+    pub site: u16,
+    /// What it did.
+    pub kind: Kind,
     /// When it began, in nanoseconds.
     pub start: i64,
     /// When it was over; `i64::MAX` for a write of unknown outcome.
@@ -58,11 +62,14 @@ pub struct Operation {
 pub struct KeyHistory {
     /// The key.
     pub name: Bytes,
-    /// The initial value (`None`), then those that were written or read, in the order in which they appeared.
+    /// The initial value (`None`), then those that were written or read, in the order in which they appeared, then the
+    /// tombstones (`None`).
     pub values: Vec<Option<Bytes>>,
     /// For each value, the operation that wrote it: a place in [`History::operations`]. None for the initial one and for
     /// phantoms.
     pub writers: Vec<Option<usize>>,
+    /// For each value, its version where the trace names one. Empty if it names none for the whole key.
+    pub versions: Vec<Option<Version>>,
     /// Some write may or may not have happened, whether anybody has seen it or not.
     pub has_unknown_writes: bool,
 }
@@ -72,6 +79,94 @@ impl KeyHistory {
     pub fn is_phantom(&self, value: Value) -> bool {
         value != Value::INITIAL && self.writers[value.index()].is_none()
     }
+
+    /// Whether it is what a delete left.
+    pub fn is_tombstone(&self, value: Value) -> bool {
+        value != Value::INITIAL && self.values[value.index()].is_none()
+    }
+
+    /// The version of a value, if the trace names it.
+    pub fn version(&self, value: Value) -> Option<Version> {
+        self.versions.get(value.index()).copied().flatten()
+    }
+}
+
+/// A key of which nobody can say what its reads have seen. Its operations are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotAuditable {
+    /// The key.
+    pub key: Bytes,
+    /// Why.
+    pub reason: &'static str,
+    /// How many operations were left out.
+    pub operations: u64,
+}
+
+/// What records say beside times and values, where it contradicts itself. Each is a violation, whatever was promised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// One value came with two versions.
+    TwoVersions {
+        /// The key.
+        key: Bytes,
+        /// The record that named the first.
+        first: u64,
+        /// The record that named the other.
+        second: u64,
+    },
+    /// One version came with two values.
+    TwoValues {
+        /// The key.
+        key: Bytes,
+        /// The record with the first value.
+        first: u64,
+        /// The record with the other.
+        second: u64,
+    },
+    /// A snapshot showed one key twice, and differently.
+    TornSnapshot {
+        /// The key.
+        key: Bytes,
+        /// The snapshot.
+        record: u64,
+    },
+    /// A write that was reported as certainly not done was read.
+    FailedWriteSeen {
+        /// The key.
+        key: Bytes,
+        /// The write.
+        write: u64,
+        /// The read.
+        read: u64,
+    },
+}
+
+/// What a record was promised: the level it asked for, and its receipt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Promise {
+    /// Which record.
+    pub record: u64,
+    /// Its operations: places in [`History::operations`]. Empty if none of them counts, or their key is not auditable.
+    pub operations: Range<u32>,
+    /// How many operations it would have if all counted.
+    pub parts: u32,
+    /// The level of the record: a place in [`History::levels`].
+    pub level: Option<u32>,
+    /// What its answer claimed.
+    pub receipt: Option<Receipt>,
+}
+
+/// A receipt, as far as a trace can judge it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// The level asked for: a place in [`History::levels`].
+    pub asked: u32,
+    /// The level given: a place in [`History::levels`].
+    pub given: u32,
+    /// Whether what it says about the version contradicts an earlier record; none if it names none.
+    pub contradicts: Option<bool>,
+    /// Every write that was acknowledged so many microseconds before the operation began is reflected.
+    pub staleness_us: Option<u64>,
 }
 
 /// A trace, normalised.
@@ -79,10 +174,26 @@ impl KeyHistory {
 pub struct History {
     /// The clients' names.
     pub clients: Vec<String>,
-    /// The keys.
+    /// Whose clock timed each client: a place in [`History::recorders`]. None if it was timed by several.
+    pub recorder_of: Vec<Option<u32>>,
+    /// The recorders' names; empty for records that name none.
+    pub recorders: Vec<String>,
+    /// The sites' names.
+    pub sites: Vec<String>,
+    /// The levels' names, as they are in the trace.
+    pub levels: Vec<String>,
+    /// The keys that can be judged.
     pub keys: Vec<KeyHistory>,
+    /// The keys that cannot, by name.
+    pub not_auditable: Vec<NotAuditable>,
     /// The operations that count, in the order of the trace.
     pub operations: Vec<Operation>,
+    /// What was promised, in the order of the trace; of records that say nothing about it, nothing.
+    pub promises: Vec<Promise>,
+    /// Where records contradict each other.
+    pub findings: Vec<Finding>,
+    /// What versions are called.
+    pub version_names: VersionNames,
 }
 
 impl History {
@@ -112,231 +223,13 @@ impl History {
         let writer = self.keys[read.key as usize].writers[read.value.index()]?;
         Some(&self.operations[writer])
     }
-}
 
-/// A trace that cannot be judged. Records are counted from 0.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum BadTrace {
-    /// A value stands for its write: if two writes have the same one, nobody can say which of them a read has seen.
-    #[error(
-        "records {first} and {second}: expected values that differ within a key, found {value:?} written twice to {key:?} \
-         (let the clients write something new each time, say a counter with the client's name, and record again; or judge \
-         the part of the trace in which no value returns)"
-    )]
-    WrittenTwice {
-        /// The key.
-        key: String,
-        /// The value.
-        value: String,
-        /// One write.
-        first: u64,
-        /// The other.
-        second: u64,
-    },
-    /// A client is a session: one operation after the other.
-    #[error(
-        "records {first} and {second}: expected a client's operations one after the other, found two of {client:?} that overlap"
-    )]
-    Overlap {
-        /// The client.
-        client: String,
-        /// One operation.
-        first: u64,
-        /// The other.
-        second: u64,
-    },
-    /// A record that contradicts itself.
-    #[error("record {record}: expected {expected}, found {found}")]
-    BadRecord {
-        /// Which.
-        record: u64,
-        /// What would be right.
-        expected: &'static str,
-        /// What is there.
-        found: String,
-    },
-    /// What is not understood yet.
-    #[error("record {record}: {what} cannot be judged yet")]
-    Unsupported {
-        /// Which.
-        record: u64,
-        /// What it is.
-        what: &'static str,
-    },
-}
-
-/// Takes records in, in any order.
-#[derive(Debug, Default)]
-pub struct HistoryBuilder {
-    clients: IndexMap<String, (), RandomState>,
-    keys: IndexMap<Bytes, KeyBuilder, RandomState>,
-    operations: Vec<Operation>,
-    records: u64,
-}
-
-#[derive(Debug, Default)]
-struct KeyBuilder {
-    /// Behind the initial value.
-    values: IndexMap<Bytes, Written, RandomState>,
-    has_unknown_writes: bool,
-}
-
-/// What is known of a value's write so far.
-#[derive(Debug, Default)]
-struct Written {
-    /// Its place among the operations, and whether the client knows that it happened.
-    by: Option<(usize, bool)>,
-    is_read: bool,
-}
-
-impl HistoryBuilder {
-    /// Nothing yet.
-    pub fn new() -> HistoryBuilder {
-        HistoryBuilder::default()
+    /// Whether all times are of one clock.
+    pub fn has_one_clock(&self) -> bool {
+        self.recorders.len() <= 1
     }
 
-    /// Adds a record.
-    ///
-    /// # Errors
-    /// [`BadTrace`], with this record's number.
-    pub fn add(&mut self, record: &Record) -> Result<(), BadTrace> {
-        let number = self.records;
-        self.records += 1;
-        let unsupported = |what| BadTrace::Unsupported { record: number, what };
-        let is_read = match record.op {
-            Op::Read => true,
-            Op::Write => false,
-            Op::Delete => return Err(unsupported("a delete")),
-            Op::Snapshot => return Err(unsupported("a snapshot")),
-        };
-        let finish = match (record.status, record.finish_ns) {
-            (Status::Fail, _) => return Ok(()),
-            (Status::Unknown, _) if is_read => return Ok(()),
-            (Status::Unknown, _) => i64::MAX,
-            (Status::Ok, Some(finish)) => finish,
-            (Status::Ok, None) => {
-                return Err(BadTrace::BadRecord {
-                    record: number,
-                    expected: "the time at which an answered operation was over (finish_ns)",
-                    found: "none".into(),
-                });
-            }
-        };
-        if finish < record.start_ns {
-            return Err(BadTrace::BadRecord {
-                record: number,
-                expected: "an operation that is over after it began",
-                found: format!("{} to {finish}", record.start_ns),
-            });
-        }
-        let client = self.clients.insert_full(record.client.clone(), ()).0 as u32;
-        let (key, about) = match self.keys.get_full_mut(&record.key.0) {
-            Some((key, _, about)) => (key, about),
-            None => {
-                let key = self
-                    .keys
-                    .insert_full(record.key.0.clone(), KeyBuilder::default())
-                    .0;
-                (key, &mut self.keys[key])
-            }
-        };
-        about.has_unknown_writes |= record.status == Status::Unknown;
-        let place = self.operations.len();
-        let value = match &record.value {
-            None if is_read => Value::INITIAL,
-            None => {
-                return Err(BadTrace::BadRecord {
-                    record: number,
-                    expected: "the value that was written",
-                    found: "null".into(),
-                });
-            }
-            Some(value) => {
-                let (index, written) = match about.values.get_full_mut(&value.0) {
-                    Some((index, _, written)) => (index, written),
-                    None => {
-                        let index = about.values.insert_full(value.0.clone(), Written::default()).0;
-                        (index, &mut about.values[index])
-                    }
-                };
-                if is_read {
-                    written.is_read = true;
-                } else if let Some((first, _)) = written.by {
-                    return Err(BadTrace::WrittenTwice {
-                        key: lossy(&record.key.0),
-                        value: lossy(&value.0),
-                        first: self.operations[first].record,
-                        second: number,
-                    });
-                } else {
-                    written.by = Some((place, record.status == Status::Ok));
-                }
-                Value(index as u32 + 1)
-            }
-        };
-        self.operations.push(Operation {
-            client,
-            key: key as u32,
-            kind: match (is_read, record.status) {
-                (true, _) => Kind::Read,
-                (false, Status::Unknown) => Kind::UnknownWrite,
-                (false, _) => Kind::Write,
-            },
-            value,
-            start: record.start_ns,
-            finish,
-            record: number,
-        });
-        Ok(())
-    }
-
-    /// All records are in.
-    ///
-    /// # Errors
-    /// [`BadTrace::Overlap`].
-    pub fn finish(self) -> Result<History, BadTrace> {
-        let HistoryBuilder {
-            clients,
-            keys,
-            operations,
-            ..
-        } = self;
-        // Writes that may have happened, and that nobody has seen, are left out.
-        let counts = |operation: &Operation| {
-            operation.kind != Kind::UnknownWrite
-                || keys[operation.key as usize].values[operation.value.index() - 1].is_read
-        };
-        let mut moved = vec![None; operations.len()];
-        let mut kept = Vec::with_capacity(operations.len());
-        for (place, operation) in operations.into_iter().enumerate() {
-            if counts(&operation) {
-                moved[place] = Some(kept.len());
-                kept.push(operation);
-            }
-        }
-        let keys = keys.into_iter().map(|(name, about)| {
-            let writers = about.values.values().map(|written| moved[written.by?.0]);
-            KeyHistory {
-                name,
-                writers: std::iter::once(None).chain(writers).collect(),
-                values: std::iter::once(None)
-                    .chain(about.values.keys().cloned().map(Some))
-                    .collect(),
-                has_unknown_writes: about.has_unknown_writes,
-            }
-        });
-        let history = History {
-            clients: clients.into_keys().collect(),
-            keys: keys.collect(),
-            operations: kept,
-        };
-        history.check_sessions()?;
-        Ok(history)
-    }
-}
-
-impl History {
-    fn check_sessions(&self) -> Result<(), BadTrace> {
+    pub(crate) fn check_sessions(&self) -> Result<(), BadTrace> {
         for (client, session) in self.sessions().into_iter().enumerate() {
             let mut answered = session
                 .iter()
@@ -346,7 +239,7 @@ impl History {
                 continue;
             };
             for operation in answered {
-                if operation.start < before.finish {
+                if operation.start < before.finish && operation.record != before.record {
                     return Err(BadTrace::Overlap {
                         client: self.clients[client].clone(),
                         first: before.record,
@@ -360,6 +253,69 @@ impl History {
     }
 }
 
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(100)]).into_owned()
+/// A trace that cannot be judged. Records are counted from 0.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}", self.located(&|record| format!("record {record}")))]
+pub enum BadTrace {
+    /// A value stands for its write: if two writes have the same one, nobody can say which of them a read has seen.
+    WrittenTwice {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// One write.
+        first: u64,
+        /// The other.
+        second: u64,
+    },
+    /// A client is a session: one operation after the other.
+    Overlap {
+        /// The client.
+        client: String,
+        /// One operation.
+        first: u64,
+        /// The other.
+        second: u64,
+    },
+    /// A record that contradicts itself.
+    BadRecord {
+        /// Which.
+        record: u64,
+        /// What would be right.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+    },
+}
+
+impl BadTrace {
+    /// The message, with records named as `place` does: by file and line, say.
+    pub fn located(&self, place: &dyn Fn(u64) -> String) -> String {
+        match self {
+            BadTrace::WrittenTwice {
+                key,
+                value,
+                first,
+                second,
+            } => format!(
+                "{} and {}: expected values that differ within a key, found {value:?} written twice to {key:?}",
+                place(*first),
+                place(*second)
+            ),
+            BadTrace::Overlap {
+                client,
+                first,
+                second,
+            } => format!(
+                "{} and {}: expected a client's operations one after the other, found two of {client:?} that overlap",
+                place(*first),
+                place(*second)
+            ),
+            BadTrace::BadRecord {
+                record,
+                expected,
+                found,
+            } => format!("{}: expected {expected}, found {found}", place(*record)),
+        }
+    }
 }

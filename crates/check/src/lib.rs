@@ -40,8 +40,12 @@
 //! Times are nanoseconds. **Gamma** is the total stretch of each operation after which the trace is atomic, half of it at
 //! either side; papers that count one side have half our number. Proportions are exact fractions.
 
+mod builder;
+pub use builder::HistoryBuilder;
 mod history;
-pub use history::{BadTrace, History, HistoryBuilder, KeyHistory, Kind, Operation, Value};
+pub use history::{
+    BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value,
+};
 mod report;
 pub use report::{Fraction, Report};
 mod sessions;
@@ -52,5 +56,7 @@ mod window;
 pub use window::{Limits, SiteMetrics, Window, WindowMetrics};
 mod witness;
 pub use witness::{Because, Edge, Witness};
+mod version;
+pub use version::{Version, VersionNames};
 mod zones;
 pub use zones::{Cluster, Zones};

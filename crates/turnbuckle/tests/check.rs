@@ -68,12 +68,12 @@ fn what_cannot_be_judged_is_named_with_file_and_place() {
         (
             line("c", "v", 0, 1) + &line("d", "v", 2, 3),
             2,
-            "records 0 and 1: expected values that differ within a key",
+            "record 0 and record 1: expected values that differ within a key",
         ),
         (
             line("c", "v", 0, 5) + &line("c", "w", 2, 3),
             2,
-            "records 0 and 1: expected a client's operations one after the other",
+            "record 0 and record 1: expected a client's operations one after the other",
         ),
         (
             line("c", "v", 9, 5),
