@@ -46,12 +46,14 @@ mod history;
 pub use history::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value,
 };
+mod order;
+pub use order::Order;
 mod report;
 pub use report::{Fraction, Report};
 mod sessions;
-pub use sessions::{SessionViolations, session_violations};
+pub use sessions::{Broken, SessionViolations, each_session_violation, session_violations};
 mod staleness;
-pub use staleness::{Staleness, converged, staleness};
+pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read, staleness, visibility};
 mod window;
 pub use window::{Limits, SiteMetrics, Window, WindowMetrics};
 mod witness;

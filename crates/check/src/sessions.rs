@@ -1,9 +1,17 @@
-//! The four session guarantees, from real time and session order alone.
+//! The four session guarantees, from session order and the order of each key's writes ([`Order`]).
 //!
-//! A trace has no order of versions, so a write is *known older* than another if it had certainly taken effect (some operation
-//! of its cluster was over) before the other began. The initial value is older than every write. Reads of phantoms and from the
-//! future are passed over.
-use crate::{History, Kind, Operation, Value};
+//! A read `r` of a key `x` by client `c` breaks
+//!
+//! - **read your writes** if `c` had written something newer to `x`;
+//! - **monotonic reads** if `c` had read something newer of `x`;
+//! - **monotonic writes** if `c` had read a write of another client that had, before it, written something newer to `x`, or written
+//!   what `r` returned if the write that `c` had read is on `x` too;
+//! - **writes follow reads** in the same way, if the other client had read it before.
+//!
+//! The last two reach across keys. Stores that promise them within a key only are judged by variants in which the write that `c` had
+//! read is on `x`. Reads of phantoms and from the future are passed over. The reads of a snapshot are at one place of the session:
+//! none of them comes before another.
+use crate::{History, Kind, Operation, Order, Value, order::is_sensible};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -20,133 +28,194 @@ pub struct SessionViolations {
     pub wfr: u64,
 }
 
-/// When each value had certainly taken effect: per key, per value; `i64::MIN` for the initial one.
-pub(crate) fn effects(history: &History) -> Vec<Vec<i64>> {
-    let mut effects: Vec<Vec<i64>> = history
-        .keys
-        .iter()
-        .map(|key| {
-            let mut of_key = vec![i64::MAX; key.values.len()];
-            of_key[Value::INITIAL.index()] = i64::MIN;
-            of_key
-        })
-        .collect();
-    for operation in &history.operations {
-        if operation.kind != Kind::Read || is_sensible(history, operation) {
-            let effect = &mut effects[operation.key as usize][operation.value.index()];
-            *effect = (*effect).min(operation.finish);
-        }
+impl SessionViolations {
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        *self == SessionViolations::default()
     }
-    effects
+
+    pub(crate) fn add(&mut self, broken: Broken) {
+        self.ryw += u64::from(broken.ryw);
+        self.mr += u64::from(broken.mr);
+        self.mw += u64::from(broken.mw);
+        self.wfr += u64::from(broken.wfr);
+    }
 }
 
-/// A read that returned what had been written, or the initial value.
-pub(crate) fn is_sensible(history: &History, read: &Operation) -> bool {
-    match history.writer_of(read) {
-        Some(write) => read.finish >= write.start,
-        None => read.value == Value::INITIAL,
-    }
+/// What one read breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Broken {
+    /// Read your writes.
+    pub ryw: bool,
+    /// Monotonic reads.
+    pub mr: bool,
+    /// Monotonic writes.
+    pub mw: bool,
+    /// Writes follow reads.
+    pub wfr: bool,
+    /// Monotonic writes within the key.
+    pub mw_within_key: bool,
+    /// Writes follow reads within the key.
+    pub wfr_within_key: bool,
 }
 
 /// One client's doings on one key, by position in its session.
 #[derive(Default)]
 struct OnKey {
-    /// Of acknowledged writes: position, start. Both rise.
-    writes: Vec<(usize, i64)>,
-    /// Of reads: position, and the greatest start of a write read so far.
-    reads: Vec<(usize, i64)>,
+    /// Of acknowledged writes: position, and the newest so far.
+    writes: Vec<(u32, i64)>,
+    /// Of reads: position, and the newest write read so far.
+    reads: Vec<(u32, i64)>,
 }
 
 /// The last entry before a position.
-fn last_before(entries: &[(usize, i64)], position: usize) -> Option<i64> {
+fn last_before(entries: &[(u32, i64)], position: u32) -> Option<i64> {
     let place = entries.partition_point(|&(at, _)| at < position);
     Some(entries[place.checked_sub(1)?].1)
+}
+
+fn push(entries: &mut Vec<(u32, i64)>, position: u32, begin: i64) {
+    let newest = entries.last().map_or(i64::MIN, |&(_, begin)| begin);
+    entries.push((position, newest.max(begin)));
 }
 
 /// What a client knows while its session is gone through.
 #[derive(Default)]
 struct Knowledge {
     /// For each other client, the greatest position of a write of theirs that was read.
-    of_client: HashMap<u32, usize>,
+    of_client: HashMap<u32, u32>,
     /// The same for each of their keys.
-    of_client_on_key: HashMap<(u32, u32), usize>,
+    of_client_on_key: HashMap<(u32, u32), u32>,
+}
+
+/// Everything that is looked up while sessions are gone through.
+struct Doings<'a> {
+    history: &'a History,
+    order: &'a Order,
+    /// Of each operation in its session. The reads of a snapshot share theirs.
+    positions: Vec<u32>,
+    /// By client and key.
+    on_key: HashMap<(u32, u32), OnKey>,
+    first_read: HashMap<(u32, u32, Value), u32>,
+}
+
+impl<'a> Doings<'a> {
+    fn of(history: &'a History, order: &'a Order, sessions: &[Vec<usize>]) -> Doings<'a> {
+        let mut doings = Doings {
+            history,
+            order,
+            positions: vec![0; history.operations.len()],
+            on_key: HashMap::new(),
+            first_read: HashMap::new(),
+        };
+        for session in sessions {
+            let (mut position, mut before) = (0, None);
+            for &place in session {
+                let record = Some(history.operations[place].record);
+                position += u32::from(before.is_some() && before != record);
+                before = record;
+                doings.note(place, position);
+            }
+        }
+        doings
+    }
+
+    fn note(&mut self, place: usize, position: u32) {
+        self.positions[place] = position;
+        let operation = &self.history.operations[place];
+        let (client, key) = (operation.client, operation.key);
+        let mine = self.on_key.entry((client, key)).or_default();
+        match operation.kind {
+            Kind::Write => push(&mut mine.writes, position, self.order.begin(operation)),
+            Kind::UnknownWrite => {}
+            Kind::Read if !is_sensible(self.history, operation) => {}
+            Kind::Read => {
+                push(&mut mine.reads, position, self.order.begin(operation));
+                let first = (client, key, operation.value);
+                self.first_read.entry(first).or_insert(position);
+            }
+        }
+    }
+
+    fn judge(&self, place: usize, known: &Knowledge) -> Broken {
+        let read = &self.history.operations[place];
+        let (position, key) = (self.positions[place], read.key);
+        let effect = self.order.effect(read);
+        let is_older = |begin: Option<i64>| begin.is_some_and(|begin| effect < begin);
+        let mine = &self.on_key[&(read.client, key)];
+        let mut broken = Broken {
+            ryw: is_older(last_before(&mine.writes, position)),
+            mr: is_older(last_before(&mine.reads, position)),
+            ..Broken::default()
+        };
+        let writer = self.history.keys[key as usize].writers[read.value.index()];
+        for (&other, &seen) in &known.of_client {
+            let Some(theirs) = self.on_key.get(&(other, key)) else {
+                continue;
+            };
+            broken.mw |= is_older(last_before(&theirs.writes, seen));
+            broken.wfr |= is_older(last_before(&theirs.reads, seen));
+            let Some(&seen_here) = known.of_client_on_key.get(&(other, key)) else {
+                continue;
+            };
+            broken.mw_within_key |= is_older(last_before(&theirs.writes, seen_here));
+            broken.wfr_within_key |= is_older(last_before(&theirs.reads, seen_here));
+            // What was read is what the other had written or read, before it wrote something newer to the same key.
+            if let Some(writer) = writer {
+                let write = &self.history.operations[writer];
+                let is_theirs = write.kind == Kind::Write && write.client == other;
+                broken.mw_within_key |= is_theirs && self.positions[writer] < seen_here;
+                let first = self.first_read.get(&(other, key, read.value));
+                broken.wfr_within_key |= first.is_some_and(|&position| position < seen_here);
+            }
+        }
+        broken.mw |= broken.mw_within_key;
+        broken.wfr |= broken.wfr_within_key;
+        broken
+    }
+
+    fn learn(&self, read: &Operation, known: &mut Knowledge) {
+        let Some(writer) = self.history.keys[read.key as usize].writers[read.value.index()] else {
+            return;
+        };
+        let other = self.history.operations[writer].client;
+        if other != read.client {
+            let seen = known.of_client.entry(other).or_default();
+            *seen = (*seen).max(self.positions[writer]);
+            let seen = known.of_client_on_key.entry((other, read.key)).or_default();
+            *seen = (*seen).max(self.positions[writer]);
+        }
+    }
+}
+
+/// Hands every read that breaks something to `each`, with its place among the operations. O(n · clients · log n).
+pub fn each_session_violation(history: &History, order: &Order, mut each: impl FnMut(usize, Broken)) {
+    let sessions = history.sessions();
+    let doings = Doings::of(history, order, &sessions);
+    let counts = |&&place: &&usize| {
+        let operation = &history.operations[place];
+        operation.kind == Kind::Read && is_sensible(history, operation)
+    };
+    for session in &sessions {
+        let mut known = Knowledge::default();
+        // Operations that share a position are judged before anything is learnt from them.
+        for together in session.chunk_by(|&one, &other| doings.positions[one] == doings.positions[other]) {
+            for &place in together.iter().filter(counts) {
+                let broken = doings.judge(place, &known);
+                if broken != Broken::default() {
+                    each(place, broken);
+                }
+            }
+            for &place in together.iter().filter(counts) {
+                doings.learn(&history.operations[place], &mut known);
+            }
+        }
+    }
 }
 
 /// Counts violations of the session guarantees. O(n · clients · log n).
 pub fn session_violations(history: &History) -> SessionViolations {
-    let sessions = history.sessions();
-    let effects = effects(history);
-    let mut positions = vec![0; history.operations.len()];
-    let mut on_key: HashMap<(u32, u32), OnKey> = HashMap::new();
-    let mut first_read: HashMap<(u32, u32, Value), usize> = HashMap::new();
-    for session in &sessions {
-        for (position, &place) in session.iter().enumerate() {
-            positions[place] = position;
-            let operation = &history.operations[place];
-            let (client, key) = (operation.client, operation.key);
-            let mine = on_key.entry((client, key)).or_default();
-            match operation.kind {
-                Kind::Write => mine.writes.push((position, operation.start)),
-                Kind::UnknownWrite => {}
-                Kind::Read if !is_sensible(history, operation) => {}
-                Kind::Read => {
-                    let start = history.writer_of(operation).map_or(i64::MIN, |write| write.start);
-                    let before = mine.reads.last().map_or(i64::MIN, |&(_, start)| start);
-                    mine.reads.push((position, before.max(start)));
-                    first_read
-                        .entry((client, key, operation.value))
-                        .or_insert(position);
-                }
-            }
-        }
-    }
     let mut violations = SessionViolations::default();
-    for session in &sessions {
-        let mut known = Knowledge::default();
-        for (position, &place) in session.iter().enumerate() {
-            let read = &history.operations[place];
-            if read.kind != Kind::Read || !is_sensible(history, read) {
-                continue;
-            }
-            let (client, key) = (read.client, read.key);
-            let effect = effects[key as usize][read.value.index()];
-            // Whether the source is known older than a write that began then.
-            let is_older = |start: Option<i64>| start.is_some_and(|start| effect < start);
-            let mine = &on_key[&(client, key)];
-            violations.ryw += u64::from(is_older(last_before(&mine.writes, position)));
-            violations.mr += u64::from(is_older(last_before(&mine.reads, position)));
-            let (mut mw, mut wfr) = (false, false);
-            for (&other, &seen) in &known.of_client {
-                let Some(theirs) = on_key.get(&(other, key)) else {
-                    continue;
-                };
-                mw |= is_older(last_before(&theirs.writes, seen));
-                wfr |= is_older(last_before(&theirs.reads, seen));
-                // What was read is what the other had written or read, before it wrote something newer to the same key.
-                let Some(&seen_here) = known.of_client_on_key.get(&(other, key)) else {
-                    continue;
-                };
-                let is_before = |position: usize| position < seen_here;
-                if let Some(writer) = history.keys[key as usize].writers[read.value.index()] {
-                    let write = &history.operations[writer];
-                    mw |= write.kind == Kind::Write && write.client == other && is_before(positions[writer]);
-                    wfr |= first_read
-                        .get(&(other, key, read.value))
-                        .is_some_and(|&position| is_before(position));
-                }
-            }
-            violations.mw += u64::from(mw);
-            violations.wfr += u64::from(wfr);
-            if let Some(writer) = history.keys[key as usize].writers[read.value.index()] {
-                let other = history.operations[writer].client;
-                if other != client {
-                    let seen = known.of_client.entry(other).or_default();
-                    *seen = (*seen).max(positions[writer]);
-                    let seen = known.of_client_on_key.entry((other, key)).or_default();
-                    *seen = (*seen).max(positions[writer]);
-                }
-            }
-        }
-    }
+    each_session_violation(history, &Order::of(history), |_, broken| violations.add(broken));
     violations
 }

@@ -77,15 +77,26 @@ pub struct Zones {
 impl Zones {
     /// The zones of every key, in the order of [`History::keys`].
     pub fn of(history: &History) -> Vec<Zones> {
+        Zones::of_some(history, |_| true)
+    }
+
+    /// The zones of those operations, by place, that were promised something: of the others, reads are left out, and writes may take
+    /// effect at any time after they began.
+    pub fn of_some(history: &History, counts: impl Fn(usize) -> bool) -> Vec<Zones> {
         let mut all: Vec<Vec<Cluster>> = history
             .keys
             .iter()
             .map(|key| (0..key.values.len()).map(|index| empty(index as u32)).collect())
             .collect();
-        for operation in &history.operations {
+        for (place, operation) in history.operations.iter().enumerate() {
+            if operation.kind == Kind::Read && !counts(place) {
+                continue;
+            }
             let cluster = &mut all[operation.key as usize][operation.value.index()];
             cluster.weight += 1;
-            cluster.f = cluster.f.min(operation.finish);
+            if counts(place) {
+                cluster.f = cluster.f.min(operation.finish);
+            }
             cluster.s = cluster.s.max(operation.start);
             match (operation.kind, &mut cluster.reads) {
                 (Kind::Read, Some((finish, start))) => {
@@ -95,8 +106,9 @@ impl Zones {
                 (Kind::Write | Kind::UnknownWrite, _) => cluster.write_start = operation.start,
             }
         }
-        let future = |operation: &&crate::Operation| {
+        let future = |&(place, operation): &(usize, &crate::Operation)| {
             operation.kind == Kind::Read
+                && counts(place)
                 && history
                     .writer_of(operation)
                     .is_some_and(|write| operation.finish < write.start)
@@ -121,7 +133,7 @@ impl Zones {
                 }
             })
             .collect();
-        for operation in history.operations.iter().filter(future) {
+        for (_, operation) in history.operations.iter().enumerate().filter(future) {
             zones[operation.key as usize].future_reads += 1;
         }
         zones
@@ -139,12 +151,21 @@ impl Zones {
 
     /// The least number of operations, whole values at a time, whose removal leaves the key atomic.
     pub fn removed(&self) -> u64 {
-        self.phantom_reads + lightest_removal(self.clusters.iter().copied())
+        self.phantom_reads + lightest_removal(self.clusters.iter().copied()).weight
+    }
+
+    /// Values, one cluster each, whose removal leaves the key atomic if every clock may be off by `skew` nanoseconds, and that are
+    /// as light as such a set can be. Phantoms have to go as well.
+    pub fn removal(&self, skew: i64) -> Vec<Value> {
+        let mut values = lightest_removal(self.clusters.iter().map(|cluster| cluster.stretched(skew))).values;
+        values.sort_unstable();
+        values
     }
 
     /// The same if every clock may be off by `skew` nanoseconds: what is left is certain.
     pub fn removed_with_skew(&self, skew: i64) -> u64 {
-        self.phantom_reads + lightest_removal(self.clusters.iter().map(|cluster| cluster.stretched(skew)))
+        self.phantom_reads
+            + lightest_removal(self.clusters.iter().map(|cluster| cluster.stretched(skew))).weight
     }
 
     /// For each cluster, by how much every operation has to be stretched until it is in no conflict. O(m log m).
@@ -267,13 +288,19 @@ fn empty(value: u32) -> Cluster {
     }
 }
 
-/// The least weight of clusters whose removal leaves no conflict: the heaviest set of forward zones that are apart, each charged
-/// with the backward zones inside it. O(m log m).
-fn lightest_removal(clusters: impl Iterator<Item = Cluster>) -> u64 {
-    let (mut removed, mut forward, mut backward) = (0, Vec::new(), Vec::new());
+/// Clusters whose removal leaves no conflict.
+struct Removal {
+    weight: u64,
+    values: Vec<Value>,
+}
+
+/// The lightest clusters whose removal leaves no conflict: what is kept is the heaviest set of forward zones that are apart, each
+/// charged with the backward zones inside it. O(m log m).
+fn lightest_removal(clusters: impl Iterator<Item = Cluster>) -> Removal {
+    let (mut removed, mut forward, mut backward) = (Vec::new(), Vec::new(), Vec::new());
     for cluster in clusters.filter(|cluster| cluster.weight > 0) {
         if cluster.is_future() {
-            removed += cluster.weight;
+            removed.push(cluster);
         } else if cluster.is_forward() {
             forward.push(cluster);
         } else {
@@ -282,10 +309,26 @@ fn lightest_removal(clusters: impl Iterator<Item = Cluster>) -> u64 {
     }
     forward.sort_by_key(|cluster| (cluster.s, cluster.f));
     backward.sort_by_key(|cluster| cluster.f);
+    let kept = heaviest_apart(&forward, &backward, &mut removed);
+    // Those that are kept are apart, so a backward zone is inside the last that begins before it, or inside none.
+    let is_lost = |zone: &&Cluster| {
+        let before = kept.partition_point(|other| other.f < zone.s);
+        before > 0 && zone.f < kept[before - 1].s
+    };
+    removed.extend(backward.iter().filter(is_lost));
+    Removal {
+        weight: removed.iter().map(|cluster| cluster.weight).sum(),
+        values: removed.iter().map(|cluster| cluster.value).collect(),
+    }
+}
+
+/// The forward zones to keep, in order; the others are added to `removed`.
+fn heaviest_apart(forward: &[Cluster], backward: &[Cluster], removed: &mut Vec<Cluster>) -> Vec<Cluster> {
     let mut left_ends: Vec<i64> = backward.iter().map(|cluster| cluster.s).collect();
     left_ends.sort_unstable();
     let mut inside = Fenwick::new(left_ends.len());
-    let (mut taken, mut best) = (0, vec![0_i128]);
+    // The best weight with the first so many zones, and, if the last of them is kept for it, how many are left to choose from.
+    let (mut taken, mut best) = (0, vec![(0_i128, None)]);
     for (place, zone) in forward.iter().enumerate() {
         while taken < backward.len() && backward[taken].f < zone.s {
             let rank = left_ends.partition_point(|&end| end < backward[taken].s);
@@ -295,12 +338,23 @@ fn lightest_removal(clusters: impl Iterator<Item = Cluster>) -> u64 {
         // Those whose left end is behind the zone's.
         let charge = inside.from(left_ends.partition_point(|&end| end <= zone.f));
         let before = forward[..place].partition_point(|other| other.s <= zone.f);
-        let with = best[before] + i128::from(zone.weight) - i128::from(charge);
-        best.push(best[place].max(with));
+        let with = best[before].0 + i128::from(zone.weight) - i128::from(charge);
+        let without = best[place].0;
+        best.push(if with > without {
+            (with, Some(before))
+        } else {
+            (without, None)
+        });
     }
-    let total: i128 = forward.iter().map(|zone| i128::from(zone.weight)).sum();
-    let kept = best.last().copied().unwrap_or(0);
-    removed + u64::try_from(total - kept).expect("keeping none is always possible")
+    let (mut left, mut kept) = (forward.len(), Vec::new());
+    while left > 0 {
+        let before = best[left].1.inspect(|_| kept.push(forward[left - 1]));
+        let next = before.unwrap_or(left - 1);
+        removed.extend(&forward[next..left - usize::from(before.is_some())]);
+        left = next;
+    }
+    kept.reverse();
+    kept
 }
 
 /// Sums over a range of places that changes.
