@@ -46,8 +46,13 @@ mod history;
 pub use history::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value,
 };
+pub mod levels;
 mod order;
 pub use order::Order;
+mod breakdown;
+pub use breakdown::{Findings, Moment, Part};
+mod receipts;
+pub use receipts::{Audit, BrokenPromise, Requirement, Verdicts, require};
 mod report;
 pub use report::{Fraction, Report};
 mod sessions;

@@ -1,5 +1,8 @@
 //! Everything that is said about a trace, under the names that `turnbuckle check --json` gives it.
-use crate::{History, Zones, converged, session_violations, staleness};
+use crate::{
+    Audit, Findings, History, Moment, Order, Part, Quantiles, SessionViolations, Visibility, Zones,
+    breakdown, converged, each_session_violation, each_stale_read, levels::Judge, visibility,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -12,12 +15,16 @@ pub struct Report {
     pub phantom_reads: u64,
     /// Reads that were over before their write began.
     pub future_reads: u64,
-    /// Whether one copy of the data explains all that was read: whether it was linearizable.
+    /// Keys that cannot be judged, and why. They are left out of everything else.
+    pub not_auditable_keys: BTreeMap<String, &'static str>,
+    /// Whether one copy of the data explains all that was read of the keys that can be judged: whether it was linearizable.
     pub atomic: bool,
     /// The same for each key.
     pub atomic_per_key: BTreeMap<String, bool>,
     /// `removed_ops` of `counted_ops`, in lowest terms.
     pub inconsistent_proportion: Fraction,
+    /// How far off that may be as an estimate: sqrt(p (1 - p) / n).
+    pub inconsistent_standard_error: f64,
     /// The least number of operations, whole values at a time, whose removal leaves the trace atomic.
     pub removed_ops: u64,
     /// The same for each key.
@@ -33,13 +40,40 @@ pub struct Report {
     /// `removed_ops` if every clock may be off by so many nanoseconds.
     pub removed_ops_with_skew_ns: BTreeMap<String, u64>,
     /// How many reads broke each session guarantee.
-    pub session_violations: crate::SessionViolations,
+    pub session_violations: SessionViolations,
+    /// The same for stores that promise them key by key.
+    pub session_violations_within_key: WithinKey,
+    /// What says which of two writes is the older one: `versions`, `real time`, or `mixed` if that differs between keys.
+    pub session_order: &'static str,
     /// Reads that missed a write that was over before they began.
     pub stale_reads: u64,
     /// For how long, at most, it had been over.
     pub max_staleness_ns: i64,
+    /// How long it had been over, for the stale reads.
+    pub staleness_ns: Option<Quantiles>,
+    /// How many reads returned the last write, by the time since it was over.
+    pub t_visibility: Vec<Visibility>,
+    /// Operations by the time at which they began, and how many of them have to be removed.
+    pub over_time: Vec<Moment>,
+    /// The same by site.
+    pub per_site: BTreeMap<String, Part>,
+    /// The same by the level that was given, or asked for if no receipt says what was given.
+    pub per_level: BTreeMap<String, Part>,
+    /// Receipts and recorded levels.
+    pub audit: Audit,
+    /// Where records contradict each other.
+    pub findings: Findings,
     /// Whether the last reads agree; none where that cannot be said.
     pub converged_per_key: BTreeMap<String, Option<bool>>,
+}
+
+/// How many reads break the guarantees about other clients' writes within a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct WithinKey {
+    /// Monotonic writes.
+    pub mw: u64,
+    /// Writes follow reads.
+    pub wfr: u64,
 }
 
 /// An exact fraction.
@@ -100,6 +134,16 @@ impl Serialize for Fraction {
 impl Report {
     /// Judges a trace, also for clocks that may be off by each of `skews` nanoseconds.
     pub fn of(history: &History, skews: &[i64]) -> Report {
+        Report::judged(history, skews, &Judge::new(history, None))
+    }
+
+    /// Whether the trace breaks a promise that it records.
+    pub fn has_broken_promises(&self) -> bool {
+        self.audit.is_broken() || self.findings.all() > 0
+    }
+
+    /// The same, with a judge of promises that knows something about clocks.
+    pub fn judged(history: &History, skews: &[i64], judge: &Judge<'_>) -> Report {
         let zones = Zones::of(history);
         let names: Vec<String> = history.keys.iter().map(|key| lossy(&key.name)).collect();
         let removed_per_key: Vec<u64> = zones.iter().map(Zones::removed).collect();
@@ -125,14 +169,51 @@ impl Report {
             let removed = zones.iter().map(|zones| zones.removed_with_skew(skew)).sum();
             (skew.to_string(), removed)
         };
-        let stale = staleness(history);
+        let (audit, verdicts) = Audit::of(history, judge);
+        let mut parts = breakdown::Parts::of(history, &verdicts);
+        let order = Order::of(history);
+        let (mut sessions, mut within_key) = (SessionViolations::default(), WithinKey::default());
+        let mut broken = |place, broken: crate::Broken| {
+            sessions.add(broken);
+            within_key.mw += u64::from(broken.mw_within_key);
+            within_key.wfr += u64::from(broken.wfr_within_key);
+            parts.each_of(history, place, |part| part.session_violations.add(broken));
+        };
+        match history.has_one_clock() {
+            true => judge
+                .broken()
+                .iter()
+                .for_each(|(&place, &what)| broken(place, what)),
+            false => each_session_violation(history, &order, broken),
+        }
+        let mut stale = Vec::new();
+        each_stale_read(history, &order, |place, ns| {
+            stale.push(ns);
+            parts.each_of(history, place, |part| part.is_stale(ns));
+        });
+        let (per_site, per_level) = parts.named(history);
+        let proportion = Fraction::new(removed, counted);
         Report {
+            not_auditable_keys: history
+                .not_auditable
+                .iter()
+                .map(|key| (lossy(&key.key), key.reason))
+                .collect(),
+            inconsistent_standard_error: standard_error(proportion, counted),
+            session_violations_within_key: within_key,
+            session_order: order.name(),
+            t_visibility: visibility(history, &order),
+            over_time: breakdown::over_time(history, &zones),
+            per_site,
+            per_level,
+            audit,
+            findings: Findings::of(history),
             counted_ops: counted,
             phantom_reads: zones.iter().map(|zones| zones.phantom_reads).sum(),
             future_reads: zones.iter().map(|zones| zones.future_reads).sum(),
             atomic: removed == 0,
             atomic_per_key: by_key(&names, atomic),
-            inconsistent_proportion: Fraction::new(removed, counted),
+            inconsistent_proportion: proportion,
             removed_ops: removed,
             gamma_max_ns: gamma_per_key.iter().copied().max().unwrap_or(0),
             gamma_per_key_ns: by_key(&names, gamma_per_key.into_iter()),
@@ -140,12 +221,18 @@ impl Report {
             delta_per_key_ns: by_key(&names, zones.iter().map(Zones::delta)),
             removed_ops_with_skew_ns: skews.iter().map(with_skew).collect(),
             removed_ops_per_key: by_key(&names, removed_per_key.into_iter()),
-            session_violations: session_violations(history),
-            stale_reads: stale.stale_reads,
-            max_staleness_ns: stale.max_ns,
+            session_violations: sessions,
+            stale_reads: stale.len() as u64,
+            max_staleness_ns: stale.iter().copied().max().unwrap_or(0),
+            staleness_ns: Quantiles::of(stale),
             converged_per_key: by_key(&names, converged(history).into_iter()),
         }
     }
+}
+
+fn standard_error(proportion: Fraction, of: u64) -> f64 {
+    let proportion = proportion.as_f64();
+    (proportion * (1.0 - proportion) / of.max(1) as f64).sqrt()
 }
 
 fn by_key<T>(names: &[String], values: impl Iterator<Item = T>) -> BTreeMap<String, T> {

@@ -1,0 +1,330 @@
+//! What each consistency level promises, as far as a trace can show that it was broken.
+//!
+//! | level | broken by |
+//! |---|---|
+//! | every level | a read of what nobody wrote, or of what was written only after the read was over |
+//! | `eventual` | nothing else |
+//! | the four session guarantees, `session`, `per-key-causal` | a read that breaks one of them, within its key |
+//! | `bounded(t)` | a read that missed a write that had been over for longer than t when it began |
+//! | `atomic`, `linearizable` | an operation in the lightest removal that leaves the promised operations of its key atomic |
+//! | `causal`, the sequential ones | an order that somebody else looked for ([`Judge::learn`]); a trace that is atomic as a whole has one |
+//! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be said: they promise how they are done, which no client sees |
+//!
+//! # Weaker operations beside
+//!
+//! A promise binds the operation that was given it. So reads at weaker levels are left out where atomicity is judged, and writes at
+//! weaker levels may take effect at any time after they began. A session guarantee and a bound are the reader's: they hold towards
+//! all writes.
+//!
+//! # Clocks
+//!
+//! Times of one recorder compare as they are. Between recorders they compare within twice the error of the clocks; if nobody says how
+//! large that is, what depends on it cannot be judged. A write and a read that one recorder timed, with versions to order writes, depend
+//! on no other clock.
+use crate::{
+    Broken, History, Kind, Operation, Order, Zones, each_session_violation, order::is_sensible,
+    staleness::Missable,
+};
+use indexmap::IndexMap;
+use serde::Serialize;
+use std::{collections::HashMap, hash::RandomState};
+use turnbuckle_core::Level;
+
+/// What a trace says about a promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Nothing speaks against it.
+    NotContradicted,
+    /// It cannot be said.
+    NotAuditable(&'static str),
+    /// It was broken: the promise, in words.
+    False(&'static str),
+}
+
+/// A family of levels that an analysis of the whole trace has to judge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ordering {
+    /// `causal`.
+    Causal,
+    /// `per-key-sequential`.
+    PerKeySequential,
+    /// `partition-sequential`.
+    PartitionSequential,
+    /// `sequential`.
+    Sequential,
+}
+
+/// What must hold of each operation at a level, beside that its value is real.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Nothing.
+    RealValues,
+    /// None of these is broken, within the key.
+    Session {
+        /// Read your writes.
+        ryw: bool,
+        /// Monotonic reads.
+        mr: bool,
+        /// Monotonic writes.
+        mw: bool,
+        /// Writes follow reads.
+        wfr: bool,
+    },
+    /// It reflects every write that had been over for so many nanoseconds.
+    Bounded(i64),
+    /// One copy explains it.
+    OneCopy,
+    /// Some order explains it.
+    Ordering(Ordering),
+    /// How it is done, which a trace does not show.
+    Procedure,
+}
+
+impl Rule {
+    /// What a level promises.
+    pub fn of(level: Level) -> Rule {
+        let session = |ryw, mr, mw, wfr| Rule::Session { ryw, mr, mw, wfr };
+        match level {
+            Level::Eventual => Rule::RealValues,
+            Level::Session | Level::PerKeyCausal => session(true, true, true, true),
+            Level::ReadYourWrites => session(true, false, false, false),
+            Level::MonotonicReads => session(false, true, false, false),
+            Level::MonotonicWrites => session(false, false, true, false),
+            Level::WritesFollowReads => session(false, false, false, true),
+            Level::Bounded(bound) => Rule::Bounded(nanoseconds(bound.0)),
+            Level::Atomic | Level::Linearizable => Rule::OneCopy,
+            Level::Causal => Rule::Ordering(Ordering::Causal),
+            Level::PerKeySequential => Rule::Ordering(Ordering::PerKeySequential),
+            Level::PartitionSequential => Rule::Ordering(Ordering::PartitionSequential),
+            Level::Sequential => Rule::Ordering(Ordering::Sequential),
+            Level::One | Level::Quorum | Level::All | Level::Cpq(_) | Level::Delay(_) => Rule::Procedure,
+        }
+    }
+}
+
+/// As many as a signed number holds.
+pub(crate) fn nanoseconds(microseconds: u64) -> i64 {
+    i64::try_from(microseconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
+}
+
+const CLOCKS: &str = "several recorders, and nobody says how far their clocks may be off";
+
+/// Judges promises, one operation at a time.
+pub struct Judge<'a> {
+    history: &'a History,
+    order: Order,
+    /// How far clocks may be off; none if that is not known.
+    skew: Option<i64>,
+    writes: Missable,
+    /// The same for each key and recorder, where there are several.
+    writes_by_recorder: Missable,
+    groups: IndexMap<(u32, u32), (), RandomState>,
+    /// The reads that break a session guarantee.
+    broken: HashMap<usize, Broken>,
+    /// For each operation, whether no order of that kind explains it.
+    learnt: HashMap<Ordering, Vec<bool>>,
+    /// One copy explains the whole trace.
+    is_atomic: bool,
+}
+
+impl<'a> Judge<'a> {
+    /// A judge of a trace whose recorders' clocks are each off by at most `skew` nanoseconds. O(n log n), and what session guarantees
+    /// take.
+    pub fn new(history: &'a History, skew: Option<i64>) -> Judge<'a> {
+        let skew = if history.has_one_clock() {
+            Some(0)
+        } else {
+            skew.map(|skew| skew.max(0))
+        };
+        let margin = skew.unwrap_or(0).saturating_mul(2);
+        let order = Order::with_margin(history, margin);
+        let mut groups = IndexMap::default();
+        if !history.has_one_clock() {
+            for operation in &history.operations {
+                if let Some(recorder) = history.recorder_of[operation.client as usize] {
+                    groups.entry((operation.key, recorder)).or_insert(());
+                }
+            }
+        }
+        let mut broken = HashMap::new();
+        each_session_violation(history, &order, |place, what| {
+            broken.insert(place, what);
+        });
+        let mut judge = Judge {
+            history,
+            skew,
+            writes: Missable::of(history, &order, |operation| Some(operation.key as usize)),
+            writes_by_recorder: Missable::of(history, &order, |write| group_of(history, &groups, write)),
+            order,
+            groups,
+            broken,
+            learnt: HashMap::new(),
+            is_atomic: false,
+        };
+        judge.is_atomic = judge.skew == Some(0)
+            && history.not_auditable.is_empty()
+            && Zones::of(history).iter().all(Zones::is_atomic);
+        judge
+    }
+
+    /// Takes in what an analysis of the whole trace has found: for each operation, whether no order of that kind explains it.
+    pub fn learn(&mut self, ordering: Ordering, contradicted: Vec<bool>) {
+        self.learnt.insert(ordering, contradicted);
+    }
+
+    /// The reads that break a session guarantee, by place; clocks may be off.
+    pub(crate) fn broken(&self) -> &HashMap<usize, Broken> {
+        &self.broken
+    }
+
+    /// What orders writes.
+    pub fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// Judges some operations at one level, in their order. `places` rise.
+    pub fn level(&self, level: Level, places: &[usize]) -> Vec<Verdict> {
+        let rule = Rule::of(level);
+        let one_copy = match rule {
+            Rule::OneCopy => self.one_copy(places),
+            _ => Vec::new(),
+        };
+        let judged = places.iter().enumerate().map(|(number, &place)| {
+            let by_rule = match rule {
+                Rule::RealValues => Verdict::NotContradicted,
+                Rule::Session { .. } => self.session(rule, place),
+                Rule::Bounded(bound) => self.staleness(place, bound),
+                Rule::OneCopy => one_copy[number],
+                Rule::Ordering(ordering) => self.ordering(ordering, place),
+                Rule::Procedure => Verdict::NotAuditable("the level says how it is done, not what is seen"),
+            };
+            self.real_value(place).max(by_rule)
+        });
+        judged.collect()
+    }
+
+    /// Whether the value was written, and before the read was over.
+    fn real_value(&self, place: usize) -> Verdict {
+        let operation = &self.history.operations[place];
+        if operation.kind != Kind::Read {
+            return Verdict::NotContradicted;
+        }
+        if self.history.keys[operation.key as usize].is_phantom(operation.value) {
+            return Verdict::False("it read what nobody wrote");
+        }
+        let Some(write) = self.history.writer_of(operation) else {
+            return Verdict::NotContradicted;
+        };
+        let early = write.start.saturating_sub(operation.finish);
+        let margin = match self.have_one_clock(operation, write) {
+            true => Some(0),
+            false => self.skew.map(|skew| skew.saturating_mul(2)),
+        };
+        match margin {
+            _ if early <= 0 => Verdict::NotContradicted,
+            None => Verdict::NotAuditable(CLOCKS),
+            Some(margin) if early > margin => Verdict::False("it was over before what it read was written"),
+            Some(_) => Verdict::NotContradicted,
+        }
+    }
+
+    fn have_one_clock(&self, one: &Operation, other: &Operation) -> bool {
+        let recorder = |operation: &Operation| self.history.recorder_of[operation.client as usize];
+        recorder(one).is_some() && recorder(one) == recorder(other)
+    }
+
+    fn session(&self, rule: Rule, place: usize) -> Verdict {
+        let read = &self.history.operations[place];
+        let Rule::Session { ryw, mr, mw, wfr } = rule else {
+            return Verdict::NotContradicted;
+        };
+        if read.kind != Kind::Read {
+            return Verdict::NotContradicted;
+        }
+        if self.skew.is_none() && !self.order.is_by_versions(read.key) {
+            return Verdict::NotAuditable(CLOCKS);
+        }
+        if self.history.recorder_of[read.client as usize].is_none() {
+            return Verdict::NotAuditable("several recorders timed one client, so its session has no order");
+        }
+        match self.broken.get(&place) {
+            Some(broken) if ryw && broken.ryw => {
+                Verdict::False("it did not read what its client had written")
+            }
+            Some(broken) if mr && broken.mr => {
+                Verdict::False("it read what is older than its client had read")
+            }
+            Some(broken) if mw && broken.mw_within_key => {
+                Verdict::False("it read a client's write that a later one, read before, had replaced")
+            }
+            Some(broken) if wfr && broken.wfr_within_key => {
+                Verdict::False("it read what had been replaced by a write that was read before")
+            }
+            _ => Verdict::NotContradicted,
+        }
+    }
+
+    /// Whether an operation reflects every write of its key that was over `bound` nanoseconds before it began.
+    pub fn staleness(&self, place: usize, bound: i64) -> Verdict {
+        let read = &self.history.operations[place];
+        if read.kind != Kind::Read || !is_sensible(self.history, read) {
+            return Verdict::NotContradicted;
+        }
+        const BROKEN: Verdict =
+            Verdict::False("it missed a write that had been acknowledged for longer than the bound");
+        let by_versions = self.order.is_by_versions(read.key);
+        if by_versions
+            && let Some(group) = group_of(self.history, &self.groups, read)
+            && let Some(missed) = self.writes_by_recorder.missed(group, read, &self.order)
+            && missed > bound
+        {
+            return BROKEN;
+        }
+        let Some(skew) = self.skew else {
+            return Verdict::NotAuditable(CLOCKS);
+        };
+        let allowed = bound.saturating_add(skew.saturating_mul(2));
+        match self.writes.missed(read.key as usize, read, &self.order) {
+            Some(missed) if missed > allowed => BROKEN,
+            _ => Verdict::NotContradicted,
+        }
+    }
+
+    fn one_copy(&self, places: &[usize]) -> Vec<Verdict> {
+        let Some(skew) = self.skew else {
+            return vec![Verdict::NotAuditable(CLOCKS); places.len()];
+        };
+        let mut is_promised = vec![false; self.history.operations.len()];
+        places.iter().for_each(|&place| is_promised[place] = true);
+        let zones = Zones::of_some(self.history, |place| is_promised[place]);
+        let removed: Vec<Vec<crate::Value>> = zones.iter().map(|zones| zones.removal(skew)).collect();
+        let judge = |&place: &usize| {
+            let operation = &self.history.operations[place];
+            match removed[operation.key as usize].binary_search(&operation.value) {
+                Ok(_) => Verdict::False("one copy of the data does not explain it"),
+                Err(_) => Verdict::NotContradicted,
+            }
+        };
+        places.iter().map(judge).collect()
+    }
+
+    fn ordering(&self, ordering: Ordering, place: usize) -> Verdict {
+        match self.learnt.get(&ordering).map(|contradicted| contradicted[place]) {
+            Some(true) => Verdict::False("no order of operations explains it"),
+            Some(false) => Verdict::NotContradicted,
+            None if self.is_atomic => Verdict::NotContradicted,
+            None => Verdict::NotAuditable("whether there is such an order is not looked for"),
+        }
+    }
+}
+
+/// Operations on one key that one recorder timed; none where one clock timed everything.
+fn group_of(
+    history: &History,
+    groups: &IndexMap<(u32, u32), (), RandomState>,
+    operation: &Operation,
+) -> Option<usize> {
+    let recorder = history.recorder_of[operation.client as usize]?;
+    groups.get_index_of(&(operation.key, recorder))
+}
