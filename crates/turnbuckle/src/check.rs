@@ -1,22 +1,28 @@
 //! `turnbuckle check`: what a trace shows.
 use crate::failure::{Failure, environment, say, usage};
 use clap::Args;
+use serde::Serialize;
 use std::{
     cmp::Reverse,
     fmt::Write,
     path::{Path, PathBuf},
 };
-use turnbuckle_check::{BadTrace, History, HistoryBuilder, Report};
-use turnbuckle_core::Micros;
+use turnbuckle_check::{
+    BadTrace, Finding, History, HistoryBuilder, Report, Requirement, Verdicts, levels::Judge, require,
+};
+use turnbuckle_core::{Level, Micros};
 use turnbuckle_workload::{BadTraceFile, TraceReader};
 
-/// Says what a trace of operations shows: whether the store looked like one copy of the data, and how far from it.
+/// Says what a trace of operations shows: whether the store looked like one copy of the data, how far from it, and whether its
+/// receipts were true.
 ///
-/// Causal and sequential consistency, receipts, deletes and snapshots are not judged yet.
+/// Ends with 1 if the trace breaks a level or a receipt that it records, or the level that is required; else it reports, and ends with
+/// 0. Causal and sequential consistency are not looked for yet.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  turnbuckle bench --target 127.0.0.1:7000 --load --for 5s --trace run.jsonl.zst\n  \
-                        turnbuckle check run.jsonl.zst\n\n\
+                        turnbuckle check run.jsonl.zst\n  \
+                        turnbuckle check run.jsonl.zst --require session\n\n\
                         A trace is JSON lines as bench writes them; a Jepsen history of registers if it ends in .edn; a table with \
                         the same fields if it ends in .csv. With .zst behind that it is packed. Each file is judged by itself."
 )]
@@ -24,6 +30,9 @@ pub struct Check {
     /// The traces.
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
+    /// Hold every operation to this level: read-your-writes, session, bounded(2s), linearizable and so on.
+    #[arg(long, value_name = "LEVEL")]
+    require: Option<Level>,
     /// How far each recorder's clock may be from true time; what is left is certain.
     #[arg(long, value_name = "SPAN")]
     skew: Option<Micros>,
@@ -36,50 +45,186 @@ pub struct Check {
 const WORST_KEYS: usize = 3;
 
 pub fn run(options: &Check) -> Result<(), Failure> {
+    let (mut broken, mut unknown) = (None, None);
     for trace in &options.traces {
-        let history = read(trace)?;
-        let skews: Vec<i64> = match options.skew {
-            Some(skew) => vec![i64::try_from(skew.0.saturating_mul(1_000)).unwrap_or(i64::MAX)],
-            None => vec![1_000_000, 5_000_000],
-        };
-        let report = Report::of(&history, &skews);
+        let (history, lines) = read(trace)?;
+        let skew = options
+            .skew
+            .map(|skew| i64::try_from(skew.0.saturating_mul(1_000)).unwrap_or(i64::MAX));
+        let judge = Judge::new(&history, skew);
+        let skews = skew.map_or(vec![1_000_000, 5_000_000], |skew| vec![skew]);
+        let report = Report::judged(&history, &skews, &judge);
+        let required = options
+            .require
+            .map(|level| (level, require(&history, &judge, level)));
         if options.json {
-            say(&serde_json::to_string(&report).map_err(|error| environment(&error))?)?;
+            let answer = Answer {
+                report: &report,
+                required: required
+                    .as_ref()
+                    .map(|(level, found)| Required::of(*level, found, &lines)),
+            };
+            say(&serde_json::to_string(&answer).map_err(|error| environment(&error))?)?;
         } else {
             say(&summary(&trace.display().to_string(), &history, &report))?;
         }
+        let required_is_broken = required
+            .as_ref()
+            .and_then(|(level, found)| why_broken(*level, found, &lines));
+        broken = broken
+            .or(required_is_broken)
+            .or_else(|| first_broken(&history, &report, &lines));
+        if let Some((level, Requirement::NotAuditable(why))) = required {
+            let trace = trace.display();
+            unknown = unknown.or(Some(format!(
+                "{trace}: {level} cannot be judged from this trace: {why}"
+            )));
+        }
     }
-    Ok(())
+    match (broken, unknown) {
+        (Some(broken), _) => Err(Failure::Broken(broken)),
+        (None, Some(unknown)) => Err(Failure::Usage(unknown)),
+        (None, None) => Ok(()),
+    }
 }
 
-fn read(trace: &Path) -> Result<History, Failure> {
+/// What a program reads.
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    required: Option<Required>,
+}
+
+/// What became of the level that is required.
+#[derive(Serialize)]
+struct Required {
+    level: String,
+    /// `kept`, `broken` or `not_auditable`.
+    verdict: &'static str,
+    /// How many operations break it.
+    operations: u64,
+    why: Option<&'static str>,
+    /// The first that breaks it.
+    first: Option<String>,
+}
+
+impl Required {
+    fn of(level: Level, found: &Requirement, lines: &Lines) -> Required {
+        let (verdict, operations, why, first) = match found {
+            Requirement::Kept => ("kept", 0, None, None),
+            Requirement::Broken { operations, first } => (
+                "broken",
+                *operations,
+                Some(first.why),
+                Some(lines.place(first.record)),
+            ),
+            Requirement::NotAuditable(why) => ("not_auditable", 0, Some(*why), None),
+        };
+        Required {
+            level: level.to_string(),
+            verdict,
+            operations,
+            why,
+            first,
+        }
+    }
+}
+
+/// The line on a required level that does not hold.
+fn why_broken(level: Level, found: &Requirement, lines: &Lines) -> Option<String> {
+    let Requirement::Broken { operations, first } = found else {
+        return None;
+    };
+    let place = lines.place(first.record);
+    Some(format!(
+        "{place}: {level} is required and broken: {} ({operations} operations in all)",
+        first.why
+    ))
+}
+
+/// The line on the first promise of the trace that does not hold.
+fn first_broken(history: &History, report: &Report, lines: &Lines) -> Option<String> {
+    let promised = report.audit.broken.first().map(|broken| {
+        let place = lines.place(broken.record);
+        format!(
+            "{place}: {} is promised and broken: {}",
+            broken.promise, broken.why
+        )
+    });
+    promised.or_else(|| history.findings.first().map(|finding| found(finding, lines)))
+}
+
+fn found(finding: &Finding, lines: &Lines) -> String {
+    let both = |one: &u64, other: &u64| format!("{} and {}", lines.place(*one), lines.place(*other));
+    match finding {
+        Finding::TwoVersions { key, first, second } => {
+            format!("{}: one value of {key:?} has two versions", both(first, second))
+        }
+        Finding::TwoValues { key, first, second } => {
+            format!("{}: one version of {key:?} has two values", both(first, second))
+        }
+        Finding::TornSnapshot { key, record } => {
+            format!(
+                "{}: the snapshot shows {key:?} twice, and differently",
+                lines.place(*record)
+            )
+        }
+        Finding::FailedWriteSeen { key, write, read } => format!(
+            "{}: a write to {key:?} was reported as not done, and read",
+            both(write, read)
+        ),
+    }
+}
+
+/// Where the records of a trace are.
+struct Lines {
+    file: String,
+    /// From which record on, how many lines more there are than records. Empty if the trace is one object.
+    ahead: Vec<(u64, u64)>,
+}
+
+impl Lines {
+    fn note(&mut self, record: u64, line: u64) {
+        let ahead = line - record;
+        if self.ahead.last().is_none_or(|&(_, known)| known != ahead) {
+            self.ahead.push((record, ahead));
+        }
+    }
+
+    /// File and line, as editors understand them.
+    fn place(&self, record: u64) -> String {
+        let run = self.ahead.partition_point(|&(from, _)| from <= record);
+        match run.checked_sub(1) {
+            Some(run) => format!("{}:{}", self.file, record + self.ahead[run].1),
+            None => format!("{}: record {record}", self.file),
+        }
+    }
+}
+
+fn read(trace: &Path) -> Result<(History, Lines), Failure> {
     let bad_file = |error: BadTraceFile| match error {
         BadTraceFile::Unreadable { .. } => environment(&error),
         BadTraceFile::BadLine { .. } => usage(&error),
     };
-    let bad_trace = |error| usage(&format!("{}: {error}{}", trace.display(), lines(trace, &error)));
-    let mut builder = HistoryBuilder::new();
-    for record in TraceReader::open(trace).map_err(bad_file)? {
-        builder.add(&record.map_err(bad_file)?).map_err(bad_trace)?;
-    }
-    builder.finish().map_err(bad_trace)
-}
-
-/// Where the records to blame are in the file.
-fn lines(trace: &Path, error: &BadTrace) -> String {
-    let records = match *error {
-        BadTrace::WrittenTwice { first, second, .. } | BadTrace::Overlap { first, second, .. } => {
-            vec![first, second]
-        }
-        BadTrace::BadRecord { record, .. } | BadTrace::Unsupported { record, .. } => vec![record],
+    let bad_trace = |error: BadTrace, lines: &Lines| usage(&error.located(&|record| lines.place(record)));
+    let (mut builder, mut number) = (HistoryBuilder::new(), 0);
+    let mut lines = Lines {
+        file: trace.display().to_string(),
+        ahead: Vec::new(),
     };
-    let line = |&record: &u64| TraceReader::line_of(trace, record).map(|line| line.to_string());
-    let lines: Vec<String> = records.iter().filter_map(line).collect();
-    match &lines[..] {
-        [] => String::new(),
-        [line] => format!(" (line {line})"),
-        lines => format!(" (lines {})", lines.join(" and ")),
+    let mut reader = TraceReader::open(trace).map_err(bad_file)?;
+    while let Some(record) = reader.next() {
+        let record = record.map_err(bad_file)?;
+        if let Some(line) = reader.line() {
+            lines.note(number, line);
+        }
+        builder.add(&record).map_err(|error| bad_trace(error, &lines))?;
+        number += 1;
     }
+    let history = builder.finish().map_err(|error| bad_trace(error, &lines))?;
+    Ok((history, lines))
 }
 
 fn summary(name: &str, history: &History, report: &Report) -> String {
@@ -94,11 +239,12 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
         writeln!(text, "  {what:<20}{says}").expect("writing to a string does not fail");
     };
     let proportion = report.inconsistent_proportion.as_f64();
-    let error = (proportion * (1.0 - proportion) / (report.counted_ops.max(1)) as f64).sqrt();
+    let error = report.inconsistent_standard_error;
     line(
         "atomic",
         match report.atomic {
-            true => "yes".into(),
+            true if report.not_auditable_keys.is_empty() => "yes".into(),
+            true => "yes, as far as it can be judged: not all keys can be".into(),
             false => format!(
                 "no: without {} operations it would be ({:.3} % ± {:.3})",
                 report.removed_ops,
@@ -107,6 +253,13 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
             ),
         },
     );
+    if let Some((key, why)) = report.not_auditable_keys.first_key_value() {
+        let keys = report.not_auditable_keys.len();
+        line(
+            "not auditable",
+            format!("{keys} keys, which are left out: {key:?}, because {why}"),
+        );
+    }
     for (skew, removed) in &report.removed_ops_with_skew_ns {
         let skew = skew.parse().map_or_else(|_| skew.clone(), ms);
         line("", format!("{removed} of them if clocks are off by {skew}"));
@@ -117,20 +270,54 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
     );
     line(
         "stale reads",
-        format!(
-            "{}, by at most {}",
-            report.stale_reads,
-            ms(report.max_staleness_ns)
-        ),
+        match report.staleness_ns {
+            None => "0".into(),
+            Some(by) => format!(
+                "{}: half of them by {} or less, 99 % by {}, all by {}",
+                report.stale_reads,
+                ms(by.p50),
+                ms(by.p99),
+                ms(by.max)
+            ),
+        },
     );
     let sessions = report.session_violations;
     line(
         "sessions",
         format!(
-            "violations of read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {}",
-            sessions.ryw, sessions.mr, sessions.mw, sessions.wfr
+            "violations of read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {} (by {})",
+            sessions.ryw, sessions.mr, sessions.mw, sessions.wfr, report.session_order
         ),
     );
+    let audit = &report.audit;
+    for (level, verdicts) in &audit.levels {
+        line("promised", format!("{level}: {}", counts(verdicts)));
+    }
+    if audit.receipts.all() > 0 {
+        line("receipts", counts(&audit.receipts));
+        for (claim, verdicts) in &audit.claims {
+            line("", format!("{claim}: {}", counts(verdicts)));
+        }
+    }
+    if audit.weaker > 0 {
+        line(
+            "",
+            format!(
+                "{} say that they give another level than was asked for",
+                audit.weaker
+            ),
+        );
+    }
+    let findings = &report.findings;
+    if findings.all() > 0 {
+        line(
+            "contradictions",
+            format!(
+                "{} of versions and values, {} torn snapshots, {} reads of writes that were not done",
+                findings.mixed_versions, findings.torn_snapshots, findings.failed_writes_seen
+            ),
+        );
+    }
     if report.phantom_reads + report.future_reads > 0 {
         line(
             "impossible reads",
@@ -164,4 +351,11 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
         );
     }
     text.trim_end().to_owned()
+}
+
+fn counts(verdicts: &Verdicts) -> String {
+    format!(
+        "{} false, {} not contradicted, {} not auditable",
+        verdicts.broken, verdicts.not_contradicted, verdicts.not_auditable
+    )
 }

@@ -6,6 +6,9 @@ use thiserror::Error;
 /// Why a command did not do what it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum Failure {
+    /// A promise was broken. The message says which, and where.
+    #[error("{0}")]
+    Broken(String),
     /// It was asked for something that cannot be. The message says what was expected.
     #[error("{0}")]
     Usage(String),

@@ -68,12 +68,12 @@ fn what_cannot_be_judged_is_named_with_file_and_place() {
         (
             line("c", "v", 0, 1) + &line("d", "v", 2, 3),
             2,
-            "record 0 and record 1: expected values that differ within a key",
+            "trace.jsonl:1 and {file}:2: expected values that differ within a key",
         ),
         (
-            line("c", "v", 0, 5) + &line("c", "w", 2, 3),
+            line("c", "v", 0, 5) + "\n" + &line("c", "w", 2, 3),
             2,
-            "record 0 and record 1: expected a client's operations one after the other",
+            "trace.jsonl:1 and {file}:3: expected a client's operations one after the other",
         ),
         (
             line("c", "v", 9, 5),
@@ -85,9 +85,109 @@ fn what_cannot_be_judged_is_named_with_file_and_place() {
         std::fs::write(&file, text).expect("it can be written");
         let output = check(&[], &file);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains(expected), "{expected}\n{said}");
+        let expected = expected.replace("{file}", &file.display().to_string());
+        assert!(said.contains(&expected), "{expected}\n{said}");
         assert_eq!(output.status.code(), Some(code), "{said}");
     }
     let output = check(&[], Path::new("no/such/file"));
     assert_eq!(output.status.code(), Some(3));
+}
+
+fn traced(text: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("trace.jsonl");
+    std::fs::write(&file, text).expect("it can be written");
+    let output = check(arguments, &file);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), out(&output), said)
+}
+
+/// A client writes 1 and 2 and reads 1, long after. `extra` goes into the record of the read.
+fn stale_read(extra: &str) -> String {
+    let line = |op: &str, value: u32, start: u64, extra: &str| {
+        format!(
+            "{{\"client\":\"c\",\"site\":\"a\",\"op\":\"{op}\",\"key\":\"k\",\"value\":\"{value}\",\"start_ns\":{start},\
+             \"finish_ns\":{},\"status\":\"ok\",\"version\":\"{value}.0@a\"{extra}}}\n",
+            start + 1
+        )
+    };
+    line("write", 1, 0, "") + &line("write", 2, 10, "") + &line("read", 1, 5_000_000, extra)
+}
+
+fn receipt(staleness_us: u64) -> String {
+    format!(
+        ",\"level\":\"eventual\",\"receipt\":{{\"asked\":\"eventual\",\"given\":\"eventual\",\"staleness_us\":{staleness_us}}}"
+    )
+}
+
+#[test]
+fn a_false_receipt_is_a_broken_promise() {
+    let (code, text, _) = traced(&stale_read(&receipt(5_000)), &[]);
+    assert_eq!(code, Some(0), "it is not older than it says");
+    assert!(
+        text.contains("receipts            0 false, 1 not contradicted"),
+        "{text}"
+    );
+    let (code, text, said) = traced(&stale_read(&receipt(4_999)), &[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("receipts            1 false"), "{text}");
+    assert!(
+        said.contains("trace.jsonl:3: staleness is promised and broken: it missed a write"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_level_that_the_trace_records_is_held_to() {
+    let (code, _, said) = traced(&stale_read(",\"level\":\"read-your-writes\""), &[]);
+    assert_eq!(code, Some(1));
+    let expected =
+        "trace.jsonl:3: read-your-writes is promised and broken: it did not read what its client had written";
+    assert!(said.contains(expected), "{said}");
+    for level in ["eventual", "one", "sequential", "of a later version"] {
+        let (code, ..) = traced(&stale_read(&format!(",\"level\":\"{level}\"")), &[]);
+        assert_eq!(code, Some(0), "{level}");
+    }
+}
+
+#[test]
+fn a_level_that_is_required_is_kept_broken_or_cannot_be_judged() {
+    let trace = stale_read("");
+    for (level, code, expected) in [
+        ("eventual", 0, ""),
+        ("bounded(5ms)", 0, ""),
+        ("monotonic-reads", 0, ""),
+        (
+            "bounded(4ms)",
+            1,
+            "trace.jsonl:3: bounded(4ms) is required and broken",
+        ),
+        ("session", 1, "(1 operations in all)"),
+        ("linearizable", 1, "linearizable is required and broken"),
+        ("quorum", 2, "quorum cannot be judged from this trace"),
+        ("strong", 2, "no consistency level"),
+    ] {
+        let (found, _, said) = traced(&trace, &["--require", level]);
+        assert_eq!(found, Some(code), "{level}: {said}");
+        assert!(said.contains(expected), "{said}");
+    }
+    let (_, text, _) = traced(&trace, &["--require", "session", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answer["required"]["verdict"], "broken");
+    assert_eq!(answer["session_order"], "versions");
+    assert_eq!(answer["per_site"]["a"]["stale_reads"], 1);
+}
+
+#[test]
+fn keys_that_cannot_be_judged_are_named() {
+    let delete = "{\"client\":\"d\",\"site\":\"a\",\"op\":\"delete\",\"key\":\"gone\",\"start_ns\":1,\"finish_ns\":2,\"status\":\"ok\"}\n";
+    let (code, text, _) = traced(delete, &[]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("yes, as far as it can be judged"), "{text}");
+    assert!(
+        text.contains("1 keys, which are left out: \"gone\", because it was deleted"),
+        "{text}"
+    );
+    let (code, ..) = traced(delete, &["--require", "linearizable"]);
+    assert_eq!(code, Some(2));
 }
