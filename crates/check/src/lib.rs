@@ -5,8 +5,9 @@
 //!
 //! ```text
 //!   records --> HistoryBuilder --> History --+--> Zones (one per key) --> atomic? removed, Gamma, Delta, k
-//!               (interns, normalises)        +--> session guarantees
-//!                                            +--> staleness, convergence
+//!               (interns, normalises)        +--> Order --> session guarantees, staleness, t-visibility
+//!                                            +--> convergence
+//!                                            +--> Judge --> receipts, recorded and required levels
 //! ```
 //!
 //! # What is counted
@@ -17,6 +18,9 @@
 //! | a write that may have happened | counted, and never over, if some read returned its value; else left out |
 //! | a read without an answer | left out |
 //! | a read of nothing | read the key's *initial* value, which was there before everything |
+//! | a delete | a write of a tombstone, told apart by its version; a read if it found nothing to take away |
+//! | a read of nothing that nobody can say the source of | its key is *not auditable*, and left out |
+//! | a snapshot | several reads at the same time, with one record |
 //! | a read of a value that nobody wrote to the key | a phantom: the key is not atomic, and the read has to go |
 //! | a read that was over before its write began | a read from the *future*: the same for all reads of the value |
 //!

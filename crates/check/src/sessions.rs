@@ -11,6 +11,9 @@
 //! The last two reach across keys. Stores that promise them within a key only are judged by variants in which the write that `c` had
 //! read is on `x`. Reads of phantoms and from the future are passed over. The reads of a snapshot are at one place of the session:
 //! none of them comes before another.
+//!
+//! What other clients had done needs a look at each of them, which is what costs time. It is left out for a read of the write that
+//! began last: whatever the reader had seen, and what came before that in its client's session, had begun by then.
 use crate::{History, Kind, Operation, Order, Value, order::is_sensible};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -97,6 +100,10 @@ struct Doings<'a> {
     /// By client and key.
     on_key: HashMap<(u32, u32), OnKey>,
     first_read: HashMap<(u32, u32, Value), u32>,
+    /// For each key its writes by start: start, value, and the newest so far.
+    writes: Vec<Vec<(i64, Value, i64)>>,
+    /// Some write of unknown outcome began before its client's last operation was over: starts do not follow sessions.
+    is_untimed: bool,
 }
 
 impl<'a> Doings<'a> {
@@ -107,14 +114,29 @@ impl<'a> Doings<'a> {
             positions: vec![0; history.operations.len()],
             on_key: HashMap::new(),
             first_read: HashMap::new(),
+            writes: vec![Vec::new(); history.keys.len()],
+            is_untimed: false,
         };
         for session in sessions {
-            let (mut position, mut before) = (0, None);
+            let (mut position, mut before, mut busy_until) = (0, None, i64::MIN);
             for &place in session {
-                let record = Some(history.operations[place].record);
+                let operation = &history.operations[place];
+                match operation.kind {
+                    Kind::UnknownWrite => doings.is_untimed |= operation.start < busy_until,
+                    Kind::Read | Kind::Write => busy_until = busy_until.max(operation.finish),
+                }
+                let record = Some(operation.record);
                 position += u32::from(before.is_some() && before != record);
                 before = record;
                 doings.note(place, position);
+            }
+        }
+        for of_key in &mut doings.writes {
+            of_key.sort_unstable();
+            let mut newest = i64::MIN;
+            for (_, _, begin) in of_key {
+                newest = newest.max(*begin);
+                *begin = newest;
             }
         }
         doings
@@ -124,6 +146,10 @@ impl<'a> Doings<'a> {
         self.positions[place] = position;
         let operation = &self.history.operations[place];
         let (client, key) = (operation.client, operation.key);
+        if operation.kind != Kind::Read {
+            let write = (operation.start, operation.value, self.order.begin(operation));
+            self.writes[key as usize].push(write);
+        }
         let mine = self.on_key.entry((client, key)).or_default();
         match operation.kind {
             Kind::Write => push(&mut mine.writes, position, self.order.begin(operation)),
@@ -137,6 +163,18 @@ impl<'a> Doings<'a> {
         }
     }
 
+    /// Whether another write than the one that was read had begun by then, and is newer or began later.
+    fn may_have_been_replaced(&self, read: &Operation, effect: i64) -> bool {
+        let writes = &self.writes[read.key as usize];
+        let begun = &writes[..writes.partition_point(|&(start, _, _)| start <= read.start)];
+        let Some(&(_, last, newest)) = begun.last() else {
+            return self.is_untimed;
+        };
+        let source = self.history.writer_of(read).map_or(i64::MIN, |write| write.start);
+        let is_tied = begun.len() > 1 && begun[begun.len() - 2].0 >= source;
+        self.is_untimed || effect < newest || last != read.value || is_tied
+    }
+
     fn judge(&self, place: usize, known: &Knowledge) -> Broken {
         let read = &self.history.operations[place];
         let (position, key) = (self.positions[place], read.key);
@@ -148,6 +186,9 @@ impl<'a> Doings<'a> {
             mr: is_older(last_before(&mine.reads, position)),
             ..Broken::default()
         };
+        if !self.may_have_been_replaced(read, effect) {
+            return broken;
+        }
         let writer = self.history.keys[key as usize].writers[read.value.index()];
         for (&other, &seen) in &known.of_client {
             let Some(theirs) = self.on_key.get(&(other, key)) else {

@@ -79,6 +79,41 @@ fn removed(zones: &Zones) -> u64 {
     zones.phantom_reads + lightest.expect("removing everything is right")
 }
 
+/// What is to be removed is as light as it is said to be, and leaves nothing in conflict.
+fn assert_removal_is_right(zones: &Zones, skew: i64) {
+    let gone = zones.removal(skew);
+    let is_gone = |cluster: &&Cluster| gone.contains(&cluster.value);
+    let weight: u64 = zones
+        .clusters
+        .iter()
+        .filter(is_gone)
+        .map(|cluster| cluster.weight)
+        .sum();
+    assert_eq!(
+        zones.phantom_reads + weight,
+        zones.removed_with_skew(skew),
+        "{zones:?}"
+    );
+    let kept: Vec<&Cluster> = zones
+        .clusters
+        .iter()
+        .filter(|cluster| !is_gone(cluster))
+        .collect();
+    let apart = |one: &Cluster, other: &Cluster| {
+        one.s.saturating_sub(skew) <= other.f.saturating_add(skew)
+            || other.s.saturating_sub(skew) <= one.f.saturating_add(skew)
+    };
+    for one in kept.iter().filter(|cluster| cluster.weight > 0) {
+        let others = kept
+            .iter()
+            .filter(|other| other.weight > 0 && other.value != one.value);
+        assert!(
+            others.copied().all(|other| apart(one, other)),
+            "{gone:?} of {zones:?}"
+        );
+    }
+}
+
 /// Whether some order of the operations that respects time explains all reads: tried one after the other.
 fn is_linearizable(operations: &[&Operation], done: u32, value: Value) -> bool {
     let left = |place: &usize| done & 1 << place == 0;
@@ -237,6 +272,8 @@ fn dumb_and_clever_answers_agree() {
         judged += 1;
         for (key, zones) in Zones::of(&history).iter().enumerate() {
             assert_eq!(zones.removed(), removed(zones), "seed {seed}: {history:?}");
+            assert_removal_is_right(zones, 0);
+            assert_removal_is_right(zones, 2);
             let operations: Vec<&Operation> = history
                 .operations
                 .iter()
