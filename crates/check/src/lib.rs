@@ -46,6 +46,8 @@
 
 mod builder;
 pub use builder::HistoryBuilder;
+mod causal;
+pub use causal::{Causal, Verdict, causal};
 mod history;
 pub use history::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value,

@@ -1,57 +1,12 @@
 //! Dumb ways to the same answers, straight from the definitions, on random small traces.
+mod common;
+
+use common::trace;
 use turnbuckle_check::{
-    Cluster, History, HistoryBuilder, Kind, Operation, SessionViolations, Value, Zones, session_violations,
-    staleness,
+    Cluster, History, Kind, Operation, SessionViolations, Value, Zones, session_violations, staleness,
 };
-use turnbuckle_workload::{Op, Random, Record, Status};
 
 const TRACES: u64 = 100_000;
-
-/// A trace of a few clients on one or two keys, often wrong in some way.
-fn trace(seed: u64) -> Option<History> {
-    let mut random = Random::new(seed, 0);
-    let (clients, keys) = (2 + random.below(3), 1 + random.below(2));
-    let mut builder = HistoryBuilder::new();
-    let mut free = vec![0_i64; clients as usize];
-    let mut written = 0;
-    for _ in 0..4 + random.below(7) {
-        let client = random.below(clients);
-        let start = free[client as usize] + random.below(6) as i64;
-        let finish = start + random.below(8) as i64;
-        let is_write = random.below(5) < 2;
-        let status = match random.below(12) {
-            0 if is_write => Status::Unknown,
-            1 if is_write => Status::Fail,
-            _ => Status::Ok,
-        };
-        let value = match is_write {
-            true => {
-                written += 1;
-                Some(written)
-            }
-            // Of the past, of the future, of nobody, or nothing.
-            false => Some(random.below(written + 2)).filter(|&value| value > 0),
-        };
-        let record = Record {
-            client: format!("c{client}"),
-            site: "a".into(),
-            op: if is_write { Op::Write } else { Op::Read },
-            key: format!("k{}", random.below(keys)).as_str().into(),
-            value: value.map(|value| format!("v{value}").as_str().into()),
-            start_ns: start,
-            finish_ns: (status != Status::Unknown).then_some(finish),
-            status,
-            version: None,
-            level: None,
-            receipt: None,
-            recorder: None,
-            reads: None,
-        };
-        free[client as usize] = finish + 1;
-        builder.add(&record).expect("a right record");
-    }
-    builder.finish().ok()
-}
 
 /// The lightest set of values whose removal leaves a trace that some order explains.
 fn removed(zones: &Zones) -> u64 {

@@ -1,0 +1,138 @@
+//! Causal consistency: whether what was read can be explained by what could have been known.
+//!
+//! An operation *causally precedes* another (`co`) if the same client did it before, if it wrote what the other read, or through
+//! a chain of such steps. Time plays no part apart from the order within a session. The three usual meanings of "causally
+//! consistent", with their names from Bouajjani, Enea, Guerraoui and Hamza (On verifying causal consistency, 2017), and what each
+//! forbids:
+//!
+//! | | a trace has it if |
+//! |---|---|
+//! | CC, weak causal consistency | `co` has no cycle; nobody read a phantom; no read missed a write that it could have known: no `w co w' co r`, all on one key, where `r` read `w`; no `w' co r` where `r` read nothing |
+//! | CCv, causal convergence | CC; and `co` with the *conflicts* has no cycle: if `r` read `w` and `w' co r`, then `w'` is the older of the two |
+//! | CM, causal memory | CC; and each session alone can order the writes in its past so that all of its own reads fit |
+//!
+//! CCv is what a store promises in which the last writer wins; CM is what one promises that may never converge. Neither follows from
+//! the other. Both follow from sequential consistency.
+//!
+//! # How
+//!
+//! Each session is a chain, so the past of an operation is one number per session: a vector clock. All operations are gone
+//! through in an order that respects `co`. For a read and each session, only the session's *last* write to the key within the read's clock
+//! matters: if an earlier one overwrote the source, so did the last. That makes CC and CCv O(n · sessions · log n), with
+//! memory for two clocks per write; see [`clocks`]. CM is a fixed point for each session, O(n) per round; see [`memory`].
+//!
+//! # Caveats
+//!
+//! - A write of unknown outcome comes after what its client did before, and before nothing that its client did later, so it is no part
+//!   of a chain. It is found through those who read it.
+//! - The reads of one snapshot (equal client and record) are *one* operation here: all it has read is its past, whatever
+//!   order the reads are listed in. So an old `x` beside a `y` whose write knew a newer `x` shows.
+//! - A read counts at most once in [`Causal::violations`]. If `co` has cycles, a read of each is counted and then
+//!   passed over, until none is left; a different choice could lead to another number, but never to zero.
+//! - Work and memory are bounded by [`MOST_CLOCK_ENTRIES`] and [`MOST_STEPS`]. Beyond them the answer is
+//!   [`Verdict::Undecided`].
+
+mod clocks;
+mod graph;
+mod memory;
+mod order;
+mod paths;
+
+use crate::{History, Kind, Witness};
+use graph::Graph;
+
+/// Numbers in all vector clocks of a trace: 1 GiB.
+const MOST_CLOCK_ENTRIES: usize = 1 << 28;
+
+/// Operations looked at for CM, all rounds of all sessions together: some ten seconds.
+const MOST_STEPS: usize = 1 << 30;
+
+/// Whether a trace has a property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has.
+    Holds,
+    /// It has not, and these operations suffice to show it.
+    Broken(Witness),
+    /// It would take too long, or too much memory, to find out.
+    Undecided,
+}
+
+impl Verdict {
+    /// Yes or no, if that is known.
+    pub fn holds(&self) -> Option<bool> {
+        match self {
+            Verdict::Holds => Some(true),
+            Verdict::Broken(_) => Some(false),
+            Verdict::Undecided => None,
+        }
+    }
+}
+
+/// How causal a trace is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Causal {
+    /// Weak causal consistency.
+    pub cc: Verdict,
+    /// Causal convergence.
+    pub ccv: Verdict,
+    /// Causal memory.
+    pub cm: Verdict,
+    /// How many reads break CC: none exactly if it holds. Nothing if that was not decided.
+    pub violations: Option<u64>,
+}
+
+/// Judges a trace. O(n · sessions · log n) for CC and CCv.
+pub fn causal(history: &History) -> Causal {
+    let undecided = Causal {
+        cc: Verdict::Undecided,
+        ccv: Verdict::Undecided,
+        cm: Verdict::Undecided,
+        violations: None,
+    };
+    let Some(graph) = Graph::of(history) else {
+        return undecided;
+    };
+    let (order, cycles) = order::causal(&graph);
+    let Some(mut clocks) = clocks::Clocks::new(&graph, MOST_CLOCK_ENTRIES) else {
+        return undecided;
+    };
+    let broken = clocks.run(&order, &cycles);
+    let phantoms = phantoms(history);
+    let violations = phantoms.len() + cycles.len() + broken.count;
+    if violations > 0 {
+        let witness = if let Some(&phantom) = phantoms.first() {
+            paths::alone(phantom)
+        } else if let Some(cycle) = cycles.first_cycle() {
+            paths::causal_cycle(&graph, cycle)
+        } else {
+            paths::overwritten(&graph, &order, &broken.examples)
+        };
+        return Causal {
+            cc: Verdict::Broken(witness.clone()),
+            ccv: Verdict::Broken(witness.clone()),
+            cm: Verdict::Broken(witness),
+            violations: Some(violations as u64),
+        };
+    }
+    let ccv = match clocks.conflict_cycle() {
+        None => Verdict::Holds,
+        Some(cycle) => Verdict::Broken(paths::conflict_cycle(&graph, &order, &clocks, &cycle)),
+    };
+    drop(clocks);
+    Causal {
+        cc: Verdict::Holds,
+        ccv,
+        cm: memory::judge(&graph, &order),
+        violations: Some(0),
+    }
+}
+
+/// The reads of what nobody wrote.
+fn phantoms(history: &History) -> Vec<usize> {
+    let is_phantom = |place: &usize| {
+        let operation = &history.operations[*place];
+        operation.kind == Kind::Read && history.keys[operation.key as usize].is_phantom(operation.value)
+    };
+    (0..history.operations.len()).filter(is_phantom).collect()
+}

@@ -1,0 +1,174 @@
+//! Sessions as chains of nodes.
+//!
+//! A node is an operation, or all reads of one snapshot. Nodes are numbered session by session, so that a node's position in its
+//! session is a difference; writes of unknown outcome come behind all others, because they are in no chain.
+//!
+//! ```text
+//!   session 0     session 1    unknown writes
+//!   0  1  2  3    4  5  6      7  8
+//!         '--------------------'          7 comes after 2, and before nothing but its readers
+//! ```
+use crate::{History, Kind, Operation};
+
+/// No node.
+pub(super) const NONE: u32 = u32::MAX;
+
+pub(super) struct Graph<'a> {
+    pub history: &'a History,
+    /// Places of operations, node by node.
+    operations: Vec<u32>,
+    /// For each node, where its operations begin; one more at the end.
+    first: Vec<u32>,
+    /// For each session, its first node; one more at the end.
+    bases: Vec<u32>,
+    /// For each write of unknown outcome, the node before it; [`NONE`] if it is its client's first.
+    before: Vec<u32>,
+    /// For each session, its first write of unknown outcome; one more at the end.
+    unknown_bases: Vec<u32>,
+    /// For each operation its node.
+    nodes: Vec<u32>,
+}
+
+impl<'a> Graph<'a> {
+    /// None if there are more operations than can be numbered.
+    pub fn of(history: &'a History) -> Option<Graph<'a>> {
+        u32::try_from(history.operations.len())
+            .ok()
+            .filter(|&count| count < NONE / 2)?;
+        let mut graph = Graph {
+            history,
+            operations: Vec::with_capacity(history.operations.len()),
+            first: Vec::with_capacity(history.operations.len() + 1),
+            bases: vec![0],
+            before: Vec::new(),
+            unknown_bases: vec![0],
+            nodes: vec![NONE; history.operations.len()],
+        };
+        let mut unknown = Vec::new();
+        for session in history.sessions() {
+            graph.add_session(&session, &mut unknown);
+        }
+        for place in unknown {
+            graph.add_node(place);
+        }
+        graph.first.push(graph.operations.len() as u32);
+        Some(graph)
+    }
+
+    fn add_session(&mut self, session: &[usize], unknown: &mut Vec<usize>) {
+        let base = self.first.len();
+        // The node's record, if more of its reads may come.
+        let mut snapshot = None;
+        for &place in session {
+            let operation = &self.history.operations[place];
+            match operation.kind {
+                Kind::UnknownWrite => {
+                    let is_first = self.first.len() == base;
+                    self.before.push(if is_first {
+                        NONE
+                    } else {
+                        self.first.len() as u32 - 1
+                    });
+                    unknown.push(place);
+                }
+                Kind::Read if snapshot == Some(operation.record) => self.add_operation(place),
+                Kind::Read => {
+                    snapshot = Some(operation.record);
+                    self.add_node(place);
+                }
+                Kind::Write => {
+                    snapshot = None;
+                    self.add_node(place);
+                }
+            }
+        }
+        self.bases.push(self.first.len() as u32);
+        self.unknown_bases.push(self.before.len() as u32);
+    }
+
+    fn add_node(&mut self, place: usize) {
+        self.first.push(self.operations.len() as u32);
+        self.add_operation(place);
+    }
+
+    fn add_operation(&mut self, place: usize) {
+        self.nodes[place] = self.first.len() as u32 - 1;
+        self.operations.push(place as u32);
+    }
+
+    pub fn sessions(&self) -> usize {
+        self.bases.len() - 1
+    }
+
+    pub fn len(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    /// How many nodes are in chains; the others are writes of unknown outcome.
+    pub fn chained(&self) -> usize {
+        self.len() - self.before.len()
+    }
+
+    pub fn chain(&self, session: usize) -> std::ops::Range<u32> {
+        self.bases[session]..self.bases[session + 1]
+    }
+
+    /// A session's writes of unknown outcome, in order.
+    pub fn unknown_of(&self, session: usize) -> std::ops::Range<u32> {
+        let chained = self.chained() as u32;
+        chained + self.unknown_bases[session]..chained + self.unknown_bases[session + 1]
+    }
+
+    pub fn is_unknown(&self, node: u32) -> bool {
+        node as usize >= self.chained()
+    }
+
+    /// Places of operations.
+    pub fn operations(&self, node: u32) -> &[u32] {
+        &self.operations[self.first[node as usize] as usize..self.first[node as usize + 1] as usize]
+    }
+
+    pub fn session(&self, node: u32) -> usize {
+        self.first_of(node).client as usize
+    }
+
+    /// Of a node in a chain.
+    pub fn position(&self, node: u32) -> u32 {
+        node - self.bases[self.session(node)]
+    }
+
+    pub fn first_of(&self, node: u32) -> &Operation {
+        &self.history.operations[self.operations(node)[0] as usize]
+    }
+
+    pub fn node(&self, place: usize) -> u32 {
+        self.nodes[place]
+    }
+
+    /// What the same client did just before.
+    pub fn before(&self, node: u32) -> Option<u32> {
+        if self.is_unknown(node) {
+            Some(self.before[node as usize - self.chained()]).filter(|&before| before != NONE)
+        } else if node == self.bases[self.session(node)] {
+            None
+        } else {
+            Some(node - 1)
+        }
+    }
+
+    /// The write that a read has seen.
+    pub fn source(&self, read: u32) -> Option<u32> {
+        let operation = &self.history.operations[read as usize];
+        if operation.kind != Kind::Read {
+            return None;
+        }
+        let write = self.history.keys[operation.key as usize].writers[operation.value.index()]?;
+        Some(self.nodes[write])
+    }
+
+    /// The node's reads, with what they have seen.
+    pub fn sources(&self, node: u32) -> impl Iterator<Item = (u32, u32)> {
+        let sources = self.operations(node).iter();
+        sources.filter_map(|&read| Some((read, self.source(read)?)))
+    }
+}
