@@ -39,7 +39,7 @@ mod order;
 mod paths;
 
 use crate::{History, Kind, Witness};
-use graph::Graph;
+pub(crate) use graph::Graph;
 
 /// Numbers in all vector clocks of a trace: 1 GiB.
 const MOST_CLOCK_ENTRIES: usize = 1 << 28;

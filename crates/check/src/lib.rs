@@ -8,6 +8,7 @@
 //!               (interns, normalises)        +--> Order --> session guarantees, staleness, t-visibility
 //!                                            +--> convergence
 //!                                            +--> Judge --> receipts, recorded and required levels
+//!                                            +--> causal consistency (CC, CCv, CM), sequential consistency
 //! ```
 //!
 //! # What is counted
@@ -59,8 +60,12 @@ mod breakdown;
 pub use breakdown::{Findings, Moment, Part};
 mod receipts;
 pub use receipts::{Audit, BrokenPromise, Requirement, Verdicts, require};
+mod k_atomicity;
+pub use k_atomicity::{KAtomicity, k_atomicity};
 mod report;
-pub use report::{Fraction, Report};
+pub use report::{Causality, Fraction, Report};
+mod sequential;
+pub use sequential::{Sequential, sequential};
 mod sessions;
 pub use sessions::{Broken, SessionViolations, each_session_violation, session_violations};
 mod staleness;

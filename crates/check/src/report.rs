@@ -1,7 +1,8 @@
 //! Everything that is said about a trace, under the names that `turnbuckle check --json` gives it.
 use crate::{
-    Audit, Findings, History, Moment, Order, Part, Quantiles, SessionViolations, Visibility, Zones,
-    breakdown, converged, each_session_violation, each_stale_read, levels::Judge, visibility,
+    Audit, Causal, Findings, History, Kind, Moment, Order, Part, Quantiles, SessionViolations, Visibility, Zones,
+    breakdown, causal, converged, each_session_violation, each_stale_read, k_atomicity, levels::Judge, sequential,
+    visibility,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -65,6 +66,18 @@ pub struct Report {
     pub findings: Findings,
     /// Whether the last reads agree; none where that cannot be said.
     pub converged_per_key: BTreeMap<String, Option<bool>>,
+    /// The least k such that each read returned one of the last k writes; none if no k does, or if it was not found.
+    pub k_atomicity_per_key: BTreeMap<String, Option<u64>>,
+    /// The least k is not less; none if no k does.
+    pub k_lower_bound_per_key: BTreeMap<String, Option<u64>>,
+    /// Whether the trace is causally consistent, in each of three meanings.
+    pub causal: Causality,
+    /// The weakest of them.
+    pub causally_consistent: Option<bool>,
+    /// Reads that break it; none if that was not decided.
+    pub causal_violations: Option<u64>,
+    /// Whether one order explains all that was read, sessions kept, time apart; none if that was not decided.
+    pub sequentially_consistent: Option<bool>,
 }
 
 /// How many reads break the guarantees about other clients' writes within a key.
@@ -75,6 +88,30 @@ pub struct WithinKey {
     /// Writes follow reads.
     pub wfr: u64,
 }
+
+/// The three meanings of causal consistency: see [`Causal`]. None of what was not decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Causality {
+    /// Weak causal consistency.
+    pub cc: Option<bool>,
+    /// Causal convergence.
+    pub ccv: Option<bool>,
+    /// Causal memory.
+    pub cm: Option<bool>,
+}
+
+impl Causality {
+    fn of(causal: &Causal) -> Causality {
+        Causality {
+            cc: causal.cc.holds(),
+            ccv: causal.ccv.holds(),
+            cm: causal.cm.holds(),
+        }
+    }
+}
+
+/// Numbers that the search for a sequential order may keep: 64 MiB.
+const SEQUENTIAL_NUMBERS: usize = 1 << 24;
 
 /// An exact fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +230,11 @@ impl Report {
         });
         let (per_site, per_level) = parts.named(history);
         let proportion = Fraction::new(removed, counted);
+        let k = k_atomicity(history);
+        let causal = causal(history);
+        // A write of unknown outcome may count as a session of its own.
+        let states = SEQUENTIAL_NUMBERS / (history.clients.len() + unknown_writes(history)).max(1);
+        let sequential = sequential(history, &zones, &causal, states);
         Report {
             not_auditable_keys: history
                 .not_auditable
@@ -226,6 +268,12 @@ impl Report {
             max_staleness_ns: stale.iter().copied().max().unwrap_or(0),
             staleness_ns: Quantiles::of(stale),
             converged_per_key: by_key(&names, converged(history).into_iter()),
+            k_atomicity_per_key: by_key(&names, k.iter().map(|k| k.and_then(|k| k.exact))),
+            k_lower_bound_per_key: by_key(&names, k.iter().map(|k| k.map(|k| k.at_least))),
+            causal: Causality::of(&causal),
+            causally_consistent: causal.cc.holds(),
+            causal_violations: causal.violations,
+            sequentially_consistent: sequential.holds(),
         }
     }
 }
@@ -233,6 +281,13 @@ impl Report {
 fn standard_error(proportion: Fraction, of: u64) -> f64 {
     let proportion = proportion.as_f64();
     (proportion * (1.0 - proportion) / of.max(1) as f64).sqrt()
+}
+
+fn unknown_writes(history: &History) -> usize {
+    let operations = history.operations.iter();
+    operations
+        .filter(|operation| operation.kind == Kind::UnknownWrite)
+        .count()
 }
 
 fn by_key<T>(names: &[String], values: impl Iterator<Item = T>) -> BTreeMap<String, T> {

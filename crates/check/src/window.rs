@@ -44,12 +44,12 @@
 //! # Caveats
 //!
 //! - Monotonic writes and writes-follow-reads go across keys and are not counted here: see [`crate::session_violations`].
+//! - Deletes and snapshots are refused, and versions are not looked at: order is that of time.
 //! - That a client's operations do not overlap is looked at as they come in: against the last one only.
 //! - One finish far in the future moves the window there. Who watches a live cluster drops what is ahead of his own clock.
 use crate::{
-    BadTrace, Fraction, History, KeyHistory, Kind, Operation, Value, Zones,
-    sessions::{effects, is_sensible},
-    staleness::stale_reads,
+    BadTrace, Fraction, History, KeyHistory, Kind, Operation, Order, Value, Zones, each_stale_read,
+    order::is_sensible,
 };
 use indexmap::IndexSet;
 use serde::Serialize;
@@ -763,6 +763,7 @@ impl Part {
             name: bytes::Bytes::new(),
             values: vec![None],
             writers: vec![None],
+            versions: Vec::new(),
             has_unknown_writes: false,
         };
         Part {
@@ -816,6 +817,7 @@ impl Part {
             value,
             start: done.start,
             finish: done.finish,
+            site: done.site,
             record: done.record,
         });
         self.done.push(*done);
@@ -846,18 +848,18 @@ impl Part {
             of_site.operations += 1;
             of_site.reads += u64::from(!done.is_write);
         }
-        for (place, ns) in stale_reads(&self.history) {
+        each_stale_read(&self.history, &Order::of(&self.history), |place, ns| {
             let of_site = sites.entry(self.done[place].site).or_default();
             of_site.stale_reads += 1;
             of_site.max_staleness_ns = of_site.max_staleness_ns.max(ns);
-        }
+        });
         sites.into_iter().collect()
     }
 
     /// Reads that are known older than what their own client wrote to the key before (read your writes), or read before
     /// (monotonic reads): see [`crate::session_violations`].
     fn own_violations(&self) -> (u64, u64) {
-        let effects = &effects(&self.history)[0];
+        let by_effect = Order::of(&self.history);
         let mut order: Vec<usize> = (0..self.done.len()).collect();
         order.sort_unstable_by_key(|&place| {
             let done = &self.done[place];
@@ -873,7 +875,7 @@ impl Part {
                     Kind::Write => written = written.max(operation.start),
                     Kind::Read if !is_sensible(&self.history, operation) => {}
                     Kind::Read => {
-                        let effect = effects[operation.value.index()];
+                        let effect = by_effect.effect(operation);
                         ryw += u64::from(effect < written);
                         mr += u64::from(effect < read);
                         let source = self.history.writer_of(operation);
@@ -888,12 +890,18 @@ impl Part {
 
 /// Whether the record writes; else it reads.
 fn is_write(record: &Record, number: u64) -> Result<bool, BadTrace> {
-    let unsupported = |what| Err(BadTrace::Unsupported { record: number, what });
+    let refused = |found: &str| {
+        Err(BadTrace::BadRecord {
+            record: number,
+            expected: "a read or a write",
+            found: found.into(),
+        })
+    };
     match record.op {
         Op::Read => Ok(false),
         Op::Write => Ok(true),
-        Op::Delete => unsupported("a delete"),
-        Op::Snapshot => unsupported("a snapshot"),
+        Op::Delete => refused("a delete"),
+        Op::Snapshot => refused("a snapshot"),
     }
 }
 

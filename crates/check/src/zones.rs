@@ -358,20 +358,20 @@ fn heaviest_apart(forward: &[Cluster], backward: &[Cluster], removed: &mut Vec<C
 }
 
 /// Sums over a range of places that changes.
-struct Fenwick {
+pub(crate) struct Fenwick {
     sums: Vec<u64>,
     total: u64,
 }
 
 impl Fenwick {
-    fn new(places: usize) -> Fenwick {
+    pub(crate) fn new(places: usize) -> Fenwick {
         Fenwick {
             sums: vec![0; places + 1],
             total: 0,
         }
     }
 
-    fn add(&mut self, place: usize, weight: u64) {
+    pub(crate) fn add(&mut self, place: usize, weight: u64) {
         self.total += weight;
         let mut at = place + 1;
         while at < self.sums.len() {
@@ -381,7 +381,7 @@ impl Fenwick {
     }
 
     /// The sum from a place on.
-    fn from(&self, place: usize) -> u64 {
+    pub(crate) fn from(&self, place: usize) -> u64 {
         let (mut at, mut before) = (place, 0);
         while at > 0 {
             before += self.sums[at];

@@ -4,7 +4,7 @@
 //! each session, for one order in which all of its reads fit; CCv for one order for all. They are tried one after the other.
 mod common;
 
-use common::{nearly_causal_memory, replicated_trace, trace};
+use common::any_trace;
 use turnbuckle_check::{Causal, History, Kind, Value, Verdict, Witness, causal};
 use turnbuckle_workload::Random;
 
@@ -283,15 +283,6 @@ fn compare(history: &History, counts: &mut Counts, about: &str) {
     counts.ccv_only += u32::from(ccv && !cm);
     counts.cm_only += u32::from(cm && !ccv);
     counts.cycles += u32::from(has_cycle);
-}
-
-/// A random trace, one of three sorts.
-fn any_trace(seed: u64) -> Option<History> {
-    match seed % 5 {
-        0 | 1 => trace(seed),
-        2 | 3 => Some(replicated_trace(seed)),
-        _ => Some(nearly_causal_memory(seed)),
-    }
 }
 
 #[test]

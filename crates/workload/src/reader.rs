@@ -172,14 +172,6 @@ impl TraceReader {
             Source::Whole(_) | Source::Done => None,
         }
     }
-
-    /// The line of the record with that number, counted from 0: found by reading the file once more, because a checker that
-    /// has no complaint needs no lines.
-    pub fn line_of(file: &Path, record: u64) -> Option<u64> {
-        let mut reader = TraceReader::open(file).ok()?;
-        reader.nth(usize::try_from(record).ok()?)?.ok()?;
-        reader.line()
-    }
 }
 
 impl Iterator for TraceReader {
@@ -434,15 +426,5 @@ mod tests {
             "{error}"
         );
         assert!(table.next().is_none(), "nothing is read behind a complaint");
-    }
-
-    #[test]
-    fn the_line_of_a_record_can_be_asked_for_afterwards() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let file = directory.path().join("t.jsonl");
-        std::fs::write(&file, format!("\n{LINE}\n\n{LINE}\n")).expect("it can be written");
-        assert_eq!(TraceReader::line_of(&file, 0), Some(2));
-        assert_eq!(TraceReader::line_of(&file, 1), Some(4));
-        assert_eq!(TraceReader::line_of(&file, 2), None);
     }
 }

@@ -13,7 +13,7 @@ use crate::{History, Kind, Operation};
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
 
-pub(super) struct Graph<'a> {
+pub(crate) struct Graph<'a> {
     pub history: &'a History,
     /// Places of operations, node by node.
     operations: Vec<u32>,

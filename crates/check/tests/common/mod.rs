@@ -2,6 +2,16 @@
 use turnbuckle_check::{History, HistoryBuilder};
 use turnbuckle_workload::{Op, Random, Record, Status};
 
+/// A random trace, one of three sorts.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
+pub fn any_trace(seed: u64) -> Option<History> {
+    match seed % 5 {
+        0 | 1 => trace(seed),
+        2 | 3 => Some(replicated_trace(seed)),
+        _ => Some(nearly_causal_memory(seed)),
+    }
+}
+
 /// A trace of a few clients on one or two keys, often wrong in some way.
 pub fn trace(seed: u64) -> Option<History> {
     let mut random = Random::new(seed, 0);
@@ -72,8 +82,7 @@ type Replica = Vec<(u64, u64, u64)>;
 /// A trace of a store that is causal, more or less. Each client has a replica of its own, which now and then gets all that another
 /// one has. Where the last writer wins that is causal convergence; where the last to come wins, causal memory.
 /// Sometimes a replica gets less than it should.
-#[allow(dead_code, reason = "not every test that shares this file needs it")]
-pub fn replicated_trace(seed: u64) -> History {
+fn replicated_trace(seed: u64) -> History {
     let mut random = Random::new(seed, 2);
     let (clients, keys, is_last_writer) = (
         2 + random.below(2) * random.below(2),
@@ -139,8 +148,7 @@ pub fn replicated_trace(seed: u64) -> History {
 
 /// A trace in which all replicas agree in the end, and yet one client has read what no order of its own explains (the shape of
 /// Bouajjani and others, 2017), with a few changes. Chance alone hardly ever finds it.
-#[allow(dead_code, reason = "not every test that shares this file needs it")]
-pub fn nearly_causal_memory(seed: u64) -> History {
+fn nearly_causal_memory(seed: u64) -> History {
     let mut random = Random::new(seed, 3);
     // Client, writes, key, value.
     let mut operations = vec![
