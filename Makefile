@@ -20,6 +20,7 @@ demo:
 
 bench:
 	$(CARGO) bench -p turnbuckle-store
+	$(CARGO) bench -p turnbuckle-check --bench check
 
 # Needs Python, and Debian packages, which it installs: redis-server and redis-tools.
 bench-redis:
