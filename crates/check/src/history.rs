@@ -298,7 +298,9 @@ impl BadTrace {
                 first,
                 second,
             } => format!(
-                "{} and {}: expected values that differ within a key, found {value:?} written twice to {key:?}",
+                "{} and {}: expected values that differ within a key, found {value:?} written twice to {key:?} \
+                 (let the clients write something new each time, say a counter with the client's name, and record again; or \
+                 judge the part of the trace in which no value returns)",
                 place(*first),
                 place(*second)
             ),

@@ -1,8 +1,8 @@
 //! Everything that is said about a trace, under the names that `turnbuckle check --json` gives it.
 use crate::{
-    Audit, Causal, Findings, History, Kind, Moment, Order, Part, Quantiles, SessionViolations, Visibility, Zones,
-    breakdown, causal, converged, each_session_violation, each_stale_read, k_atomicity, levels::Judge, sequential,
-    visibility,
+    Audit, Causal, Findings, History, Kind, Moment, Order, Part, Quantiles, SessionViolations, Visibility,
+    Zones, breakdown, causal, converged, each_session_violation, each_stale_read, k_atomicity, levels::Judge,
+    sequential, visibility,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;

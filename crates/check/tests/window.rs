@@ -366,11 +366,11 @@ fn bad_records_are_refused_and_change_nothing() {
     for (bad, expected) in [
         (
             write(2, 0, 1, 40, 50),
-            "records 0 and 2: expected values that differ",
+            "record 0 and record 2: expected values that differ",
         ),
         (
             read(1, 0, Some(1), 25, 50),
-            "records 1 and 3: expected a client's operations one after the other",
+            "record 1 and record 3: expected a client's operations one after the other",
         ),
         (
             read(2, 0, None, 50, 40),
@@ -383,11 +383,11 @@ fn bad_records_are_refused_and_change_nothing() {
         ),
         (
             record(2, Op::Delete, 0, None, 40, 50, Status::Ok),
-            "record 7: a delete",
+            "record 7: expected a read or a write, found a delete",
         ),
         (
             record(2, Op::Snapshot, 0, None, 40, 50, Status::Ok),
-            "record 8: a snapshot",
+            "record 8: expected a read or a write, found a snapshot",
         ),
     ] {
         let error: BadTrace = window.add(&bad).expect_err(expected);

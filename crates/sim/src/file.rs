@@ -59,9 +59,7 @@
 //! | `slow-partition` | `partition`, `percent` |
 //!
 //! A node is named by its site, with a number where the site has several: `a`, or `a1` and `a2`.
-use crate::{
-    Fault, FaultKind, Jitter, Kind, Load, Mixed, Scenario, Service, Span, WorldOptions,
-};
+use crate::{Fault, FaultKind, Jitter, Kind, Load, Mixed, Scenario, Service, Span, WorldOptions};
 use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range, str::FromStr};
 use toml::Spanned;
@@ -186,8 +184,11 @@ impl ScenarioFile {
 impl File {
     fn check(self, name: &str) -> Result<ScenarioFile, Misplaced> {
         let world = self.world()?;
-        let faults: Result<Vec<Fault>, Misplaced> =
-            self.fault.iter().map(|fault| fault.get_ref().check(&world)).collect();
+        let faults: Result<Vec<Fault>, Misplaced> = self
+            .fault
+            .iter()
+            .map(|fault| fault.get_ref().check(&world))
+            .collect();
         Ok(ScenarioFile {
             scenario: Scenario {
                 name: name.into(),
@@ -239,7 +240,10 @@ impl File {
         let sites = self.sites.get_ref();
         let wrong = |message: String| Err((self.sites.span(), message));
         if sites.is_empty() || sites.len() > MOST_SITES {
-            return wrong(format!("sites: {}; expected 1 to {MOST_SITES} names", sites.len()));
+            return wrong(format!(
+                "sites: {}; expected 1 to {MOST_SITES} names",
+                sites.len()
+            ));
         }
         for (place, site) in sites.iter().enumerate() {
             let is_name = !site.is_empty() && site.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
@@ -273,7 +277,10 @@ impl NetworkTable {
                 Some((place(from)?, place(to)?))
             });
             let Some((from, to)) = ends else {
-                let message = format!("delays: '{}'; expected two sites, such as \"a->b\"", way.get_ref());
+                let message = format!(
+                    "delays: '{}'; expected two sites, such as \"a->b\"",
+                    way.get_ref()
+                );
                 return Err((way.span(), message));
             };
             world.delays[from][to] = parsed(delay, "delays")?;
@@ -364,7 +371,13 @@ impl FaultTable {
         let (mut takes, kind): (Vec<&str>, FaultKind) = match self.kind.get_ref().as_str() {
             "crash" => {
                 let power = given(&self.power).unwrap_or(false);
-                (vec!["node", "power"], FaultKind::Crash { node: node(&self.node, "node")?, power })
+                (
+                    vec!["node", "power"],
+                    FaultKind::Crash {
+                        node: node(&self.node, "node")?,
+                        power,
+                    },
+                )
             }
             "crash-within-write" => (
                 vec!["node", "changes"],
@@ -384,7 +397,12 @@ impl FaultTable {
                     b: self.other(node(&self.b, "b")?, node(&self.a, "a")?)?,
                 },
             ),
-            "isolate" => (vec!["node"], FaultKind::Isolate { node: node(&self.node, "node")? }),
+            "isolate" => (
+                vec!["node"],
+                FaultKind::Isolate {
+                    node: node(&self.node, "node")?,
+                },
+            ),
             "one-way-cut" | "slow-link" | "loss" => {
                 let from = node(&self.from, "from")?;
                 let to = self.other(node(&self.to, "to")?, from)?;
@@ -392,7 +410,10 @@ impl FaultTable {
                     "one-way-cut" => (vec!["from", "to"], FaultKind::OneWayCut { from, to }),
                     "slow-link" => {
                         let percent = self.percent()?;
-                        (vec!["from", "to", "percent"], FaultKind::SlowLink { from, to, percent })
+                        (
+                            vec!["from", "to", "percent"],
+                            FaultKind::SlowLink { from, to, percent },
+                        )
                     }
                     _ => {
                         let ppm = given(&self.ppm).ok_or_else(|| self.missing("ppm"))?;
@@ -401,23 +422,61 @@ impl FaultTable {
                     }
                 }
             }
-            "pause" => (vec!["node"], FaultKind::Pause { node: node(&self.node, "node")? }),
+            "pause" => (
+                vec!["node"],
+                FaultKind::Pause {
+                    node: node(&self.node, "node")?,
+                },
+            ),
             "clock-step" => {
                 let by = self.by.as_ref().ok_or_else(|| self.missing("by"))?;
                 let by_us = signed(by, "by")?;
-                (vec!["node", "by"], FaultKind::ClockStep { node: node(&self.node, "node")?, by_us })
+                (
+                    vec!["node", "by"],
+                    FaultKind::ClockStep {
+                        node: node(&self.node, "node")?,
+                        by_us,
+                    },
+                )
             }
             "clock-drift" => {
                 let ppm = given(&self.ppm).ok_or_else(|| self.missing("ppm"))?;
-                (vec!["node", "ppm"], FaultKind::ClockDrift { node: node(&self.node, "node")?, ppm })
+                (
+                    vec!["node", "ppm"],
+                    FaultKind::ClockDrift {
+                        node: node(&self.node, "node")?,
+                        ppm,
+                    },
+                )
             }
             "slow-disk" => {
                 let percent = self.percent()?;
-                (vec!["node", "percent"], FaultKind::SlowDisk { node: node(&self.node, "node")?, percent })
+                (
+                    vec!["node", "percent"],
+                    FaultKind::SlowDisk {
+                        node: node(&self.node, "node")?,
+                        percent,
+                    },
+                )
             }
-            "sync-fails" => (vec!["node"], FaultKind::SyncFails { node: node(&self.node, "node")? }),
-            "disk-full" => (vec!["node"], FaultKind::DiskFull { node: node(&self.node, "node")? }),
-            "checkpoint" => (vec!["node"], FaultKind::Checkpoint { node: node(&self.node, "node")? }),
+            "sync-fails" => (
+                vec!["node"],
+                FaultKind::SyncFails {
+                    node: node(&self.node, "node")?,
+                },
+            ),
+            "disk-full" => (
+                vec!["node"],
+                FaultKind::DiskFull {
+                    node: node(&self.node, "node")?,
+                },
+            ),
+            "checkpoint" => (
+                vec!["node"],
+                FaultKind::Checkpoint {
+                    node: node(&self.node, "node")?,
+                },
+            ),
             "slow-partition" => {
                 let place = self.partition.as_ref().ok_or_else(|| self.missing("partition"))?;
                 let partition = *place.get_ref();
@@ -426,7 +485,10 @@ impl FaultTable {
                     return Err((place.span(), message));
                 }
                 let percent = self.percent()?;
-                (vec!["partition", "percent"], FaultKind::SlowPartition { partition, percent })
+                (
+                    vec!["partition", "percent"],
+                    FaultKind::SlowPartition { partition, percent },
+                )
             }
             other => {
                 let message = format!(
@@ -505,7 +567,11 @@ fn node_named(world: &WorldOptions, given: &Spanned<String>, name: &str) -> Resu
     }
     let place = names.iter().position(|known| known == given.get_ref());
     place.map(|place| NodeId(place as u16)).ok_or_else(|| {
-        let message = format!("{name}: there is no node '{}'; expected one of {}", given.get_ref(), names.join(", "));
+        let message = format!(
+            "{name}: there is no node '{}'; expected one of {}",
+            given.get_ref(),
+            names.join(", ")
+        );
         (given.span(), message)
     })
 }
@@ -552,7 +618,12 @@ where
     match given {
         Some(given) if !range.contains(given.get_ref()) => Err((
             given.span(),
-            format!("{name}: {}; expected {} to less than {}", given.get_ref(), range.start, range.end),
+            format!(
+                "{name}: {}; expected {} to less than {}",
+                given.get_ref(),
+                range.start,
+                range.end
+            ),
         )),
         _ => Ok(given.as_ref().map(|given| *given.get_ref())),
     }

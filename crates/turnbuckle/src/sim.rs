@@ -65,7 +65,9 @@ impl FromStr for Seeds {
         });
         match ends {
             Some((first, last)) if first <= last => Ok(Seeds(first..=last)),
-            _ => Err(format!("expected two numbers, the smaller first, such as 1..1000; found '{text}'")),
+            _ => Err(format!(
+                "expected two numbers, the smaller first, such as 1..1000; found '{text}'"
+            )),
         }
     }
 }
@@ -102,7 +104,9 @@ fn eventual(scenario: &Scenario) -> EventualConfig {
 fn protocol_named(name: &str) -> Result<&'static dyn Simulated, Failure> {
     match name {
         "eventual" => Ok(&Eventual),
-        other => Err(usage(&format!("there is no protocol '{other}'; expected eventual"))),
+        other => Err(usage(&format!(
+            "there is no protocol '{other}'; expected eventual"
+        ))),
     }
 }
 
@@ -206,7 +210,9 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     let mut summary = Summary {
         protocol: name,
         level: options.level.map(|level| level.to_string()),
-        scenario: file.as_ref().map_or("swarm".into(), |file| file.scenario.name.clone()),
+        scenario: file
+            .as_ref()
+            .map_or("swarm".into(), |file| file.scenario.name.clone()),
         converged: true,
         ..Summary::default()
     };
@@ -261,7 +267,8 @@ impl Sim {
 }
 
 fn read(path: &Path) -> Result<ScenarioFile, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| environment(&format!("{}: {error}", path.display())))?;
+    let text =
+        fs::read_to_string(path).map_err(|error| environment(&format!("{}: {error}", path.display())))?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     ScenarioFile::parse(&name, &text).map_err(|error| usage(&format!("{}:{error}", path.display())))
 }
@@ -401,7 +408,11 @@ impl std::fmt::Display for Summary {
         match self.violations.is_empty() {
             true => write!(f, "  violations  none"),
             false => {
-                let counts: Vec<String> = self.violations.iter().map(|(rule, count)| format!("{rule} {count}")).collect();
+                let counts: Vec<String> = self
+                    .violations
+                    .iter()
+                    .map(|(rule, count)| format!("{rule} {count}"))
+                    .collect();
                 write!(f, "  violations  {}", counts.join(", "))
             }
         }
