@@ -80,6 +80,9 @@ pub struct Outcome {
 /// How long a cluster may take after the last fault.
 const LIVENESS: Micros = Micros::from_millis(120_000);
 
+/// So often somebody looks whether all nodes run, and starts those that do not.
+const RESTART_EVERY: Micros = Micros::from_millis(10_000);
+
 /// So often a run that keeps no trace forgets what is over.
 const FORGET_EVERY: u64 = 10_000;
 
@@ -159,12 +162,17 @@ impl Scenario {
 /// Whatever went wrong is right again; the cluster must come to rest with the same data everywhere.
 fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
     for node in world.nodes() {
-        world.restart(node);
         for other in world.nodes().filter(|&other| other != node) {
             world.set_cut(node, other, false);
         }
     }
-    let is_quiet = world.settle(LIVENESS);
+    let end = world.time() + LIVENESS;
+    let mut is_quiet = false;
+    while !is_quiet && world.time() < end {
+        // Also those that end only now because of what their disk did before.
+        world.nodes().for_each(|node| world.restart(node));
+        is_quiet = world.settle(RESTART_EVERY);
+    }
     clients.go_on(world);
     if !is_quiet {
         let states: Vec<String> = world
@@ -250,14 +258,16 @@ impl Scenario {
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scenario { world, name, .. } = &self.scenario;
-        writeln!(f, "scenario {name}, seed {}: {:#?}", world.seed, self.scenario)?;
+        writeln!(f, "scenario {name}, seed {}", world.seed)?;
+        writeln!(f, "  {world:?}")?;
+        writeln!(f, "  {:?}", self.scenario.load)?;
         writeln!(f, "{} violations, the first of them:", self.violations.len())?;
         for violation in self.violations.iter().take(5) {
             writeln!(f, "  {violation}")?;
         }
         writeln!(
             f,
-            "Of {} faults these {} are enough:",
+            "of {} faults these {} are enough:",
             self.scenario.faults.len(),
             self.needed.len()
         )?;

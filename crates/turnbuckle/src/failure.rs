@@ -12,9 +12,6 @@ pub(crate) enum Failure {
     /// It was asked for something that cannot be. The message says what was expected.
     #[error("{0}")]
     Usage(String),
-    /// A promise was broken. The message says which, and what shows it.
-    #[error("{0}")]
-    Broken(String),
     /// The world is not as it must be: a port is taken, a file is missing, a server does not answer.
     #[error("{0}")]
     Environment(String),

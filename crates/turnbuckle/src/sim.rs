@@ -363,7 +363,10 @@ impl Summary {
         }
         match report {
             Ok(report) => self.observed.add(report),
-            Err(_) => *self.violations.entry("trace".into()).or_default() += 1,
+            Err(error) => {
+                eprintln!("seed {}: the trace is none: {error}", done.seed);
+                *self.violations.entry("trace".into()).or_default() += 1;
+            }
         }
         self.receipts.wrong = self.violations.get("receipt").copied().unwrap_or(0);
     }

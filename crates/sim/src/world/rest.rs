@@ -39,14 +39,16 @@ impl<S: Session> World<S> {
         let mut first: Vec<(String, Vec<String>)> = Vec::new();
         for site in self.topology.clone().sites() {
             let name = self.topology.site_name(site).to_string();
-            let client = self.add_client(self.nodes_at(site)[0]);
+            let node = self.nodes_at(site)[0];
+            // All at once, and so each by a client of its own: one client's operations come one after the other.
             let gets: Vec<OperationId> = keys
                 .iter()
                 .map(|key| {
-                    let (key, level) = (key.clone(), None);
+                    let (client, key, level) = (self.add_client(node), key.clone(), None);
                     self.invoke(client, Operation::Get { key, level })
                 })
                 .collect();
+            let client = self.add_client(node);
             let until = self.time + self.options.deadline;
             self.run_until(until, |world| gets.iter().all(|&id| !world.is_open(id)));
             let mut found = Vec::new();
