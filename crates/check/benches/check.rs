@@ -6,7 +6,9 @@
 use std::fs;
 use std::hint::black_box;
 use std::time::Instant;
-use turnbuckle_check::{History, HistoryBuilder, Report, Zones, causal, k_atomicity, staleness};
+use turnbuckle_check::{
+    History, HistoryBuilder, Report, Zones, causal, causal_within, k_atomicity, staleness,
+};
 use turnbuckle_workload::{Op, Random, Record, Status, Zipfian};
 
 const SEED: u64 = 1;
@@ -60,22 +62,18 @@ fn one_copy(operations: u64) {
     timed("  staleness", operations, || staleness(&history));
 }
 
-/// CC, CCv and CM, of a store that is causal.
+/// CC and CCv, then CM too, of a store that is causal.
 fn causal_store(operations: u64, sessions: u64) {
     let history = lagging(operations, sessions);
-    timed(
-        &format!("causal store, {operations} operations, {sessions} sessions: CC, CCv, CM"),
-        operations,
-        || {
-            let causal = causal(&history);
-            println!(
-                "    CC {:?}, CCv {:?}, CM {:?}",
-                causal.cc.holds(),
-                causal.ccv.holds(),
-                causal.cm.holds()
-            );
-        },
+    let what = format!("causal store, {operations} operations, {sessions} sessions: CC, CCv");
+    let causal_store = timed(&what, operations, || causal_within(&history, 0));
+    println!(
+        "    CC {:?}, CCv {:?}",
+        causal_store.cc.holds(),
+        causal_store.ccv.holds()
     );
+    let causal_store = timed("  CC, CCv, CM", operations, || causal(&history));
+    println!("    CM {:?}", causal_store.cm.holds());
 }
 
 /// The whole report.

@@ -48,7 +48,7 @@
 mod builder;
 pub use builder::HistoryBuilder;
 mod causal;
-pub use causal::{Causal, Verdict, causal};
+pub use causal::{Causal, Verdict, causal, causal_within};
 mod history;
 pub use history::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value,

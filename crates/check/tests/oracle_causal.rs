@@ -5,7 +5,7 @@
 mod common;
 
 use common::any_trace;
-use turnbuckle_check::{Causal, History, Kind, Value, Verdict, Witness, causal};
+use turnbuckle_check::{Causal, History, Kind, Value, Verdict, Witness, causal, causal_within};
 use turnbuckle_workload::Random;
 
 const TRACES: u64 = 100_000;
@@ -322,4 +322,11 @@ fn a_snapshot_is_one_operation() {
     }
     println!("{counts:?}, {worse} because of snapshots");
     assert!(worse > 100 && counts.cc > 1_000, "{counts:?}");
+}
+
+#[test]
+fn what_would_take_too_long_is_not_decided() {
+    let history = any_trace(2).expect("a replicated trace");
+    let causal = causal_within(&history, 0);
+    assert_eq!((causal.cc.holds(), causal.cm), (Some(true), Verdict::Undecided));
 }

@@ -32,6 +32,8 @@ struct Entry {
     /// Where in the session it was written, or first read.
     position: u32,
     node: u32,
+    /// When it was gone through: what is causally before it has less. From 1; 0 if that is still to come.
+    rank: u32,
 }
 
 struct Run {
@@ -58,6 +60,9 @@ pub(super) struct Clocks<'g, 'h> {
     clocks: Vec<u32>,
     /// For the same rows: the last entry, plus one, of each session that must be older; 0 if none.
     conflicts: Vec<u32>,
+    /// For each session and run how much of the run was in the session's clock when that last read the key. Clocks
+    /// only grow, so it is found again from there.
+    known: Vec<u32>,
 }
 
 /// Reads that missed what they could have known.
@@ -77,7 +82,7 @@ impl<'g, 'h> Clocks<'g, 'h> {
         let mut seen = HashSet::new();
         entries.retain(|entry| !graph.is_unknown(entry.node) || seen.insert((entry.session, entry.node)));
         let unknown = graph.len() - graph.chained();
-        let numbers = (entries.len() + unknown).checked_mul(2 * graph.sessions())?;
+        let numbers = (entries.len() + unknown).checked_mul(3 * graph.sessions())?;
         if numbers > most {
             return None;
         }
@@ -88,11 +93,13 @@ impl<'g, 'h> Clocks<'g, 'h> {
             rows: vec![NONE; graph.len()],
             appearances: HashMap::new(),
             appears: HashMap::new(),
-            clocks: vec![0; numbers / 2],
-            conflicts: vec![0; numbers / 2],
+            clocks: vec![0; numbers / 3],
+            conflicts: vec![0; numbers / 3],
+            known: Vec::new(),
             entries,
         };
         clocks.index();
+        clocks.known = vec![0; clocks.runs.len() * graph.sessions()];
         Some(clocks)
     }
 
@@ -140,7 +147,11 @@ impl<'g, 'h> Clocks<'g, 'h> {
         let mut now = vec![0; sessions * sessions];
         let mut unknown: Vec<_> = (0..sessions).map(|session| graph.unknown_of(session)).collect();
         let mut broken = Broken::default();
-        for &node in order.iter().filter(|&&node| !graph.is_unknown(node)) {
+        for (&node, rank) in order
+            .iter()
+            .zip(1..)
+            .filter(|&(&node, _)| !graph.is_unknown(node))
+        {
             let session = graph.session(node);
             let clock = &mut now[session * sessions..][..sessions];
             for (_, source) in graph.sources(node).filter(|&(read, _)| !cycles.contains(read)) {
@@ -152,9 +163,11 @@ impl<'g, 'h> Clocks<'g, 'h> {
             match self.rows[node as usize] {
                 NONE => {
                     clock[session] += 1;
-                    self.read(node, clock, cycles, &mut broken);
+                    self.appear(node, rank);
+                    self.read((session, node), clock, cycles, &mut broken);
                 }
                 row => {
+                    self.entries[row as usize].rank = rank;
                     self.clocks[row as usize * sessions..][..sessions].copy_from_slice(clock);
                     clock[session] += 1;
                 }
@@ -174,15 +187,12 @@ impl<'g, 'h> Clocks<'g, 'h> {
         broken
     }
 
-    fn read(&mut self, node: u32, clock: &[u32], cycles: &Cycles, broken: &mut Broken) {
-        if !self.appearances.is_empty() {
-            self.appear(node);
-        }
+    fn read(&mut self, (session, node): (usize, u32), clock: &[u32], cycles: &Cycles, broken: &mut Broken) {
         for &read in self.graph.operations(node) {
             let source = self.graph.source(read);
             let operation = &self.graph.history.operations[read as usize];
             let is_phantom = source.is_none() && operation.value != crate::Value::INITIAL;
-            if !is_phantom && !cycles.contains(read) && self.misses(operation.key, source, clock) {
+            if !is_phantom && !cycles.contains(read) && self.misses((session, operation.key), source, clock) {
                 broken.count += 1;
                 if broken.examples.len() < EXAMPLES {
                     broken.examples.push(read);
@@ -192,7 +202,10 @@ impl<'g, 'h> Clocks<'g, 'h> {
     }
 
     /// Gives writes their clocks that appear here.
-    fn appear(&mut self, reader: u32) {
+    fn appear(&mut self, reader: u32, rank: u32) {
+        if self.appearances.is_empty() {
+            return;
+        }
         let sessions = self.graph.sessions();
         for (_, source) in self.graph.sources(reader) {
             let Some(&row) = self.appearances.get(&(reader, source)) else {
@@ -203,6 +216,7 @@ impl<'g, 'h> Clocks<'g, 'h> {
                 join(&mut clock, self.row(row - 1));
             }
             self.clocks[row as usize * sessions..][..sessions].copy_from_slice(&clock);
+            self.entries[row as usize].rank = rank;
         }
     }
 
@@ -211,39 +225,36 @@ impl<'g, 'h> Clocks<'g, 'h> {
         (one.key, one.session) == (other.key, other.session)
     }
 
-    /// Whether a read with this clock has missed a write. If not, notes which writes must be older than its source.
-    fn misses(&mut self, key: u32, source: Option<u32>, clock: &[u32]) -> bool {
+    /// Whether a session's read of a key, with this clock, has missed a write. Notes which writes must be older than its
+    /// source.
+    fn misses(&mut self, (session, key): (usize, u32), source: Option<u32>, clock: &[u32]) -> bool {
         let runs = self.first_run[key as usize]..self.first_run[key as usize + 1];
         let Some(source) = source else {
             let mut runs = self.runs[runs.start as usize..runs.end as usize].iter();
             return runs.any(|run| self.entries[run.first as usize].position < clock[run.session as usize]);
         };
         let place = self.place(source);
-        for run in runs.clone() {
-            if self
-                .last(run, clock)
-                .is_some_and(|last| self.knows(last, source, place))
-            {
-                return true;
-            }
-        }
+        // Most of what is known is older than the source; then its clock need not be looked at.
+        let rank = place.map_or(0, |_| self.entries[self.rows[source as usize] as usize].rank);
+        let mut misses = false;
         for run in runs {
-            if let Some(last) = self.last(run, clock) {
+            if let Some(last) = self.last(session, run, clock) {
+                misses |= self.entries[last as usize].rank > rank && self.knows(last, source, place);
                 self.conflict(last, source);
             }
         }
-        false
+        misses
     }
 
-    /// The last entry of a run that is in a clock.
-    fn last(&self, run: u32, clock: &[u32]) -> Option<u32> {
+    /// The last entry of a run that is in a session's clock.
+    fn last(&mut self, session: usize, run: u32, clock: &[u32]) -> Option<u32> {
+        let known = &mut self.known[session * self.runs.len() + run as usize];
         let run = &self.runs[run as usize];
         let most = clock[run.session as usize];
         let entries = &self.entries[run.first as usize..run.end as usize];
-        if entries[0].position >= most {
-            return None;
-        }
-        Some(run.first + entries.partition_point(|entry| entry.position < most) as u32 - 1)
+        let is_known = |entry: &&Entry| entry.position < most;
+        *known += entries[*known as usize..].iter().take_while(is_known).count() as u32;
+        (*known > 0).then(|| run.first + *known - 1)
     }
 
     /// The session and position of a write in a chain.
@@ -324,6 +335,7 @@ fn entries(graph: &Graph) -> Vec<Entry> {
                     session: session as u32,
                     position: position as u32,
                     node,
+                    rank: 0,
                 });
             };
             if graph.first_of(node).kind == Kind::Write {

@@ -21,8 +21,15 @@ pub(crate) struct Graph<'a> {
     first: Vec<u32>,
     /// For each session, its first node; one more at the end.
     bases: Vec<u32>,
-    /// For each write of unknown outcome, the node before it; [`NONE`] if it is its client's first.
+    /// For each node what the same client did just before; [`NONE`] if that is nothing.
     before: Vec<u32>,
+    /// For each node the first write that it has seen, or [`NONE`]. Few see more.
+    source: Vec<u32>,
+    /// For each node the key that it wrote, or [`NONE`] if it read.
+    wrote: Vec<u32>,
+    session: Vec<u32>,
+    /// How many nodes are in chains; the others are writes of unknown outcome.
+    chained: usize,
     /// For each session, its first write of unknown outcome; one more at the end.
     unknown_bases: Vec<u32>,
     /// For each operation its node.
@@ -35,27 +42,53 @@ impl<'a> Graph<'a> {
         u32::try_from(history.operations.len())
             .ok()
             .filter(|&count| count < NONE / 2)?;
+        let count = history.operations.len();
         let mut graph = Graph {
             history,
-            operations: Vec::with_capacity(history.operations.len()),
-            first: Vec::with_capacity(history.operations.len() + 1),
+            operations: Vec::with_capacity(count),
+            first: Vec::with_capacity(count + 1),
             bases: vec![0],
-            before: Vec::new(),
+            before: Vec::with_capacity(count),
+            source: Vec::new(),
+            wrote: Vec::new(),
+            session: Vec::with_capacity(count),
+            chained: 0,
             unknown_bases: vec![0],
-            nodes: vec![NONE; history.operations.len()],
+            nodes: vec![NONE; count],
         };
+        // Each with the node before it.
         let mut unknown = Vec::new();
         for session in history.sessions() {
             graph.add_session(&session, &mut unknown);
         }
-        for place in unknown {
-            graph.add_node(place);
+        graph.chained = graph.first.len();
+        for (place, before) in unknown {
+            graph.add_node(place, before);
         }
         graph.first.push(graph.operations.len() as u32);
+        graph.look_up();
         Some(graph)
     }
 
-    fn add_session(&mut self, session: &[usize], unknown: &mut Vec<usize>) {
+    /// What is asked for often is put side by side.
+    fn look_up(&mut self) {
+        let nodes = 0..self.len() as u32;
+        self.source = nodes
+            .clone()
+            .map(|node| {
+                self.sources_of_all(node)
+                    .next()
+                    .map_or(NONE, |(_, source)| source)
+            })
+            .collect();
+        let wrote = nodes.map(|node| match self.first_of(node).kind {
+            Kind::Read => NONE,
+            Kind::Write | Kind::UnknownWrite => self.first_of(node).key,
+        });
+        self.wrote = wrote.collect();
+    }
+
+    fn add_session(&mut self, session: &[usize], unknown: &mut Vec<(usize, u32)>) {
         let base = self.first.len();
         // The node's record, if more of its reads may come.
         let mut snapshot = None;
@@ -63,31 +96,36 @@ impl<'a> Graph<'a> {
             let operation = &self.history.operations[place];
             match operation.kind {
                 Kind::UnknownWrite => {
-                    let is_first = self.first.len() == base;
-                    self.before.push(if is_first {
-                        NONE
-                    } else {
-                        self.first.len() as u32 - 1
-                    });
-                    unknown.push(place);
+                    unknown.push((place, self.last_since(base)));
                 }
                 Kind::Read if snapshot == Some(operation.record) => self.add_operation(place),
                 Kind::Read => {
                     snapshot = Some(operation.record);
-                    self.add_node(place);
+                    self.add_node(place, self.last_since(base));
                 }
                 Kind::Write => {
                     snapshot = None;
-                    self.add_node(place);
+                    self.add_node(place, self.last_since(base));
                 }
             }
         }
         self.bases.push(self.first.len() as u32);
-        self.unknown_bases.push(self.before.len() as u32);
+        self.unknown_bases.push(unknown.len() as u32);
     }
 
-    fn add_node(&mut self, place: usize) {
+    /// The last node, unless that is of another session.
+    fn last_since(&self, base: usize) -> u32 {
+        if self.first.len() == base {
+            NONE
+        } else {
+            self.first.len() as u32 - 1
+        }
+    }
+
+    fn add_node(&mut self, place: usize, before: u32) {
         self.first.push(self.operations.len() as u32);
+        self.before.push(before);
+        self.session.push(self.history.operations[place].client);
         self.add_operation(place);
     }
 
@@ -106,7 +144,7 @@ impl<'a> Graph<'a> {
 
     /// How many nodes are in chains; the others are writes of unknown outcome.
     pub fn chained(&self) -> usize {
-        self.len() - self.before.len()
+        self.chained
     }
 
     pub fn chain(&self, session: usize) -> std::ops::Range<u32> {
@@ -129,7 +167,7 @@ impl<'a> Graph<'a> {
     }
 
     pub fn session(&self, node: u32) -> usize {
-        self.first_of(node).client as usize
+        self.session[node as usize] as usize
     }
 
     /// Of a node in a chain.
@@ -147,13 +185,12 @@ impl<'a> Graph<'a> {
 
     /// What the same client did just before.
     pub fn before(&self, node: u32) -> Option<u32> {
-        if self.is_unknown(node) {
-            Some(self.before[node as usize - self.chained()]).filter(|&before| before != NONE)
-        } else if node == self.bases[self.session(node)] {
-            None
-        } else {
-            Some(node - 1)
-        }
+        Some(self.before[node as usize]).filter(|&before| before != NONE)
+    }
+
+    /// The key that it wrote.
+    pub fn wrote(&self, node: u32) -> Option<u32> {
+        Some(self.wrote[node as usize]).filter(|&key| key != NONE)
     }
 
     /// The write that a read has seen.
@@ -168,6 +205,15 @@ impl<'a> Graph<'a> {
 
     /// The node's reads, with what they have seen.
     pub fn sources(&self, node: u32) -> impl Iterator<Item = (u32, u32)> {
+        let operations = self.operations(node);
+        // Of several reads some may have seen nothing.
+        let one = Some((operations[0], self.source[node as usize]));
+        let one = one.filter(|&(_, source)| operations.len() == 1 && source != NONE);
+        let all = (operations.len() > 1).then(|| self.sources_of_all(node));
+        one.into_iter().chain(all.into_iter().flatten())
+    }
+
+    fn sources_of_all(&self, node: u32) -> impl Iterator<Item = (u32, u32)> {
         let sources = self.operations(node).iter();
         sources.filter_map(|&read| Some((read, self.source(read)?)))
     }

@@ -15,7 +15,7 @@
 //!
 //! Reaches only fall. A round goes through all nodes against causal order; most traces need two or three of them.
 use super::{
-    MOST_STEPS, Verdict,
+    Verdict,
     graph::{Graph, NONE},
     order::Scheduler,
     paths::{Argument, Step, shortest, shortest_cycle},
@@ -23,19 +23,19 @@ use super::{
 use crate::{Because, Kind, Value, Witness};
 use std::collections::{HashMap, HashSet};
 
-/// Judges a trace that has CC; `order` respects causal order.
-pub(super) fn judge(graph: &Graph, order: &[u32]) -> Verdict {
+/// Judges a trace that has CC, by looking at so many operations at most; `order` respects causal order.
+pub(super) fn judge(graph: &Graph, order: &[u32], most: usize) -> Verdict {
     let mut steps = 0;
     let mut past = Past::new(graph, order);
     // Two rounds and the search for a cycle: the least that it takes.
-    if (graph.len() * graph.sessions()).saturating_mul(3) > MOST_STEPS {
+    if (graph.len() * graph.sessions()).saturating_mul(3) > most {
         return Verdict::Undecided;
     }
     for session in 0..graph.sessions() {
         past.enter(session);
         loop {
             steps += graph.len();
-            if steps > MOST_STEPS {
+            if steps > most {
                 return Verdict::Undecided;
             }
             if !past.round() {
@@ -151,11 +151,10 @@ impl<'g, 'h> Past<'g, 'h> {
 
     /// Finds what a write must precede. Whether its reach falls.
     fn conflict(&mut self, node: u32) -> bool {
-        let operation = self.graph.first_of(node);
-        if operation.kind == Kind::Read {
+        let Some(key) = self.graph.wrote(node) else {
             return false;
-        }
-        let (first, end) = self.seen_of[operation.key as usize];
+        };
+        let (first, end) = self.seen_of[key as usize];
         let seen = &self.seen[first as usize..end as usize];
         let reach = self.reach[node as usize];
         let next = seen.partition_point(|&(_, position, _)| position < reach);
@@ -178,8 +177,8 @@ impl<'g, 'h> Past<'g, 'h> {
     /// A write that happens before a read of nothing.
     fn before_nothing(&self) -> Option<Witness> {
         let is_before = |node: u32| {
-            let operation = self.graph.first_of(node);
-            operation.kind != Kind::Read && self.reach[node as usize] < self.nothing[operation.key as usize]
+            let nothing = self.graph.wrote(node).map(|key| self.nothing[key as usize]);
+            nothing.is_some_and(|nothing| self.reach[node as usize] < nothing)
         };
         let &write = self.order.iter().find(|&&node| is_before(node))?;
         let key = self.graph.first_of(write).key;
