@@ -110,8 +110,8 @@ impl Causality {
     }
 }
 
-/// Numbers that the search for a sequential order may keep: 64 MiB.
-const SEQUENTIAL_NUMBERS: usize = 1 << 24;
+/// Numbers that the search for a sequential order may keep: 4 MiB. It decides small traces, or none.
+const SEQUENTIAL_NUMBERS: usize = 1 << 20;
 
 /// An exact fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -327,7 +327,12 @@ impl Clients {
             return world.wake(self.first + number, RETRY);
         }
         let mut request = VecDeque::new();
-        for _ in 0..self.load.amplification.max(1) {
+        let times = match self.load.kind {
+            // What a player does next depends on what it has read.
+            Kind::PingPong => 1,
+            _ => self.load.amplification.max(1),
+        };
+        for _ in 0..times {
             request.extend(self.operations(number));
         }
         let first = request.pop_front().expect("a request is at least one operation");

@@ -142,6 +142,8 @@ struct Receipts {
     checked: u64,
     #[serde(rename = "false")]
     wrong: u64,
+    /// Receipts that the checker held against the trace: all it has is what clients saw.
+    audited: u64,
 }
 
 /// Sums over all traces.
@@ -158,6 +160,8 @@ struct Observed {
     monotonic_reads: u64,
     monotonic_writes: u64,
     writes_follow_reads: u64,
+    /// Reads that do not show what they depend on; of traces of which that was decided.
+    causal: u64,
 }
 
 impl Observed {
@@ -171,6 +175,7 @@ impl Observed {
         self.monotonic_reads += report.session_violations.mr;
         self.monotonic_writes += report.session_violations.mw;
         self.writes_follow_reads += report.session_violations.wfr;
+        self.causal += report.causal_violations.unwrap_or(0);
     }
 }
 
@@ -362,13 +367,31 @@ impl Summary {
             *self.violations.entry(violation.rule.name().into()).or_default() += 1;
         }
         match report {
-            Ok(report) => self.observed.add(report),
+            Ok(report) => {
+                self.observed.add(report);
+                self.audit(done, report);
+            }
             Err(error) => {
                 eprintln!("seed {}: the trace is none: {error}", done.seed);
                 *self.violations.entry("trace".into()).or_default() += 1;
             }
         }
         self.receipts.wrong = self.violations.get("receipt").copied().unwrap_or(0);
+    }
+}
+
+impl Summary {
+    /// What the checker found false from the outside, where nothing excuses it: clocks that lied, power losses that took what they
+    /// may take.
+    fn audit(&mut self, done: &Done, report: &Report) {
+        let receipts = report.audit.receipts;
+        self.receipts.audited += receipts.not_contradicted + receipts.broken;
+        if done.outcome.excuses_nothing && receipts.broken > 0 {
+            for broken in report.audit.broken.iter().take(3) {
+                eprintln!("seed {}: the checker says: {broken:?}", done.seed);
+            }
+            *self.violations.entry("audit".into()).or_default() += receipts.broken;
+        }
     }
 }
 
@@ -388,8 +411,8 @@ impl std::fmt::Display for Summary {
         writeln!(f, "  converged   {converged}")?;
         writeln!(
             f,
-            "  receipts    {} claims of freshness checked, {} false",
-            self.receipts.checked, self.receipts.wrong
+            "  receipts    {} claims of freshness checked against what happened, {} false; {} receipts against the traces",
+            self.receipts.checked, self.receipts.wrong, self.receipts.audited
         )?;
         let observed = &self.observed;
         writeln!(
@@ -402,11 +425,13 @@ impl std::fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "              against read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {}",
+            "              reads against read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {}, \
+             causal {}",
             observed.read_your_writes,
             observed.monotonic_reads,
             observed.monotonic_writes,
-            observed.writes_follow_reads
+            observed.writes_follow_reads,
+            observed.causal
         )?;
         match self.violations.is_empty() {
             true => write!(f, "  violations  none"),
