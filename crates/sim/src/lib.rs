@@ -20,6 +20,7 @@
 //! - [`Script`] drives it from a golden script; protocol crates keep their figures and rules as such scripts.
 //! - [`Draw`] draws everything from a seed: first clients and faults (safety), then peace (liveness), in which the cluster must come
 //!   to rest with the same data at every site.
+//! - [`Diagram`] draws what the nodes said to each other, as text or as a picture.
 //! - [`Judge`] watches all of them. It knows true time and every answer, and nothing of what is inside a node.
 //!
 //! That the judge can see is shown by bugs that are planted into the nodes ([`planted`]), one for each rule that a node lives by.
@@ -33,6 +34,8 @@
 //! - A sync makes durable what was written when it *ends*. A real one may leave out what was written after it began.
 //! - Links have no bandwidth, only a capacity in bytes.
 mod clock;
+mod diagram;
+pub use diagram::Diagram;
 mod history;
 pub use history::{OperationId, Record};
 mod judge;

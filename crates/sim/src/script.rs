@@ -1,4 +1,4 @@
-use crate::{BEGINNING, OperationId, World, WorldOptions};
+use crate::{BEGINNING, Diagram, OperationId, World, WorldOptions};
 use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{error::Error, fmt::Write as _};
@@ -24,6 +24,8 @@ use turnbuckle_node::{NodeId, Planted};
 ///   status              every node's streams
 ///   audit               what was wrong with any answer so far
 ///   compare             whether all sites have the same, and what was acknowledged
+///   diagram on          from now on, what nodes say to each other is written down
+///   diagram             what they said since then, as a space-time diagram
 /// ```
 ///
 /// Times of versions are shown since the beginning. A node is named by its site, with a number where the site has several.
@@ -35,6 +37,8 @@ pub struct Script<S: Session> {
     receipts: bool,
     filled: u64,
     seen_violations: usize,
+    /// Since when a diagram is drawn.
+    diagram_from: Option<Micros>,
 }
 
 type Answered = Result<String, Box<dyn Error>>;
@@ -49,6 +53,7 @@ impl<S: Session> Script<S> {
             receipts: false,
             filled: 0,
             seen_violations: 0,
+            diagram_from: None,
         }
     }
 
@@ -90,6 +95,7 @@ impl<S: Session> Script<S> {
         world.advance(Micros::from_millis(100));
         self.world = Some(world);
         (self.receipts, self.seen_violations) = (false, 0);
+        self.diagram_from = None;
         Ok(String::new())
     }
 
@@ -240,6 +246,20 @@ impl<S: Session> Script<S> {
             true => String::new(),
             false => "it does not come to rest\n".to_string(),
         })
+    }
+
+    fn diagram(&mut self, command: &Command) -> Answered {
+        if command.consume_args().next_pos() == Some("on") {
+            let world = self.there()?;
+            world.log_messages();
+            self.diagram_from = Some(world.time());
+            return Ok(String::new());
+        }
+        let from = self.diagram_from.ok_or("`diagram on` comes before `diagram`")?;
+        let world = self.there()?;
+        let names: Vec<String> = world.nodes().map(|node| world.node_name(node)).collect();
+        let log = world.messages().ok_or("nothing is written down")?;
+        Ok(Diagram::new(log, &names).window(from, world.time()).text())
     }
 
     fn fill(&mut self, command: &Command) -> Answered {
@@ -428,6 +448,7 @@ impl<S: Session> Runner for Script<S> {
             }
             "status" => self.status(),
             "audit" => self.audit(),
+            "diagram" => self.diagram(command),
             "compare" => {
                 self.there()?.compare_sites();
                 self.audit()

@@ -1,0 +1,266 @@
+//! A diagram as a picture: slanted arrows between upright lines of life.
+use super::{Fate, Layout, Row, What, millis, printable};
+use std::{collections::BTreeMap, fmt::Write as _};
+
+/// All in pixels.
+const TOP: u64 = 60;
+const BOTTOM: u64 = 40;
+const TIMES: u64 = 110;
+const COLUMN: u64 = 300;
+/// What happens at one time stands so far below each other.
+const ROW: u64 = 18;
+const MOST_GAP: u64 = 90;
+
+const STYLE: &str = "\
+  text { font: 11px sans-serif; paint-order: stroke; stroke: white; stroke-width: 3px; }
+  .name { font: bold 14px sans-serif; text-anchor: middle; }
+  .time { fill: #666; text-anchor: end; }
+  .note { fill: #06c; }
+  .life { stroke: #999; stroke-width: 1.5; }
+  .tick { stroke: #e4e4e4; }
+  .message { stroke: #222; stroke-width: 1.2; }
+  .cut { stroke-dasharray: 4 3; }
+  .lost { stroke: #c00; stroke-width: 1.5; }
+";
+
+pub(super) fn draw(layout: &Layout) -> String {
+    let heights = heights(&layout.rows);
+    let end = heights.last().copied().unwrap_or(TOP) + BOTTOM;
+    let missing = layout.missing();
+    let width = TIMES + COLUMN * layout.names.len() as u64;
+    let height = end + ROW * missing.len() as u64 + 10;
+    let mut picture = Picture {
+        layout,
+        heights,
+        end,
+        out: String::new(),
+    };
+    picture.begin(width, height);
+    picture.times(width);
+    picture.lives();
+    picture.messages();
+    picture.notes();
+    for (place, text) in missing.iter().enumerate() {
+        let y = end + ROW * (place as u64 + 1);
+        picture.put(&format!("<text x=\"20\" y=\"{y}\">{}</text>", escape(text)));
+    }
+    picture.put("</svg>");
+    picture.out
+}
+
+/// How far down each row is: a share of the height by its time, but neither too near to the one before nor too far from it.
+fn heights(rows: &[Row]) -> Vec<u64> {
+    let span = match (rows.first(), rows.last()) {
+        (Some(first), Some(last)) => last.at.since(first.at).0.max(1),
+        _ => 1,
+    };
+    let mut y = TOP;
+    let mut before = None;
+    let mut heights = Vec::with_capacity(rows.len());
+    for row in rows {
+        let gap = before.map_or(0, |before| row.at.since(before).0);
+        let share = u128::from(gap) * rows.len() as u128 * u128::from(ROW) / u128::from(span);
+        y += share.clamp(u128::from(ROW), u128::from(MOST_GAP)) as u64;
+        before = Some(row.at);
+        heights.push(y);
+    }
+    heights
+}
+
+struct Picture<'a> {
+    layout: &'a Layout<'a>,
+    heights: Vec<u64>,
+    end: u64,
+    out: String,
+}
+
+/// A place in the picture.
+type Point = (f64, f64);
+
+impl Picture<'_> {
+    fn put(&mut self, element: &str) {
+        self.out.push_str(element);
+        self.out.push('\n');
+    }
+
+    fn begin(&mut self, width: u64, height: u64) {
+        self.put(&format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\">"
+        ));
+        self.put("<title>What the nodes said to each other</title>");
+        self.put(&format!("<style>\n{STYLE}</style>"));
+        self.put(
+            "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
+             orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\"/></marker></defs>",
+        );
+        self.put(&format!(
+            "<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>"
+        ));
+    }
+
+    /// The axis of time, written where something happens.
+    fn times(&mut self, width: u64) {
+        self.put(&format!(
+            "<text class=\"time\" x=\"90\" y=\"{}\">ms</text>",
+            TOP - 20
+        ));
+        let mut before = None;
+        for (row, y) in self.layout.rows.iter().zip(self.heights.clone()) {
+            if before.replace(row.at) == Some(row.at) {
+                continue;
+            }
+            self.put(&format!(
+                "<line class=\"tick\" x1=\"96\" y1=\"{y}\" x2=\"{width}\" y2=\"{y}\"/>"
+            ));
+            let time = millis(row.at);
+            self.put(&format!(
+                "<text class=\"time\" x=\"90\" y=\"{}\">{time}</text>",
+                y + 4
+            ));
+        }
+    }
+
+    fn lives(&mut self) {
+        let (top, end) = (TOP - 12, self.end);
+        for (node, name) in self.layout.names.iter().enumerate() {
+            let (x, name) = (x_of(node), escape(name));
+            self.put(&format!(
+                "<text class=\"name\" x=\"{x}\" y=\"{}\">{name}</text>",
+                top - 8
+            ));
+            self.put(&format!(
+                "<line class=\"life\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{end}\"/>"
+            ));
+        }
+    }
+
+    fn notes(&mut self) {
+        for (row, y) in self.layout.rows.iter().zip(self.heights.clone()) {
+            if let What::Note(words) = row.what {
+                let (x, words) = (x_of(row.node), escape(words));
+                self.put(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"#06c\"/>"));
+                let (x, y) = (x + 8, y + 4);
+                self.put(&format!(
+                    "<text class=\"note\" x=\"{x}\" y=\"{y}\">{words}</text>"
+                ));
+            }
+        }
+    }
+
+    fn messages(&mut self) {
+        let mut taken = BTreeMap::new();
+        let mut sent = BTreeMap::new();
+        for (row, &y) in self.layout.rows.iter().zip(&self.heights) {
+            match row.what {
+                What::Takes { index, .. } => taken.insert(index, y),
+                What::Sends { index, .. } => sent.insert(index, y),
+                What::Note(_) => None,
+            };
+        }
+        for (row, y) in self.layout.rows.iter().zip(self.heights.clone()) {
+            match &row.what {
+                What::Sends { index, message, fate } => {
+                    let to = usize::from(message.to.0);
+                    let from = point(row.node, y);
+                    match (fate, taken.get(index)) {
+                        (_, Some(&arrives)) => self.arrow(from, point(to, arrives), "message", true),
+                        (Fate::Lost, None) => self.lost(from, to),
+                        (Fate::Open, None) => {
+                            let midway = midway(from, to);
+                            self.arrow(from, midway, "message cut", false);
+                        }
+                        (_, None) => self.arrow(from, point(to, self.end), "message cut", false),
+                    }
+                    let ends = match (fate, taken.get(index)) {
+                        (_, Some(&arrives)) => point(to, arrives),
+                        (Fate::Lost | Fate::Open, None) => midway(from, to),
+                        (_, None) => point(to, self.end),
+                    };
+                    self.label(from, ends, *index, &message.words);
+                }
+                // It was sent before what is shown.
+                What::Takes { index, message } if !sent.contains_key(index) => {
+                    let from = point(usize::from(message.from.0), TOP - 12);
+                    let here = point(row.node, y);
+                    self.arrow(from, here, "message cut", true);
+                    self.label(from, here, *index, &message.words);
+                }
+                What::Takes { .. } | What::Note(_) => {}
+            }
+        }
+    }
+
+    fn arrow(&mut self, (x1, y1): Point, (x2, y2): Point, class: &str, has_head: bool) {
+        let head = if has_head {
+            " marker-end=\"url(#head)\""
+        } else {
+            ""
+        };
+        self.put(&format!(
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"{head}/>"
+        ));
+    }
+
+    /// Ends in a cross on its way.
+    fn lost(&mut self, from: Point, to: usize) {
+        let (x, y) = midway(from, to);
+        self.arrow(from, (x, y), "message", false);
+        self.arrow((x - 5.0, y - 5.0), (x + 5.0, y + 5.0), "lost", false);
+        self.arrow((x - 5.0, y + 5.0), (x + 5.0, y - 5.0), "lost", false);
+    }
+
+    /// Along an arrow, near its sender: messages that cross have theirs apart.
+    fn label(&mut self, (x1, y1): Point, (x2, y2): Point, index: usize, words: &str) {
+        let length = (x2 - x1).hypot(y2 - y1).max(1.0);
+        let (right, down) = ((x2 - x1) / length, (y2 - y1) / length);
+        let (x, y) = (x1 + 22.0 * right, y1 + 22.0 * down);
+        // Never upside down.
+        let (angle, anchor) = match right < 0.0 {
+            true => ((-down).atan2(-right), "end"),
+            false => (down.atan2(right), "start"),
+        };
+        let mut label = String::new();
+        let written = write!(
+            label,
+            "<text transform=\"translate({x:.1} {y:.1}) rotate({:.1})\" dy=\"-3\" text-anchor=\"{anchor}\">({}) {}</text>",
+            angle.to_degrees(),
+            self.layout.number(index),
+            escape(words)
+        );
+        if written.is_ok() {
+            self.put(&label);
+        }
+    }
+}
+
+fn x_of(node: usize) -> u64 {
+    TIMES + 20 + COLUMN * node as u64
+}
+
+fn point(node: usize, y: u64) -> Point {
+    (x_of(node) as f64, y as f64)
+}
+
+/// Where a message is that will not get there, or has not yet.
+fn midway((x, y): Point, to: usize) -> Point {
+    let there = x_of(to) as f64;
+    // A way as long as the words, or they would not fit along it.
+    (x + (there - x).clamp(-200.0, 200.0), y + 14.0)
+}
+
+/// As XML wants it.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&apos;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
