@@ -18,7 +18,9 @@
 //!
 //! - [`World`] is a cluster that is driven by hand: [`World::invoke`], [`World::crash`], [`World::set_cut`], [`World::advance`].
 //! - [`Script`] drives it from a golden script; protocol crates keep their figures and rules as such scripts.
-//! - [`Draw`] draws everything from a seed: first clients and faults (safety), then peace (liveness), in which the cluster must come
+//! - [`gallery`] runs scripts that show what clients may see and would rather not, the same ones for every protocol.
+//! - A [`Scenario`] is a world, its clients and its faults as data: written in a file, or drawn from a seed ([`Draw`]). First clients
+//!   and faults (safety), then peace (liveness), in which the cluster must come
 //!   to rest with the same data at every site.
 //! - [`Diagram`] draws what the nodes said to each other, as text or as a picture.
 //! - [`Judge`] watches all of them. It knows true time and every answer, and nothing of what is inside a node.
@@ -32,10 +34,12 @@
 //! - A node is called by one thread. What happens between two steps of a fetch, a checkpoint or a copy in another thread
 //!   is not seen here; those steps hold the lane's lock, and their own tests look at them.
 //! - A sync makes durable what was written when it *ends*. A real one may leave out what was written after it began.
-//! - Links have no bandwidth, only a capacity in bytes.
+//! - Monotonic time drifts with the wall clock, and a fault in one is one in the other.
 mod clock;
 mod diagram;
 pub use diagram::Diagram;
+mod gallery;
+pub use gallery::{Anomaly, Verdict, gallery};
 mod history;
 pub use history::{OperationId, Record};
 mod judge;

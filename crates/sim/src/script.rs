@@ -1,8 +1,8 @@
 use crate::{BEGINNING, Diagram, OperationId, World, WorldOptions};
 use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
-use std::{error::Error, fmt::Write as _};
-use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, SiteId, VersionId};
+use std::{collections::BTreeMap, error::Error, fmt::Write as _};
+use turnbuckle_core::{Answer, Failure, Key, Micros, Operation, Protocol, Session, SiteId, VersionId};
 use turnbuckle_node::{NodeId, Planted};
 
 /// Runs golden scripts over a world. Commands that every protocol has:
@@ -13,6 +13,12 @@ use turnbuckle_node::{NodeId, Planted};
 ///           [chunk=BYTES] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
+///                       `as=LABEL` gives the answer a label, for `shown`
+///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks
+///   move NAME SITE      it goes on at another site, with what its session knows
+///   shown LABEL=ANSWER.. [LABEL..]
+///                       whether the answers were these, and those of the labels alone were not all the same:
+///                       `shown`, `prevented` with an answer that was another, or `not offered`
 ///   fill SITE COUNT     puts as many other keys, so that the log grows
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
@@ -34,6 +40,10 @@ pub struct Script<S: Session> {
     world: Option<World<S>>,
     /// One client at each site's first node.
     clients: Vec<usize>,
+    /// Clients that have a name.
+    named: BTreeMap<String, usize>,
+    /// Operations that have a label.
+    labels: BTreeMap<String, OperationId>,
     receipts: bool,
     filled: u64,
     seen_violations: usize,
@@ -50,6 +60,8 @@ impl<S: Session> Script<S> {
             protocol,
             world: None,
             clients: Vec::new(),
+            named: BTreeMap::new(),
+            labels: BTreeMap::new(),
             receipts: false,
             filled: 0,
             seen_violations: 0,
@@ -96,6 +108,8 @@ impl<S: Session> Script<S> {
         self.world = Some(world);
         (self.receipts, self.seen_violations) = (false, 0);
         self.diagram_from = None;
+        self.named.clear();
+        self.labels.clear();
         Ok(String::new())
     }
 
@@ -112,6 +126,75 @@ impl<S: Session> Script<S> {
         found.ok_or_else(|| format!("there is no node '{name}'").into())
     }
 
+    /// A client by its name, or a site's own.
+    fn client(&mut self, name: &str) -> Result<usize, Box<dyn Error>> {
+        if let Some(&client) = self.named.get(name) {
+            return Ok(client);
+        }
+        let site = self.site(Some(name))?;
+        Ok(self.clients[usize::from(site.0)])
+    }
+
+    fn name_or_move(&mut self, command: &Command) -> Answered {
+        let mut args = command.consume_args();
+        let name = args.next_pos().ok_or("a name is missing")?.to_string();
+        let site = self.site(args.next_pos())?;
+        let known = self.named.get(&name).copied();
+        let world = self.there()?;
+        let node = world.nodes_at(site)[0];
+        match (command.name.as_str(), known) {
+            ("move", Some(client)) => world.move_client(client, node),
+            ("move", None) => return Err(format!("there is no client '{name}'").into()),
+            (_, Some(_)) => return Err(format!("there is a client '{name}' already").into()),
+            (_, None) if world.topology().site_named(&name).is_some() => {
+                return Err(format!("'{name}' is a site").into());
+            }
+            (_, None) => {
+                let client = world.add_client(node);
+                self.named.insert(name, client);
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// An anomaly is shown if all answers are as they say; the first that is not tells why it is prevented.
+    fn shown(&mut self, command: &Command) -> Answered {
+        let mut args = command.consume_args();
+        let mut prevented = None;
+        while let Some((label, expected)) = args.next_key() {
+            match self.labelled(label)? {
+                None => return Ok("not offered\n".into()),
+                Some(words) if words != expected && prevented.is_none() => {
+                    prevented = Some(format!("prevented: {label} is {words}\n"));
+                }
+                Some(_) => {}
+            }
+        }
+        let mut alike = Vec::new();
+        while let Some(label) = args.next_pos() {
+            match self.labelled(label)? {
+                None => return Ok("not offered\n".into()),
+                Some(words) => alike.push(words),
+            }
+        }
+        if prevented.is_none() && !alike.is_empty() && alike.windows(2).all(|pair| pair[0] == pair[1]) {
+            prevented = Some(format!("prevented: all answers are {}\n", alike[0]));
+        }
+        Ok(prevented.unwrap_or_else(|| "shown\n".into()))
+    }
+
+    /// The answer with a label, as it is shown. `None`: the keyspace has no such operation.
+    fn labelled(&mut self, label: &str) -> Result<Option<String>, Box<dyn Error>> {
+        let id = self.labels.get(label).copied();
+        let id = id.ok_or_else(|| format!("no answer has the label '{label}'"))?;
+        let record = self.there()?.record(id);
+        Ok(match record.answer() {
+            Some(Answer::Failed(Failure::Unsupported(_) | Failure::BadLevel { .. })) => None,
+            Some(answer) => Some(answer_text(answer, record.is_delete())),
+            None => Some("no answer".into()),
+        })
+    }
+
     fn ask(
         &mut self,
         command: &Command,
@@ -119,8 +202,9 @@ impl<S: Session> Script<S> {
     ) -> Answered {
         let mut args = command.consume_args();
         let later = args.take_key("later").is_some();
+        let label = args.take_key("as").map(str::to_string);
         let site_name = args.next_pos().unwrap_or_default().to_string();
-        let site = self.site(Some(&site_name))?;
+        let client = self.client(&site_name)?;
         let mut words: Vec<String> = Vec::new();
         while let Some(word) = args.next_pos() {
             words.push(word.to_string());
@@ -130,12 +214,12 @@ impl<S: Session> Script<S> {
             .flatten()
             .map(Bytes::from);
         let keys: Vec<Key> = words.iter().map(|word| Key::from(word.as_str())).collect();
-        let client = self.clients[usize::from(site.0)];
-        let world = self.there()?;
-        let id = world.invoke(client, make(keys, value));
+        let id = self.there()?.invoke(client, make(keys, value));
+        self.labels.extend(label.map(|label| (label, id)));
         if later {
             return Ok(String::new());
         }
+        let world = self.there()?;
         let until = world.time() + Micros::from_millis(10_000);
         world.run_until(until, |world| !world.is_open(id));
         self.show(&site_name, id)
@@ -148,26 +232,7 @@ impl<S: Session> Script<S> {
         let Some((_, (answer, receipt))) = &record.returned else {
             return Ok(format!("{site}: no answer\n"));
         };
-        let shown = match answer {
-            Answer::Value(value) => text(value.as_ref()),
-            Answer::Values(values) => values
-                .iter()
-                .map(|value| text(value.as_ref()))
-                .collect::<Vec<_>>()
-                .join(" "),
-            Answer::Written { existed: true } => "written over what was there".to_string(),
-            Answer::Written { existed: false } => match record.is_delete() {
-                true => "there was nothing to delete".to_string(),
-                false => "written".to_string(),
-            },
-            Answer::Keys { keys, .. } => {
-                let mut keys: Vec<String> = keys.iter().map(Key::to_string).collect();
-                keys.sort();
-                format!("keys {}", keys.join(" "))
-            }
-            Answer::Count(count) => format!("{count} keys"),
-            Answer::Failed(failure) => format!("{} {failure}", failure.word()),
-        };
+        let shown = answer_text(answer, record.is_delete());
         let mut line = format!("{site}: {shown}");
         if let Some(receipt) = receipt.filter(|_| receipts) {
             let version = receipt
@@ -337,6 +402,30 @@ pub fn planted(name: &str) -> Option<Planted> {
     Some(planted)
 }
 
+/// An answer as it is shown.
+fn answer_text(answer: &Answer, is_delete: bool) -> String {
+    match answer {
+        Answer::Value(value) => text(value.as_ref()),
+        Answer::Values(values) => values
+            .iter()
+            .map(|value| text(value.as_ref()))
+            .collect::<Vec<_>>()
+            .join(" "),
+        Answer::Written { existed: true } => "written over what was there".to_string(),
+        Answer::Written { existed: false } => match is_delete {
+            true => "there was nothing to delete".to_string(),
+            false => "written".to_string(),
+        },
+        Answer::Keys { keys, .. } => {
+            let mut keys: Vec<String> = keys.iter().map(Key::to_string).collect();
+            keys.sort();
+            format!("keys {}", keys.join(" "))
+        }
+        Answer::Count(count) => format!("{count} keys"),
+        Answer::Failed(failure) => format!("{} {failure}", failure.word()),
+    }
+}
+
 fn text(value: Option<&Bytes>) -> String {
     value.map_or("nothing".to_string(), |value| value.escape_ascii().to_string())
 }
@@ -410,6 +499,8 @@ impl<S: Session> Runner for Script<S> {
                 Ok(String::new())
             }
             "settle" => self.settle(),
+            "client" | "move" => self.name_or_move(command),
+            "shown" => self.shown(command),
             "cut" | "heal" => self.cut(command),
             "crash" => {
                 let node = self.node(args.next_pos())?;

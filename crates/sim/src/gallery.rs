@@ -1,0 +1,122 @@
+//! The anomaly gallery: what clients of a replicated store may see and would rather not, as scripts that every protocol runs.
+//!
+//! An anomaly is a file in `gallery/`, in the language of [`Script`], made so that a protocol which allows it shows it: sites
+//! between which the direct way is longer than the way around, clients that move, cuts, machines that lose power. Its first line
+//! says in a sentence what is seen. Its last command, `shown`, says by which answers one knows it.
+//!
+//! ```text
+//!   gallery/stale_read          a script without answers     --+
+//!   a protocol                                               --+--> tests/goldens/gallery/PROTOCOL/stale_read, with answers
+//!                                                                   and, at its end: shown | prevented | not offered
+//! ```
+//!
+//! # Caveats
+//!
+//! *Shown* is proof: there it is. *Prevented* is not: this one script does not show it. That no other does is what drawn runs are
+//! for ([`crate::swarm`]), and the checker.
+use crate::Script;
+use std::{fs, io, io::Write as _, path::Path};
+use turnbuckle_core::{Protocol, Session};
+
+/// Something that clients may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anomaly {
+    /// The name of its script.
+    pub name: &'static str,
+    /// Its script.
+    pub script: &'static str,
+}
+
+/// What a protocol does about an anomaly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its script shows it.
+    Shown,
+    /// Its script does not show it.
+    Prevented,
+    /// The protocol has not got the operations.
+    NotOffered,
+}
+
+macro_rules! anomalies {
+    ($($name:literal)*) => {
+        [$(Anomaly { name: $name, script: include_str!(concat!("../gallery/", $name)) }),*]
+    };
+}
+
+impl Anomaly {
+    /// All of them: what one client sees, then several, then what nobody may ever see.
+    pub const ALL: [Anomaly; 14] = anomalies!(
+        "stale_read"
+        "reads_go_back"
+        "own_write_missing"
+        "writes_out_of_order"
+        "answer_before_question"
+        "comment_before_post"
+        "fractured_snapshot"
+        "long_fork"
+        "neither_sees_the_other"
+        "lost_update"
+        "deleted_key_comes_back"
+        "sites_stay_different"
+        "acknowledged_write_lost_with_one_machine"
+        "acknowledged_write_lost_everywhere"
+    );
+
+    /// Its name as people write it.
+    pub fn title(&self) -> String {
+        self.name.replace('_', " ")
+    }
+
+    /// What is seen, in a sentence.
+    pub fn tells(&self) -> &'static str {
+        let first = self.script.lines().next().unwrap_or_default();
+        first.trim_start_matches(['#', ' '])
+    }
+
+    /// Its script with the answers of a protocol.
+    ///
+    /// # Errors
+    /// If the script is none, or a command of it cannot be carried out.
+    pub fn run<S: Session>(&self, protocol: <S::Protocol as Protocol>::Config) -> io::Result<String> {
+        goldenscript::generate(&mut Script::<S>::new(protocol), self.script)
+    }
+}
+
+impl Verdict {
+    /// What a script that was run says at its end.
+    pub fn of(run: &str) -> Option<Verdict> {
+        let last = run.lines().rev().find(|line| !line.is_empty())?;
+        Some(match last.split(':').next()? {
+            "shown" => Verdict::Shown,
+            "prevented" => Verdict::Prevented,
+            "not offered" => Verdict::NotOffered,
+            _ => return None,
+        })
+    }
+}
+
+/// Runs the gallery with a protocol, and compares each script's answers with those in a folder. With `UPDATE_GOLDENFILES=1` it
+/// writes them there.
+///
+/// # Errors
+/// If a script cannot be run, or does not end with a verdict.
+///
+/// # Panics
+/// If an answer differs.
+pub fn gallery<S: Session>(
+    protocol: &<S::Protocol as Protocol>::Config,
+    folder: &Path,
+) -> io::Result<Vec<(Anomaly, Verdict)>> {
+    fs::create_dir_all(folder)?;
+    let mut mint = goldenfile::Mint::new(folder);
+    let mut verdicts = Vec::new();
+    for anomaly in Anomaly::ALL {
+        let run = anomaly.run::<S>(protocol.clone())?;
+        mint.new_goldenfile(anomaly.name)?.write_all(run.as_bytes())?;
+        let verdict = Verdict::of(&run);
+        let verdict = verdict.ok_or_else(|| io::Error::other(format!("{} has no verdict", anomaly.name)))?;
+        verdicts.push((anomaly, verdict));
+    }
+    Ok(verdicts)
+}
