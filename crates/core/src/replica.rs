@@ -38,6 +38,8 @@ pub struct Replica<P: Protocol> {
     topology: Topology,
     parts: Parts<P>,
     durable: u64,
+    /// The protocol's invariants are looked at after every input.
+    validates: bool,
 }
 
 /// What happens to a replica.
@@ -217,7 +219,13 @@ impl<P: Protocol> Replica<P> {
                 waiting: Waiting::new(),
             },
             durable: 0,
+            validates: cfg!(debug_assertions),
         }
+    }
+
+    /// From now on the protocol's invariants are looked at after every input, as they always are in a debug build.
+    pub fn validate_always(&mut self) {
+        self.validates = true;
     }
 
     /// The protocol, to look at.
@@ -294,7 +302,7 @@ impl<P: Protocol> Replica<P> {
                 }
             }
         }
-        if cfg!(debug_assertions) {
+        if self.validates {
             self.protocol.validate();
         }
     }

@@ -98,6 +98,8 @@ pub struct NodeConfig {
     pub stream: StreamLimits,
     /// Seed of all randomness in the replicas.
     pub seed: u64,
+    /// Whether the protocols' invariants are looked at after every input, also in a release build.
+    pub validate: bool,
     /// Bugs planted to prove that tests can fail. Empty outside tests.
     pub planted: Planted,
 }
@@ -119,6 +121,7 @@ impl NodeConfig {
             identity: 0,
             stream: StreamLimits::default(),
             seed: 0,
+            validate: false,
             planted: Planted::default(),
         }
     }

@@ -15,7 +15,6 @@
 //!
 //! - A log does not say that a message is lost. Messages between two nodes arrive in the order in which they were sent, so one that
 //!   has not arrived is lost if a later one has; else it may still be under way.
-//! - What the network is told to lose ([`crate::WorldOptions::loss_ppm`]) gets into no log.
 //! - In an SVG, time is stretched where much happens and shortened where little does; each time is written at its place.
 use crate::{BEGINNING, Message, MessageLog};
 use std::collections::BTreeMap;

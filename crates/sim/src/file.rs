@@ -25,13 +25,17 @@
 //! give_up = "1s"                   # a connection that is cut in one direction
 //!
 //! [load]
-//! workload = "a"                   # a letter of YCSB, "mixed" (default), "ping-pong", or a table as bench reads it
+//! workload = "a"                   # a letter of YCSB, "mixed" (default) or "ping-pong"
 //! clients_per_node = 4             # default 2
 //! think = "5ms"                    # on average; default 5ms
 //! roam_every = 10                  # requests; default: clients stay
 //! amplification = 1                # operations of a request
 //! read = "eventual"                # levels; default: the keyspace's own
 //! write = "eventual"
+//!
+//! [workload]                       # instead of load.workload: properties of YCSB, as in a file that bench reads
+//! read_proportion = 0.8
+//! update_proportion = 0.2
 //!
 //! [[fault]]
 //! kind = "cut"
@@ -97,6 +101,7 @@ struct File {
     service: Option<ServiceTable>,
     network: Option<NetworkTable>,
     load: Option<LoadTable>,
+    workload: Option<Spanned<WorkloadTable>>,
     #[serde(default)]
     fault: Vec<Spanned<FaultTable>>,
 }
@@ -133,20 +138,13 @@ struct JitterTable {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct LoadTable {
-    workload: Option<Spanned<WorkloadEntry>>,
+    workload: Placed<String>,
     clients_per_node: Placed<usize>,
     think: Placed<String>,
     roam_every: Placed<u64>,
     amplification: Placed<u64>,
     read: Placed<String>,
     write: Placed<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum WorkloadEntry {
-    Name(String),
-    Table(Box<WorkloadTable>),
 }
 
 #[derive(Deserialize)]
@@ -192,7 +190,7 @@ impl File {
         Ok(ScenarioFile {
             scenario: Scenario {
                 name: name.into(),
-                load: self.load.unwrap_or_default().check()?,
+                load: self.load.unwrap_or_default().check(self.workload)?,
                 safety: time(&self.duration, "duration")?.unwrap_or(Micros::from_millis(5_000)),
                 heartbeat: time(&self.heartbeat, "heartbeat")?
                     .filter(|&heartbeat| heartbeat > Micros(0))
@@ -316,7 +314,7 @@ impl JitterTable {
 }
 
 impl LoadTable {
-    fn check(self) -> Result<Load, Misplaced> {
+    fn check(self, table: Option<Spanned<WorkloadTable>>) -> Result<Load, Misplaced> {
         let think = time(&self.think, "think")?.unwrap_or(Micros::from_millis(5));
         let level = |given: &Placed<String>, name| match given {
             Some(given) => parsed(given, name).map(Some),
@@ -332,7 +330,7 @@ impl LoadTable {
             amplification: at_most(&self.amplification, "amplification", 1..10_001)?.unwrap_or(1),
             read: level(&self.read, "read")?,
             write: level(&self.write, "write")?,
-            kind: self.workload.map_or(Ok(Kind::Mixed(MIXED)), kind)?,
+            kind: kind(self.workload, table)?,
         })
     }
 }
@@ -345,16 +343,20 @@ const MIXED: Mixed = Mixed {
     value_bytes: 100,
 };
 
-fn kind(entry: Spanned<WorkloadEntry>) -> Result<Kind, Misplaced> {
-    let place = entry.span();
-    let workload = match entry.into_inner() {
-        WorkloadEntry::Name(name) if name == "mixed" => return Ok(Kind::Mixed(MIXED)),
-        WorkloadEntry::Name(name) if name == "ping-pong" => return Ok(Kind::PingPong),
-        WorkloadEntry::Name(name) => Workload::core(&name).map_err(|error| {
-            let message = format!("workload: {error}, mixed, ping-pong, or a table");
-            (place, message)
-        })?,
-        WorkloadEntry::Table(table) => table.check()?,
+fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<Kind, Misplaced> {
+    let workload = match (name, table) {
+        (None, None) => return Ok(Kind::Mixed(MIXED)),
+        (None, Some(table)) => table.into_inner().check()?,
+        (Some(name), Some(_)) => {
+            let message = "workload: there is a table [workload], too; expected one of them";
+            return Err((name.span(), message.into()));
+        }
+        (Some(name), None) => match name.get_ref().as_str() {
+            "mixed" => return Ok(Kind::Mixed(MIXED)),
+            "ping-pong" => return Ok(Kind::PingPong),
+            letter => Workload::core(letter)
+                .map_err(|error| (name.span(), format!("workload: {error}, mixed or ping-pong")))?,
+        },
     };
     Ok(Kind::Workload {
         workload: Box::new(workload),

@@ -282,15 +282,22 @@ impl Clients {
         }
         match self.all[number].left.pop_front().filter(|_| !self.stopped) {
             Some(next) => self.ask(world, number, next),
-            None => self.request_over(world, number),
+            None => {
+                let at = world
+                    .record(id)
+                    .returned
+                    .as_ref()
+                    .map_or(world.time(), |&(at, _)| at);
+                self.request_over(world, number, at);
+            }
         }
     }
 
-    fn request_over<S: Session>(&mut self, world: &mut World<S>, number: usize) {
+    fn request_over<S: Session>(&mut self, world: &mut World<S>, number: usize, at: Micros) {
         let client = &mut self.all[number];
         client.left.clear();
         if !std::mem::take(&mut client.failed) {
-            let took = world.time().since(client.due);
+            let took = at.since(client.due);
             self.tally.requests.record_ns(took.0 * 1_000);
         }
         client.requests += 1;
@@ -315,7 +322,8 @@ impl Clients {
                 let due = self.began + Micros(timetable.next_start_ns() / 1_000);
                 due.since(now)
             }
-            None => self.random.span(self.load.think),
+            // Where work takes no time, a client that does not think would go on for ever at one moment.
+            None => self.random.span(self.load.think).max(Micros(1)),
         }
     }
 

@@ -156,6 +156,7 @@ impl<S: Session> Machine<S> {
         config.segment_bytes = options.segment_bytes;
         config.stream = options.stream;
         config.seed = options.seed ^ u64::from(self.id.0) << 32 ^ self.lives;
+        config.validate = true;
         config.planted = options.planted;
         let engine = Arc::new(self.engine.clone());
         let mut builder = NodeBuilder::new(config, self.disk.mount(), engine, wakes.clone());

@@ -15,8 +15,8 @@ use std::{
 };
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_check::Report;
-use turnbuckle_core::{Level, Session};
-use turnbuckle_sim::{Draw, Failed, Keep, Outcome, Scenario, ScenarioFile};
+use turnbuckle_core::{Level, Micros, Session};
+use turnbuckle_sim::{BEGINNING, Diagram, Draw, Failed, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
 /// Runs a cluster in a simulated world, faults included, and says whether it kept its promises.
@@ -46,9 +46,36 @@ pub struct Sim {
     /// Write what clients saw, for `turnbuckle check`. One seed only.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Draw what the nodes said to each other: as a picture if the file ends in .svg, else as text. One seed only.
+    #[arg(long, value_name = "FILE")]
+    diagram: Option<PathBuf>,
+    /// How much of it: from when to when.
+    #[arg(long, value_name = "FROM..UNTIL", default_value = "0s..1s")]
+    window: Window,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A span of a run's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    from: Micros,
+    until: Micros,
+}
+
+impl FromStr for Window {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Window, String> {
+        let ends = text.split_once("..").and_then(|(from, until)| {
+            let (from, until) = (from.parse().ok()?, until.parse().ok()?);
+            Some(Window { from, until })
+        });
+        ends.filter(|window| window.from <= window.until).ok_or_else(|| {
+            format!("expected two times, the earlier first, such as 1s..1500ms; found '{text}'")
+        })
+    }
 }
 
 /// Seeds, the last one included.
@@ -207,9 +234,13 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         (Some(Seeds(seeds)), _) => seeds.clone(),
         (None, seed) => seed..=seed,
     };
-    if options.trace.is_some() && seeds.start() != seeds.end() {
-        return Err(usage(&"--trace: expected one seed; found several"));
+    if (options.trace.is_some() || options.diagram.is_some()) && seeds.start() != seeds.end() {
+        return Err(usage(&"--trace and --diagram: expected one seed; found several"));
     }
+    let keep = Keep {
+        messages: options.diagram.is_some(),
+        ..Keep::JUDGE_AND_TRACE
+    };
     let scenario_of = |seed| scenario(file.as_ref(), seed, options.level);
     let started = Instant::now();
     let mut summary = Summary {
@@ -222,9 +253,12 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         ..Summary::default()
     };
     let (mut hash, mut first_wrong) = (0, None);
-    let threads = run_all(seeds, protocol, &scenario_of, |done| {
+    let threads = run_all(seeds, keep, protocol, &scenario_of, |done| {
         if let Some(path) = &options.trace {
             write_trace(path, &done.outcome)?;
+        }
+        if let Some(path) = &options.diagram {
+            draw(path, options.window, &done.outcome)?;
         }
         hash = crc32c::crc32c_append(hash, &done.outcome.hash.to_le_bytes());
         summary.add(&done);
@@ -293,6 +327,7 @@ fn scenario(file: Option<&ScenarioFile>, seed: u64, level: Option<Level>) -> Sce
 /// Runs all seeds on all cores, and hands on what became of them in their order. Returns how many cores.
 fn run_all(
     seeds: RangeInclusive<u64>,
+    keep: Keep,
     protocol: &dyn Simulated,
     scenario_of: &(impl Fn(u64) -> Scenario + Sync),
     mut take: impl FnMut(Done) -> Result<(), Failure>,
@@ -304,7 +339,7 @@ fn run_all(
     let one = |offset: u64| {
         let seed = seeds.start() + offset;
         let scenario = scenario_of(seed);
-        let mut outcome = protocol.run(&scenario, Keep::JUDGE_AND_TRACE);
+        let mut outcome = protocol.run(&scenario, keep);
         let report = outcome.check().map_err(|error| error.to_string());
         if count > 1 {
             outcome.trace = Vec::new();
@@ -341,6 +376,16 @@ fn run_all(
         }
         Ok(threads)
     })
+}
+
+fn draw(path: &Path, window: Window, outcome: &Outcome) -> Result<(), Failure> {
+    let log = outcome.messages.as_ref().expect("messages were kept");
+    let diagram = Diagram::new(log, &outcome.nodes).window(BEGINNING + window.from, BEGINNING + window.until);
+    let drawn = match path.extension().is_some_and(|extension| extension == "svg") {
+        true => diagram.svg(),
+        false => diagram.text(),
+    };
+    fs::write(path, drawn).map_err(|error| environment(&format!("cannot write {}: {error}", path.display())))
 }
 
 fn write_trace(path: &Path, outcome: &Outcome) -> Result<(), Failure> {

@@ -73,6 +73,9 @@ impl<P: Protocol> Lane<P> {
             self.bound = Hlc::ZERO;
         }
         self.replica = Replica::open(protocol, self.me, ks.topology().clone(), self.bound, &cut, seed);
+        if ks.shared().config.validate {
+            self.replica.validate_always();
+        }
         if ks.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
             return;
         }

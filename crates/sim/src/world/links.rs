@@ -149,11 +149,11 @@ impl<S: Session> World<S> {
         if self.links[link].broken {
             return;
         }
-        let bytes = self.without_lost(link, end, bytes);
+        let mut logged = self.log_frames(link, end, &bytes);
+        let bytes = self.without_lost(link, end, bytes, &mut logged);
         if bytes.is_empty() {
             return;
         }
-        let logged = self.log_frames(link, end, &bytes);
         let len = bytes.len();
         let way = &mut self.links[link].ways[end];
         way.bytes += len;
@@ -165,17 +165,20 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Takes away what gets lost.
-    fn without_lost(&mut self, link: usize, end: usize, bytes: Bytes) -> Bytes {
+    /// Takes away what gets lost, and its places in the log.
+    fn without_lost(&mut self, link: usize, end: usize, bytes: Bytes, logged: &mut Vec<usize>) -> Bytes {
         let loss_ppm = self.options.loss_ppm + self.links[link].roads[end].loss_ppm;
         if loss_ppm == 0 {
             return bytes;
         }
         let mut kept = BytesMut::with_capacity(bytes.len());
+        let mut places = std::mem::take(logged).into_iter();
         for frame in link::frames(bytes) {
+            let place = places.next();
             let may_be_lost = FrameAbout::of(frame.clone()).is_ok_and(|about| about.may_be_lost);
             if !may_be_lost || self.random.below(1_000_000) >= loss_ppm {
                 link::put_frame(&frame, &mut kept);
+                logged.extend(place);
             }
         }
         kept.freeze()

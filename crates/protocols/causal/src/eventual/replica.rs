@@ -169,6 +169,19 @@ impl Protocol for Eventual {
     fn covered(&self, version: &Version<()>) -> bool {
         self.cut().iter().all(|&(_, until)| version.id.at <= until)
     }
+
+    fn validate(&self) {
+        for (site, mark) in &self.vv {
+            assert!(
+                Hlc::from_wall(mark.wall) <= mark.promise,
+                "site {} promised {} at {}: its promise is behind its own clock",
+                site.0,
+                mark.promise,
+                mark.wall
+            );
+            assert!(*site != self.me, "a replica has no mark of its own site");
+        }
+    }
 }
 
 impl Eventual {

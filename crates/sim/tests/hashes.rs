@@ -1,0 +1,35 @@
+//! A seed means the same run for ever, in a debug build and in a release build: the checksums of some runs are written down in
+//! `tests/goldens/hashes`.
+//!
+//! They change whenever anything changes that a run is made of: a frame's encoding, the order of two events, a draw. Then
+//! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-sim --test hashes` writes them anew. If they change for no such reason, something
+//! in a node depends on what it must not: a clock, an address, the order of a hash table.
+use std::{fmt::Write, fs, path::PathBuf};
+use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_sim::{Draw, Keep};
+
+const SEEDS: u64 = 40;
+
+#[test]
+fn seeds_mean_what_they_meant() {
+    let mut found = String::new();
+    for seed in 1..=SEEDS {
+        let scenario = Draw::new(seed).scenario();
+        let config = EventualConfig {
+            heartbeat: scenario.heartbeat,
+        };
+        let keep = Keep {
+            trace: false,
+            ..Keep::JUDGE_AND_TRACE
+        };
+        let outcome = scenario.run::<EventualSession>(config, keep);
+        writeln!(found, "{seed} {:08x} {} events", outcome.hash, outcome.events).expect("a String grows");
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/hashes");
+    if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("the folder can be made");
+        fs::write(&path, &found).expect("it can be written");
+    }
+    let expected = fs::read_to_string(&path).expect("the hashes are written down");
+    assert_eq!(found, expected, "runs differ from those that are written down");
+}
