@@ -47,6 +47,9 @@ const MOST_CLOCK_ENTRIES: usize = 1 << 28;
 /// Operations looked at for CM, all rounds of all sessions together: some ten seconds.
 const MOST_STEPS: usize = 1 << 28;
 
+/// How many reads are tried to find a short witness.
+const EXAMPLES: usize = 4;
+
 /// Whether a trace has a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -80,6 +83,8 @@ pub struct Causal {
     pub cm: Verdict,
     /// How many reads break CC: none exactly if it holds. Nothing if that was not decided.
     pub violations: Option<u64>,
+    /// These reads: places in [`History::operations`], rising.
+    pub reads: Vec<usize>,
 }
 
 /// Judges a trace. O(n · sessions) for CC and CCv; several times that for CM, which is undecided for the largest traces.
@@ -94,6 +99,7 @@ pub fn causal_within(history: &History, steps: usize) -> Causal {
         ccv: Verdict::Undecided,
         cm: Verdict::Undecided,
         violations: None,
+        reads: Vec::new(),
     };
     let Some(graph) = Graph::of(history) else {
         return undecided;
@@ -104,20 +110,24 @@ pub fn causal_within(history: &History, steps: usize) -> Causal {
     };
     let broken = clocks.run(&order, &cycles);
     let phantoms = phantoms(history);
-    let violations = phantoms.len() + cycles.len() + broken.count;
-    if violations > 0 {
+    let others = cycles.reads().chain(broken.iter().copied());
+    let others = others.map(|place| place as usize);
+    let mut reads: Vec<usize> = phantoms.iter().copied().chain(others).collect();
+    reads.sort_unstable();
+    if !reads.is_empty() {
         let witness = if let Some(&phantom) = phantoms.first() {
             paths::alone(phantom)
         } else if let Some(cycle) = cycles.first_cycle() {
             paths::causal_cycle(&graph, cycle)
         } else {
-            paths::overwritten(&graph, &order, &broken.examples)
+            paths::overwritten(&graph, &order, &broken[..broken.len().min(EXAMPLES)])
         };
         return Causal {
             cc: Verdict::Broken(witness.clone()),
             ccv: Verdict::Broken(witness.clone()),
             cm: Verdict::Broken(witness),
-            violations: Some(violations as u64),
+            violations: Some(reads.len() as u64),
+            reads,
         };
     }
     let ccv = match clocks.conflict_cycle() {
@@ -130,6 +140,7 @@ pub fn causal_within(history: &History, steps: usize) -> Causal {
         ccv,
         cm: memory::judge(&graph, &order, steps),
         violations: Some(0),
+        reads,
     }
 }
 

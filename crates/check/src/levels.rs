@@ -7,14 +7,15 @@
 //! | the four session guarantees, `session`, `per-key-causal` | a read that breaks one of them, within its key |
 //! | `bounded(t)` | a read that missed a write that had been over for longer than t when it began |
 //! | `atomic`, `linearizable` | an operation in the lightest removal that leaves the promised operations of its key atomic |
-//! | `causal`, the sequential ones | an order that somebody else looked for ([`Judge::learn`]); a trace that is atomic as a whole has one |
+//! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`Judge::learn`]); a trace that is atomic as a whole has all of them |
 //! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be said: they promise how they are done, which no client sees |
 //!
 //! # Weaker operations beside
 //!
 //! A promise binds the operation that was given it. So reads at weaker levels are left out where atomicity is judged, and writes at
 //! weaker levels may take effect at any time after they began. A session guarantee and a bound are the reader's: they hold towards
-//! all writes.
+//! all writes. An order is one of everything: where it cannot be had, operations are held to it only if all of the trace's were
+//! promised it.
 //!
 //! # Clocks
 //!
@@ -190,13 +191,15 @@ impl<'a> Judge<'a> {
             Rule::OneCopy => self.one_copy(places),
             _ => Vec::new(),
         };
+        // Places rise, so they are all if they are as many.
+        let is_all = places.len() == self.history.operations.len();
         let judged = places.iter().enumerate().map(|(number, &place)| {
             let by_rule = match rule {
                 Rule::RealValues => Verdict::NotContradicted,
                 Rule::Session { .. } => self.session(rule, place),
                 Rule::Bounded(bound) => self.staleness(place, bound),
                 Rule::OneCopy => one_copy[number],
-                Rule::Ordering(ordering) => self.ordering(ordering, place),
+                Rule::Ordering(ordering) => self.ordering(ordering, place, is_all),
                 Rule::Procedure => Verdict::NotAuditable("the level says how it is done, not what is seen"),
             };
             self.real_value(place).max(by_rule)
@@ -309,12 +312,16 @@ impl<'a> Judge<'a> {
         places.iter().map(judge).collect()
     }
 
-    fn ordering(&self, ordering: Ordering, place: usize) -> Verdict {
+    fn ordering(&self, ordering: Ordering, place: usize, is_all: bool) -> Verdict {
         match self.learnt.get(&ordering).map(|contradicted| contradicted[place]) {
+            // Operations at other levels may be what the order breaks at.
+            Some(true) if !is_all => Verdict::NotAuditable(
+                "no order explains it beside operations that were promised something else",
+            ),
             Some(true) => Verdict::False("no order of operations explains it"),
             Some(false) => Verdict::NotContradicted,
             None if self.is_atomic => Verdict::NotContradicted,
-            None => Verdict::NotAuditable("whether there is such an order is not looked for"),
+            None => Verdict::NotAuditable("whether there is such an order was not found out"),
         }
     }
 }

@@ -9,6 +9,8 @@
 //!                                            +--> convergence
 //!                                            +--> Judge --> receipts, recorded and required levels
 //!                                            +--> causal consistency (CC, CCv, CM), sequential consistency
+//!                                            +--> explain: why, as a Witness with words, drawn as a timeline
+//!                                            +--> figures: what a number does not say, as plots
 //! ```
 //!
 //! # What is counted
@@ -49,6 +51,10 @@ mod builder;
 pub use builder::HistoryBuilder;
 mod causal;
 pub use causal::{Causal, Verdict, causal, causal_within};
+mod explain;
+pub use explain::{Explanation, WORST_KEYS, explain, explain_keys};
+mod figures;
+pub use figures::figures;
 mod history;
 pub use history::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value,
@@ -56,12 +62,16 @@ pub use history::{
 pub mod levels;
 mod order;
 pub use order::Order;
+mod orders;
+pub use orders::Orders;
 mod breakdown;
 pub use breakdown::{Findings, Moment, Part};
 mod receipts;
 pub use receipts::{Audit, BrokenPromise, Requirement, Verdicts, require};
 mod k_atomicity;
 pub use k_atomicity::{KAtomicity, k_atomicity};
+mod plot;
+pub use plot::{Axis, Plot, Scale, Series, Shape};
 mod report;
 pub use report::{Causality, Fraction, Report};
 mod sequential;
@@ -70,6 +80,8 @@ mod sessions;
 pub use sessions::{Broken, SessionViolations, each_session_violation, session_violations};
 mod staleness;
 pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read, staleness, visibility};
+mod timeline;
+pub use timeline::{Clock, draw, readable, span};
 mod window;
 pub use window::{Limits, SiteMetrics, Window, WindowMetrics};
 mod witness;

@@ -1,8 +1,8 @@
 //! Everything that is said about a trace, under the names that `turnbuckle check --json` gives it.
 use crate::{
-    Audit, Causal, Findings, History, Kind, Moment, Order, Part, Quantiles, SessionViolations, Visibility,
-    Zones, breakdown, causal, converged, each_session_violation, each_stale_read, k_atomicity, levels::Judge,
-    sequential, visibility,
+    Audit, Causal, Findings, History, Moment, Order, Orders, Part, Quantiles, SessionViolations, Visibility,
+    Zones, breakdown, converged, each_session_violation, each_stale_read, k_atomicity, levels::Judge,
+    visibility,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -110,9 +110,6 @@ impl Causality {
     }
 }
 
-/// Numbers that the search for a sequential order may keep: 4 MiB. It decides small traces, or none.
-const SEQUENTIAL_NUMBERS: usize = 1 << 20;
-
 /// An exact fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fraction {
@@ -171,7 +168,10 @@ impl Serialize for Fraction {
 impl Report {
     /// Judges a trace, also for clocks that may be off by each of `skews` nanoseconds.
     pub fn of(history: &History, skews: &[i64]) -> Report {
-        Report::judged(history, skews, &Judge::new(history, None))
+        let orders = Orders::of(history);
+        let mut judge = Judge::new(history, None);
+        orders.teach(history, &mut judge);
+        Report::judged(history, skews, &judge, &orders)
     }
 
     /// Whether the trace breaks a promise that it records.
@@ -179,8 +179,8 @@ impl Report {
         self.audit.is_broken() || self.findings.all() > 0
     }
 
-    /// The same, with a judge of promises that knows something about clocks.
-    pub fn judged(history: &History, skews: &[i64], judge: &Judge<'_>) -> Report {
+    /// The same, with a judge of promises that knows something about clocks and was told about orders.
+    pub fn judged(history: &History, skews: &[i64], judge: &Judge<'_>, orders: &Orders) -> Report {
         let zones = Zones::of(history);
         let names: Vec<String> = history.keys.iter().map(|key| lossy(&key.name)).collect();
         let removed_per_key: Vec<u64> = zones.iter().map(Zones::removed).collect();
@@ -231,10 +231,6 @@ impl Report {
         let (per_site, per_level) = parts.named(history);
         let proportion = Fraction::new(removed, counted);
         let k = k_atomicity(history);
-        let causal = causal(history);
-        // A write of unknown outcome may count as a session of its own.
-        let states = SEQUENTIAL_NUMBERS / (history.clients.len() + unknown_writes(history)).max(1);
-        let sequential = sequential(history, &zones, &causal, states);
         Report {
             not_auditable_keys: history
                 .not_auditable
@@ -270,10 +266,10 @@ impl Report {
             converged_per_key: by_key(&names, converged(history).into_iter()),
             k_atomicity_per_key: by_key(&names, k.iter().map(|k| k.and_then(|k| k.exact))),
             k_lower_bound_per_key: by_key(&names, k.iter().map(|k| k.map(|k| k.at_least))),
-            causal: Causality::of(&causal),
-            causally_consistent: causal.cc.holds(),
-            causal_violations: causal.violations,
-            sequentially_consistent: sequential.holds(),
+            causal: Causality::of(&orders.causal),
+            causally_consistent: orders.causal.cc.holds(),
+            causal_violations: orders.causal.violations,
+            sequentially_consistent: orders.sequential.holds(),
         }
     }
 }
@@ -281,13 +277,6 @@ impl Report {
 fn standard_error(proportion: Fraction, of: u64) -> f64 {
     let proportion = proportion.as_f64();
     (proportion * (1.0 - proportion) / of.max(1) as f64).sqrt()
-}
-
-fn unknown_writes(history: &History) -> usize {
-    let operations = history.operations.iter();
-    operations
-        .filter(|operation| operation.kind == Kind::UnknownWrite)
-        .count()
 }
 
 fn by_key<T>(names: &[String], values: impl Iterator<Item = T>) -> BTreeMap<String, T> {

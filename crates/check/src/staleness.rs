@@ -183,38 +183,38 @@ fn buckets() -> Vec<Visibility> {
     edges.windows(2).map(bucket).collect()
 }
 
-/// Whether the last reads of all clients, after all writes were over, agree: for each key, in the order of [`History::keys`].
-/// None if fewer than two clients read then, or if a write may still happen.
-pub fn converged(history: &History) -> Vec<Option<bool>> {
-    let mut quiet = vec![i64::MIN; history.keys.len()];
-    for operation in history
+/// For each key when all its writes were over, and the last read of each client that began after that: a place in
+/// [`History::operations`].
+pub(crate) fn last_reads(history: &History) -> Vec<(i64, BTreeMap<u32, usize>)> {
+    let mut last = vec![(i64::MIN, BTreeMap::new()); history.keys.len()];
+    for write in history
         .operations
         .iter()
         .filter(|operation| operation.kind != Kind::Read)
     {
-        let quiet = &mut quiet[operation.key as usize];
-        *quiet = (*quiet).max(operation.finish);
+        let (quiet, _) = &mut last[write.key as usize];
+        *quiet = (*quiet).max(write.finish);
     }
-    let mut last: Vec<BTreeMap<u32, (i64, crate::Value)>> = vec![BTreeMap::new(); history.keys.len()];
-    for operation in history
-        .operations
-        .iter()
-        .filter(|operation| operation.kind == Kind::Read)
-    {
-        let key = operation.key as usize;
-        if operation.start > quiet[key] {
-            let last = last[key]
-                .entry(operation.client)
-                .or_insert((operation.start, operation.value));
-            if operation.start >= last.0 {
-                *last = (operation.start, operation.value);
+    for (place, read) in history.operations.iter().enumerate() {
+        let (quiet, reads) = &mut last[read.key as usize];
+        if read.kind == Kind::Read && read.start > *quiet {
+            let last = reads.entry(read.client).or_insert(place);
+            if read.start >= history.operations[*last].start {
+                *last = place;
             }
         }
     }
-    let verdict = |(key, reads): (&crate::KeyHistory, BTreeMap<u32, (i64, crate::Value)>)| {
-        let mut values = reads.values().map(|&(_, value)| value);
+    last
+}
+
+/// Whether the last reads of all clients, after all writes were over, agree: for each key, in the order of [`History::keys`].
+/// None if fewer than two clients read then, or if a write may still happen.
+pub fn converged(history: &History) -> Vec<Option<bool>> {
+    let verdict = |(key, (_, reads)): (&crate::KeyHistory, (i64, BTreeMap<u32, usize>))| {
+        let mut values = reads.values().map(|&read| history.operations[read].value);
         let first = values.next()?;
         (reads.len() >= 2 && !key.has_unknown_writes).then(|| values.all(|value| value == first))
     };
-    history.keys.iter().zip(last).map(verdict).collect()
+    let keys = history.keys.iter().zip(last_reads(history));
+    keys.map(verdict).collect()
 }

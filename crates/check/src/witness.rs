@@ -32,6 +32,8 @@ pub enum Because {
     ReadsFrom,
     /// It was over before the other began.
     RealTime,
+    /// Its value's version is the older one.
+    Version,
     /// A write that must be older than another one of its key: somebody who could have seen it read the other.
     Conflict,
     /// It read what was there before the other's write.

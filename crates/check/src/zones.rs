@@ -1,5 +1,6 @@
 //! One key: clusters, zones, and what follows from them.
 use crate::{History, Kind, Value};
+use std::cmp::Reverse;
 
 const NEVER: i64 = i64::MIN;
 
@@ -170,6 +171,16 @@ impl Zones {
 
     /// For each cluster, by how much every operation has to be stretched until it is in no conflict. O(m log m).
     pub fn gammas(&self) -> Vec<i64> {
+        let own = |cluster: &Cluster| match cluster.reads {
+            Some((finish, _)) if cluster.write_start != NEVER => cluster.write_start.saturating_sub(finish),
+            _ => 0,
+        };
+        let pairs = self.pair_gammas().into_iter().zip(&self.clusters);
+        pairs.map(|(gamma, cluster)| gamma.max(own(cluster))).collect()
+    }
+
+    /// The same for conflicts with others alone: reads from the future are left aside.
+    fn pair_gammas(&self) -> Vec<i64> {
         let clusters = &self.clusters;
         let mut order: Vec<usize> = (0..clusters.len()).collect();
         order.sort_by_key(|&place| (clusters[place].f, place));
@@ -189,12 +200,6 @@ impl Zones {
         (0..clusters.len())
             .map(|me| {
                 let cluster = &clusters[me];
-                let own = match cluster.reads {
-                    Some((finish, _)) if cluster.write_start != NEVER => {
-                        cluster.write_start.saturating_sub(finish)
-                    }
-                    _ => 0,
-                };
                 // Over the partners up to rank k: the first term falls with k, the second rises.
                 let terms = |rank: usize| {
                     let [first, second] = best[rank];
@@ -224,9 +229,23 @@ impl Zones {
                     }
                 };
                 let around = low.saturating_sub(2)..(low + 2).min(order.len());
-                around.map(at).max().unwrap_or(0).max(own).max(0)
+                around.map(at).max().unwrap_or(0).max(0)
             })
             .collect()
+    }
+
+    /// The two clusters in the worst conflict, and the Gamma of the two. None if no two are in conflict. O(m log m).
+    pub fn worst_pair(&self) -> Option<(i64, usize, usize)> {
+        let gammas = self.pair_gammas();
+        let worst = |&place: &usize| (gammas[place], Reverse(place));
+        let me = (0..gammas.len()).max_by_key(worst).filter(|&me| gammas[me] > 0)?;
+        let with = |other: usize| {
+            let (one, other) = (&self.clusters[me], &self.clusters[other]);
+            one.s.saturating_sub(other.f).min(other.s.saturating_sub(one.f))
+        };
+        let others = (0..gammas.len()).filter(|&other| other != me);
+        let partner = others.max_by_key(|&other| (with(other), Reverse(other)))?;
+        Some((gammas[me], me.min(partner), me.max(partner)))
     }
 
     /// The same for the key.

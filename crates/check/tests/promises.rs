@@ -1,7 +1,7 @@
 //! Promises on random small traces, judged straight from the definitions: every pair of operations is looked at.
 use std::collections::BTreeMap;
 use turnbuckle_check::{
-    Broken, History, HistoryBuilder, Kind, Operation, Order, Report, Requirement, Value,
+    Broken, History, HistoryBuilder, Kind, Operation, Order, Orders, Report, Requirement, Value,
     each_session_violation, each_stale_read,
     levels::{Judge, Verdict},
     require, visibility,
@@ -362,7 +362,7 @@ fn receipts_and_levels_are_judged_as_defined_whatever_is_known_of_clocks() {
                 let word = if is_broken { "false" } else { "not false" };
                 *seen.entry(("level", word)).or_default() += 1;
             }
-            let report = Report::judged(&history, &[0], &judge);
+            let report = Report::judged(&history, &[0], &judge, &Orders::of(&history));
             let claimed = records.iter().filter(|record| record.receipt.is_some()).count() as u64;
             assert_eq!(report.audit.receipts.all(), claimed);
             let moments = report.over_time.iter().fold((0, 0), |(all, removed), moment| {
@@ -403,7 +403,7 @@ fn promised(client: &str, op: Op, value: &str, times: (i64, i64), level: &str) -
 
 fn report(records: &[Record]) -> Report {
     let history = history(records);
-    Report::judged(&history, &[], &Judge::new(&history, None))
+    Report::of(&history, &[])
 }
 
 #[test]

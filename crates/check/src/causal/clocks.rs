@@ -21,9 +21,6 @@ use super::{
 use crate::Kind;
 use std::collections::{HashMap, HashSet};
 
-/// How many reads are kept that could serve as a witness.
-const EXAMPLES: usize = 4;
-
 /// A write in a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
@@ -63,14 +60,6 @@ pub(super) struct Clocks<'g, 'h> {
     /// For each session and run how much of the run was in the session's clock when that last read the key. Clocks
     /// only grow, so it is found again from there.
     known: Vec<u32>,
-}
-
-/// Reads that missed what they could have known.
-#[derive(Default)]
-pub(super) struct Broken {
-    pub count: usize,
-    /// Places of the first few.
-    pub examples: Vec<u32>,
 }
 
 impl<'g, 'h> Clocks<'g, 'h> {
@@ -140,13 +129,14 @@ impl<'g, 'h> Clocks<'g, 'h> {
         &self.clocks[row as usize * sessions..][..sessions]
     }
 
-    /// Goes through all operations in causal order, and says which reads break CC.
-    pub fn run(&mut self, order: &[u32], cycles: &Cycles) -> Broken {
+    /// Goes through all operations in causal order, and says which reads have missed what they could have known, and so break
+    /// CC: their places.
+    pub fn run(&mut self, order: &[u32], cycles: &Cycles) -> Vec<u32> {
         let graph = self.graph;
         let sessions = graph.sessions();
         let mut now = vec![0; sessions * sessions];
         let mut unknown: Vec<_> = (0..sessions).map(|session| graph.unknown_of(session)).collect();
-        let mut broken = Broken::default();
+        let mut broken = Vec::new();
         for (&node, rank) in order
             .iter()
             .zip(1..)
@@ -187,16 +177,13 @@ impl<'g, 'h> Clocks<'g, 'h> {
         broken
     }
 
-    fn read(&mut self, (session, node): (usize, u32), clock: &[u32], cycles: &Cycles, broken: &mut Broken) {
+    fn read(&mut self, (session, node): (usize, u32), clock: &[u32], cycles: &Cycles, broken: &mut Vec<u32>) {
         for &read in self.graph.operations(node) {
             let source = self.graph.source(read);
             let operation = &self.graph.history.operations[read as usize];
             let is_phantom = source.is_none() && operation.value != crate::Value::INITIAL;
             if !is_phantom && !cycles.contains(read) && self.misses((session, operation.key), source, clock) {
-                broken.count += 1;
-                if broken.examples.len() < EXAMPLES {
-                    broken.examples.push(read);
-                }
+                broken.push(read);
             }
         }
     }

@@ -96,8 +96,9 @@ pub(super) struct Cycles {
 }
 
 impl Cycles {
-    pub fn len(&self) -> usize {
-        self.reads.len()
+    /// All of them, in no order.
+    pub fn reads(&self) -> impl Iterator<Item = u32> {
+        self.reads.iter().copied()
     }
 
     pub fn contains(&self, read: u32) -> bool {

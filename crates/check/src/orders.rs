@@ -1,0 +1,86 @@
+//! Whether some order explains the trace as a whole: causal and sequential consistency, found out once and told to all who ask.
+//!
+//! What the levels make of it ([`Orders::teach`]):
+//!
+//! | level | an operation contradicts it if |
+//! |---|---|
+//! | `causal` | it is a read that breaks CC, "nothing is seen before what it depends on"; CCv and CM promise more |
+//! | `sequential` | it is a read in the witness that there is no order; any read, if all orders were tried in vain |
+//! | `per-key-sequential`, `partition-sequential` | never: that they hold follows from a sequential order of everything; that they do not is not looked for |
+//!
+//! Nothing is said about a trace in which one client was timed by several recorders: its session has no order.
+use crate::{
+    Causal, History, Kind, Sequential, Zones, causal,
+    levels::{Judge, Ordering},
+    sequential,
+};
+
+/// Numbers that the search for a sequential order may keep: 4 MiB. It decides small traces, or none.
+const SEQUENTIAL_NUMBERS: usize = 1 << 20;
+
+/// What whole-trace orders there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orders {
+    /// In its three meanings.
+    pub causal: Causal,
+    /// One order for all.
+    pub sequential: Sequential,
+}
+
+impl Orders {
+    /// Looks for them: see [`causal()`] and [`sequential()`].
+    pub fn of(history: &History) -> Orders {
+        let causal = causal(history);
+        // A write of unknown outcome may count as a session of its own.
+        let states = SEQUENTIAL_NUMBERS / (history.clients.len() + unknown_writes(history)).max(1);
+        Orders {
+            sequential: sequential(history, &Zones::of(history), &causal, states),
+            causal,
+        }
+    }
+
+    /// Tells a judge of the same trace what was found.
+    pub fn teach(&self, history: &History, judge: &mut Judge<'_>) {
+        if history.recorder_of.contains(&None) {
+            return;
+        }
+        let marked = |places: &[usize]| {
+            let mut contradicted = vec![false; history.operations.len()];
+            places.iter().for_each(|&place| contradicted[place] = true);
+            contradicted
+        };
+        if self.causal.cc.holds().is_some() {
+            judge.learn(Ordering::Causal, marked(&self.causal.reads));
+        }
+        match &self.sequential {
+            Sequential::Undecided => {}
+            Sequential::No(witness) => {
+                let all = 0..history.operations.len();
+                let shown = match witness {
+                    Some(witness) => witness.operations.clone(),
+                    None => all.collect(),
+                };
+                let reads = shown.into_iter().chain(self.causal.reads.iter().copied());
+                let is_read = |&place: &usize| history.operations[place].kind == Kind::Read;
+                let reads: Vec<usize> = reads.filter(is_read).collect();
+                judge.learn(Ordering::Sequential, marked(&reads));
+            }
+            Sequential::Yes => {
+                for ordering in [
+                    Ordering::Sequential,
+                    Ordering::PerKeySequential,
+                    Ordering::PartitionSequential,
+                ] {
+                    judge.learn(ordering, marked(&[]));
+                }
+            }
+        }
+    }
+}
+
+fn unknown_writes(history: &History) -> usize {
+    let operations = history.operations.iter();
+    operations
+        .filter(|operation| operation.kind == Kind::UnknownWrite)
+        .count()
+}

@@ -1,0 +1,117 @@
+//! Explanations as people read them, under `tests/goldens`. A script's commands:
+//!
+//! ```text
+//!   trace NAME                               takes the trace of a vector
+//!   op CLIENT SITE KIND KEY VALUE START FINISH   adds one: read or write; times in microseconds
+//!                                            (none is no value; never, if there was no answer)
+//!   explain [KEYS] [width=COLUMNS]           what is wrong with it
+//! ```
+//!
+//! `UPDATE_GOLDENFILES=1` writes them anew.
+use serde::Deserialize;
+use std::{error::Error, fs};
+use turnbuckle_check::{Audit, HistoryBuilder, Orders, WORST_KEYS, explain_keys, levels::Judge};
+use turnbuckle_workload::{Op, Record, Status};
+
+#[derive(Deserialize)]
+struct Vector {
+    ops: Vec<Record>,
+}
+
+#[derive(Default)]
+struct Explaining {
+    records: Vec<Record>,
+}
+
+impl Explaining {
+    fn explain(&self, keys: usize, width: usize) -> Result<String, Box<dyn Error>> {
+        let mut builder = HistoryBuilder::new();
+        for record in &self.records {
+            builder.add(record)?;
+        }
+        let history = builder.finish()?;
+        let orders = Orders::of(&history);
+        let mut judge = Judge::new(&history, None);
+        orders.teach(&history, &mut judge);
+        let (audit, _) = Audit::of(&history, &judge);
+        let texts: Vec<String> = explain_keys(&history, &orders, &audit, keys)
+            .iter()
+            .map(|explanation| explanation.text(&history, width))
+            .collect();
+        Ok(match texts.is_empty() {
+            true => "nothing is wrong".into(),
+            false => texts.join("\n\n"),
+        })
+    }
+}
+
+fn operation(words: &[&str]) -> Result<Record, Box<dyn Error>> {
+    let [client, site, op, key, value, start, finish] = words else {
+        return Err("expected seven words".into());
+    };
+    let given = |word: &&str| *word != "none" && *word != "never";
+    let finish = Some(*finish).filter(given);
+    let finish_ns = finish.map(|time| time.parse::<i64>()).transpose()?;
+    Ok(Record {
+        client: (*client).into(),
+        site: (*site).into(),
+        op: if *op == "read" { Op::Read } else { Op::Write },
+        key: (*key).into(),
+        value: Some(*value).filter(given).map(Into::into),
+        start_ns: start.parse::<i64>()? * 1_000,
+        finish_ns: finish_ns.map(|time| time * 1_000),
+        status: if finish_ns.is_some() {
+            Status::Ok
+        } else {
+            Status::Unknown
+        },
+        version: None,
+        level: None,
+        receipt: None,
+        recorder: None,
+        reads: None,
+    })
+}
+
+impl goldenscript::Runner for Explaining {
+    type Command = goldenscript::Command;
+
+    fn run(
+        &mut self,
+        command: &goldenscript::Command,
+        _: &goldenscript::Context,
+    ) -> Result<String, Box<dyn Error>> {
+        let mut args = command.consume_args();
+        match command.name.as_str() {
+            "trace" => {
+                let name = args.next_pos().ok_or("which?")?;
+                let text = fs::read_to_string(format!("tests/vectors/{name}.json"))?;
+                self.records = serde_json::from_str::<Vector>(&text)?.ops;
+            }
+            "op" => {
+                let words: Vec<&str> = std::iter::from_fn(|| args.next_pos()).collect();
+                self.records.push(operation(&words)?);
+            }
+            "explain" => {
+                let width = args.take_key("width").map(str::parse).transpose()?.unwrap_or(100);
+                let keys = args.next_pos().map(str::parse).transpose()?;
+                args.reject_next()?;
+                return self.explain(keys.unwrap_or(WORST_KEYS), width);
+            }
+            name => return Err(format!("unknown command {name}").into()),
+        }
+        args.reject_next()?;
+        Ok(String::new())
+    }
+}
+
+#[test]
+fn every_script_is_explained_as_before() {
+    let mut scripts = 0;
+    for entry in fs::read_dir("tests/goldens").expect("the scripts are beside this test") {
+        let path = entry.expect("the folder can be listed").path();
+        goldenscript::run(&mut Explaining::default(), &path).expect("the script runs");
+        scripts += 1;
+    }
+    assert!(scripts >= 1, "only {scripts} scripts");
+}
