@@ -1077,22 +1077,25 @@ fn not_causal(history: &History, witness: &Witness, reads: u64) -> Explanation {
         .edges
         .iter()
         .find(|edge| edge.because == Because::Overwritten);
-    let mut words = vec![match (missed, witness.operations.as_slice()) {
-        (Some(edge), _) => overwritten(&case, edge),
-        (None, &[read]) => format!(
-            "{} {}, and no write of it is in the trace: nothing that anybody could have known explains it.",
-            case.number(read),
-            case.did(read)
-        ),
-        (None, _) => "Each of these operations comes before the next, because the same client did it before or because it wrote \
-                      what the next read; and the last comes before the first. Somebody has read what was yet to be done."
+    let is_phantom = witness.operations.len() == 1 && missed.is_none();
+    let why = match missed {
+        Some(edge) => overwritten(&case, edge),
+        None if is_phantom => "Somebody has read what nobody wrote: see above. Nothing that could have been known explains it.".into(),
+        None => "Each of these operations comes before the next, because the same client did it before or because it wrote \
+                 what the next read; and the last comes before the first. Somebody has read what was yet to be done."
             .into(),
-    }];
-    if reads > 1 {
-        words.push(format!("{} are like that, of all keys.", plural(reads, "read")));
-    }
-    words.push(format!("None of CC, CCv and CM holds. {SO_NOT}"));
-    Explanation::new("causality is broken (CC)", words, witness.clone())
+    };
+    let reads = match reads {
+        1 => "1 read breaks causality".into(),
+        _ => format!("{reads} reads break causality"),
+    };
+    let rest = format!("{reads}, over all keys. None of CC, CCv and CM holds. {SO_NOT}");
+    let witness = if is_phantom {
+        Witness::default()
+    } else {
+        witness.clone()
+    };
+    Explanation::new("causality is broken (CC)", vec![why, rest], witness)
 }
 
 /// A read, and the write that it should have known.
@@ -1104,14 +1107,19 @@ fn overwritten(case: &Case<'_>, edge: &Edge) -> String {
     } = *edge;
     let (client, value, number) = (case.client(read), case.value(read), case.number(write));
     let older = match writer(case.history, read).filter(|source| case.places.contains(source)) {
-        Some(source) => format!("{number} was done in knowledge of {}", case.number(source)),
-        None => "before every write there was nothing".into(),
+        Some(source) => format!(
+            "And {number} was done in knowledge of {}, so {value} had been replaced.",
+            case.number(source)
+        ),
+        None => format!(
+            "What {read} returned was there before every write.",
+            read = case.number(read)
+        ),
     };
     format!(
-        "{} read {value} from {}. But {number} {}, and {client} could have known it: follow the steps below from {number} to {}. \
-         And {older}, so {value} is older, and had been replaced.",
+        "{} {}. But {number} {}, and {client} could have known it: follow the steps below from {number} to {}. {older}",
         case.number(read),
-        case.key(read),
+        case.did(read),
         case.did(write),
         case.number(read),
     )

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   trace NAME                               takes the trace of a vector
-//!   op CLIENT SITE KIND KEY VALUE START FINISH   adds one: read or write; times in microseconds
-//!                                            (none is no value; never, if there was no answer)
+//!   op CLIENT SITE KIND KEY VALUE START FINISH   adds one: read, write or delete; times in microseconds
+//!      [version=V] [level=L]                 (none is no value; never, if there was no answer; failed, if it was not done)
+//!      [asked=L given=L staleness=US]        with a receipt
+//!   op CLIENT SITE snapshot KEY:VALUE[:VERSION],.. none START FINISH   several reads at once
 //!   explain [KEYS] [width=COLUMNS]           what is wrong with it
 //! ```
 //!
@@ -11,7 +13,7 @@
 use serde::Deserialize;
 use std::{error::Error, fs};
 use turnbuckle_check::{Audit, HistoryBuilder, Orders, WORST_KEYS, explain_keys, levels::Judge};
-use turnbuckle_workload::{Op, Record, Status};
+use turnbuckle_workload::{Claim, Op, Record, SnapshotRead, Status};
 
 #[derive(Deserialize)]
 struct Vector {
@@ -45,32 +47,61 @@ impl Explaining {
     }
 }
 
-fn operation(words: &[&str]) -> Result<Record, Box<dyn Error>> {
-    let [client, site, op, key, value, start, finish] = words else {
+fn operation(words: &[&str], mut key: impl FnMut(&str) -> Option<String>) -> Result<Record, Box<dyn Error>> {
+    let [client, site, op, name, value, start, finish] = words else {
         return Err("expected seven words".into());
     };
-    let given = |word: &&str| *word != "none" && *word != "never";
-    let finish = Some(*finish).filter(given);
-    let finish_ns = finish.map(|time| time.parse::<i64>()).transpose()?;
+    let (op, reads) = match *op {
+        "read" => (Op::Read, None),
+        "write" => (Op::Write, None),
+        "delete" => (Op::Delete, None),
+        "snapshot" => (Op::Snapshot, Some(name.split(',').map(read).collect())),
+        other => return Err(format!("unknown kind {other}").into()),
+    };
+    let (status, finish_ns) = match *finish {
+        "never" => (Status::Unknown, None),
+        "failed" => (Status::Fail, None),
+        time => (Status::Ok, Some(time.parse::<i64>()? * 1_000)),
+    };
+    let receipt = match (key("asked"), key("given")) {
+        (Some(asked), Some(given)) => Some(Claim {
+            asked,
+            given,
+            staleness_us: key("staleness").map(|us| us.parse()).transpose()?,
+            ..Claim::default()
+        }),
+        _ => None,
+    };
     Ok(Record {
         client: (*client).into(),
         site: (*site).into(),
-        op: if *op == "read" { Op::Read } else { Op::Write },
-        key: (*key).into(),
-        value: Some(*value).filter(given).map(Into::into),
-        start_ns: start.parse::<i64>()? * 1_000,
-        finish_ns: finish_ns.map(|time| time * 1_000),
-        status: if finish_ns.is_some() {
-            Status::Ok
+        key: if reads.is_some() {
+            "".into()
         } else {
-            Status::Unknown
+            (*name).into()
         },
-        version: None,
-        level: None,
-        receipt: None,
+        op,
+        value: Some(*value).filter(|value| *value != "none").map(Into::into),
+        start_ns: start.parse::<i64>()? * 1_000,
+        finish_ns,
+        status,
+        version: key("version"),
+        level: key("level"),
+        receipt,
         recorder: None,
-        reads: None,
+        reads,
     })
+}
+
+fn read(text: &str) -> SnapshotRead {
+    let mut parts = text.splitn(3, ':');
+    let key = parts.next().unwrap_or_default().into();
+    let value = parts.next().filter(|value| *value != "none");
+    SnapshotRead {
+        key,
+        value: value.map(Into::into),
+        version: parts.next().map(Into::into),
+    }
 }
 
 impl goldenscript::Runner for Explaining {
@@ -89,8 +120,10 @@ impl goldenscript::Runner for Explaining {
                 self.records = serde_json::from_str::<Vector>(&text)?.ops;
             }
             "op" => {
-                let words: Vec<&str> = std::iter::from_fn(|| args.next_pos()).collect();
-                self.records.push(operation(&words)?);
+                let words: Vec<String> = std::iter::from_fn(|| args.next_pos().map(str::to_owned)).collect();
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                self.records
+                    .push(operation(&words, |key| args.take_key(key).map(str::to_owned))?);
             }
             "explain" => {
                 let width = args.take_key("width").map(str::parse).transpose()?.unwrap_or(100);

@@ -5,24 +5,27 @@ use serde::Serialize;
 use std::{
     cmp::Reverse,
     fmt::Write,
+    fs,
     path::{Path, PathBuf},
 };
 use turnbuckle_check::{
-    BadTrace, Finding, History, HistoryBuilder, Report, Requirement, Verdicts, levels::Judge, require,
+    BadTrace, Finding, History, HistoryBuilder, Orders, Report, Requirement, Verdicts, explain_keys, figures,
+    levels::Judge, require,
 };
 use turnbuckle_core::{Level, Micros};
 use turnbuckle_workload::{BadTraceFile, TraceReader};
 
-/// Says what a trace of operations shows: whether the store looked like one copy of the data, how far from it, and whether its
-/// receipts were true.
+/// Says what a trace of operations shows: whether the store looked like one copy of the data, how far from it, whether it was
+/// causally or sequentially consistent, and whether its receipts were true.
 ///
 /// Ends with 1 if the trace breaks a level or a receipt that it records, or the level that is required; else it reports, and ends with
-/// 0. Causal and sequential consistency are not looked for yet.
+/// 0.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  turnbuckle bench --target 127.0.0.1:7000 --load --for 5s --trace run.jsonl.zst\n  \
                         turnbuckle check run.jsonl.zst\n  \
-                        turnbuckle check run.jsonl.zst --require session\n\n\
+                        turnbuckle check run.jsonl.zst --require session\n  \
+                        turnbuckle check run.jsonl.zst --explain --plots plots\n\n\
                         A trace is JSON lines as bench writes them; a Jepsen history of registers if it ends in .edn; a table with \
                         the same fields if it ends in .csv. With .zst behind that it is packed. Each file is judged by itself."
 )]
@@ -39,21 +42,38 @@ pub struct Check {
     /// Print JSON, one object for each trace.
     #[arg(long)]
     json: bool,
+    /// Say why: for each promise that was broken the few operations that show it, for the 3 worst keys, or for so many.
+    #[arg(
+        long,
+        value_name = "KEYS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "3",
+        conflicts_with = "json"
+    )]
+    explain: Option<usize>,
+    /// Draw SVG plots into this directory: Gamma, staleness, t-visibility, and inconsistent operations over time.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
 }
 
+/// How wide explanations are, in characters.
+const WIDTH: usize = 100;
 /// How many of the worst keys are named.
 const WORST_KEYS: usize = 3;
 
 pub fn run(options: &Check) -> Result<(), Failure> {
     let (mut broken, mut unknown) = (None, None);
-    for trace in &options.traces {
+    for (number, trace) in options.traces.iter().enumerate() {
         let (history, lines) = read(trace)?;
         let skew = options
             .skew
             .map(|skew| i64::try_from(skew.0.saturating_mul(1_000)).unwrap_or(i64::MAX));
-        let judge = Judge::new(&history, skew);
+        let orders = Orders::of(&history);
+        let mut judge = Judge::new(&history, skew);
+        orders.teach(&history, &mut judge);
         let skews = skew.map_or(vec![1_000_000, 5_000_000], |skew| vec![skew]);
-        let report = Report::judged(&history, &skews, &judge);
+        let report = Report::judged(&history, &skews, &judge, &orders);
         let required = options
             .require
             .map(|level| (level, require(&history, &judge, level)));
@@ -67,6 +87,15 @@ pub fn run(options: &Check) -> Result<(), Failure> {
             say(&serde_json::to_string(&answer).map_err(|error| environment(&error))?)?;
         } else {
             say(&summary(&trace.display().to_string(), &history, &report))?;
+        }
+        if let Some(keys) = options.explain {
+            for explanation in explain_keys(&history, &orders, &report.audit, keys) {
+                say(&format!("\n{}", explanation.text(&history, WIDTH)))?;
+            }
+        }
+        if let Some(directory) = &options.plots {
+            let several = options.traces.len() > 1;
+            write_plots(directory, several.then_some(number + 1), &history, &report)?;
         }
         let required_is_broken = required
             .as_ref()
@@ -86,6 +115,26 @@ pub fn run(options: &Check) -> Result<(), Failure> {
         (None, Some(unknown)) => Err(Failure::Usage(unknown)),
         (None, None) => Ok(()),
     }
+}
+
+/// Each in its own file; if there are several traces, with their numbers.
+fn write_plots(
+    directory: &Path,
+    number: Option<usize>,
+    history: &History,
+    report: &Report,
+) -> Result<(), Failure> {
+    let failed = |path: &Path, error| environment(&format!("{}: {error}", path.display()));
+    fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
+    for (name, plot) in figures(history, report) {
+        let file = match number {
+            Some(number) => format!("{number}-{name}.svg"),
+            None => format!("{name}.svg"),
+        };
+        let path = directory.join(file);
+        fs::write(&path, plot.svg()).map_err(|error| failed(&path, error))?;
+    }
+    Ok(())
 }
 
 /// What a program reads.
@@ -246,10 +295,11 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
             true if report.not_auditable_keys.is_empty() => "yes".into(),
             true => "yes, as far as it can be judged: not all keys can be".into(),
             false => format!(
-                "no: without {} operations it would be ({:.3} % ± {:.3})",
+                "no: without {} operations it would be ({:.3} % ± {:.3}, {} of all)",
                 report.removed_ops,
                 100.0 * proportion,
-                100.0 * error
+                100.0 * error,
+                report.inconsistent_proportion
             ),
         },
     );
@@ -289,6 +339,9 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
             sessions.ryw, sessions.mr, sessions.mw, sessions.wfr, report.session_order
         ),
     );
+    line("causal", causal(report));
+    line("sequential", answer(report.sequentially_consistent).into());
+    line("k", k(report));
     let audit = &report.audit;
     for (level, verdicts) in &audit.levels {
         line("promised", format!("{level}: {}", counts(verdicts)));
@@ -351,6 +404,46 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
         );
     }
     text.trim_end().to_owned()
+}
+
+fn answer(holds: Option<bool>) -> &'static str {
+    match holds {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "not decided",
+    }
+}
+
+fn causal(report: &Report) -> String {
+    let causal = &report.causal;
+    let (cc, ccv, cm) = (answer(causal.cc), answer(causal.ccv), answer(causal.cm));
+    let broken = match report.causal_violations {
+        Some(reads) if reads > 0 => format!(" ({reads} reads break it)"),
+        _ => String::new(),
+    };
+    format!("CC {cc}{broken}, CCv {ccv}, CM {cm}")
+}
+
+/// How many versions back reads were, at most.
+fn k(report: &Report) -> String {
+    let bounds = report.k_lower_bound_per_key.iter();
+    let known = bounds.filter_map(|(key, bound)| Some((report.k_atomicity_per_key[key], (*bound)?)));
+    let known: Vec<(Option<u64>, u64)> = known.collect();
+    let is_exact = known.iter().all(|(exact, _)| exact.is_some());
+    let most = known.iter().map(|&(exact, bound)| exact.unwrap_or(bound)).max();
+    let largest = most.map(|most| match is_exact {
+        true => format!("{most}: each read returned one of the last {most} writes to its key"),
+        false => {
+            format!("{most} or more: how many writes back reads were at most was not found out for all keys")
+        }
+    });
+    let none = report.k_lower_bound_per_key.len() - known.len();
+    let none = (none > 0).then(|| format!("none for {none} keys, where impossible reads are"));
+    let parts: Vec<String> = largest.into_iter().chain(none).collect();
+    match parts.is_empty() {
+        true => "none: there are no operations".into(),
+        false => parts.join("; "),
+    }
 }
 
 fn counts(verdicts: &Verdicts) -> String {
