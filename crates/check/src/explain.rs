@@ -273,6 +273,19 @@ impl<'a> Case<'a> {
         value_name(self.history, self.operation(place))
     }
 
+    fn is_deleted(&self, place: usize) -> bool {
+        let operation = self.operation(place);
+        self.history.keys[operation.key as usize].is_tombstone(operation.value)
+    }
+
+    /// What the key had while it had what was read or written.
+    fn state(&self, place: usize) -> String {
+        if self.is_deleted(place) {
+            return "no value".into();
+        }
+        self.value(place)
+    }
+
     /// With an edge from each write to the reads of its value, besides those given.
     fn witness(self, edges: impl IntoIterator<Item = Edge>) -> Witness {
         let mut edges: Vec<Edge> = edges.into_iter().collect();
@@ -494,9 +507,10 @@ fn conflict(history: &History, of_key: &[usize], one: Cluster, other: Cluster, g
 /// When a value was there, as two of its operations show.
 fn presence(case: &Case<'_>, stay: Stay) -> String {
     let late = stay.late;
-    let (key, value) = (case.key(late), case.value(late));
+    let key = case.key(late);
     let its = |place: usize| match case.operation(place).kind {
         Kind::Read => format!("its read {}", case.number(place)),
+        _ if case.is_deleted(place) => format!("its deletion {}", case.number(place)),
         Kind::Write | Kind::UnknownWrite => format!("its write {}", case.number(place)),
     };
     let Some(early) = stay.early else {
@@ -506,9 +520,22 @@ fn presence(case: &Case<'_>, stay: Stay) -> String {
             case.number(late),
         );
     };
+    let (has, certainly_has) = match case.is_deleted(late) {
+        true => (
+            format!("{key} had no value"),
+            format!("{key} certainly had no value"),
+        ),
+        false => {
+            let value = case.value(late);
+            (
+                format!("{value} was the value of {key}"),
+                format!("{value} certainly was the value of {key}"),
+            )
+        }
+    };
     if stay.certain(case.history).is_some() {
         return format!(
-            "{value} certainly was the value of {key} from {}, when {} was over, to {}, when {} began.",
+            "{certainly_has} from {}, when {} was over, to {}, when {} began.",
             case.finish(early),
             its(early),
             case.start(late),
@@ -521,8 +548,8 @@ fn presence(case: &Case<'_>, stay: Stay) -> String {
     };
     let (from, to) = (case.start(late), case.finish(early));
     match from == to {
-        true => format!("{value} was the value of {key} at {from}, {during}."),
-        false => format!("{value} was the value of {key} at some moment between {from} and {to}, {during}."),
+        true => format!("{has} at {from}, {during}."),
+        false => format!("{has} at some moment between {from} and {to}, {during}."),
     }
 }
 
@@ -539,7 +566,7 @@ fn contradiction(case: &Case<'_>, a: Stay, b: Stay) -> String {
         );
     }
     let (outer, inner) = if certain(a).is_some() { (a, b) } else { (b, a) };
-    let (outer_value, inner) = (case.value(outer.late), case.value(inner.late));
+    let (outer_value, inner) = (case.state(outer.late), case.state(inner.late));
     if outer.early.is_none() {
         return format!(
             "So {key} would have had the value {inner}, and then none again, though nobody took it away."
@@ -1116,8 +1143,18 @@ fn overwritten(case: &Case<'_>, edge: &Edge) -> String {
             read = case.number(read)
         ),
     };
+    let is_with =
+        |&&other: &&usize| other != read && case.operation(other).record == case.operation(read).record;
+    let snapshot = case.places.iter().find(is_with).map(|&other| {
+        format!(
+            " {} and {} are one snapshot, so both have the same past.",
+            case.number(other),
+            case.number(read)
+        )
+    });
+    let snapshot = snapshot.unwrap_or_default();
     format!(
-        "{} {}. But {number} {}, and {client} could have known it: follow the steps below from {number} to {}. {older}",
+        "{} {}. But {number} {}, and {client} could have known it: follow the steps below from {number} to {}. {older}{snapshot}",
         case.number(read),
         case.did(read),
         case.did(write),

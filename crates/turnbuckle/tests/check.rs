@@ -191,3 +191,40 @@ fn keys_that_cannot_be_judged_are_named() {
     let (code, ..) = traced(delete, &["--require", "linearizable"]);
     assert_eq!(code, Some(2));
 }
+
+#[test]
+fn causal_and_sequential_consistency_are_said_and_can_be_required() {
+    let text = out(&check(&[], &vector("cm-not-ccv")));
+    assert!(
+        text.contains("causal              CC yes, CCv no, CM yes"),
+        "{text}"
+    );
+    assert!(text.contains("sequential          no"), "{text}");
+    let text = out(&check(&[], &vector("non-monotonic-read")));
+    assert!(text.contains("CC no (1 reads break it), CCv no, CM no"), "{text}");
+    assert!(text.contains("k                   2: each read"), "{text}");
+    for (trace, level, code) in [
+        ("cm-not-ccv", "causal", 0),
+        ("cm-not-ccv", "sequential", 1),
+        ("non-monotonic-read", "causal", 1),
+        ("sequential-ok", "sequential", 0),
+        ("sequential-ok", "per-key-sequential", 0),
+        ("cm-not-ccv", "per-key-sequential", 2),
+    ] {
+        let output = check(&["--require", level], &vector(trace));
+        assert_eq!(output.status.code(), Some(code), "{trace} {level}");
+    }
+}
+
+#[test]
+fn why_a_receipt_is_false_is_explained() {
+    let (code, text, _) = traced(&stale_read(&receipt(4_999)), &["--explain=1"]);
+    assert_eq!(code, Some(1));
+    for expected in [
+        "a receipt is false (staleness)",
+        "not older than 4.999 ms",
+        "the version of [1] is 1.0@a, and that of [2] is 2.0@a",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+}

@@ -22,7 +22,7 @@ fn the_documented_example_is_what_the_program_says() {
         page.contains(&format!("```text\n{said}```")),
         "docs/checking.md shows something else than:\n{said}"
     );
-    for plot in ["gamma", "staleness", "inconsistency"] {
+    for plot in ["gamma", "staleness", "visibility", "inconsistency"] {
         let path = directory.path().join(format!("plots/{plot}.svg"));
         let svg = fs::read_to_string(path).expect("the plot is there");
         assert!(svg.ends_with("</svg>\n"), "{svg}");
