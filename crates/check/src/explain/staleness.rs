@@ -1,0 +1,140 @@
+//! Reads that missed what had been written, and sites that did not come to agree.
+use super::{Age, Case, Explanation, Fault, Look, age, edge, writer};
+use crate::{
+    Because, Edge, History, Kind, converged, each_stale_read, staleness::last_reads, timeline::span,
+};
+use std::{cmp::Reverse, collections::BTreeMap};
+
+/// For each key the read that missed a write for the longest time.
+pub(super) fn stale_reads<'a>(look: &'a Look<'a>) -> Vec<Fault<'a>> {
+    let mut worst: BTreeMap<u32, (i64, usize)> = BTreeMap::new();
+    each_stale_read(look.history, look.order, |read, ns| {
+        let worst = worst.entry(look.at(read).key).or_insert((ns, read));
+        if ns > worst.0 {
+            *worst = (ns, read);
+        }
+    });
+    let faults = worst.into_iter().map(|(key, (ns, read))| Fault {
+        severity: ns.into(),
+        key,
+        explain: Box::new(move || stale(look, read)),
+    });
+    faults.collect()
+}
+
+/// The newer write that was over first, before the read began.
+pub(super) fn missed(look: &Look<'_>, read: usize) -> Option<usize> {
+    let is_missed = |&place: &usize| {
+        look.at(place).kind != Kind::Read
+            && look.is_older(read, place)
+            && look.at(place).finish < look.at(read).start
+    };
+    let missed = look.on_key_of(read).iter().copied().filter(is_missed);
+    missed.min_by_key(|&place| (look.at(place).finish, place))
+}
+
+pub(super) fn stale(look: &Look<'_>, read: usize) -> Explanation {
+    let history = look.history;
+    let missed = missed(look, read).expect("a stale read has missed a write");
+    let ns = i128::from(look.at(read).start) - i128::from(look.at(missed).finish);
+    let age = age(look, read, missed);
+    let source = writer(history, read);
+    let shown = age.into_iter().flat_map(Age::operations);
+    let case = Case::of(history, shown.chain(source).chain([read, missed]));
+    let key = case.key(read);
+    let mut words = vec![format!(
+        "{} {}, and was over at {}. {} later, at {}, {} began, and read {} all the same.",
+        case.number(missed),
+        case.did(missed),
+        case.finish(missed),
+        span(ns),
+        case.start(read),
+        case.number(read),
+        case.value(read),
+    )];
+    words.extend(age.map(|age| format!("That is older: {}", age.words(&case))));
+    let mut edges = vec![edge(missed, read, Because::RealTime)];
+    edges.extend(age.map(Age::edge));
+    Explanation::new(
+        format!(
+            "a read of {key} missed what had been written {} before (stale read)",
+            span(ns)
+        ),
+        words,
+        case.witness(edges),
+    )
+}
+
+/// Two clients' last reads of a key that differ, and the write that was over last.
+#[derive(Clone, Copy)]
+struct Disagreement {
+    one: usize,
+    other: usize,
+    quiet: Option<usize>,
+}
+
+/// For each key that has not converged two last reads that disagree: the latest, and the latest that does not agree with it.
+pub(super) fn disagreements<'a>(history: &'a History, by_key: &'a [Vec<usize>]) -> Vec<Fault<'a>> {
+    let verdicts = converged(history);
+    let at = |place: usize| &history.operations[place];
+    let mut broken = Vec::new();
+    for (key, (quiet, reads)) in last_reads(history).into_iter().enumerate() {
+        if verdicts[key] != Some(false) {
+            continue;
+        }
+        let latest = |place: &usize| (at(*place).start, Reverse(*place));
+        let Some(one) = reads.values().copied().max_by_key(latest) else {
+            continue;
+        };
+        let differs = |place: &usize| at(*place).value != at(one).value;
+        let Some(other) = reads.values().copied().filter(differs).max_by_key(latest) else {
+            continue;
+        };
+        let last_write = |&place: &usize| at(place).kind != Kind::Read && at(place).finish == quiet;
+        let found = Disagreement {
+            one,
+            other,
+            quiet: by_key[key].iter().copied().find(last_write),
+        };
+        broken.push(Fault {
+            severity: i128::from(at(other).start) - i128::from(quiet),
+            key: key as u32,
+            explain: Box::new(move || disagreement(history, found)),
+        });
+    }
+    broken
+}
+
+fn disagreement(history: &History, found: Disagreement) -> Explanation {
+    let Disagreement { one, other, quiet } = found;
+    let writers = [writer(history, one), writer(history, other), quiet];
+    let case = Case::of(history, writers.into_iter().flatten().chain([one, other]));
+    let key = case.key(one);
+    let client = |place: usize| case.client(place);
+    let calm = match quiet {
+        Some(write) => format!(
+            "Nobody wrote {key} any more after {} was over, at {}.",
+            case.number(write),
+            case.finish(write)
+        ),
+        None => format!("Nobody ever wrote {key}."),
+    };
+    let words = vec![format!(
+        "{calm} And yet the last that {} read is {} ({}), and the last that {} read is {} ({}).",
+        client(other),
+        case.value(other),
+        case.number(other),
+        client(one),
+        case.value(one),
+        case.number(one),
+    )];
+    let after = quiet.into_iter().flat_map(|write| [(write, one), (write, other)]);
+    let edges: Vec<Edge> = after
+        .map(|(write, read)| edge(write, read, Because::RealTime))
+        .collect();
+    Explanation::new(
+        format!("{key} did not become the same for everybody (convergence)"),
+        words,
+        case.witness(edges),
+    )
+}
