@@ -518,6 +518,24 @@ fn an_order_that_somebody_looked_for_decides_about_causal() {
 }
 
 #[test]
+fn causality_is_held_against_those_who_were_all_promised_it() {
+    let trace = |first: &str| {
+        [
+            promised("w", Op::Write, "1", (0, 1), first),
+            promised("w", Op::Write, "2", (2, 3), "causal"),
+            promised("r", Op::Read, "2", (4, 5), "causal"),
+            promised("r", Op::Read, "1", (6, 7), "causal"),
+        ]
+    };
+    let audit = report(&trace("causal")).audit;
+    assert_eq!((audit.levels["causal"].broken, audit.broken[0].record), (1, 3));
+    // A weaker operation beside may be to blame.
+    let audit = report(&trace("eventual")).audit;
+    let causal = audit.levels["causal"];
+    assert_eq!((causal.broken, causal.not_auditable), (0, 1));
+}
+
+#[test]
 fn the_ends_of_time_and_empty_traces_are_judged() {
     assert!(!report(&[]).has_broken_promises());
     let ends = [
