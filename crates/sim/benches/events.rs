@@ -1,4 +1,5 @@
-//! How fast worlds run: events per second on one core, and whether memory stays flat. `EVENTS=100000000` runs longer.
+//! How fast worlds run: events per second on one core, and whether memory stays flat. `EVENTS=100000000` runs longer, `RUN=b` the
+//! first of the runs only.
 use mimalloc::MiMalloc;
 use std::env;
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
@@ -24,7 +25,7 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
         world,
         load: Load {
             clients_per_node: 8,
-            think: Span::us(0, 2_000),
+            think: Span::us(0, 10_000),
             kind: Kind::Workload {
                 workload: Box::new(Workload::core(letter).expect("a core workload")),
                 load: true,
@@ -83,6 +84,9 @@ fn main() {
         ("a", keep_nothing, "workload a"),
         ("a", judged, "workload a, judged"),
     ] {
+        if env::var("RUN").is_ok_and(|run| format!("workload {run}") != name) {
+            continue;
+        }
         // How many events there are in a second of the world's time follows from a short run.
         let short = Micros::from_millis(1_000);
         let begin = scenario(letter, Micros(1))

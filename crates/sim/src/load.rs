@@ -334,14 +334,14 @@ impl Clients {
         if !world.is_running(world.node_of_client(self.first + number)) {
             return world.wake(self.first + number, RETRY);
         }
-        let mut request = VecDeque::new();
+        let mut request = std::mem::take(&mut self.all[number].left);
         let times = match self.load.kind {
             // What a player does next depends on what it has read.
             Kind::PingPong => 1,
             _ => self.load.amplification.max(1),
         };
         for _ in 0..times {
-            request.extend(self.operations(number));
+            self.operations(number, &mut request);
         }
         let first = request.pop_front().expect("a request is at least one operation");
         self.all[number].left = request;
@@ -352,15 +352,15 @@ impl Clients {
         self.all[number].open = Some(world.invoke(self.first + number, operation));
     }
 
-    fn operations(&mut self, number: usize) -> Vec<Operation> {
+    fn operations(&mut self, number: usize, request: &mut VecDeque<Operation>) {
         match &self.load.kind {
-            Kind::Workload { .. } => self.step(number),
-            Kind::Mixed(mixed) => vec![self.anything(*mixed)],
-            Kind::PingPong => vec![self.turn(number)],
+            Kind::Workload { .. } => self.step(number, request),
+            Kind::Mixed(mixed) => request.push_back(self.anything(*mixed)),
+            Kind::PingPong => request.push_back(self.turn(number)),
         }
     }
 
-    fn step(&mut self, number: usize) -> Vec<Operation> {
+    fn step(&mut self, number: usize, request: &mut VecDeque<Operation>) {
         let (read, write) = (self.load.read, self.load.write);
         let client = &mut self.all[number];
         let steps = client.steps.as_mut().expect("clients of a workload have steps");
@@ -374,15 +374,15 @@ impl Clients {
             level: write,
         };
         match steps.next_step(&mut self.population) {
-            Step::Read { key } => vec![get(key)],
-            Step::Update { key, value } => vec![put(key, value)],
-            Step::ReadModifyWrite { key, value } => vec![get(key.clone()), put(key, value)],
+            Step::Read { key } => request.push_back(get(key)),
+            Step::Update { key, value } => request.push_back(put(key, value)),
+            Step::ReadModifyWrite { key, value } => request.extend([get(key.clone()), put(key, value)]),
             Step::Insert { record, key, value } => {
                 if let Some(before) = client.inserting.replace(record) {
                     // Amplified: the one before will be over by then, too.
                     self.population.settle(before);
                 }
-                vec![put(key, value)]
+                request.push_back(put(key, value));
             }
         }
     }

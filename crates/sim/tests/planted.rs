@@ -137,6 +137,11 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
             draw.load.think = Span::fixed(Micros::from_millis(1));
             draw.world.sync = Span::fixed(Micros::from_millis(1));
             draw.world.turn = Span::fixed(Micros(10));
+            draw.world.cores = 0;
+            draw.world.nodes_per_site = 1;
+            draw.load.clients_per_node = 1;
+            draw.load.roam_every = None;
+            draw.fault_every = None;
             draw.load.kind = Kind::Mixed(Mixed {
                 keys: 2,
                 writes: 90,
