@@ -1,6 +1,6 @@
 //! When a world has come to rest, and what its sites have then.
 use super::LOOK_EVERY;
-use crate::{OperationId, Rule, World};
+use crate::{Rule, World};
 use std::collections::BTreeSet;
 use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, Session};
 
@@ -39,26 +39,17 @@ impl<S: Session> World<S> {
         let mut first: Vec<(String, Vec<String>)> = Vec::new();
         for site in self.topology.clone().sites() {
             let name = self.topology.site_name(site).to_string();
-            let node = self.nodes_at(site)[0];
-            // All at once, and so each by a client of its own: one client's operations come one after the other.
-            let gets: Vec<OperationId> = keys
-                .iter()
-                .map(|key| {
-                    let (client, key, level) = (self.add_client(node), key.clone(), None);
-                    self.invoke(client, Operation::Get { key, level })
-                })
-                .collect();
-            let client = self.add_client(node);
-            let until = self.time + self.options.deadline;
-            self.run_until(until, |world| gets.iter().all(|&id| !world.is_open(id)));
+            let client = self.add_client(self.nodes_at(site)[0]);
             let mut found = Vec::new();
-            for (key, id) in keys.iter().zip(gets) {
-                let Some((_, (answer, Some(receipt)))) = self.record(id).returned.clone() else {
-                    self.judge.report(
-                        Rule::Service,
-                        format!("site {name} does not answer a read of {key}"),
-                    );
-                    continue;
+            for key in &keys {
+                let get = Operation::Get {
+                    key: key.clone(),
+                    level: None,
+                };
+                let Some((answer, Some(receipt))) = self.ask(client, get) else {
+                    let words = format!("site {name} does not answer a read of {key}");
+                    self.judge.report(Rule::Service, words);
+                    break;
                 };
                 self.judge.settle(&name, key, receipt.version);
                 // A forgotten delete and a remembered one look the same from outside.

@@ -1,0 +1,143 @@
+//! `turnbuckle sim`, as a person and as a script use it.
+use serde_json::Value;
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn turnbuckle(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .expect("the program starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = turnbuckle(arguments);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("it prints JSON")
+}
+
+#[test]
+fn drawn_worlds_keep_their_promises_and_show_what_eventual_allows() {
+    let found = json(&["sim", "--protocol", "eventual", "--seeds", "1..40", "--json"]);
+    assert_eq!(
+        (&found["seeds"], &found["protocol"]),
+        (&40.into(), &"eventual".into())
+    );
+    assert_eq!(
+        found["violations"],
+        Value::Object(serde_json::Map::new()),
+        "{found}"
+    );
+    assert_eq!(
+        (&found["converged"], &found["receipts"]["false"]),
+        (&true.into(), &0.into())
+    );
+    let count = |value: &Value| value.as_u64().unwrap_or(0);
+    assert!(
+        count(&found["receipts"]["checked"]) > 1_000 && count(&found["receipts"]["audited"]) > 1_000,
+        "{found}"
+    );
+    for anomaly in ["stale_reads", "read_your_writes", "monotonic_reads", "causal"] {
+        assert!(
+            count(&found["observed"][anomaly]) > 0,
+            "{anomaly} was never observed: {found}"
+        );
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_hash_alone_and_again() {
+    let run = || json(&["sim", "scenarios/crash.toml", "--seed", "7", "--json"]);
+    let (first, second) = (run(), run());
+    assert_eq!(first["trace_hash"], second["trace_hash"]);
+    assert_ne!(
+        first["trace_hash"],
+        json(&["sim", "scenarios/crash.toml", "--seed", "8", "--json"])["trace_hash"]
+    );
+}
+
+#[test]
+fn its_trace_is_judged_by_check() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("run.jsonl.zst");
+    let trace = trace.to_str().expect("a path in UTF-8");
+    let output = turnbuckle(&["sim", "scenarios/cut.toml", "--trace", trace]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(out(&output).contains("violations  none"), "{}", out(&output));
+    let report = json(&["check", trace, "--json"]);
+    assert_eq!(report["audit"]["receipts"]["false"], 0, "{report}");
+    assert!(report["stale_reads"].as_u64().unwrap_or(0) > 0);
+    let required = turnbuckle(&["check", trace, "--require", "linearizable"]);
+    assert_eq!(required.status.code(), Some(1), "eventual is not linearizable");
+}
+
+#[test]
+fn what_nodes_said_is_drawn_as_text_and_as_a_picture() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, expected) in [("run.txt", "──"), ("run.svg", "<svg")] {
+        let file = directory.path().join(name);
+        let path = file.to_str().expect("a path in UTF-8");
+        let output = turnbuckle(&[
+            "sim",
+            "scenarios/calm.toml",
+            "--diagram",
+            path,
+            "--window",
+            "0s..300ms",
+        ]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let drawn = fs::read_to_string(&file).expect("it was written");
+        assert!(drawn.contains(expected) && drawn.contains("entries"), "{drawn}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused_with_what_was_expected() {
+    for (arguments, code, expected) in [
+        (
+            &["sim", "--seeds", "5..1"][..],
+            2,
+            "expected two numbers, the smaller first",
+        ),
+        (
+            &["sim", "--protocol", "paxos"],
+            2,
+            "there is no protocol 'paxos'; expected eventual",
+        ),
+        (
+            &["sim", "--level", "linearizable"],
+            2,
+            "eventual cannot give linearizable; it offers eventual",
+        ),
+        (
+            &["sim", "--seeds", "1..2", "--trace", "x"],
+            2,
+            "expected one seed; found several",
+        ),
+        (
+            &["sim", "--window", "2s..1s"],
+            2,
+            "expected two times, the earlier first",
+        ),
+        (&["sim", "no/such.toml"], 3, "no/such.toml: "),
+        (&["sim", "README.md"], 2, "README.md:"),
+        (
+            &["sim", "--trace", "no/such/folder/x"],
+            3,
+            "cannot write no/such/folder/x",
+        ),
+    ] {
+        let output = turnbuckle(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
