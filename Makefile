@@ -9,6 +9,7 @@ verify:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) test --workspace
+	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test hashes --test swarm
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 fix:
@@ -21,6 +22,7 @@ demo:
 bench:
 	$(CARGO) bench -p turnbuckle-store
 	$(CARGO) bench -p turnbuckle-check --bench check
+	$(CARGO) bench -p turnbuckle-sim --bench events
 
 # Needs Python, and Debian packages, which it installs: redis-server and redis-tools.
 bench-redis:
