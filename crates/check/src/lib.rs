@@ -78,6 +78,8 @@ mod sequential;
 pub use sequential::{Sequential, sequential};
 mod sessions;
 pub use sessions::{Broken, SessionViolations, each_session_violation, session_violations};
+mod single;
+pub use single::removed_singly;
 mod staleness;
 pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read, staleness, visibility};
 mod timeline;

@@ -2,7 +2,7 @@
 use crate::{
     Audit, Causal, Findings, History, Moment, Order, Orders, Part, Quantiles, SessionViolations, Visibility,
     Zones, breakdown, converged, each_session_violation, each_stale_read, k_atomicity, levels::Judge,
-    visibility,
+    removed_singly, visibility,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub struct Report {
     pub removed_ops: u64,
     /// The same for each key.
     pub removed_ops_per_key: BTreeMap<String, u64>,
+    /// The same for single operations instead of whole values; none if a key is too large to try. For information only.
+    pub removed_ops_op_level: Option<u64>,
     /// The least total stretch of each operation after which the trace is atomic; half of it at either side.
     pub gamma_max_ns: i64,
     /// The same for each key.
@@ -259,6 +261,7 @@ impl Report {
             delta_per_key_ns: by_key(&names, zones.iter().map(Zones::delta)),
             removed_ops_with_skew_ns: skews.iter().map(with_skew).collect(),
             removed_ops_per_key: by_key(&names, removed_per_key.into_iter()),
+            removed_ops_op_level: removed_singly(history, &zones),
             session_violations: sessions,
             stale_reads: stale.len() as u64,
             max_staleness_ns: stale.iter().copied().max().unwrap_or(0),
