@@ -63,13 +63,15 @@
 //! | `slow-partition` | `partition`, `percent` |
 //!
 //! A node is named by its site, with a number where the site has several: `a`, or `a1` and `a2`.
-use crate::{Fault, FaultKind, Jitter, Kind, Load, Mixed, Scenario, Service, Span, WorldOptions};
+use crate::{Fault, Jitter, Kind, Load, Mixed, Scenario, Service, Span, WorldOptions};
 use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range, str::FromStr};
 use toml::Spanned;
 use turnbuckle_core::Micros;
-use turnbuckle_node::NodeId;
 use turnbuckle_workload::{BadFile, Misplaced, Workload, WorkloadTable};
+
+mod faults;
+use faults::FaultTable;
 
 /// A scenario from a file, and the protocol that it names.
 #[derive(Debug, Clone)]
@@ -145,26 +147,6 @@ struct LoadTable {
     amplification: Placed<u64>,
     read: Placed<String>,
     write: Placed<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FaultTable {
-    kind: Spanned<String>,
-    at: Placed<String>,
-    #[serde(rename = "for")]
-    span: Placed<String>,
-    node: Placed<String>,
-    a: Placed<String>,
-    b: Placed<String>,
-    from: Placed<String>,
-    to: Placed<String>,
-    power: Placed<bool>,
-    changes: Placed<u64>,
-    percent: Placed<u64>,
-    ppm: Placed<i64>,
-    by: Placed<String>,
-    partition: Placed<u16>,
 }
 
 impl ScenarioFile {
@@ -361,220 +343,6 @@ fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<K
     Ok(Kind::Workload {
         workload: Box::new(workload),
         load: true,
-    })
-}
-
-impl FaultTable {
-    fn check(&self, world: &WorldOptions) -> Result<Fault, Misplaced> {
-        let node = |given: &Placed<String>, name: &str| match given {
-            Some(given) => node_named(world, given, name),
-            None => Err(self.missing(name)),
-        };
-        let (mut takes, kind): (Vec<&str>, FaultKind) = match self.kind.get_ref().as_str() {
-            "crash" => {
-                let power = given(&self.power).unwrap_or(false);
-                (
-                    vec!["node", "power"],
-                    FaultKind::Crash {
-                        node: node(&self.node, "node")?,
-                        power,
-                    },
-                )
-            }
-            "crash-within-write" => (
-                vec!["node", "changes"],
-                FaultKind::CrashWithinWrite {
-                    node: node(&self.node, "node")?,
-                    changes: given(&self.changes).unwrap_or(0),
-                },
-            ),
-            "crash-all" => {
-                let power = given(&self.power).unwrap_or(false);
-                (vec!["power"], FaultKind::CrashAll { power })
-            }
-            "cut" => (
-                vec!["a", "b"],
-                FaultKind::Cut {
-                    a: node(&self.a, "a")?,
-                    b: self.other(node(&self.b, "b")?, node(&self.a, "a")?)?,
-                },
-            ),
-            "isolate" => (
-                vec!["node"],
-                FaultKind::Isolate {
-                    node: node(&self.node, "node")?,
-                },
-            ),
-            "one-way-cut" | "slow-link" | "loss" => {
-                let from = node(&self.from, "from")?;
-                let to = self.other(node(&self.to, "to")?, from)?;
-                match self.kind.get_ref().as_str() {
-                    "one-way-cut" => (vec!["from", "to"], FaultKind::OneWayCut { from, to }),
-                    "slow-link" => {
-                        let percent = self.percent()?;
-                        (
-                            vec!["from", "to", "percent"],
-                            FaultKind::SlowLink { from, to, percent },
-                        )
-                    }
-                    _ => {
-                        let ppm = given(&self.ppm).ok_or_else(|| self.missing("ppm"))?;
-                        let ppm = ppm.clamp(0, 1_000_000) as u64;
-                        (vec!["from", "to", "ppm"], FaultKind::Loss { from, to, ppm })
-                    }
-                }
-            }
-            "pause" => (
-                vec!["node"],
-                FaultKind::Pause {
-                    node: node(&self.node, "node")?,
-                },
-            ),
-            "clock-step" => {
-                let by = self.by.as_ref().ok_or_else(|| self.missing("by"))?;
-                let by_us = signed(by, "by")?;
-                (
-                    vec!["node", "by"],
-                    FaultKind::ClockStep {
-                        node: node(&self.node, "node")?,
-                        by_us,
-                    },
-                )
-            }
-            "clock-drift" => {
-                let ppm = given(&self.ppm).ok_or_else(|| self.missing("ppm"))?;
-                (
-                    vec!["node", "ppm"],
-                    FaultKind::ClockDrift {
-                        node: node(&self.node, "node")?,
-                        ppm,
-                    },
-                )
-            }
-            "slow-disk" => {
-                let percent = self.percent()?;
-                (
-                    vec!["node", "percent"],
-                    FaultKind::SlowDisk {
-                        node: node(&self.node, "node")?,
-                        percent,
-                    },
-                )
-            }
-            "sync-fails" => (
-                vec!["node"],
-                FaultKind::SyncFails {
-                    node: node(&self.node, "node")?,
-                },
-            ),
-            "disk-full" => (
-                vec!["node"],
-                FaultKind::DiskFull {
-                    node: node(&self.node, "node")?,
-                },
-            ),
-            "checkpoint" => (
-                vec!["node"],
-                FaultKind::Checkpoint {
-                    node: node(&self.node, "node")?,
-                },
-            ),
-            "slow-partition" => {
-                let place = self.partition.as_ref().ok_or_else(|| self.missing("partition"))?;
-                let partition = *place.get_ref();
-                if partition >= world.partitions {
-                    let message = format!("partition: {partition}; expected one below {}", world.partitions);
-                    return Err((place.span(), message));
-                }
-                let percent = self.percent()?;
-                (
-                    vec!["partition", "percent"],
-                    FaultKind::SlowPartition { partition, percent },
-                )
-            }
-            other => {
-                let message = format!(
-                    "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
-                     loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition or checkpoint"
-                );
-                return Err((self.kind.span(), message));
-            }
-        };
-        takes.extend(["at", "for"]);
-        self.refuse_others(&takes)?;
-        Ok(Fault {
-            at: time(&self.at, "at")?.unwrap_or(Micros(0)),
-            span: time(&self.span, "for")?.unwrap_or(Micros(0)),
-            kind,
-        })
-    }
-
-    fn percent(&self) -> Result<u64, Misplaced> {
-        at_most(&self.percent, "percent", 1..1_000_001)?.ok_or_else(|| self.missing("percent"))
-    }
-
-    fn missing(&self, name: &str) -> Misplaced {
-        let message = format!("kind: {} needs '{name}'", self.kind.get_ref());
-        (self.kind.span(), message)
-    }
-
-    fn other(&self, node: NodeId, than: NodeId) -> Result<NodeId, Misplaced> {
-        match node == than {
-            false => Ok(node),
-            true => Err((
-                self.kind.span(),
-                format!("kind: {} is between two nodes; found one", self.kind.get_ref()),
-            )),
-        }
-    }
-
-    /// What this kind of fault does not take was meant for another.
-    fn refuse_others(&self, takes: &[&str]) -> Result<(), Misplaced> {
-        let all = [
-            ("node", span(&self.node)),
-            ("a", span(&self.a)),
-            ("b", span(&self.b)),
-            ("from", span(&self.from)),
-            ("to", span(&self.to)),
-            ("power", span(&self.power)),
-            ("changes", span(&self.changes)),
-            ("percent", span(&self.percent)),
-            ("ppm", span(&self.ppm)),
-            ("by", span(&self.by)),
-            ("partition", span(&self.partition)),
-        ];
-        for (name, place) in all {
-            if let Some(place) = place
-                && !takes.contains(&name)
-            {
-                let message = format!(
-                    "{name}: {} does not take it; expected {}",
-                    self.kind.get_ref(),
-                    takes.join(", ")
-                );
-                return Err((place, message));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn node_named(world: &WorldOptions, given: &Spanned<String>, name: &str) -> Result<NodeId, Misplaced> {
-    let mut names = Vec::new();
-    for site in &world.sites {
-        match world.nodes_per_site {
-            1 => names.push(site.clone()),
-            count => names.extend((1..=count).map(|number| format!("{site}{number}"))),
-        }
-    }
-    let place = names.iter().position(|known| known == given.get_ref());
-    place.map(|place| NodeId(place as u16)).ok_or_else(|| {
-        let message = format!(
-            "{name}: there is no node '{}'; expected one of {}",
-            given.get_ref(),
-            names.join(", ")
-        );
-        (given.span(), message)
     })
 }
 
