@@ -14,7 +14,7 @@
 //! | a read of nothing, without version | read the initial value |
 //!
 //! The one that wrote is the delete that began first; the zones of a key are the same whichever it was. A key is *not auditable*,
-//! and its operations are left out, if that leaves a doubt: a read of nothing without version although there were deletes; a delete
+//! and its operations are left out, if that leaves a doubt: a read of nothing without version after the first delete began; a delete
 //! without version in a trace without versions; tombstones that several deletes of unknown outcome could have written.
 //!
 //! # Versions
@@ -372,6 +372,8 @@ impl HistoryBuilder {
     /// # Errors
     /// [`BadTrace::Overlap`].
     pub fn finish(mut self) -> Result<History, BadTrace> {
+        self.disown_tombstones();
+        self.count_doubtful_reads();
         let mut outcomes: Vec<Outcome> = self.keys.values().map(KeyBuilder::outcome).collect();
         self.see_failed_writes();
         let kept_before = self.settle(&mut outcomes);
@@ -416,6 +418,57 @@ impl HistoryBuilder {
 }
 
 impl HistoryBuilder {
+    /// A tombstone that was read before the delete that answered with it began is that of a delete of unknown outcome: this one
+    /// found nothing to take away.
+    fn disown_tombstones(&mut self) {
+        let mut first_read: HashMap<(u32, Value), i64> = HashMap::new();
+        for read in &self.operations {
+            let is_tombstone = (TOMBSTONES..UNKNOWN_DELETE).contains(&(read.value.index() as u32));
+            if read.kind == Kind::Read && is_tombstone {
+                let first = first_read.entry((read.key, read.value)).or_insert(i64::MAX);
+                *first = (*first).min(read.finish);
+            }
+        }
+        for ((key, value), first) in first_read {
+            let Some(extras) = self.keys[key as usize].extras.as_deref_mut() else {
+                continue;
+            };
+            if extras.unknown_deletes.is_empty() {
+                continue;
+            }
+            let written = &mut extras.tombstones[(value.index() as u32 - TOMBSTONES) as usize];
+            if let Some(by) = written.by.filter(|&by| self.operations[by].start > first) {
+                written.by = None;
+                self.operations[by].kind = Kind::Read;
+            }
+        }
+    }
+
+    /// A read of nothing without version that was over before the first delete of its key began read the initial value: there is no
+    /// doubt. Where clocks differ, nobody knows what was before.
+    fn count_doubtful_reads(&mut self) {
+        if self.recorders.0.len() > 1 {
+            return;
+        }
+        let mut first_delete: HashMap<u32, i64> = HashMap::new();
+        for delete in &self.operations {
+            if delete.kind != Kind::Read && delete.value.index() as u32 >= TOMBSTONES {
+                let first = first_delete.entry(delete.key).or_insert(i64::MAX);
+                *first = (*first).min(delete.start);
+            }
+        }
+        for read in &self.operations {
+            let is_bare = read.kind == Kind::Read && read.value == Value::INITIAL;
+            if is_bare
+                && first_delete
+                    .get(&read.key)
+                    .is_some_and(|&first| read.finish < first)
+            {
+                self.keys[read.key as usize].bare_reads -= 1;
+            }
+        }
+    }
+
     /// Notes reads of what only writes that failed had written.
     fn see_failed_writes(&mut self) {
         let failed = |about: &KeyBuilder| {

@@ -156,9 +156,13 @@ impl<S: Session> World<S> {
             FaultKind::Isolate { node } => self.isolate(node, false),
             FaultKind::SlowLink { from, to, .. } => self.set_slow_link(from, to, 100),
             FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
-            FaultKind::Pause { .. } | FaultKind::Checkpoint { .. } => {}
-            FaultKind::ClockStep { node, by_us } => self.step_clock(node, -by_us),
-            FaultKind::ClockDrift { node, .. } => self.set_clock_drift(node, 0),
+            FaultKind::Checkpoint { .. } => {}
+            FaultKind::Pause { node } => self.resume(node),
+            FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
+            FaultKind::ClockDrift { node, .. } => {
+                let usual = self.options().clock_drifts_ppm.get(usize::from(node.0)).copied();
+                self.set_clock_drift(node, usual.unwrap_or(0));
+            }
             FaultKind::SlowDisk { node, .. } => self.set_slow_disk(node, 100),
             FaultKind::SyncFails { node } => {
                 self.set_sync_fails(node, false);
@@ -166,6 +170,17 @@ impl<S: Session> World<S> {
             }
             FaultKind::DiskFull { node } => self.set_full(node, false),
             FaultKind::SlowPartition { partition, .. } => self.set_slow_partition(partition, 100),
+        }
+    }
+
+    /// A fault that lasts still does, after another one of its kind has been put right.
+    pub(crate) fn sustain(&mut self, fault: &Fault) {
+        match fault.kind {
+            FaultKind::Pause { .. }
+            | FaultKind::ClockStep { .. }
+            | FaultKind::Checkpoint { .. }
+            | FaultKind::CrashWithinWrite { .. } => {}
+            _ => self.begin(fault),
         }
     }
 

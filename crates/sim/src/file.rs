@@ -68,7 +68,7 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range, str::FromStr};
 use toml::Spanned;
 use turnbuckle_core::Micros;
-use turnbuckle_workload::{BadFile, Misplaced, Workload, WorkloadTable};
+use turnbuckle_workload::{Arrival, BadFile, Misplaced, Workload, WorkloadTable};
 
 mod faults;
 use faults::FaultTable;
@@ -164,16 +164,17 @@ impl ScenarioFile {
 impl File {
     fn check(self, name: &str) -> Result<ScenarioFile, Misplaced> {
         let world = self.world()?;
+        let safety = time(&self.duration, "duration")?.unwrap_or(Micros::from_millis(5_000));
         let faults: Result<Vec<Fault>, Misplaced> = self
             .fault
             .iter()
-            .map(|fault| fault.get_ref().check(&world))
+            .map(|fault| fault.get_ref().check(&world, safety))
             .collect();
         Ok(ScenarioFile {
             scenario: Scenario {
                 name: name.into(),
                 load: self.load.unwrap_or_default().check(self.workload)?,
-                safety: time(&self.duration, "duration")?.unwrap_or(Micros::from_millis(5_000)),
+                safety,
                 heartbeat: time(&self.heartbeat, "heartbeat")?
                     .filter(|&heartbeat| heartbeat > Micros(0))
                     .unwrap_or(Micros::from_millis(50)),
@@ -195,6 +196,7 @@ impl File {
         let mut world = WorldOptions::plain(sites.clone(), delay.unwrap_or(Micros::from_millis(40)));
         world.seed = self.seed.unwrap_or(1);
         world.nodes_per_site = at_most(&self.nodes_per_site, "nodes_per_site", 1..17)?.unwrap_or(1);
+        self.check_nodes(&world)?;
         world.partitions = at_most(&self.partitions, "partitions", 1..1025)?.unwrap_or(1);
         if let Some(durability) = &self.durability {
             world.durability = parsed(durability, "durability")?;
@@ -235,6 +237,18 @@ impl File {
             }
         }
         Ok(())
+    }
+
+    fn check_nodes(&self, world: &WorldOptions) -> Result<(), Misplaced> {
+        const MOST_NODES: usize = 64;
+        let count = world.sites.len() * world.nodes_per_site;
+        match (&self.nodes_per_site, count > MOST_NODES) {
+            (Some(given), true) => Err((
+                given.span(),
+                format!("nodes_per_site: {count} nodes in all; expected at most {MOST_NODES}"),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn clocks(&self, world: &mut WorldOptions) -> Result<(), Misplaced> {
@@ -303,7 +317,7 @@ impl LoadTable {
             None => Ok(None),
         };
         Ok(Load {
-            clients_per_node: at_most(&self.clients_per_node, "clients_per_node", 1..1001)?.unwrap_or(2),
+            clients_per_node: at_most(&self.clients_per_node, "clients_per_node", 1..151)?.unwrap_or(2),
             think: Span {
                 least: Micros(0),
                 most: Micros(think.0.saturating_mul(2)),
@@ -328,7 +342,12 @@ const MIXED: Mixed = Mixed {
 fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<Kind, Misplaced> {
     let workload = match (name, table) {
         (None, None) => return Ok(Kind::Mixed(MIXED)),
-        (None, Some(table)) => table.into_inner().check()?,
+        (None, Some(table)) => {
+            let place = table.span();
+            let workload = table.into_inner().check()?;
+            check_size(&workload).map_err(|message| (place, message))?;
+            workload
+        }
         (Some(name), Some(_)) => {
             let message = "workload: there is a table [workload], too; expected one of them";
             return Err((name.span(), message.into()));
@@ -344,6 +363,25 @@ fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<K
         workload: Box::new(workload),
         load: true,
     })
+}
+
+/// A world is in memory.
+fn check_size(workload: &Workload) -> Result<(), String> {
+    const MOST_RECORDS: u64 = 10_000_000;
+    const MOST_A_SECOND: f64 = 10_000_000.0;
+    let records = workload.records.get();
+    if records > MOST_RECORDS {
+        return Err(format!(
+            "record_count: {records}; expected at most {MOST_RECORDS} in a world in memory"
+        ));
+    }
+    match workload.arrival {
+        Arrival::Open { rate, .. } if rate.per_second() > MOST_A_SECOND => Err(format!(
+            "target: {}; expected at most {MOST_A_SECOND} operations a second",
+            rate.per_second()
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn given<T: Copy>(placed: &Placed<T>) -> Option<T> {

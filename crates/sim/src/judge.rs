@@ -101,6 +101,8 @@ enum Value {
     Once(Option<VersionId>),
     /// Written more than once: it does not tell its version.
     Often,
+    /// Its only writer was told that it was certainly not written.
+    Refused,
 }
 
 struct Acknowledged {
@@ -130,6 +132,11 @@ impl Judge {
         self.sleeps = true;
     }
 
+    /// Whether it looks at nothing.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.sleeps
+    }
+
     /// A clock is not where its node believes.
     pub(crate) fn distrust_clocks(&mut self) {
         self.clocks_lie = true;
@@ -150,7 +157,12 @@ impl Judge {
                 Some(value) => {
                     let written = self.values.entry((key.clone(), value.clone()));
                     written
-                        .and_modify(|known| *known = Value::Often)
+                        .and_modify(|known| {
+                            *known = match known {
+                                Value::Refused => Value::Once(None),
+                                _ => Value::Often,
+                            }
+                        })
                         .or_insert(Value::Once(None));
                 }
                 None => self.keys.entry(key.clone()).or_default().vague_deletes += 1,
@@ -170,6 +182,15 @@ impl Judge {
                 self.written(key, value.as_ref(), *existed, *at, receipt);
                 self.shown(id, record, key, receipt.version, receipt);
             }
+            (
+                Operation::Put {
+                    key,
+                    value: Some(value),
+                    ..
+                },
+                Answer::Failed(failure),
+                _,
+            ) if failure.is_definite() => self.refused(id, key, value),
             (Operation::Put { key, value: None, .. }, Answer::Failed(failure), _)
                 if failure.is_definite() =>
             {
@@ -226,6 +247,24 @@ impl Judge {
         }
     }
 
+    /// A writer was told that its write did not happen, and never will.
+    fn refused(&mut self, id: OperationId, key: &Key, value: &Bytes) {
+        let Some(known) = self.values.get_mut(&(key.clone(), value.clone())) else {
+            return;
+        };
+        match *known {
+            Value::Once(None) => *known = Value::Refused,
+            Value::Once(Some(version)) => {
+                let words = format!(
+                    "operation {}: its write of {key} was refused, and is there as {version}",
+                    id.0
+                );
+                self.report(Rule::RealValues, words);
+            }
+            Value::Often | Value::Refused => {}
+        }
+    }
+
     /// A value was read. Returns its version, if that is known.
     fn read(
         &mut self,
@@ -240,6 +279,11 @@ impl Judge {
         match self.values.get(&(key.clone(), value.clone())) {
             Some(Value::Once(version)) => *version,
             Some(Value::Often) => version,
+            Some(Value::Refused) => {
+                let words = format!("operation {} read of {key} what was refused: {value:?}", id.0);
+                self.report(Rule::RealValues, words);
+                version
+            }
             None => {
                 let text = format!(
                     "operation {} read of {key} what nobody wrote to it: {value:?}",
@@ -269,7 +313,8 @@ impl Judge {
         receipt: &Receipt,
     ) {
         if let Some((server, Some(floor))) = record.floor
-            && !self.reflects(key, version, floor)
+            && !self.is_as_new(key, version, floor)
+            && !self.is_from_before_loss(record, receipt)
         {
             self.report(
                 Rule::NothingUndone,
@@ -333,7 +378,11 @@ impl Judge {
     }
 
     fn reflects(&self, key: &Key, shown: Option<VersionId>, required: VersionId) -> bool {
-        if shown >= Some(required) || self.excused.contains(&required) {
+        self.excused.contains(&required) || self.is_as_new(key, shown, required)
+    }
+
+    fn is_as_new(&self, key: &Key, shown: Option<VersionId>, required: VersionId) -> bool {
+        if shown >= Some(required) {
             return true;
         }
         shown.is_none()

@@ -11,7 +11,7 @@
 //! | [`Kind::PingPong`] | pairs at two nodes that take turns at writing what the other waits to read: people who work on the same text |
 //!
 //! Clients stick to their node, or roam: after so many requests they go on at the next one, and their session comes along.
-use crate::{OperationId, Random, Record, Span, World};
+use crate::{OperationId, Random, Record, Rule, Span, World};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session};
@@ -138,6 +138,7 @@ struct Client {
     failed: bool,
     /// Of a player in a pair: the turn it is to write next, and the last it has read.
     next_turn: u64,
+    attempt: u64,
     seen_turn: Option<u64>,
 }
 
@@ -187,6 +188,7 @@ impl Clients {
                 inserting: None,
                 failed: false,
                 next_turn: number as u64 % 2,
+                attempt: 0,
                 seen_turn: None,
             });
         }
@@ -223,8 +225,17 @@ impl Clients {
                 .collect();
             let until = world.time() + world.options().deadline + RETRY;
             world.run_until(until, |world| ids.iter().all(|&id| !world.is_open(id)));
+            let is_written =
+                |id: &OperationId| matches!(world.record(*id).answer(), Some(Answer::Written { .. }));
+            if !ids.iter().all(is_written) {
+                let words = "a record could not be written before the run".to_string();
+                return world.judge.report(Rule::Service, words);
+            }
         }
-        world.settle(Micros::from_millis(60_000));
+        if !world.settle(Micros::from_millis(60_000)) {
+            let words = "the records did not reach all sites within a minute".to_string();
+            world.judge.report(Rule::Service, words);
+        }
         world.take_over();
     }
 
@@ -280,7 +291,8 @@ impl Clients {
         if let Some(inserted) = client.inserting.take_if(|_| client.left.is_empty()) {
             self.population.settle(inserted);
         }
-        match self.all[number].left.pop_front().filter(|_| !self.stopped) {
+        let goes_on = !self.stopped && world.is_running(world.node_of_client(self.first + number));
+        match self.all[number].left.pop_front().filter(|_| goes_on) {
             Some(next) => self.ask(world, number, next),
             None => {
                 let at = world
@@ -427,7 +439,10 @@ impl Clients {
         match client.next_turn == 0 || client.seen_turn.is_some_and(|seen| seen + 1 >= client.next_turn) {
             true => Operation::Put {
                 key,
-                value: Some(Bytes::from(format!("turn {}", client.next_turn))),
+                value: Some(Bytes::from(format!(
+                    "turn {} {}",
+                    client.next_turn, client.attempt
+                ))),
                 level: self.load.write,
             },
             false => Operation::Get {
@@ -441,10 +456,12 @@ impl Clients {
     fn look_at_turn(client: &mut Client, record: &Record) {
         match (&record.operation, record.answer()) {
             (Operation::Put { .. }, Some(Answer::Failed(failure))) if failure.is_definite() => {}
-            (Operation::Put { .. }, _) => client.next_turn += 2,
+            (Operation::Put { .. }, Some(Answer::Written { .. })) => client.next_turn += 2,
+            // It may be there, and the other may go on from it; else it is written once more, as something new.
+            (Operation::Put { .. }, _) => client.attempt += 1,
             (Operation::Get { .. }, Some(Answer::Value(Some(value)))) => {
                 let text = std::str::from_utf8(value).unwrap_or_default();
-                let turn = text.strip_prefix("turn ").and_then(|turn| turn.parse().ok());
+                let turn = text.split(' ').nth(1).and_then(|turn| turn.parse().ok());
                 client.seen_turn = client.seen_turn.max(turn);
             }
             _ => {}

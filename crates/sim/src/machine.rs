@@ -40,6 +40,8 @@ pub(crate) struct Machine<S: Session> {
     pub slow_disk_percent: u64,
     /// No room is left on the disk.
     pub is_full: bool,
+    /// The disk has failed to sync, or may have, since the process started: it may notice later.
+    pub disk_has_failed: bool,
 }
 
 /// A running node.
@@ -118,6 +120,7 @@ impl<S: Session> Machine<S> {
             cores: vec![Micros(0); cores],
             slow_disk_percent: 100,
             is_full: false,
+            disk_has_failed: false,
         }
     }
 
@@ -148,6 +151,7 @@ impl<S: Session> Machine<S> {
         topology: &Topology,
         protocol: &<S::Protocol as Protocol>::Config,
     ) -> Result<(), OpenError> {
+        self.disk_has_failed = self.disk.sync_fails();
         let wakes = Arc::new(Wakes::default());
         let mut config = NodeConfig::new(self.id, placement.clone());
         config.memory_limit_bytes = options.memory_limit_bytes;

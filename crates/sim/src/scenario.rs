@@ -8,7 +8,11 @@
 use crate::{
     Fault, Load, MessageLog, Random, Rule, Violation, World, WorldOptions, load::Clients, load::Tally,
 };
-use std::{cmp::Reverse, collections::BinaryHeap, fmt};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+    fmt,
+};
 use turnbuckle_check::{BadTrace, HistoryBuilder, Report};
 use turnbuckle_core::{Micros, Protocol, Session};
 use turnbuckle_workload::Record;
@@ -77,8 +81,8 @@ pub struct Outcome {
     pub nodes: Vec<String>,
 }
 
-/// How long a cluster may take after the last fault.
-const LIVENESS: Micros = Micros::from_millis(120_000);
+/// How long a cluster may take after the last fault. A peer whose clock was minutes ahead is held until time has caught up.
+const LIVENESS: Micros = Micros::from_millis(900_000);
 
 /// So often somebody looks whether all nodes run, and starts those that do not.
 const RESTART_EVERY: Micros = Micros::from_millis(10_000);
@@ -130,6 +134,7 @@ impl Scenario {
             agenda.push(Reverse((begin + fault.at, number, false)));
             agenda.push(Reverse((begin + fault.at + fault.span, number, true)));
         }
+        let mut active: BTreeSet<usize> = BTreeSet::new();
         clients.begin(world);
         let mut forget_at = world.events() + FORGET_EVERY;
         while world.time() < end {
@@ -138,11 +143,15 @@ impl Scenario {
             clients.go_on(world);
             while let Some(&Reverse((at, number, is_end))) = agenda.peek()
                 && at <= world.time()
+                && world.time() < end
             {
                 agenda.pop();
                 match is_end {
-                    false => world.begin(&self.faults[number]),
-                    true => world.end(&self.faults[number]),
+                    false => {
+                        world.begin(&self.faults[number]);
+                        active.insert(number);
+                    }
+                    true => self.end_fault(world, &mut active, number),
                 }
             }
             if !keep.trace && world.events() >= forget_at {
@@ -151,10 +160,17 @@ impl Scenario {
             }
         }
         // Peace.
-        for Reverse((_, number, is_end)) in agenda {
-            if is_end && self.faults[number].at < self.safety {
-                world.end(&self.faults[number]);
-            }
+        for number in active {
+            world.end(&self.faults[number]);
+        }
+    }
+
+    /// A fault ends. Others that last may be about the same node or link.
+    fn end_fault<S: Session>(&self, world: &mut World<S>, active: &mut BTreeSet<usize>, number: usize) {
+        active.remove(&number);
+        world.end(&self.faults[number]);
+        for &other in active.iter() {
+            world.sustain(&self.faults[other]);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::{
     fmt::Write,
     fs::{self, File},
     ops::RangeInclusive,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     str::FromStr,
     sync::atomic::{AtomicU64, Ordering},
@@ -178,7 +179,9 @@ struct Receipts {
 struct Observed {
     /// Traces that were judged.
     traces: u64,
-    /// Of them, those that one copy of the data explains.
+    /// The operations in them that could be judged.
+    operations: u64,
+    /// Of the traces, those that one copy of the data explains.
     atomic: u64,
     stale_reads: u64,
     max_staleness_ns: i64,
@@ -194,6 +197,7 @@ struct Observed {
 impl Observed {
     fn add(&mut self, report: &Report) {
         self.traces += 1;
+        self.operations += report.counted_ops;
         self.atomic += u64::from(report.atomic);
         self.stale_reads += report.stale_reads;
         self.max_staleness_ns = self.max_staleness_ns.max(report.max_staleness_ns);
@@ -253,7 +257,11 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         ..Summary::default()
     };
     let (mut hash, mut first_wrong) = (0, None);
-    let threads = run_all(seeds, keep, protocol, &scenario_of, |done| {
+    let panicked = |seed| {
+        let line = options.reproduce(seed);
+        Failure::Broken(format!("seed {seed} panics: see above\nREPRODUCE WITH: {line}"))
+    };
+    let threads = run_all(seeds, keep, protocol, &scenario_of, &panicked, |done| {
         if let Some(path) = &options.trace {
             write_trace(path, &done.outcome)?;
         }
@@ -261,8 +269,8 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
             draw(path, options.window, &done.outcome)?;
         }
         hash = crc32c::crc32c_append(hash, &done.outcome.hash.to_le_bytes());
-        summary.add(&done);
-        if first_wrong.is_none() && !done.outcome.violations.is_empty() {
+        let is_right = summary.add(&done);
+        if first_wrong.is_none() && !is_right {
             first_wrong = Some(done);
         }
         Ok(())
@@ -278,7 +286,10 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     match first_wrong {
         None => Ok(()),
         Some(done) => {
-            let failed = protocol.explain(&done.scenario, &done.outcome);
+            let failed = match done.outcome.violations.is_empty() {
+                true => "the checker found what the judge did not: see above".to_string(),
+                false => protocol.explain(&done.scenario, &done.outcome).to_string(),
+            };
             Err(Failure::Broken(format!(
                 "seed {}: {failed}\nREPRODUCE WITH: {}",
                 done.seed,
@@ -330,6 +341,7 @@ fn run_all(
     keep: Keep,
     protocol: &dyn Simulated,
     scenario_of: &(impl Fn(u64) -> Scenario + Sync),
+    panicked: &dyn Fn(u64) -> Failure,
     mut take: impl FnMut(Done) -> Result<(), Failure>,
 ) -> Result<usize, Failure> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -339,17 +351,19 @@ fn run_all(
     let one = |offset: u64| {
         let seed = seeds.start() + offset;
         let scenario = scenario_of(seed);
-        let mut outcome = protocol.run(&scenario, keep);
+        let run = AssertUnwindSafe(|| protocol.run(&scenario, keep));
+        // What the panic said has been printed.
+        let mut outcome = catch_unwind(run).ok()?;
         let report = outcome.check().map_err(|error| error.to_string());
         if count > 1 {
             outcome.trace = Vec::new();
         }
-        Done {
+        Some(Done {
             seed,
             outcome,
             report,
             scenario,
-        }
+        })
     };
     // So many runs may be ahead of the one whose turn it is.
     let (sender, receiver) = std::sync::mpsc::sync_channel(4 * threads);
@@ -368,6 +382,10 @@ fn run_all(
         drop(sender);
         let (mut turn, mut early) = (0, BTreeMap::new());
         for (offset, done) in receiver {
+            let Some(done) = done else {
+                next.store(count, Ordering::Relaxed);
+                return Err(panicked(seeds.start() + offset));
+            };
             early.insert(offset, done);
             while let Some(done) = early.remove(&turn) {
                 turn += 1;
@@ -399,7 +417,9 @@ fn write_trace(path: &Path, outcome: &Outcome) -> Result<(), Failure> {
 }
 
 impl Summary {
-    fn add(&mut self, done: &Done) {
+    /// Returns whether nothing was wrong with it.
+    fn add(&mut self, done: &Done) -> bool {
+        let before: u64 = self.violations.values().sum();
         let Done { outcome, report, .. } = done;
         self.seeds += 1;
         self.operations += outcome.tally.answered();
@@ -421,7 +441,9 @@ impl Summary {
                 *self.violations.entry("trace".into()).or_default() += 1;
             }
         }
-        self.receipts.wrong = self.violations.get("receipt").copied().unwrap_or(0);
+        let of = |name| self.violations.get(name).copied().unwrap_or(0);
+        self.receipts.wrong = of("receipt") + of("audit");
+        self.violations.values().sum::<u64>() == before
     }
 }
 
@@ -431,6 +453,14 @@ impl Summary {
     fn audit(&mut self, done: &Done, report: &Report) {
         let receipts = report.audit.receipts;
         self.receipts.audited += receipts.not_contradicted + receipts.broken;
+        let impossible = report.phantom_reads + report.future_reads;
+        if impossible > 0 {
+            eprintln!(
+                "seed {}: the checker says: {impossible} reads of what nobody had written",
+                done.seed
+            );
+            *self.violations.entry("phantom".into()).or_default() += impossible;
+        }
         if done.outcome.excuses_nothing && receipts.broken > 0 {
             for broken in report.audit.broken.iter().take(3) {
                 eprintln!("seed {}: the checker says: {broken:?}", done.seed);
@@ -462,9 +492,11 @@ impl std::fmt::Display for Summary {
         let observed = &self.observed;
         writeln!(
             f,
-            "  observed    {} of {} traces look like one copy; {} stale reads, by at most {:.3} ms",
+            "  observed    {} of {} traces look like one copy; in {} operations that can be judged {} stale reads, by at most \
+             {:.3} ms",
             observed.atomic,
             observed.traces,
+            observed.operations,
             observed.stale_reads,
             observed.max_staleness_ns as f64 / 1e6
         )?;

@@ -29,7 +29,7 @@ pub(super) struct FaultTable {
 }
 
 impl FaultTable {
-    pub(super) fn check(&self, world: &WorldOptions) -> Result<Fault, Misplaced> {
+    pub(super) fn check(&self, world: &WorldOptions, duration: Micros) -> Result<Fault, Misplaced> {
         let node = |given: &Placed<String>, name: &str| match given {
             Some(given) => node_named(world, given, name),
             None => Err(self.missing(name)),
@@ -167,10 +167,25 @@ impl FaultTable {
         takes.extend(["at", "for"]);
         self.refuse_others(&takes)?;
         Ok(Fault {
-            at: time(&self.at, "at")?.unwrap_or(Micros(0)),
-            span: time(&self.span, "for")?.unwrap_or(Micros(0)),
+            at: self.begin(duration)?,
+            span: match (time(&self.span, "for")?, &kind) {
+                (Some(span), _) => span,
+                (None, FaultKind::Checkpoint { .. }) => Micros(0),
+                (None, _) => return Err(self.missing("for")),
+            },
             kind,
         })
+    }
+
+    fn begin(&self, duration: Micros) -> Result<Micros, Misplaced> {
+        let at = time(&self.at, "at")?.unwrap_or(Micros(0));
+        match (at < duration, &self.at) {
+            (false, Some(given)) => Err((
+                given.span(),
+                format!("at: {at}; expected less than the duration, {duration}"),
+            )),
+            _ => Ok(at),
+        }
     }
 
     fn percent(&self) -> Result<u64, Misplaced> {

@@ -92,7 +92,7 @@ impl<S: Session> World<S> {
         let percent = record.key().map_or(100, |key| {
             self.slow_percent(self.topology.partition_of_slot(key.slot()))
         });
-        Micros(takes.0 * percent / 100)
+        Micros(takes.0.saturating_mul(percent) / 100)
     }
 
     /// The operation has reached its node, and the node has come to it.
@@ -117,6 +117,10 @@ impl<S: Session> World<S> {
     }
 
     pub(super) fn take_answers(&mut self, answers: Vec<(turnbuckle_gateway::DoorId, u64, Answered)>) {
+        if answers.is_empty() {
+            return;
+        }
+        self.look_at_clocks();
         for (_, tag, answered) in answers {
             let id = OperationId(tag as usize);
             if !self.open.remove(&id) {

@@ -100,6 +100,11 @@ impl<S: Session> World<S> {
         self.log(node, || format!("pauses for {span}"));
     }
 
+    /// A paused process goes on.
+    pub fn resume(&mut self, node: NodeId) {
+        self.machines[index(node)].paused_until = Micros(0);
+    }
+
     /// How long work on a partition takes, in percent of the usual. Only where work takes time ([`crate::WorldOptions::cores`]).
     pub fn set_slow_partition(&mut self, partition: u16, percent: u64) {
         match percent {
@@ -205,7 +210,9 @@ impl<S: Session> World<S> {
 
     /// Whether a node's disk fails to sync. A process that meets this ends.
     pub fn set_sync_fails(&mut self, node: NodeId, fails: bool) {
-        self.machines[index(node)].disk.set_sync_fails(fails);
+        let machine = &mut self.machines[index(node)];
+        machine.disk_has_failed |= fails;
+        machine.disk.set_sync_fails(fails);
     }
 
     /// Whether a node's disk is full.
@@ -224,7 +231,7 @@ impl<S: Session> World<S> {
             if self.machines[index(node)].dying {
                 return self.crash(node, false);
             }
-            if !self.machines[index(node)].disk.sync_fails() {
+            if !self.machines[index(node)].disk_has_failed {
                 let name = self.node_name(node);
                 self.judge.report(
                     Rule::Service,

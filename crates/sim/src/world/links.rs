@@ -254,7 +254,7 @@ impl<S: Session> World<S> {
             true => {
                 let percent =
                     FrameAbout::of(bytes).map_or(100, |about| self.slow_percent(about.to.partition));
-                frame * percent / 100
+                frame.saturating_mul(percent) / 100
             }
         });
         Micros(frames.sum())

@@ -1,6 +1,6 @@
 //! What happens at a node: what the server's loops and threads do.
 use super::{Event, LOOK_EVERY, end_of};
-use crate::{World, machine::Process};
+use crate::{Rule, World, machine::Process};
 use turnbuckle_core::{Micros, Session};
 use turnbuckle_log::LogError;
 use turnbuckle_node::{Durability, NodeId};
@@ -71,7 +71,7 @@ impl<S: Session> World<S> {
         let life = self.machines[node].lives;
         if !std::mem::replace(&mut self.process(node).due.sync, true) {
             let usual = self.random.span(self.options.sync);
-            let after = Micros(usual.0 * self.machines[node].slow_disk_percent / 100);
+            let after = Micros(usual.0.saturating_mul(self.machines[node].slow_disk_percent) / 100);
             self.schedule(after, Event::Sync { node, life });
         }
     }
@@ -90,12 +90,16 @@ impl<S: Session> World<S> {
 
     /// A log that can never be written again ends the process.
     pub(super) fn after_log(&mut self, node: usize, result: Result<(), LogError>) {
-        let ends = match result {
-            Ok(()) => false,
-            Err(LogError::Poisoned(_)) => true,
-            Err(LogError::NotWritten(_)) => self.machines[node].dying,
+        let Err(error) = result else {
+            return;
         };
-        if ends {
+        let machine = &self.machines[node];
+        if !machine.dying && !machine.disk_has_failed {
+            let name = self.node_name(NodeId(node as u16));
+            let words = format!("the log of node {name} failed, and its disk is right: {error}");
+            self.judge.report(Rule::Service, words);
+        }
+        if self.machines[node].dying || matches!(error, LogError::Poisoned(_)) {
             self.crash(NodeId(node as u16), false);
         }
     }
@@ -132,10 +136,18 @@ impl<S: Session> World<S> {
         let process = self.process(node);
         process.due.work = false;
         let fetched = process.node.fetch(now);
-        // What fails is tried again at the next look.
         let maintained = process.node.maintain(now);
-        if maintained.is_err() && self.machines[node].dying {
-            return self.crash(NodeId(node as u16), false);
+        if let Err(error) = &maintained {
+            let machine = &self.machines[node];
+            if machine.dying {
+                return self.crash(NodeId(node as u16), false);
+            }
+            // What fails because of the disk is tried again at the next look.
+            if !machine.disk_has_failed {
+                let name = self.node_name(NodeId(node as u16));
+                let words = format!("background work of node {name} failed, and its disk is right: {error}");
+                self.judge.report(Rule::Service, words);
+            }
         }
         let process = self.process(node);
         let maintained = maintained.unwrap_or(false);

@@ -4,6 +4,9 @@ use crate::{Rule, World};
 use std::collections::BTreeSet;
 use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, Session};
 
+/// A scan that goes on for longer does not end.
+const MOST_PAGES: u64 = 1_000_000;
+
 impl<S: Session> World<S> {
     /// Whether every node runs, every link is up and nothing is left to send, to take in or to copy.
     pub fn is_quiet(&self) -> bool {
@@ -40,7 +43,7 @@ impl<S: Session> World<S> {
         for site in self.topology.clone().sites() {
             let name = self.topology.site_name(site).to_string();
             let client = self.add_client(self.nodes_at(site)[0]);
-            let mut found = Vec::new();
+            let (mut found, mut alive_keys) = (Vec::new(), BTreeSet::new());
             for key in &keys {
                 let get = Operation::Get {
                     key: key.clone(),
@@ -55,12 +58,11 @@ impl<S: Session> World<S> {
                 // A forgotten delete and a remembered one look the same from outside.
                 let alive = receipt.version.filter(|_| answer != Answer::Value(None));
                 found.push(format!("{key} {alive:?} {answer:?}"));
+                if answer != Answer::Value(None) {
+                    alive_keys.insert(key.clone());
+                }
             }
-            found.push(format!("listed: {:?}", self.list(client)));
-            found.push(format!(
-                "counted: {:?}",
-                self.ask(client, Operation::Count).map(|answered| answered.0)
-            ));
+            self.compare_list(&name, client, &alive_keys);
             first.push((name, found));
         }
         for pair in first.windows(2) {
@@ -80,6 +82,26 @@ impl<S: Session> World<S> {
         }
     }
 
+    /// What a site lists and counts must be the keys that have a value there.
+    fn compare_list(&mut self, site: &str, client: usize, alive: &BTreeSet<Key>) {
+        if self.judge.is_asleep() {
+            return;
+        }
+        let listed = self.list(client);
+        if listed != *alive {
+            let words = format!("site {site} has a value for {alive:?}, and lists {listed:?}");
+            self.judge.report(Rule::Convergence, words);
+        }
+        let counted = self.ask(client, Operation::Count).map(|answered| answered.0);
+        if counted != Some(Answer::Count(alive.len() as u64)) {
+            let words = format!(
+                "site {site} has {} keys with a value, and counts {counted:?}",
+                alive.len()
+            );
+            self.judge.report(Rule::Convergence, words);
+        }
+    }
+
     /// Asks and waits for the answer.
     pub fn ask(&mut self, client: usize, operation: Operation) -> Option<Answered> {
         let id = self.invoke(client, operation);
@@ -94,7 +116,8 @@ impl<S: Session> World<S> {
     /// Lists all keys of a site.
     pub fn list(&mut self, client: usize) -> BTreeSet<Key> {
         let (mut all, mut cursor) = (BTreeSet::new(), 0);
-        loop {
+        // A page has at least one key, unless a slot is empty.
+        for _ in 0..MOST_PAGES {
             match self.ask(client, Operation::Scan { cursor, count: 10 }) {
                 Some((Answer::Keys { cursor: next, keys }, _)) => {
                     all.extend(keys);
@@ -110,5 +133,8 @@ impl<S: Session> World<S> {
                 return all;
             }
         }
+        let words = format!("a scan has not ended after {MOST_PAGES} pages");
+        self.judge.report(Rule::Service, words);
+        all
     }
 }
