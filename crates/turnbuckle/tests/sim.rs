@@ -82,7 +82,7 @@ fn its_trace_is_judged_by_check() {
 #[test]
 fn what_nodes_said_is_drawn_as_text_and_as_a_picture() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for (name, expected) in [("run.txt", "──"), ("run.svg", "<svg")] {
+    for (name, expected) in [("run.txt", "▶"), ("run.svg", "<svg")] {
         let file = directory.path().join(name);
         let path = file.to_str().expect("a path in UTF-8");
         let output = turnbuckle(&[
