@@ -1,4 +1,4 @@
-use crate::Hlc;
+use crate::{Hlc, Vector};
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
@@ -16,6 +16,11 @@ pub trait Wire: Sized {
     /// The newest timestamp that it speaks of, or [`Hlc::ZERO`]. What speaks of a time too far ahead of a node's clock is
     /// kept away from its replicas: it would drag their clocks along, and through them those of all.
     fn newest(&self) -> Hlc;
+
+    /// What it takes on the heap besides its own size, in bytes, as far as that is known.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Bytes that a peer, a file or a client sent and that do not mean anything here.
@@ -52,5 +57,28 @@ impl Wire for () {
 
     fn newest(&self) -> Hlc {
         Hlc::ZERO
+    }
+}
+
+/// Timestamps of sites: what a version depends on.
+impl Wire for Vector {
+    fn encode(&self, out: &mut BytesMut) {
+        self.put(out);
+    }
+
+    fn decode(mut frame: Bytes) -> Result<Vector, BadFrame> {
+        let vector = Vector::take(&mut frame)?;
+        match frame.is_empty() {
+            true => Ok(vector),
+            false => Err(BadFrame::new("a vector of timestamps", "bytes behind it")),
+        }
+    }
+
+    fn newest(&self) -> Hlc {
+        Vector::newest(self)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        Vector::heap_bytes(self)
     }
 }

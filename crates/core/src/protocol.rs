@@ -1,8 +1,10 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    Chain, Hlc, Key, Micros, Now, Receipt, ServerId, SiteId, SiteSet, Topology, Version, Versions, Wire,
+    Chain, Hlc, Key, Micros, Now, Receipt, ServerId, SiteId, SiteSet, Topology, Version, Versions, Vitals,
+    Wire,
 };
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// The server side of a replication protocol: one replica of one partition, as a state machine.
 ///
@@ -28,18 +30,22 @@ pub trait Protocol: Sized + Send + 'static {
     /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
     const HISTORY: bool;
 
-    /// A replica over the store that an earlier life left, or a new one. `cut` is what [`Protocol::cut`] said when the
-    /// last checkpoint was taken; it holds for what was recovered. `seed` is all the randomness there is.
+    /// A replica over the store that an earlier life left, or a new one, with what was kept beside it. `seed` is all the
+    /// randomness there is.
     fn open(
         config: &Self::Config,
         me: ServerId,
         topology: Topology,
-        cut: &[(SiteId, Hlc)],
+        recovered: &Recovered,
         seed: u64,
     ) -> Self;
 
     /// The keys that `request` may read or write. The driver makes them resident first.
     fn keys(request: &Self::Request, each: &mut dyn FnMut(&Key));
+
+    /// The keys that a peer's `message` makes this replica read or write. The driver makes them resident first; if one cannot be
+    /// read the message is lost.
+    fn message_keys(_message: &Self::Message, _each: &mut dyn FnMut(&Key)) {}
 
     /// Whether `request` may write. While a node's disk has no room, those that do are refused and the others served.
     fn is_write(request: &Self::Request) -> bool;
@@ -78,19 +84,42 @@ pub trait Protocol: Sized + Send + 'static {
     /// The link to the node of a peer came up or went down.
     fn on_link(&mut self, _: &mut Context<'_, Self>, _peer: ServerId, _up: bool) {}
 
-    /// A full copy of `from` has replaced what it covers: for each site, everything stamped up to the time is here.
-    fn on_copied(&mut self, cx: &mut Context<'_, Self>, from: ServerId, cut: &[(SiteId, Hlc)]);
+    /// A full copy of `from` is about to replace, row by row, what it covers. `copied` is what `from` had beside its versions.
+    fn on_copying(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
+
+    /// It has: for each site of its cut, everything stamped up to the time is here.
+    fn on_copied(&mut self, cx: &mut Context<'_, Self>, from: ServerId, copied: &Recovered);
 
     /// The cut this replica covers: for each site, everything that site stamped up to this time is in the store (or was,
     /// until something newer made it collectable). A full copy made now claims this much.
     fn cut(&self) -> Vec<(SiteId, Hlc)>;
 
-    /// Whether nobody, at any replica, may ask any more for what is older than this version, nor send anything
-    /// older. What is older than a covered version is collected, and a covered delete with it.
-    fn covered(&self, version: &Version<Self::Meta>) -> bool;
+    /// Whether nobody may ask this replica any more for what is older than this version: then that is collected. Never asked of
+    /// a protocol without [`Protocol::HISTORY`].
+    fn covered(&self, _version: &Version<Self::Meta>) -> bool {
+        false
+    }
+
+    /// Nobody asks for less than what was stamped up to here, and nothing that was stamped up to here can arrive any more, from
+    /// any site, whatever is lost there: a delete up to here that is its key's newest version is forgotten.
+    fn settled(&self) -> Hlc;
+
+    /// What it counts.
+    fn vitals(&self, _: Now) -> Vitals {
+        Vitals::default()
+    }
 
     /// The invariants, with words. Called after every input in tests and in the simulator.
     fn validate(&self) {}
+}
+
+/// What is kept of a replica beside its versions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// What [`Protocol::cut`] said when the last checkpoint was taken, or the copied replica's.
+    pub cut: Vec<(SiteId, Hlc)>,
+    /// What was last staged under each name ([`Context::put_named`]).
+    pub named: BTreeMap<String, Bytes>,
 }
 
 /// A request in flight: the driver's name for where the reply goes.
@@ -212,7 +241,13 @@ impl<P: Protocol> Context<'_, P> {
     pub fn promise(&mut self) -> Hlc {
         let promise = self.parts.clock.tick(self.now);
         self.parts.keep_bound(promise);
+        self.parts.promised = promise;
         promise
+    }
+
+    /// The last promise whose mark was sent when everything that it speaks of was on disk here: no power loss takes any of that.
+    pub fn settled_promise(&self) -> Hlc {
+        self.parts.settled
     }
 
     /// Takes note of a timestamp from elsewhere: later stamps are above it.
@@ -250,6 +285,12 @@ impl<P: Protocol> Context<'_, P> {
         wanted
     }
 
+    /// Drops of a key's chain what is older than its newest `covered` version, if the chain has grown long: hot keys need not
+    /// wait for a checkpoint.
+    pub fn collect(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
+        self.store.collect(key.as_ref(), &covered);
+    }
+
     /// Stages a piece of the protocol's own state.
     pub fn put_named(&mut self, name: &'static str, bytes: Bytes) {
         self.parts.staged.push(Write::Named { name, bytes });
@@ -263,7 +304,8 @@ impl<P: Protocol> Context<'_, P> {
     /// Tells this partition's replicas at `to` something that travels behind every stream entry so far. Never stored; only
     /// the newest is kept while a peer is away or slow. Time promises are marks.
     pub fn mark(&mut self, to: SiteSet, message: P::Message) {
-        self.parts.emit(Emitted::Mark { to, message });
+        let promise = self.parts.promised;
+        self.parts.emit(Emitted::Mark { to, message, promise });
     }
 
     /// Answers a request.

@@ -1,4 +1,4 @@
-use crate::{Level, Micros, ServerId, VersionId};
+use crate::{Level, Micros, ServerId, Vector, VersionId};
 
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Route {
 
 /// What an answer proves about itself. A receipt is a claim that can be audited against a trace; in every simulated
 /// run all receipts must be true.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
     /// The level that was asked for, or the connection's or keyspace's default.
     pub asked: Level,
@@ -32,4 +32,48 @@ pub struct Receipt {
     pub clock_bound: Micros,
     /// Whether concurrent versions were found that last-writer-wins hides.
     pub siblings: bool,
+    /// The causal cut that the answer was read at: of each other site, everything that it stamped up to this time was visible.
+    /// Empty where the keyspace keeps none.
+    pub cut: Vector,
+    /// What was newer here and not shown, because something that it depends on is not here yet.
+    pub hidden: Hidden,
+}
+
+/// Versions that are here and cannot be shown yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hidden {
+    /// How many of them are newer than what was shown.
+    pub versions: u32,
+    /// The newest of them.
+    pub newest: Option<VersionId>,
+}
+
+impl Receipt {
+    /// Two answers' receipts as one: the weaker of each, and the version and server of `other`.
+    pub fn merged(self, other: Receipt) -> Receipt {
+        let mut cut = self.cut;
+        cut.meet(&other.cut);
+        Receipt {
+            given: if self.given == self.asked {
+                other.given
+            } else {
+                self.given
+            },
+            route: if self.route == Route::Forwarded {
+                self.route
+            } else {
+                other.route
+            },
+            waited: self.waited.max(other.waited),
+            staleness: self.staleness.zip(other.staleness).map(|(a, b)| a.max(b)),
+            clock_bound: self.clock_bound.max(other.clock_bound),
+            siblings: self.siblings || other.siblings,
+            cut,
+            hidden: Hidden {
+                versions: self.hidden.versions.saturating_add(other.hidden.versions),
+                newest: self.hidden.newest.max(other.hidden.newest),
+            },
+            ..other
+        }
+    }
 }

@@ -1,6 +1,6 @@
 use crate::waiting::{Ready, Waiting};
 use crate::{
-    Context, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, RequestId, ServerId, SiteId, SiteSet,
+    Context, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, Recovered, RequestId, ServerId, SiteSet,
     Topology, Version, VersionId, Versions, Write,
 };
 use bytes::Bytes;
@@ -87,12 +87,19 @@ pub enum Input<P: Protocol> {
         /// The version.
         version: Version<P::Meta>,
     },
+    /// A full copy is about to be put in place.
+    Copying {
+        /// Whose data.
+        from: ServerId,
+        /// What comes with its versions.
+        copied: Recovered,
+    },
     /// A full copy is in place.
     Copied {
         /// Whose data.
         from: ServerId,
-        /// What it covers.
-        cut: Vec<(SiteId, Hlc)>,
+        /// What came with its versions.
+        copied: Recovered,
     },
     /// A version was dropped from the store because a full copy covers it and does not have it.
     Dropped {
@@ -127,6 +134,8 @@ pub enum Output<P: Protocol> {
         to: SiteSet,
         /// What.
         message: P::Message,
+        /// The last promise before it.
+        promise: Hlc,
     },
     /// Answer a request.
     Reply {
@@ -157,6 +166,9 @@ pub struct Batch<M> {
 pub(crate) struct Parts<P: Protocol> {
     pub clock: HybridClock,
     granted_bound: Hlc,
+    /// The last promise given, and the last whose mark went out when all of it was on disk.
+    pub promised: Hlc,
+    pub settled: Hlc,
     /// The version that is being handled, as it arrived.
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
@@ -194,22 +206,24 @@ impl<P: Protocol> Parts<P> {
 }
 
 impl<P: Protocol> Replica<P> {
-    /// A replica whose clock continues above `bound`, the highest that any earlier life wrote down, and whose store covers `cut`.
+    /// A replica whose clock continues above `bound`, the highest that any earlier life wrote down, over what was recovered.
     pub fn open(
         config: &P::Config,
         me: ServerId,
         topology: Topology,
         bound: Hlc,
-        cut: &[(SiteId, Hlc)],
+        recovered: &Recovered,
         seed: u64,
     ) -> Replica<P> {
         Replica {
-            protocol: P::open(config, me, topology.clone(), cut, seed),
+            protocol: P::open(config, me, topology.clone(), recovered, seed),
             me,
             topology,
             parts: Parts {
                 clock: HybridClock::open(bound),
                 granted_bound: bound,
+                promised: Hlc::ZERO,
+                settled: Hlc::ZERO,
                 arrived: None,
                 staged: Vec::new(),
                 must_sync: false,
@@ -289,7 +303,8 @@ impl<P: Protocol> Replica<P> {
                 cx.observe(version.id.at);
                 cx.put(key, version);
             }
-            Input::Copied { from, cut } => protocol.on_copied(&mut cx, from, &cut),
+            Input::Copying { from, copied } => protocol.on_copying(&mut cx, from, &copied),
+            Input::Copied { from, copied } => protocol.on_copied(&mut cx, from, &copied),
             Input::Dropped { key, id } => cx.parts.staged.push(Write::Drop { key, id }),
             Input::Link { peer, up } => protocol.on_link(&mut cx, peer, up),
             Input::Tick => {
@@ -355,6 +370,11 @@ impl<P: Protocol> Replica<P> {
     /// A bound of the clock is synced: timestamps below it may be shown.
     pub fn handle_bound_synced(&mut self, bound: Hlc) {
         self.parts.granted_bound = self.parts.granted_bound.max(bound);
+    }
+
+    /// Everything stamped up to a promise is synced here.
+    pub fn handle_promise_synced(&mut self, promise: Hlc) {
+        self.parts.settled = self.parts.settled.max(promise);
     }
 
     /// The next output that need not wait.

@@ -20,7 +20,12 @@ pub trait Session: Sized + Send + 'static {
     const OVERLAPS: bool;
 
     /// A session at site `home`, new or continued from the `state` that [`Session::token`] wrote.
-    fn open(home: SiteId, topology: Topology, state: Option<Bytes>) -> Result<Self, BadFrame>;
+    fn open(
+        config: &<Self::Protocol as Protocol>::Config,
+        home: SiteId,
+        topology: Topology,
+        state: Option<Bytes>,
+    ) -> Result<Self, BadFrame>;
 
     /// A client wants something.
     fn on_operation(&mut self, cx: &mut SessionContext<'_, Self::Protocol>, tag: u64, operation: Operation);

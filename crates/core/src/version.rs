@@ -39,7 +39,8 @@ pub struct Version<M> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain<M> {
     newest: Version<M>,
-    /// Boxed, because almost every chain has one version and memory is what a store is made of.
+    /// Oldest first, so that a hot key's newest version is put at the end. Boxed, because almost every chain has one version and
+    /// memory is what a store is made of.
     #[allow(
         clippy::box_collection,
         reason = "eight bytes instead of 24 in every chain of one"
@@ -63,7 +64,7 @@ impl<M> Chain<M> {
 
     /// All versions, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &Version<M>> {
-        std::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter()))
+        std::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter().rev()))
     }
 
     /// The newest version of which `wanted` is true: the question every protocol asks.
@@ -81,14 +82,14 @@ impl<M> Chain<M> {
     pub fn insert(&mut self, version: Version<M>) -> bool {
         if version.id > self.newest.id {
             let previous = std::mem::replace(&mut self.newest, version);
-            self.older.get_or_insert_default().insert(0, previous);
+            self.older.get_or_insert_default().push(previous);
             return true;
         }
         if version.id == self.newest.id {
             return false;
         }
         let older = self.older.get_or_insert_default();
-        match older.binary_search_by(|held| version.id.cmp(&held.id)) {
+        match older.binary_search_by(|held| held.id.cmp(&version.id)) {
             Ok(_) => false,
             Err(place) => {
                 older.insert(place, version);
@@ -112,7 +113,7 @@ impl<M> Chain<M> {
         if gone > 0
             && let Some(older) = &mut self.older
         {
-            older.truncate(keep - 1);
+            older.drain(..gone);
             if older.is_empty() {
                 self.older = None;
             }
@@ -134,6 +135,9 @@ pub trait Versions<M>: Send {
 
     /// Adds a version to the key's chain. Returns false, and changes nothing, if it was there already.
     fn put(&mut self, key: &Key, version: Version<M>) -> bool;
+
+    /// Drops what is older than the chain's newest covered version, if the chain is long.
+    fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);
 
     /// How many keys have a value, i.e. a newest version that is not a delete.
     fn live_keys(&self) -> u64;

@@ -345,7 +345,12 @@ impl<S: Session> AnyDoors for Doors<S> {
         let state = token
             .map(|token| self.header.open(&self.options.secret, token))
             .transpose()?;
-        let session = S::open(self.home, self.keyspace.topology().clone(), state)?;
+        let session = S::open(
+            self.keyspace.protocol(),
+            self.home,
+            self.keyspace.topology().clone(),
+            state,
+        )?;
         let door = Door {
             session,
             queue: VecDeque::new(),

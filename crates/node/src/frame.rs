@@ -1,10 +1,12 @@
 //! What two nodes of a cluster say to each other. Prost stays in here: the field tags are what survives a
 //! rolling upgrade, the types around it are ours.
+use crate::record::NamedRecord;
 use crate::stream::StreamPosition;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, Level, Micros, Receipt, Route, ServerId, SiteId, Version, VersionId, Wire,
+    BadFrame, Hidden, Hlc, Key, Level, Micros, Receipt, Route, ServerId, SiteId, SiteSet, Vector, Version,
+    VersionId, Wire,
 };
 
 /// The version of this vocabulary; peers with another one are refused in the handshake.
@@ -176,6 +178,14 @@ pub(crate) struct ReceiptFrame {
     clock_bound_us: u64,
     #[prost(bool, tag = "9")]
     siblings: bool,
+    #[prost(message, repeated, tag = "10")]
+    cut: Vec<CutFrame>,
+    #[prost(uint32, tag = "11")]
+    hidden: u32,
+    #[prost(fixed64, optional, tag = "12")]
+    hidden_at: Option<u64>,
+    #[prost(uint32, tag = "13")]
+    hidden_site: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -234,6 +244,9 @@ pub(crate) struct CopyBeginFrame {
     pub resume: PositionFrame,
     #[prost(message, repeated, tag = "2")]
     pub cut: Vec<CutFrame>,
+    /// What the source's protocol keeps beside its versions.
+    #[prost(message, repeated, tag = "3")]
+    pub named: Vec<NamedRecord>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -457,6 +470,14 @@ pub(crate) fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(SiteId, Hlc)>,
         .collect()
 }
 
+fn vector_site(number: u32) -> Result<SiteId, BadFrame> {
+    let site = site_of(number)?;
+    match site.0 < SiteSet::MOST_SITES {
+        true => Ok(site),
+        false => Err(BadFrame::new("a site below 64", number.to_string())),
+    }
+}
+
 pub(crate) fn site_of(number: u32) -> Result<SiteId, BadFrame> {
     u16::try_from(number)
         .map(SiteId)
@@ -475,6 +496,10 @@ impl From<&Receipt> for ReceiptFrame {
             staleness_us: receipt.staleness.map(|bound| bound.0),
             clock_bound_us: receipt.clock_bound.0,
             siblings: receipt.siblings,
+            cut: cut_to_frames(&receipt.cut.entries().collect::<Vec<_>>()),
+            hidden: receipt.hidden.versions,
+            hidden_at: receipt.hidden.newest.map(|id| id.at.0),
+            hidden_site: receipt.hidden.newest.map_or(0, |id| id.site.0.into()),
         }
     }
 }
@@ -499,6 +524,18 @@ impl ReceiptFrame {
             staleness: self.staleness_us.map(Micros),
             clock_bound: Micros(self.clock_bound_us),
             siblings: self.siblings,
+            cut: self
+                .cut
+                .iter()
+                .map(|frame| Ok((vector_site(frame.site)?, check_time(frame.until)?)))
+                .collect::<Result<Vector, BadFrame>>()?,
+            hidden: Hidden {
+                versions: self.hidden,
+                newest: self.hidden_at.map(|at| VersionId {
+                    at: Hlc(at),
+                    site: SiteId(self.hidden_site as u16),
+                }),
+            },
         })
     }
 }
@@ -529,6 +566,7 @@ mod tests {
             let copy = CopyBeginFrame {
                 resume: place,
                 cut: Vec::new(),
+                named: Vec::new(),
             };
             for body in [
                 Body::Resume(place),

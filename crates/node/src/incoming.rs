@@ -5,7 +5,7 @@ use crate::{
     stream::StreamPosition,
 };
 use bytes::Bytes;
-use turnbuckle_core::{BadFrame, Hlc, Protocol, SiteId};
+use turnbuckle_core::{BadFrame, Hlc, Protocol, Recovered};
 
 /// Where a lane is in the stream of another site, and what has arrived and waits for its turn.
 pub(crate) struct Incoming<P: Protocol> {
@@ -31,8 +31,8 @@ pub(crate) struct Incoming<P: Protocol> {
 pub(crate) struct CopyIn {
     /// Where the stream goes on afterwards.
     pub resume: StreamPosition,
-    /// What the copy covers.
-    pub cut: Vec<(SiteId, Hlc)>,
+    /// What the copy covers, and what its source keeps beside its versions.
+    pub copied: Recovered,
     /// All rows are staged: it can be put in place.
     pub complete: bool,
 }

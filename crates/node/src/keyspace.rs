@@ -28,7 +28,7 @@ use turnbuckle_store::{Store, scan_rows};
 /// [`crate::Node::commit`] once per turn of its loop and then collects deliveries.
 pub struct Keyspace<P: Protocol> {
     config: KeyspaceConfig,
-    pub(crate) protocol: P::Config,
+    protocol: P::Config,
     tag: u32,
     shared: Arc<Shared>,
     lanes: OnceLock<Vec<LaneCell<P>>>,
@@ -44,7 +44,7 @@ pub struct Keyspace<P: Protocol> {
 pub(crate) struct LaneCell<P: Protocol> {
     pub me: ServerId,
     pub lane: Mutex<Lane<P>>,
-    inbox: Mutex<VecDeque<Input<P>>>,
+    inbox: Mutex<VecDeque<(ServerId, P::Message)>>,
     /// Something may be staged.
     dirty: AtomicBool,
     /// Something is appended and not yet released.
@@ -135,6 +135,11 @@ impl<P: Protocol> Keyspace<P> {
     /// Where its replicas stand.
     pub fn topology(&self) -> &Topology {
         &self.config.topology
+    }
+
+    /// How its protocol is configured.
+    pub fn protocol(&self) -> &P::Config {
+        &self.protocol
     }
 
     /// When its writes are acknowledged.
@@ -401,7 +406,7 @@ impl<P: Protocol> Keyspace<P> {
     /// A replica's message: to the inbox of one on this node, else to the link.
     pub(crate) fn send(&self, from: ServerId, to: ServerId, message: P::Message) {
         if let Some(place) = self.lanes().iter().position(|cell| cell.me == to) {
-            held(&self.lanes()[place].inbox).push_back(Input::Message { from, message });
+            held(&self.lanes()[place].inbox).push_back((from, message));
             held(&self.busy).push_back(place);
             return;
         }
@@ -440,8 +445,8 @@ impl<P: Protocol> Keyspace<P> {
         while let Some(place) = { held(&self.busy).pop_front() } {
             let cell = &self.lanes()[place];
             let mut lane = held(&cell.lane);
-            while let Some(input) = { held(&cell.inbox).pop_front() } {
-                lane.step(self, now, input);
+            while let Some((from, message)) = { held(&cell.inbox).pop_front() } {
+                lane.hear(self, now, from, message);
             }
             self.done(cell, lane);
         }

@@ -16,8 +16,8 @@ use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    Batch, Hlc, Input, Micros, Now, Outcome, Output, Protocol, Replica, RequestId, ServerId, SiteId, SiteSet,
-    Versions, Wire, Write,
+    Batch, Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Recovered, Replica, RequestId, ServerId,
+    SiteId, SiteSet, Versions, Wire, Write,
 };
 use turnbuckle_log::Position;
 use turnbuckle_store::{Chunk, Store};
@@ -25,8 +25,8 @@ use turnbuckle_store::{Chunk, Store};
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
 
-/// How many marks may wait for a sync; beyond that the newest replaces the one before.
-const MOST_MARKS: usize = 64;
+/// How many promises may wait for a sync; beyond that the newest replaces the one before.
+const MOST_PROMISES: usize = 64;
 
 /// How much of a large record's memory is kept for the next one.
 const KEPT_BYTES: usize = 1 << 20;
@@ -39,7 +39,7 @@ pub(crate) struct Lane<P: Protocol> {
     pub store: Store<P::Meta>,
     pub outgoing: Outgoing,
     pub incoming: BTreeMap<SiteId, Incoming<P>>,
-    pub cold: Cold<Question<P>>,
+    pub cold: Cold<Waiting<P>>,
     /// What peers are sent row by row: a copy, or what they lost, or one after the other.
     pub rows_out: BTreeMap<SiteId, VecDeque<RowsOut>>,
     /// Peers that wait for rows until a checkpoint has been made.
@@ -56,8 +56,8 @@ pub(crate) struct Lane<P: Protocol> {
     taken: Vec<SiteId>,
     /// Appended to the log, and not yet durable.
     logged: VecDeque<Logged>,
-    /// Marks that wait until everything they speak of is synced.
-    marks: VecDeque<(Position, SiteSet, Bytes)>,
+    /// Promises whose marks are sent, until everything they speak of is synced.
+    promises: VecDeque<(Position, Hlc)>,
     /// Clock bounds in the log, and not yet synced.
     bounds: VecDeque<(Position, Hlc)>,
     bound: Hlc,
@@ -83,6 +83,12 @@ pub(crate) struct Question<P: Protocol> {
     pub id: RequestId,
     pub request: P::Request,
     pub since: Option<Micros>,
+}
+
+/// What waits for keys from disk.
+pub(crate) enum Waiting<P: Protocol> {
+    Question(Question<P>),
+    Message { from: ServerId, message: P::Message },
 }
 
 /// A batch in the log.
@@ -127,17 +133,18 @@ impl<P: Protocol> Lane<P> {
                 )
             })
             .collect();
-        let (bound, cut) = (Hlc(meta.bound), meta.cut());
+        let (bound, recovered) = (Hlc(meta.bound), meta.recovered());
         Lane {
             me,
-            replica: Replica::open(protocol, me, ks.topology().clone(), bound, &cut, seed),
+            replica: Replica::open(protocol, me, ks.topology().clone(), bound, &recovered, seed),
             store,
             outgoing,
             incoming,
             cold: Cold::new(),
             rows_out: BTreeMap::new(),
             rows_wanted: BTreeMap::new(),
-            recovered: cut
+            recovered: recovered
+                .cut
                 .iter()
                 .find(|(site, _)| *site == me.site)
                 .map_or(Hlc::ZERO, |&(_, until)| until),
@@ -145,11 +152,11 @@ impl<P: Protocol> Lane<P> {
             has_dropped: false,
             taken: Vec::new(),
             logged: VecDeque::new(),
-            marks: VecDeque::new(),
+            promises: VecDeque::new(),
             bounds: VecDeque::new(),
             bound,
             covered: Position(meta.log_position),
-            named: meta.named().collect(),
+            named: recovered.named,
             held_peers: BTreeMap::new(),
             wants_row_checkpoint: false,
             arena: BytesMut::with_capacity(ARENA_BYTES),
@@ -191,10 +198,33 @@ impl<P: Protocol> Lane<P> {
         }
         let mut keys = Vec::new();
         P::keys(&question.request, &mut |key| keys.push(key.clone()));
+        self.park(ks, keys, Waiting::Question(question));
+    }
+
+    fn park(&mut self, ks: &Keyspace<P>, keys: Vec<Key>, waiting: Waiting<P>) {
         let store = &self.store;
         self.cold
-            .park(keys, question, |key| store.is_resident(key.as_ref()));
+            .park(keys, waiting, |key| store.is_resident(key.as_ref()));
         ks.shared().wake.wake_worker();
+    }
+
+    /// A message of another replica. It waits, too, if its keys are not in memory.
+    pub fn hear(&mut self, ks: &Keyspace<P>, now: Now, from: ServerId, message: P::Message) {
+        let mut missing = Vec::new();
+        P::message_keys(&message, &mut |key| {
+            if !self.store.is_resident(key.as_ref()) || self.cold.blocks(key) {
+                missing.push(key.clone());
+            }
+        });
+        match missing.is_empty() {
+            true => self.handle(now, Input::Message { from, message }),
+            false => {
+                let mut keys = Vec::new();
+                P::message_keys(&message, &mut |key| keys.push(key.clone()));
+                self.park(ks, keys, Waiting::Message { from, message });
+            }
+        }
+        self.settle(ks, now);
     }
 
     /// Everything that the last input made possible: parked requests, then outputs.
@@ -228,12 +258,12 @@ impl<P: Protocol> Lane<P> {
                     ks.deliver(id, Outcome::Answered(response, receipt));
                 }
                 Output::Send { to, message } => ks.send(self.me, to, message),
-                Output::Mark { to, message } => self.mark(ks, to, &message),
+                Output::Mark { to, message, promise } => self.mark(ks, to, &message, promise),
             }
         }
     }
 
-    fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message) {
+    fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: Hlc) {
         // A newer one comes when everything is back.
         if self.unsettled.0 != 0 {
             return;
@@ -253,22 +283,21 @@ impl<P: Protocol> Lane<P> {
             }
             return;
         }
-        // What a mark speaks of must not be lost any more: peers forget deletes because of it, and nobody else may have them.
-        let behind = ks.shared().log().written();
-        if self.marks.len() >= MOST_MARKS {
-            self.marks.pop_back();
+        self.outgoing.set_mark(to, &body);
+        ks.wake_links(self.me, to);
+        if self.promises.len() >= MOST_PROMISES {
+            self.promises.pop_back();
         }
-        self.marks.push_back((behind, to, body));
-        self.release_marks(ks);
+        self.promises.push_back((ks.shared().log().written(), promise));
+        self.settle_promises(ks);
     }
 
-    /// Marks whose entries are synced may go; the newest replaces those before it.
-    fn release_marks(&mut self, ks: &Keyspace<P>) {
+    /// What is synced no power loss takes any more: the replica may say so in its next mark.
+    fn settle_promises(&mut self, ks: &Keyspace<P>) {
         let synced = ks.shared().log().synced();
-        let done = self.marks.partition_point(|&(behind, ..)| behind <= synced);
-        for (_, to, body) in self.marks.drain(..done) {
-            self.outgoing.set_mark(to, &body);
-            ks.wake_links(self.me, to);
+        let done = self.promises.partition_point(|&(behind, _)| behind <= synced);
+        for (_, promise) in self.promises.drain(..done) {
+            self.replica.handle_promise_synced(promise);
         }
     }
 
@@ -404,19 +433,19 @@ impl<P: Protocol> Lane<P> {
                 Body::Ack(position.into()),
             );
         }
-        self.release_marks(ks);
+        self.settle_promises(ks);
         self.settle(ks, now);
         // Only now that it is written: a sync that was asked for earlier might have been over before.
         if self.waits_for_sync(ks) {
             ks.shared().want_sync();
         }
-        !self.logged.is_empty() || !self.bounds.is_empty() || !self.marks.is_empty()
+        !self.logged.is_empty() || !self.bounds.is_empty() || !self.promises.is_empty()
     }
 
     /// Whether something is held until the log has been synced, and no interval brings that about.
     fn waits_for_sync(&self, ks: &Keyspace<P>) -> bool {
-        let marks = !self.marks.is_empty() && ks.durability() == Durability::None;
-        marks || !self.bounds.is_empty() || self.logged.front().is_some_and(|batch| batch.sync)
+        let promises = !self.promises.is_empty() && ks.durability() == Durability::None;
+        promises || !self.bounds.is_empty() || self.logged.front().is_some_and(|batch| batch.sync)
     }
 
     /// Whether anything was done since the last call that may have staged something.
@@ -451,6 +480,21 @@ impl<P: Protocol> Lane<P> {
             }
         }
         cut
+    }
+
+    /// Deletes up to here are forgotten: see [`Protocol::settled`], but never what may come back in no order.
+    pub fn settled(&self) -> Hlc {
+        let settled = self.replica.protocol().settled();
+        match self.unsettled.0 {
+            0 => settled,
+            _ => settled.min(self.recovered),
+        }
+    }
+
+    /// What is kept of it beside its versions, as of now.
+    pub fn beside(&self, cut: Vec<(SiteId, Hlc)>) -> Recovered {
+        let named = self.named.clone();
+        Recovered { cut, named }
     }
 
     /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.

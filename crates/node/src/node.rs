@@ -169,7 +169,7 @@ impl NodeBuilder {
                 server,
                 store,
                 &meta,
-                &keyspace.protocol,
+                keyspace.protocol(),
                 self.shared.config.seed,
             ));
         }
@@ -559,7 +559,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn begin(&self, now: Now) {
         for cell in self.lanes() {
-            held(&cell.lane).begin(self, now, &self.protocol, self.shared().config.seed);
+            held(&cell.lane).begin(self, now, self.protocol(), self.shared().config.seed);
         }
     }
 

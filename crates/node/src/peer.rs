@@ -7,11 +7,13 @@ use crate::{
     keyspace::Keyspace,
     lane::{Lane, entries_of},
     pending::Item,
-    record::Record,
+    record::{Record, named_of},
     stream::{CursorState, Resumption, Step, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, ServerId, SiteId, VersionId, Wire};
+use turnbuckle_core::{
+    BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, VersionId, Wire,
+};
 use turnbuckle_log::Position;
 use turnbuckle_store::{clear_staged, rows, stage};
 
@@ -58,7 +60,10 @@ impl<P: Protocol> Lane<P> {
                     self.hold(ks, site, newest);
                     return Ok(());
                 }
-                self.step(ks, now, Input::Message { from, message });
+                if site == self.me.site {
+                    self.held_peers.remove(&site);
+                }
+                self.hear(ks, now, from, message);
             }
             Body::Entries(frame) => self.on_entries(ks, now, site, frame)?,
             Body::Mark(frame) => self.on_mark(ks, now, site, frame)?,
@@ -168,8 +173,12 @@ impl<P: Protocol> Lane<P> {
         if !ks.shared().has_room() {
             return Err(BadFrame::new("room for a full copy", "a disk that is full"));
         }
-        let cut = frame::cut_from_frames(&frame.cut)?;
-        let newest = cut.iter().map(|&(_, until)| until).max().unwrap_or(Hlc::ZERO);
+        let copied = Recovered {
+            cut: frame::cut_from_frames(&frame.cut)?,
+            named: named_of(&frame.named),
+        };
+        let newest = copied.cut.iter().map(|&(_, until)| until).max();
+        let newest = newest.unwrap_or(Hlc::ZERO);
         not_beyond(ks.shared().config.horizon(now), newest)?;
         if self
             .incoming
@@ -183,7 +192,7 @@ impl<P: Protocol> Lane<P> {
         incoming.drop_stream();
         incoming.copy = Some(CopyIn {
             resume: frame.resume.into(),
-            cut,
+            copied,
             complete: false,
         });
         tracing::info!(
@@ -334,6 +343,7 @@ impl<P: Protocol> Lane<P> {
                     Some(CopyBeginFrame {
                         resume: resume.into(),
                         cut: meta.cut,
+                        named: meta.named,
                     }),
                     Purpose::Copy,
                 )

@@ -5,7 +5,10 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{BadFrame, Hlc, Key, ServerId, SiteId, SiteSet, Version, VersionId, Wire, Write};
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    BadFrame, Hlc, Key, Recovered, ServerId, SiteId, SiteSet, Version, VersionId, Wire, Write,
+};
 use turnbuckle_log::Position;
 
 /// A batch as it lies in the log.
@@ -269,10 +272,12 @@ impl CheckpointMeta {
         self.index_numbers.iter().copied().zip(positions)
     }
 
-    pub fn named(&self) -> impl Iterator<Item = (String, Bytes)> + '_ {
-        self.named
-            .iter()
-            .map(|named| (named.name.clone(), named.bytes.clone()))
+    /// What is kept beside the rows.
+    pub fn recovered(&self) -> Recovered {
+        Recovered {
+            cut: self.cut(),
+            named: named_of(&self.named),
+        }
     }
 }
 
@@ -332,4 +337,12 @@ impl From<IncarnationRecord> for Incarnation {
             clock: Hlc(record.clock),
         }
     }
+}
+
+/// By name; of two with one name the last counts.
+pub(crate) fn named_of(named: &[NamedRecord]) -> BTreeMap<String, Bytes> {
+    let pairs = named
+        .iter()
+        .map(|named| (named.name.clone(), named.bytes.clone()));
+    pairs.collect()
 }

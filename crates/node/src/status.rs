@@ -1,6 +1,6 @@
 use crate::{keyspace::Keyspace, shared::held, stream::CursorState, stream::StreamPosition};
 use std::sync::atomic::Ordering;
-use turnbuckle_core::{Micros, Now, Protocol, SiteId};
+use turnbuckle_core::{Hlc, Micros, Now, Protocol, SiteId, Vitals};
 
 /// What can be seen of a keyspace on a node.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +15,10 @@ pub struct KeyspaceStatus {
     pub dirty_bytes: u64,
     /// Requests that wait, parked or for a key from disk.
     pub parked: u64,
+    /// The newest of its replicas' clocks.
+    pub clock: Hlc,
+    /// What its replicas count.
+    pub vitals: Vitals,
     /// Its lanes' streams.
     pub streams: Vec<StreamStatus>,
 }
@@ -64,6 +68,8 @@ impl<P: Protocol> Keyspace<P> {
         for cell in self.lanes() {
             let lane = held(&cell.lane);
             status.live_keys += lane.live_keys();
+            status.clock = status.clock.max(lane.replica.clock());
+            status.vitals.merge(lane.replica.protocol().vitals(now));
             status.memory_bytes += lane.store.memory_bytes();
             status.dirty_bytes += lane.store.dirty_bytes();
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;

@@ -223,12 +223,7 @@ impl<P: Protocol> Keyspace<P> {
     fn collect_deletes(&self, cell: &LaneCell<P>) -> Result<(), WorkError> {
         let (table, below) = {
             let lane = held(&cell.lane);
-            let cut = lane.cut();
-            // No version at or below this can arrive any more, from anywhere.
-            (
-                lane.store.table(),
-                cut.iter().map(|&(_, until)| until).min().unwrap_or(Hlc::ZERO),
-            )
+            (lane.store.table(), lane.settled())
         };
         let mut from = None;
         for _ in 0..MOST_TOMBSTONE_PAGES {
@@ -281,7 +276,14 @@ impl<P: Protocol> Keyspace<P> {
     ///
     /// A mere union would bring back what was deleted while this side was away.
     fn place_copy(&self, now: Now, cell: &LaneCell<P>, site: SiteId, copy: &CopyIn) -> Result<(), WorkError> {
-        let table = held(&cell.lane).store.table();
+        let from = self.topology().peer_at(cell.me, site);
+        let table = {
+            let mut lane = held(&cell.lane);
+            let copied = copy.copied.clone();
+            lane.step(self, now, Input::Copying { from, copied });
+            self.done(cell, lane);
+            held(&cell.lane).store.table()
+        };
         let snapshot = table.snapshot()?;
         let mut ours = RowReader::<P>::new(&*snapshot, rows);
         let mut theirs = RowReader::<P>::new(&*snapshot, staged_rows);
@@ -300,16 +302,9 @@ impl<P: Protocol> Keyspace<P> {
             self.place_rows(now, cell, copy, part)?;
         }
         let mut lane = held(&cell.lane);
-        let from = self.topology().peer_at(cell.me, site);
-        lane.step(
-            self,
-            now,
-            Input::Copied {
-                from,
-                cut: copy.cut.clone(),
-            },
-        );
-        lane.cover(&copy.cut);
+        let copied = copy.copied.clone();
+        lane.step(self, now, Input::Copied { from, copied });
+        lane.cover(&copy.copied.cut);
         lane.copied(self, site, copy.resume);
         self.done(cell, lane);
         clear_staged(&*table)?;
@@ -374,7 +369,8 @@ impl<P: Protocol> Keyspace<P> {
             };
             lane.step(self, now, input);
         }
-        let gone = |id: VersionId| covers(&copy.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
+        let gone =
+            |id: VersionId| covers(&copy.copied.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
         for version in ours
             .into_iter()
             .flat_map(Chain::iter)

@@ -57,6 +57,8 @@ impl Backend for Map {
             staleness: None,
             clock_bound: Micros(250),
             siblings: false,
+            cut: turnbuckle_core::Vector::ZERO,
+            hidden: turnbuckle_core::Hidden::default(),
         };
         Some((answer, Some(receipt)))
     }

@@ -387,12 +387,12 @@ impl Connection {
             state: SlotState::Ready(reply),
             frame_bytes,
             ..
-        }) = self.slots.front()
+        }) = self.slots.front_mut()
         {
             self.output.extend_from_slice(&reply.bytes);
             self.held_bytes -= reply.bytes.len();
-            self.outstanding_bytes -= frame_bytes;
-            if let Some(receipt) = reply.receipt {
+            self.outstanding_bytes -= *frame_bytes;
+            if let Some(receipt) = reply.receipt.take() {
                 self.state.receipt = receipt;
             }
             self.slots.pop_front();

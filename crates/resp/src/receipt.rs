@@ -1,19 +1,27 @@
 //! Receipts in words: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
 use crate::{Backend, Writer};
-use turnbuckle_core::{Micros, Receipt, Route};
+use turnbuckle_core::{Micros, Receipt, Route, VersionId};
 
-/// How many fields a receipt has.
+/// How many fields a receipt has, and how many more one with a causal cut.
 const FIELDS: usize = 10;
+const CUT_FIELDS: usize = 3;
+
+fn fields(receipt: &Receipt) -> usize {
+    match receipt.cut.entries().next() {
+        Some(_) => FIELDS + CUT_FIELDS,
+        None => FIELDS,
+    }
+}
 
 /// Writes it as a map.
 pub(crate) fn write_map(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_>) {
-    writer.map(FIELDS);
+    writer.map(fields(receipt));
     write_fields(receipt, backend, writer);
 }
 
 /// Writes it as an attribute of the reply that follows. RESP3 only.
 pub(crate) fn write_attribute(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_>) {
-    writer.attribute(FIELDS);
+    writer.attribute(fields(receipt));
     write_fields(receipt, backend, writer);
 }
 
@@ -26,9 +34,8 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     text(writer, "asked", &receipt.asked.to_string());
     text(writer, "given", &receipt.given.to_string());
     writer.bulk(b"version");
-    let version = receipt
-        .version
-        .map(|version| format!("{}@{}", version.at, backend.site_name(version.site)));
+    let name = |version: VersionId| format!("{}@{}", version.at, backend.site_name(version.site));
+    let version = receipt.version.map(name);
     writer.bulk_or_null(version.as_deref().map(str::as_bytes));
     text(writer, "site", site);
     let server = format!("{site}/{}/{}", receipt.server.partition, receipt.server.member);
@@ -52,6 +59,19 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     writer.integer(micros(receipt.clock_bound));
     writer.bulk(b"siblings");
     writer.boolean(receipt.siblings);
+    if fields(receipt) == FIELDS {
+        return;
+    }
+    writer.bulk(b"cut");
+    writer.map(receipt.cut.entries().count());
+    for (site, at) in receipt.cut.entries() {
+        text(writer, backend.site_name(site), &at.to_string());
+    }
+    writer.bulk(b"hidden");
+    writer.integer(i64::from(receipt.hidden.versions));
+    writer.bulk(b"hidden_newest");
+    let newest = receipt.hidden.newest.map(name);
+    writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
 }
 
 fn micros(span: Micros) -> i64 {

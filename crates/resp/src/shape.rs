@@ -1,6 +1,6 @@
 use crate::{Backend, Greeting, Limits, Writer, connection::State, glob, receipt, refusal::Refusal};
 use bytes::Bytes;
-use turnbuckle_core::{Answer, Failure, Key, Level, Receipt, Route};
+use turnbuckle_core::{Answer, Failure, Key, Receipt};
 
 /// What the connection says about how replies look.
 #[derive(Debug, Clone, Copy)]
@@ -228,7 +228,7 @@ impl Writes {
         let before = self.outcomes[part].replace(outcome);
         assert!(before.is_none(), "the backend answered part {part} twice");
         self.missing -= 1;
-        self.receipt = merge(self.receipt, receipt);
+        self.receipt = merge(self.receipt.take(), receipt);
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -238,7 +238,7 @@ impl Writes {
     /// What all of it proves; nothing where a part failed.
     pub(crate) fn receipt(&self) -> Option<Receipt> {
         let failed = self.outcomes.iter().flatten().any(Result::is_err);
-        self.receipt.filter(|_| !failed)
+        self.receipt.clone().filter(|_| !failed)
     }
 
     pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), Refusal> {
@@ -309,27 +309,10 @@ fn name(key: &Key) -> String {
     }
 }
 
-/// What two receipts prove together: the weaker of each.
+/// What two receipts prove together.
 fn merge(one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
-    let (Some(one), Some(other)) = (one, other) else {
-        return one.or(other);
-    };
-    let given: Level = if one.given == one.asked {
-        other.given
-    } else {
-        one.given
-    };
-    Some(Receipt {
-        given,
-        route: if one.route == Route::Forwarded {
-            one.route
-        } else {
-            other.route
-        },
-        waited: one.waited.max(other.waited),
-        staleness: one.staleness.zip(other.staleness).map(|(a, b)| a.max(b)),
-        clock_bound: one.clock_bound.max(other.clock_bound),
-        siblings: one.siblings || other.siblings,
-        ..other
-    })
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.merged(other)),
+        (one, other) => one.or(other),
+    }
 }

@@ -37,7 +37,8 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
         },
         safety,
         faults: Vec::new(),
-        heartbeat: Micros::from_millis(50),
+        heartbeat: None,
+        theta: None,
     }
 }
 

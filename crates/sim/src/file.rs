@@ -9,7 +9,8 @@
 //! nodes_per_site = 1               # default 1
 //! partitions = 2                   # default 1
 //! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
-//! heartbeat = "50ms"
+//! heartbeat = "50ms"               # default: the protocol's
+//! theta = "5ms"                    # likewise
 //! clock_bound = "1ms"              # what nodes believe of their clocks
 //! clock_offsets = ["0ms", "-1ms"]  # node by node, ahead of true time; those left out are exact
 //! clock_drifts_ppm = [0, 50]       # node by node
@@ -96,6 +97,7 @@ struct File {
     partitions: Placed<u16>,
     durability: Placed<String>,
     heartbeat: Placed<String>,
+    theta: Placed<String>,
     clock_bound: Placed<String>,
     clock_offsets: Option<Vec<Spanned<String>>>,
     clock_drifts_ppm: Option<Vec<i64>>,
@@ -175,9 +177,8 @@ impl File {
                 name: name.into(),
                 load: self.load.unwrap_or_default().check(self.workload)?,
                 safety,
-                heartbeat: time(&self.heartbeat, "heartbeat")?
-                    .filter(|&heartbeat| heartbeat > Micros(0))
-                    .unwrap_or(Micros::from_millis(50)),
+                heartbeat: interval(&self.heartbeat, "heartbeat")?,
+                theta: interval(&self.theta, "theta")?,
                 faults: faults?,
                 world,
             },
@@ -405,6 +406,14 @@ where
 
 fn time(given: &Placed<String>, name: &str) -> Result<Option<Micros>, Misplaced> {
     given.as_ref().map(|given| parsed(given, name)).transpose()
+}
+
+/// How often something happens.
+fn interval(given: &Placed<String>, name: &str) -> Result<Option<Micros>, Misplaced> {
+    match (time(given, name)?, span(given)) {
+        (Some(Micros(0)), Some(place)) => Err((place, format!("{name}: 0; expected some time, such as 5ms"))),
+        (interval, _) => Ok(interval),
+    }
 }
 
 /// A time that may be negative, in microseconds.

@@ -1,6 +1,7 @@
 //! What clients asked and what they were told, with true times.
+use crate::judge::Witness;
 use std::collections::VecDeque;
-use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, ServerId, VersionId};
+use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, VersionId};
 use turnbuckle_node::NodeId;
 
 /// An operation of a world by its place in the history.
@@ -22,9 +23,8 @@ pub struct Record {
     pub invoked: Micros,
     /// The answer, and when it came. `None`: none came, or not yet; a write may have happened.
     pub returned: Option<(Micros, Answered)>,
-    /// For operations on one key: the replica it goes to, and the newest version that this replica had shown anybody when the
-    /// operation was invoked.
-    pub floor: Option<(ServerId, Option<VersionId>)>,
+    /// For operations on one key: whose answers must not go back, and the newest version among those when the operation was invoked.
+    pub floor: Option<(Witness, Option<VersionId>)>,
 }
 
 impl Record {

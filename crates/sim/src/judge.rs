@@ -2,7 +2,8 @@
 //!
 //! 1. **Receipts.** A receipt that claims a staleness of s for an operation begun at t: every write to its key that was
 //!    acknowledged at or before t - s, in true time, at any site, is reflected.
-//! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows less, across any crash.
+//! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows less, across any crash. Where
+//!    the protocol has sessions that see more than others, this is asked of each session instead, wherever it goes.
 //! 3. **Values are real.** What is read was written, to that key, and carries one version only.
 //! 4. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer.
 //!
@@ -23,7 +24,7 @@ use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, ServerId, Version
 pub enum Rule {
     /// A receipt claimed what is not so.
     TrueReceipts,
-    /// A replica showed less than it had shown before.
+    /// A replica, or to its session, somebody showed less than before.
     NothingUndone,
     /// What was read was never written, or has two versions.
     RealValues,
@@ -91,8 +92,26 @@ struct OfKey {
     deletes: BTreeSet<VersionId>,
     /// Deletes that were asked for and not answered.
     vague_deletes: u32,
-    /// The newest version that each replica has shown.
-    floors: BTreeMap<ServerId, VersionId>,
+    /// The newest version that each has shown, or been shown.
+    floors: BTreeMap<Witness, VersionId>,
+}
+
+/// Whose answers must not go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Witness {
+    /// All of a replica.
+    Replica(ServerId),
+    /// All that one session of a client is given.
+    Session(usize, u32),
+}
+
+impl fmt::Display for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Witness::Replica(server) => write!(f, "replica {server} had shown"),
+            Witness::Session(client, session) => write!(f, "session {session} of client {client} had seen"),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -122,9 +141,9 @@ impl Judge {
         self.violations.push(Violation { rule, words });
     }
 
-    /// The newest version that a replica has shown of a key.
-    pub(crate) fn floor(&self, key: &Key, server: ServerId) -> Option<VersionId> {
-        self.keys.get(key)?.floors.get(&server).copied()
+    /// The newest version that a replica has shown of a key, or a session has seen.
+    pub(crate) fn floor(&self, key: &Key, witness: Witness) -> Option<VersionId> {
+        self.keys.get(key)?.floors.get(&witness).copied()
     }
 
     /// From now on it looks at nothing, and remembers nothing.
@@ -145,7 +164,12 @@ impl Judge {
     /// Whether every claim can be held against its receipt: all clocks kept their bounds, and no power loss took what
     /// `interval` and `none` let it take.
     pub fn excuses_nothing(&self) -> bool {
-        !self.clocks_lie && self.losses.is_empty()
+        !self.clocks_lie && self.lost_nothing()
+    }
+
+    /// Whether no power loss took what `interval` and `none` let it take.
+    pub fn lost_nothing(&self) -> bool {
+        self.losses.is_empty()
     }
 
     pub(crate) fn invoked(&mut self, operation: &Operation) {
@@ -312,14 +336,17 @@ impl Judge {
         version: Option<VersionId>,
         receipt: &Receipt,
     ) {
-        if let Some((server, Some(floor))) = record.floor
+        let Some((witness, floor)) = record.floor else {
+            return;
+        };
+        if let Some(floor) = floor
             && !self.is_as_new(key, version, floor)
             && !self.is_from_before_loss(record, receipt)
         {
             self.report(
                 Rule::NothingUndone,
                 format!(
-                    "operation {}: replica {server} had shown version {floor} of {key}, and now {}",
+                    "operation {}: {witness} version {floor} of {key}, and now {}",
                     id.0,
                     name(version)
                 ),
@@ -330,7 +357,12 @@ impl Judge {
             && !self.is_from_before_loss(record, receipt)
         {
             let of_key = self.keys.entry(key.clone()).or_default();
-            let floor = of_key.floors.entry(receipt.server).or_default();
+            // What came from another replica than was expected says nothing of that one.
+            let witness = match witness {
+                Witness::Replica(_) => Witness::Replica(receipt.server),
+                session => session,
+            };
+            let floor = of_key.floors.entry(witness).or_default();
             *floor = version.max(*floor);
         }
     }
@@ -403,7 +435,9 @@ impl Judge {
             self.excused
                 .extend(lost.filter(|write| write.by == server).map(|write| write.version));
             // What it had shown may have been written by others, and not been synced here: they send it again.
-            of_key.floors.remove(&server);
+            of_key
+                .floors
+                .retain(|witness, _| matches!(witness, Witness::Replica(other) if *other != server));
         }
     }
 

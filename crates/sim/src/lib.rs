@@ -43,7 +43,7 @@ pub use gallery::{Anomaly, Verdict, gallery};
 mod history;
 pub use history::{OperationId, Record};
 mod judge;
-pub use judge::{Judge, Rule, Violation};
+pub use judge::{Judge, Rule, Violation, Witness};
 mod link;
 mod machine;
 mod messages;

@@ -30,8 +30,11 @@ pub struct Scenario {
     pub safety: Micros,
     /// What goes wrong.
     pub faults: Vec<Fault>,
-    /// How often replicas tell each other how far they are. The caller configures the protocol with it.
-    pub heartbeat: Micros,
+    /// How often replicas tell each other how far they are; the protocol's own default if none. The caller configures the protocol
+    /// with it.
+    pub heartbeat: Option<Micros>,
+    /// How often a site works out what is stable; likewise.
+    pub theta: Option<Micros>,
 }
 
 /// What is to be kept of a run. What is not kept costs no memory, however long the run.
@@ -69,6 +72,8 @@ pub struct Outcome {
     pub converged: bool,
     /// Clocks kept their bounds, and no power loss took what it may take: every receipt can be held against the trace.
     pub excuses_nothing: bool,
+    /// No power loss took what it may take.
+    pub lost_nothing: bool,
     /// How long it took, in the world's time: load, safety and liveness.
     pub took: Micros,
     /// The checksum of everything that happened.
@@ -112,6 +117,7 @@ impl Scenario {
             audited: world.judge().audited,
             converged,
             excuses_nothing: world.judge().excuses_nothing(),
+            lost_nothing: world.judge().lost_nothing(),
             took: world.time().since(crate::BEGINNING),
             hash: world.hash(),
             trace: if keep.trace {

@@ -234,7 +234,7 @@ impl<S: Session> Script<S> {
         };
         let shown = answer_text(answer, record.is_delete());
         let mut line = format!("{site}: {shown}");
-        if let Some(receipt) = receipt.filter(|_| receipts) {
+        if let Some(receipt) = receipt.as_ref().filter(|_| receipts) {
             let version = receipt
                 .version
                 .map_or("no version".to_string(), |version| world.version_name(version));

@@ -17,6 +17,8 @@ pub struct Draw {
     pub load: Load,
     /// How often replicas tell each other how far they are.
     pub heartbeat: Micros,
+    /// How often a site works out what is stable.
+    pub theta: Micros,
     /// The mean time between two faults, or `None`: no faults.
     pub fault_every: Option<Micros>,
     /// How long a fault lasts.
@@ -43,6 +45,7 @@ impl Draw {
             outage: Span::us(1_000, *random.pick(&[100_000, 2_000_000])),
             power: random.percent(50),
             clocks_lie: random.percent(10),
+            theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
         }
     }
 
@@ -68,7 +71,8 @@ impl Draw {
             load: self.load.clone(),
             safety: self.safety,
             faults,
-            heartbeat: self.heartbeat,
+            heartbeat: Some(self.heartbeat),
+            theta: Some(self.theta),
         }
     }
 

@@ -35,8 +35,8 @@ impl Record {
             Operation::Scan { .. } | Operation::Count => return None,
         };
         let returned = self.returned.as_ref();
-        let receipt = returned.and_then(|(_, (_, receipt))| *receipt);
-        let is_snapshot = |receipt: Receipt| receipt.given > turnbuckle_core::Level::PerKeyCausal;
+        let receipt = returned.and_then(|(_, (_, receipt))| receipt.as_ref());
+        let is_snapshot = |receipt: &Receipt| receipt.given > turnbuckle_core::Level::PerKeyCausal;
         if op == Op::Snapshot && !receipt.is_some_and(is_snapshot) {
             return None;
         }
@@ -67,7 +67,7 @@ impl Record {
             status,
             version: receipt.and_then(|receipt| receipt.version).map(name),
             level: level.map(|level| level.to_string()),
-            receipt: receipt.map(|receipt| claim(&receipt, topology)),
+            receipt: receipt.map(|receipt| claim(receipt, topology)),
             recorder: None,
             reads,
         })

@@ -15,9 +15,7 @@ fn seeds_mean_what_they_meant() {
     let mut found = String::new();
     for seed in 1..=SEEDS {
         let scenario = Draw::new(seed).scenario();
-        let config = EventualConfig {
-            heartbeat: scenario.heartbeat,
-        };
+        let config = EventualConfig::paced(scenario.heartbeat, scenario.theta);
         let keep = Keep {
             trace: false,
             ..Keep::JUDGE_AND_TRACE

@@ -15,9 +15,7 @@ fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
     const MOST_SEEDS: u64 = 150;
     for seed in 0..MOST_SEEDS {
         let right = bend(Draw::new(seed));
-        let config = EventualConfig {
-            heartbeat: right.heartbeat,
-        };
+        let config = EventualConfig::paced(right.heartbeat, right.theta);
         let mut wrong = right.clone();
         wrong.world.planted = planted(bug).expect("there is a bug of that name");
         let keep = Keep {

@@ -17,9 +17,7 @@ fn read(name: &str) -> Scenario {
 }
 
 fn run(scenario: &Scenario) -> Outcome {
-    let config = EventualConfig {
-        heartbeat: scenario.heartbeat,
-    };
+    let config = EventualConfig::paced(scenario.heartbeat, scenario.theta);
     scenario.run::<EventualSession>(config, Keep::JUDGE_AND_TRACE)
 }
 

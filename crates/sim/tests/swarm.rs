@@ -13,9 +13,7 @@ fn run(seed: u64) -> (Scenario, Outcome) {
 }
 
 fn config(scenario: &Scenario) -> EventualConfig {
-    EventualConfig {
-        heartbeat: scenario.heartbeat,
-    }
+    EventualConfig::paced(scenario.heartbeat, scenario.theta)
 }
 
 fn seeds() -> std::ops::RangeInclusive<u64> {

@@ -218,15 +218,7 @@ pub(crate) fn insertion_cost_bytes<M: Wire>(chain: &Chain<M>, version: &Version<
 
 fn version_cost_bytes<M: Wire>(version: &Version<M>) -> u64 {
     let value = version.value.as_ref().map_or(0, |value| allocation(value.len()));
-    // What metadata has on the heap is about what it takes encoded; without a destructor it has nothing there.
-    let meta = if std::mem::needs_drop::<M>() {
-        let mut encoded = bytes::BytesMut::new();
-        version.meta.encode(&mut encoded);
-        allocation(encoded.len())
-    } else {
-        0
-    };
-    (value + meta) as u64
+    (value + allocation(version.meta.heap_bytes())) as u64
 }
 
 /// What an allocation of `bytes` takes: a word in front, multiples of 16, at least 32.

@@ -474,10 +474,27 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
         true
     }
 
+    fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool) {
+        let Some(index) = self.entries.get_index_of(key) else {
+            return;
+        };
+        let is_long = |chain: &Chain<M>| chain.len() >= LONG_CHAIN && chain.len().is_multiple_of(LONG_CHAIN);
+        if self.entries[index].chain().is_some_and(is_long) {
+            self.change(index, |entry| {
+                if let Some(chain) = entry.chain_mut() {
+                    chain.collect(covered);
+                }
+            });
+        }
+    }
+
     fn live_keys(&self) -> u64 {
         self.live
     }
 }
+
+/// Whenever a chain has grown by so many versions, those that nobody asks for any more are dropped.
+const LONG_CHAIN: usize = 16;
 
 pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
     let (key, _) = entries

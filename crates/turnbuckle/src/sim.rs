@@ -14,9 +14,9 @@ use std::{
     thread,
     time::Instant,
 };
-use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession};
 use turnbuckle_check::Report;
-use turnbuckle_core::{Level, Micros, Session};
+use turnbuckle_core::{Level, Micros, Protocol, Session};
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Failed, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
@@ -107,35 +107,52 @@ trait Simulated: Sync {
     fn levels(&self) -> &'static [Level];
 }
 
-struct Eventual;
+/// A protocol's sessions, and how its keyspace is configured for a scenario.
+struct Of<S: Session>(fn(&Scenario) -> <S::Protocol as Protocol>::Config);
 
-impl Simulated for Eventual {
+impl<S: Session> Simulated for Of<S> {
     fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome {
-        scenario.run::<EventualSession>(eventual(scenario), keep)
+        scenario.run::<S>(self.0(scenario), keep)
     }
 
     fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed {
-        scenario.explain::<EventualSession>(&eventual(scenario), outcome)
+        scenario.explain::<S>(&self.0(scenario), outcome)
     }
 
     fn levels(&self) -> &'static [Level] {
-        EventualSession::LEVELS
+        S::LEVELS
     }
 }
 
 fn eventual(scenario: &Scenario) -> EventualConfig {
-    EventualConfig {
-        heartbeat: scenario.heartbeat,
-    }
+    EventualConfig::paced(scenario.heartbeat, scenario.theta)
 }
 
+fn causalspartanx(scenario: &Scenario) -> CausalSpartanXConfig {
+    CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta)
+}
+
+/// Every protocol by its name, and by that of the kind of keyspace whose usual one it is.
+const PROTOCOLS: &[(&str, &dyn Simulated)] = &[
+    ("eventual", &Of::<EventualSession>(eventual)),
+    ("causal", &Of::<CausalSpartanXSession>(causalspartanx)),
+    ("causalspartanx", &Of::<CausalSpartanXSession>(causalspartanx)),
+    (
+        "causalspartanx-published",
+        &Of::<CausalSpartanXSession>(|scenario| causalspartanx(scenario).published()),
+    ),
+];
+
 fn protocol_named(name: &str) -> Result<&'static dyn Simulated, Failure> {
-    match name {
-        "eventual" => Ok(&Eventual),
-        other => Err(usage(&format!(
-            "there is no protocol '{other}'; expected eventual"
-        ))),
-    }
+    let found = PROTOCOLS.iter().find(|(known, _)| *known == name);
+    let names: Vec<&str> = PROTOCOLS.iter().map(|(name, _)| *name).collect();
+    let unknown = || {
+        usage(&format!(
+            "there is no protocol '{name}'; expected {}",
+            names.join(", ")
+        ))
+    };
+    found.map(|&(_, protocol)| protocol).ok_or_else(unknown)
 }
 
 /// What many runs add up to.
@@ -192,6 +209,8 @@ struct Observed {
     writes_follow_reads: u64,
     /// Reads that do not show what they depend on; of traces of which that was decided.
     causal: u64,
+    /// Traces that were to be causal, of which that was not decided.
+    undecided: u64,
 }
 
 impl Observed {
@@ -213,6 +232,8 @@ impl Observed {
 /// What is kept of a seed's run.
 struct Done {
     seed: u64,
+    /// The level that all operations were at.
+    level: Level,
     outcome: Outcome,
     report: Result<Report, String>,
     scenario: Scenario,
@@ -360,6 +381,7 @@ fn run_all(
         }
         Some(Done {
             seed,
+            level: scenario.load.read.unwrap_or(protocol.levels()[0]),
             outcome,
             report,
             scenario,
@@ -435,6 +457,7 @@ impl Summary {
             Ok(report) => {
                 self.observed.add(report);
                 self.audit(done, report);
+                self.hold_to_level(done, report);
             }
             Err(error) => {
                 eprintln!("seed {}: the trace is none: {error}", done.seed);
@@ -448,6 +471,29 @@ impl Summary {
 }
 
 impl Summary {
+    /// What the level promises, held against what clients saw, whatever the receipts say. Only a power loss that took what it may
+    /// take is an excuse.
+    fn hold_to_level(&mut self, done: &Done, report: &Report) {
+        if done.level < Level::Causal || !done.outcome.lost_nothing {
+            return;
+        }
+        let session = &report.session_violations;
+        let causal = &report.causal;
+        let found = [
+            ("read-your-writes", session.ryw),
+            ("monotonic-reads", session.mr),
+            ("monotonic-writes", session.mw),
+            ("writes-follow-reads", session.wfr),
+            ("causal", report.causal_violations.unwrap_or(0)),
+            ("causal-convergence", u64::from(causal.ccv == Some(false))),
+        ];
+        for (promise, count) in found.into_iter().filter(|&(_, count)| count > 0) {
+            eprintln!("seed {}: the checker says: {count} against {promise}", done.seed);
+            *self.violations.entry(promise.into()).or_default() += count;
+        }
+        self.observed.undecided += u64::from(causal.ccv.is_none() || causal.cc.is_none());
+    }
+
     /// What the checker found false from the outside, where nothing excuses it: clocks that lied, power losses that took what they
     /// may take.
     fn audit(&mut self, done: &Done, report: &Report) {

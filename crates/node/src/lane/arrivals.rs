@@ -1,5 +1,5 @@
 //! What comes in: the streams of other sites in their order, and keys that were fetched from disk.
-use super::{Lane, Question};
+use super::{Lane, Question, Waiting};
 use crate::{
     frame::{self, Body},
     keyspace::Keyspace,
@@ -147,11 +147,15 @@ impl<P: Protocol> Lane<P> {
         self.cold.fetched(key);
         loop {
             let store = &self.store;
-            let Some(question) = self.cold.take_runnable(|key| store.is_resident(key.as_ref())) else {
-                break;
-            };
-            let Question { id, request, since } = question;
-            self.handle(now, Input::Request { id, request, since });
+            match self.cold.take_runnable(|key| store.is_resident(key.as_ref())) {
+                None => break,
+                Some(Waiting::Question(Question { id, request, since })) => {
+                    self.handle(now, Input::Request { id, request, since });
+                }
+                Some(Waiting::Message { from, message }) => {
+                    self.handle(now, Input::Message { from, message })
+                }
+            }
         }
         for site in self.incoming.keys().copied().collect::<Vec<_>>() {
             self.drain(ks, now, site);
@@ -162,11 +166,12 @@ impl<P: Protocol> Lane<P> {
     /// A key could not be read: what waited for it is refused.
     pub fn fetch_failed(&mut self, ks: &Keyspace<P>, key: &Key, why: &StoreError) {
         self.cold.fetched(key);
-        for question in self.cold.take_failed(key) {
-            ks.deliver(
-                question.id,
-                Outcome::Refused(format!("the key cannot be read from disk: {why}")),
-            );
+        for failed in self.cold.take_failed(key) {
+            // A message is lost, which its sender is prepared for.
+            if let Waiting::Question(question) = failed {
+                let refused = format!("the key cannot be read from disk: {why}");
+                ks.deliver(question.id, Outcome::Refused(refused));
+            }
         }
     }
 }

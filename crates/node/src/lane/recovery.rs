@@ -69,10 +69,18 @@ impl<P: Protocol> Lane<P> {
     pub fn begin(&mut self, ks: &Keyspace<P>, now: Now, protocol: &P::Config, seed: u64) {
         let cut = self.replica.protocol().cut();
         self.cover(&cut);
+        let recovered = self.beside(cut);
         if ks.shared().config.planted.clock_goes_back {
             self.bound = Hlc::ZERO;
         }
-        self.replica = Replica::open(protocol, self.me, ks.topology().clone(), self.bound, &cut, seed);
+        self.replica = Replica::open(
+            protocol,
+            self.me,
+            ks.topology().clone(),
+            self.bound,
+            &recovered,
+            seed,
+        );
         if ks.shared().config.validate {
             self.replica.validate_always();
         }

@@ -6,9 +6,16 @@
 //! | protocol | a remote version is visible | metadata |
 //! |---|---|---|
 //! | [`eventual`] | when it arrives | none |
+//! | [`causalspartanx`] | when its site's entry of DSV covers it, and the others what it depends on | a vector |
+//!
+//! What those that go by time share, how a site knows what it has everything of, is in [`stable`].
 //!
 //! Whatever arrives in whatever order, every site keeps the same version of a key in the end: the newest by
 //! `(timestamp, site)`. That is *last writer wins*, with a hybrid logical clock as the judge: a write made after another
 //! was seen is always newer, whatever the wall clocks say.
+pub mod causalspartanx;
+pub use causalspartanx::{CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession};
 pub mod eventual;
 pub use eventual::{Eventual, EventualConfig, EventualSession};
+pub mod stable;
+mod wire;

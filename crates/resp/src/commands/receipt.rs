@@ -11,7 +11,7 @@ pub(super) const RECEIPT: Spec = Spec {
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
-    let receipt = call.connection.state.receipt;
+    let receipt = call.connection.state.receipt.clone();
     let backend = &*call.backend;
     call.connection.reply(|writer| match &receipt {
         Some(receipt) => write_map(receipt, backend, writer),

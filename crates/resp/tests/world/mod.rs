@@ -114,6 +114,8 @@ impl World {
             staleness: None,
             clock_bound: Micros(250),
             siblings: false,
+            cut: turnbuckle_core::Vector::ZERO,
+            hidden: turnbuckle_core::Hidden::default(),
         };
         let answer = match operation {
             Operation::Get { key, .. } => {

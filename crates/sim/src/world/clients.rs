@@ -1,7 +1,7 @@
 //! What clients do: ask, wait, move.
 use super::{Client, Event, index};
-use crate::{OperationId, Record, World, machine::KEYSPACE};
-use turnbuckle_core::{Answer, Answered, Micros, Operation, ServerId, Session};
+use crate::{OperationId, Record, World, judge::Witness, machine::KEYSPACE};
+use turnbuckle_core::{Answer, Answered, Level, Micros, Operation, ServerId, Session};
 use turnbuckle_node::NodeId;
 
 impl<S: Session> World<S> {
@@ -53,7 +53,11 @@ impl<S: Session> World<S> {
                 partition: self.topology.partition_of_slot(key.slot()),
                 member: 0,
             };
-            (server, self.judge.floor(key, server))
+            let witness = match S::LEVELS[0] {
+                Level::Eventual => Witness::Replica(server),
+                _ => Witness::Session(client, record.session),
+            };
+            (witness, self.judge.floor(key, witness))
         });
         self.log(node, || format!("client {client}: {}", record.words()));
         let takes = self.service_of(&record);

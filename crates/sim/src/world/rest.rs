@@ -2,7 +2,7 @@
 use super::LOOK_EVERY;
 use crate::{Rule, World};
 use std::collections::BTreeSet;
-use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, Session};
+use turnbuckle_core::{Answer, Answered, Hlc, Key, Micros, Operation, Session};
 
 /// A scan that goes on for longer does not end.
 const MOST_PAGES: u64 = 1_000_000;
@@ -11,6 +11,7 @@ impl<S: Session> World<S> {
     /// Whether every node runs, every link is up and nothing is left to send, to take in or to copy.
     pub fn is_quiet(&self) -> bool {
         self.open.is_empty()
+            && self.links_are_up()
             && self.nodes().all(|node| {
                 self.status(node).is_some_and(|status| {
                     status.parked == 0
@@ -23,16 +24,34 @@ impl<S: Session> World<S> {
             })
     }
 
+    fn links_are_up(&self) -> bool {
+        let count = self.machines.len();
+        let mut pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
+        pairs.all(|(a, b)| self.links[self.link_of(a, b)].up == [true, true])
+    }
+
     /// Lets time pass until the world is quiet and stays so. Returns whether it did, by a time.
     pub fn settle(&mut self, limit: Micros) -> bool {
         let end = self.time() + limit;
-        // Quiet for a while: what is on its way counts, too.
-        let mut quiet = 0;
-        while quiet < 3 && self.time() < end {
+        // Quiet for a while: what is on its way counts, too. And whatever was stamped by then must be seen everywhere.
+        let (mut quiet, mut stamped) = (0, Hlc::ZERO);
+        while (quiet < 3 || !self.is_seen(stamped)) && self.time() < end {
             self.advance(Micros::from_millis(200));
             quiet = if self.is_quiet() { quiet + 1 } else { 0 };
+            if quiet == 1 {
+                let clocks = self.nodes().filter_map(|node| Some(self.status(node)?.clock));
+                stamped = clocks.max().unwrap_or(Hlc::ZERO);
+            }
         }
-        quiet == 3
+        quiet >= 3 && self.is_seen(stamped)
+    }
+
+    /// Whether everything stamped up to a time can be seen everywhere, as far as the protocol waits for anything.
+    fn is_seen(&self, stamped: Hlc) -> bool {
+        self.nodes().all(|node| {
+            let until = self.status(node).and_then(|status| status.vitals.stable_until);
+            until.is_none_or(|until| until >= stamped)
+        })
     }
 
     /// Asks every site for every key that was ever written, and compares. What differs, or is missing though it was

@@ -28,6 +28,8 @@ pub enum Response {
 pub struct Mark {
     /// Every later stamp of the sender is above this.
     pub promise: Hlc,
+    /// Of what was stamped up to here, no power loss at the sender takes anything any more.
+    pub settled: Hlc,
     /// The wall time at the sender when it promised was at least this.
     pub wall: Micros,
 }
@@ -58,6 +60,8 @@ struct MarkWire {
     promise: u64,
     #[prost(uint64, tag = "2")]
     wall_us: u64,
+    #[prost(fixed64, tag = "3")]
+    settled: u64,
 }
 
 fn encode(message: &impl Message, out: &mut BytesMut) {
@@ -138,6 +142,7 @@ impl Wire for Mark {
         encode(
             &MarkWire {
                 promise: self.promise.0,
+                settled: self.settled.0,
                 wall_us: self.wall.0,
             },
             out,
@@ -148,12 +153,13 @@ impl Wire for Mark {
         let wire: MarkWire = decode(frame, "a mark of an eventual keyspace")?;
         Ok(Mark {
             promise: Hlc(wire.promise),
+            settled: Hlc(wire.settled),
             wall: Micros(wire.wall_us),
         })
     }
 
     fn newest(&self) -> Hlc {
-        self.promise.max(Hlc::from_wall(self.wall))
+        self.promise.max(self.settled).max(Hlc::from_wall(self.wall))
     }
 }
 
@@ -188,6 +194,7 @@ mod tests {
         }
         let mark = Mark {
             promise: Hlc(7 << 12 | 3),
+            settled: Hlc(5 << 12),
             wall: Micros(7),
         };
         assert_eq!(there_and_back(&mark), mark);

@@ -24,17 +24,16 @@
 //! old its answers may be: its receipt says so. The claim takes the wall-clock interval of both ends into account and
 //! does not rest on the timestamps, which may run ahead of the clock after a restart.
 //!
-//! **Deletes** are versions without a value. When every site has promised to send nothing that is older, a delete is
-//! forgotten: `tombstone <= min(vv)`.
+//! **Deletes** are versions without a value. When every site has promised to send nothing that is older, and has all that it promised
+//! of on its disk, a delete is forgotten: `tombstone <= min(settled)`.
 //!
 //! ```text
-//!   for each origin o:   vv[o] = last mark handled  <=  what o's stream has brought  <=  what o has stamped
+//!   for each origin o:   settled[o] <= vv[o] = last mark handled  <=  what o's stream has brought  <=  what o has stamped
 //! ```
 //!
 //! **Caveats.** A delete removes what the contacted replica has: if that is nothing, nothing is written, and a write that is still on its
 //! way survives. MGET reads each key by itself. A site that was restarted marks nothing until every other site has said how far
-//! it had heard of it: under `interval` and `none` that may be further than the site itself remembers. Under `none` marks wait
-//! for the log's next sync, about a second and a half.
+//! it had heard of it: under `interval` and `none` that may be further than the site itself remembers.
 mod message;
 pub use message::{Mark, Request, Response};
 mod replica;

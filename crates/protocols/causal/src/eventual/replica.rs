@@ -2,8 +2,8 @@ use super::message::{Mark, Request, Response};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Hlc, Key, Level, Micros, Protocol, Receipt, RequestId, Route, ServerId, SiteId, Topology,
-    Version, VersionId,
+    Context, Hidden, Hlc, Key, Level, Micros, Protocol, Receipt, Recovered, RequestId, Route, ServerId,
+    SiteId, Topology, Vector, Version, VersionId,
 };
 
 /// What a keyspace may set.
@@ -11,6 +11,16 @@ use turnbuckle_core::{
 pub struct EventualConfig {
     /// How often a replica tells the others how far it is. Half of it, on average, is what it adds to proven staleness.
     pub heartbeat: Micros,
+}
+
+impl EventualConfig {
+    /// As it is by default, but for what is given; theta means nothing here.
+    pub fn paced(heartbeat: Option<Micros>, _theta: Option<Micros>) -> EventualConfig {
+        let usual = EventualConfig::default();
+        EventualConfig {
+            heartbeat: heartbeat.unwrap_or(usual.heartbeat),
+        }
+    }
 }
 
 impl Default for EventualConfig {
@@ -57,12 +67,12 @@ impl Protocol for Eventual {
         config: &EventualConfig,
         me: ServerId,
         topology: Topology,
-        cut: &[(SiteId, Hlc)],
+        recovered: &Recovered,
         _seed: u64,
     ) -> Eventual {
         let until = |site| {
-            cut.iter()
-                .find(|(of, _)| *of == site)
+            let mut cut = recovered.cut.iter();
+            cut.find(|(of, _)| *of == site)
                 .map_or(Hlc::ZERO, |&(_, until)| until)
         };
         let others = topology.sites().filter(|&site| site != me.site);
@@ -75,6 +85,7 @@ impl Protocol for Eventual {
                         site,
                         Mark {
                             promise: until(site),
+                            settled: Hlc::ZERO,
                             wall: Micros(0),
                         },
                     )
@@ -129,6 +140,7 @@ impl Protocol for Eventual {
         cx.observe(mark.promise);
         if let Some(known) = self.vv.get_mut(&from.site) {
             known.promise = known.promise.max(mark.promise);
+            known.settled = known.settled.max(mark.settled);
             known.wall = known.wall.max(mark.wall);
         }
     }
@@ -141,6 +153,7 @@ impl Protocol for Eventual {
                     cx.other_sites(),
                     Mark {
                         promise: self.own,
+                        settled: cx.settled_promise(),
                         wall: cx.now.wall.earliest,
                     },
                 );
@@ -153,8 +166,8 @@ impl Protocol for Eventual {
         unreachable!("nothing waits in an eventual keyspace");
     }
 
-    fn on_copied(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, cut: &[(SiteId, Hlc)]) {
-        for &(site, until) in cut {
+    fn on_copied(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, copied: &Recovered) {
+        for &(site, until) in &copied.cut {
             if let Some(known) = self.vv.get_mut(&site) {
                 known.promise = known.promise.max(until);
             }
@@ -166,8 +179,9 @@ impl Protocol for Eventual {
         others.chain([(self.me, self.own)]).collect()
     }
 
-    fn covered(&self, version: &Version<()>) -> bool {
-        self.cut().iter().all(|&(_, until)| version.id.at <= until)
+    fn settled(&self) -> Hlc {
+        let others = self.vv.values().map(|mark| mark.settled);
+        others.min().unwrap_or(Hlc::LATEST).min(self.own)
     }
 
     fn validate(&self) {
@@ -247,6 +261,8 @@ impl Eventual {
             staleness,
             clock_bound: Micros(cx.now.wall.latest.since(cx.now.wall.earliest).0 / 2),
             siblings: false,
+            cut: Vector::ZERO,
+            hidden: Hidden::default(),
         }
     }
 }

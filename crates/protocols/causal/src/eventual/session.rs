@@ -1,6 +1,6 @@
 use super::{
     message::{Request, Response},
-    replica::Eventual,
+    replica::{Eventual, EventualConfig},
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct EventualSession {
 struct Gathering {
     values: Vec<Option<Bytes>>,
     missing: usize,
-    /// The least fresh part's.
+    /// What all parts prove together.
     receipt: Option<Receipt>,
 }
 
@@ -41,7 +41,12 @@ impl Session for EventualSession {
     const LEVELS: &'static [Level] = &[Level::Eventual];
     const OVERLAPS: bool = true;
 
-    fn open(home: SiteId, topology: Topology, state: Option<Bytes>) -> Result<EventualSession, BadFrame> {
+    fn open(
+        _: &EventualConfig,
+        home: SiteId,
+        topology: Topology,
+        state: Option<Bytes>,
+    ) -> Result<EventualSession, BadFrame> {
         match state {
             Some(state) if !state.is_empty() => Err(BadFrame::new(
                 "the empty state of an eventual session",
@@ -108,7 +113,10 @@ impl Session for EventualSession {
             (Response::Value(value), Some(gathering)) => {
                 gathering.values[part as usize] = value;
                 gathering.missing -= 1;
-                gathering.receipt = Some(less_fresh(gathering.receipt.take(), receipt));
+                gathering.receipt = Some(match gathering.receipt.take() {
+                    Some(so_far) => so_far.merged(receipt),
+                    None => receipt,
+                });
                 if gathering.missing == 0 {
                     let done = self.gathering.remove(&tag).expect("just found");
                     cx.answer(tag, Answer::Values(done.values), done.receipt);
@@ -118,17 +126,4 @@ impl Session for EventualSession {
     }
 
     fn token(&self, _: &mut BytesMut) {}
-}
-
-/// The receipt of the part that proves least. It names that part's version.
-fn less_fresh(so_far: Option<Receipt>, receipt: Receipt) -> Receipt {
-    match so_far {
-        Some(so_far)
-            if so_far.staleness.is_none()
-                || so_far.staleness >= receipt.staleness && receipt.staleness.is_some() =>
-        {
-            so_far
-        }
-        _ => receipt,
-    }
 }

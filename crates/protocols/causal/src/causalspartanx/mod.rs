@@ -1,0 +1,49 @@
+//! # CausalSpartanX: nothing is seen before what it depends on
+//!
+//! **Guarantee.** Causal++ consistency: a client sees its own writes, never goes back, and never sees a version without all that this
+//! version depends on; what is written at a site is seen there at once. Writes never wait, reads never block. A read of several keys
+//! (ROTX) is a snapshot that is causally consistent, in one round.
+//!
+//! **Source.** The dissertation's chapter 5: Algorithms 5.1 (the client: [`crate::stable::TimedSession`]), 5.2 and 5.4
+//! (`replica.rs`), 5.3 ([`crate::stable`]).
+//!
+//! **Roles.** For each partition, one server at each site. A version carries `ds`, for each site the newest version of it that the
+//! writer had seen.
+//!
+//! ```text
+//!    ds <= DSV and ut <= DSV[sr]:  a remote version is visible        (a local one: always)
+//!
+//!    client at b         server of y (partition 2)                 server of x (partition 1)
+//!      | -- GET x, DSV_c ------------------------------------------> | x@a:17 is not yet stable: the older x
+//!      | <----- x=old, ds {}, DSV [a:15] ----------------------------|
+//!      |                        | <------- Down DSV [a:20] --------->|
+//!      | -- GET y, [a:15] ----->| y@a:19, ds {a:17} is visible
+//!      | <- y=new, {a:19}, DSV [a:20]
+//!      | -- GET x, [a:20] -----------------------------------------> | DSV_c raises DSV here, if it must: x@a:17 is visible
+//! ```
+//!
+//! **ROTX.** The server asked takes its DSV for the snapshot vector `sv`, and asks each partition for the newest version with
+//! `ds <= sv` and `ut <= sv[sr]`. Each promises to stamp nothing more below `sv` (line 21).
+//!
+//! # Caveats: where this differs from the text, and why
+//!
+//! - **As printed it is not causal.** Line 3 of Algorithm 5.2 looks at a version's dependencies and not at its own time; line 4 puts
+//!   that time into the client's past, and line 7 that past into DSV, which then claims what has not arrived. Here a remote version
+//!   is visible only if `maxDS(d.ds, {<d.sr, d.ut>}) <= DSV`. What is printed runs as the protocol `causalspartanx-published`
+//!   ([`Departures::PUBLISHED`]), and a script shows it.
+//! - VV is raised by heartbeats alone ([`crate::stable`]).
+//! - **Restarts.** VV and DSV are written down every second, in the log behind the versions they speak of; a restart goes on from
+//!   there. A local version that is returned raises DSV to its `ds` first. Line 21's promise is below the clock's bound, which is on disk.
+//! - **Moving.** A token carries DS_c only. At the new site the first requests wait until the site covers it, or fail in time.
+//! - **Collection** by each server's own DSV takes from under snapshots what they should show: it is by the minimum over the
+//!   site's partitions and snapshots.
+//! - After a full copy a server is asked for what the source had still kept only: reads wait until the site has caught up with that.
+//! - Under `interval` and `none` a power loss may take acknowledged writes, and for as long as their givers-back need, what was seen
+//!   to depend on them is seen without them.
+//! - Level `eventual` shows the newest version that is here, and is no part of the client's past.
+//! - SCAN, KEYS and DBSIZE look at what is here, visible or not.
+mod replica;
+pub use replica::{CausalSpartanX, CausalSpartanXConfig, Departures};
+
+/// A client of CausalSpartanX.
+pub type CausalSpartanXSession = crate::stable::TimedSession<CausalSpartanX>;

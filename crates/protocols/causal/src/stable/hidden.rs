@@ -1,0 +1,139 @@
+use std::collections::VecDeque;
+use turnbuckle_core::{Hlc, Micros, SiteId, Spans, Vector, VersionId};
+
+/// Versions that have arrived and cannot be seen yet: each in the queue of the first site of which more must become stable.
+#[derive(Default)]
+pub struct HiddenVersions {
+    queues: Vec<VecDeque<Waiting>>,
+    waiting: usize,
+    spans: Vec<Spans>,
+}
+
+struct Waiting {
+    /// What its site must have reached.
+    point: Hlc,
+    id: VersionId,
+    ds: Vector,
+}
+
+/// While a site is away, what depends on it may pile up: no more of them are looked after, and the count is a lower bound.
+const MOST: usize = 1 << 16;
+
+impl HiddenVersions {
+    /// None yet, of so many sites.
+    pub fn new(sites: usize) -> HiddenVersions {
+        HiddenVersions {
+            queues: (0..sites).map(|_| VecDeque::new()).collect(),
+            waiting: 0,
+            spans: vec![Spans::default(); sites],
+        }
+    }
+
+    /// A version of another site arrives.
+    pub fn arrive(&mut self, id: VersionId, ds: &Vector, me: SiteId, dsv: &Vector, wall: Micros) {
+        if self.waiting < MOST && usize::from(id.site.0) < self.queues.len() {
+            self.waiting += 1;
+            let ds = ds.clone();
+            self.place(Waiting { point: id.at, id, ds }, me, dsv, wall);
+        }
+    }
+
+    /// `site`'s entry of what is stable has risen.
+    pub fn raised(&mut self, site: SiteId, me: SiteId, dsv: &Vector, wall: Micros) {
+        let place = usize::from(site.0);
+        while let Some(queue) = self.queues.get_mut(place)
+            && queue.front().is_some_and(|first| first.point <= dsv.at(site))
+            && let Some(waiting) = queue.pop_front()
+        {
+            self.place(waiting, me, dsv, wall);
+        }
+    }
+
+    fn place(&mut self, mut waiting: Waiting, me: SiteId, dsv: &Vector, wall: Micros) {
+        let own = (waiting.id.site, waiting.id.at);
+        let mut needs = std::iter::once(own).chain(waiting.ds.entries());
+        let need = needs.find(|&(site, h)| site != me && h > dsv.at(site));
+        let Some((site, point)) = need.filter(|(site, _)| usize::from(site.0) < self.queues.len()) else {
+            self.waiting -= 1;
+            let took = wall.since(waiting.id.at.wall());
+            return self.spans[usize::from(waiting.id.site.0)].add(took);
+        };
+        drop(needs);
+        waiting.point = point;
+        let queue = &mut self.queues[usize::from(site.0)];
+        // Versions of a site come in its order: nearly always this is the last.
+        match queue.back().is_none_or(|last| last.point <= point) {
+            true => queue.push_back(waiting),
+            false => queue.insert(queue.partition_point(|other| other.point <= point), waiting),
+        }
+    }
+
+    /// How many there are, at least.
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// How long versions of a site took until they could be seen.
+    pub fn spans(&self, site: SiteId) -> Spans {
+        self.spans.get(usize::from(site.0)).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vector(entries: &[(u16, u64)]) -> Vector {
+        entries
+            .iter()
+            .map(|&(site, at)| (SiteId(site), Hlc(at)))
+            .collect()
+    }
+
+    #[test]
+    fn each_is_seen_when_its_own_time_and_what_it_depends_on_are_stable() {
+        let (me, wall) = (SiteId(2), Micros(0));
+        let mut hidden = HiddenVersions::new(3);
+        let id = |site, at| VersionId {
+            site: SiteId(site),
+            at: Hlc(at),
+        };
+        let mut dsv = Vector::ZERO;
+        hidden.arrive(id(0, 10), &vector(&[(1, 30), (2, 99)]), me, &dsv, wall);
+        hidden.arrive(id(0, 20), &Vector::ZERO, me, &dsv, wall);
+        // Out of order, as what is given back after a power loss is.
+        hidden.arrive(id(0, 5), &Vector::ZERO, me, &dsv, wall);
+        assert_eq!(hidden.len(), 3);
+        dsv.raise(SiteId(0), Hlc(10));
+        hidden.raised(SiteId(0), me, &dsv, wall);
+        assert_eq!(
+            hidden.len(),
+            2,
+            "5 is seen, 10 waits for site 1, 20 for its own time"
+        );
+        dsv.raise(SiteId(1), Hlc(30));
+        hidden.raised(SiteId(1), me, &dsv, wall);
+        dsv.raise(SiteId(0), Hlc(20));
+        hidden.raised(SiteId(0), me, &dsv, wall);
+        assert!(hidden.is_empty());
+        assert_eq!(hidden.spans(SiteId(0)).count(), 3);
+    }
+
+    #[test]
+    fn what_piles_up_is_bounded() {
+        let mut hidden = HiddenVersions::new(2);
+        for at in 0..2 * MOST as u64 {
+            let id = VersionId {
+                site: SiteId(0),
+                at: Hlc(at + 1),
+            };
+            hidden.arrive(id, &Vector::ZERO, SiteId(1), &Vector::ZERO, Micros(0));
+        }
+        assert_eq!(hidden.len(), MOST);
+    }
+}

@@ -1,0 +1,446 @@
+use crate::wire::{Reader, Writer};
+use bytes::{Bytes, BytesMut};
+use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, Vector, Wire};
+
+/// What replicas tell each other about what is stable, and what else a protocol has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message<X> {
+    /// To the peers, as a mark: how far the sender is.
+    Heartbeat(Heartbeat),
+    /// To the parent in the site's tree: what the sender's subtree has.
+    Up(Report),
+    /// To the children: what the whole site has.
+    Down(Report),
+    /// The protocol's own.
+    Own(X),
+}
+
+/// A promise, behind everything it speaks of: `<HEARTBEAT HLC>` of Algorithm 5.3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Every later stamp of the sender is above this.
+    pub promise: Hlc,
+    /// Of what was stamped up to here, no power loss at the sender takes anything any more.
+    pub settled: Hlc,
+    /// Whatever any partition of the sender's site stamped before this wall time, it stamped no higher than the promise.
+    pub wall: Micros,
+}
+
+/// What a subtree of a site's partitions has, entry-wise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The minimum of their VV.
+    pub stable: Vector,
+    /// The minimum of the wall clocks at the other sites' last heartbeats.
+    pub walls: Vector,
+    /// The minimum of their DSV and of the snapshots under way: what is older may be collected.
+    pub collectable: Vector,
+    /// The maximum of their clocks.
+    pub clock: Hlc,
+    /// The minimum of their wall clocks when their clocks showed no more than that.
+    pub clock_wall: Micros,
+}
+
+impl Report {
+    pub(super) fn meet(&mut self, other: &Report) {
+        self.stable.meet(&other.stable);
+        self.walls.meet(&other.walls);
+        self.collectable.meet(&other.collectable);
+        self.clock = self.clock.max(other.clock);
+        self.clock_wall = self.clock_wall.min(other.clock_wall);
+    }
+
+    fn newest(&self) -> Hlc {
+        let vectors = [&self.stable, &self.walls, &self.collectable];
+        let newest = vectors.into_iter().map(Vector::newest).max();
+        newest.unwrap_or(Hlc::ZERO).max(self.clock)
+    }
+}
+
+impl<X: Wire> Wire for Message<X> {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        match self {
+            Message::Heartbeat(heartbeat) => {
+                out.byte(0)
+                    .number(heartbeat.promise.0)
+                    .number(heartbeat.settled.0)
+                    .number(heartbeat.wall.0);
+            }
+            Message::Up(report) | Message::Down(report) => {
+                out.byte(if matches!(self, Message::Up(_)) { 1 } else { 2 });
+                out.vector(&report.stable)
+                    .vector(&report.walls)
+                    .vector(&report.collectable)
+                    .number(report.clock.0)
+                    .number(report.clock_wall.0);
+            }
+            Message::Own(own) => own.encode(out.byte(3).0),
+        }
+    }
+
+    fn decode(frame: Bytes) -> Result<Message<X>, BadFrame> {
+        let mut from = Reader::new(frame, "a message between causal replicas");
+        let message = match from.byte()? {
+            0 => Message::Heartbeat(Heartbeat {
+                promise: from.hlc()?,
+                settled: from.hlc()?,
+                wall: from.micros()?,
+            }),
+            tag @ (1 | 2) => {
+                let report = Report {
+                    stable: from.vector()?,
+                    walls: from.vector()?,
+                    collectable: from.vector()?,
+                    clock: from.hlc()?,
+                    clock_wall: from.micros()?,
+                };
+                if tag == 1 {
+                    Message::Up(report)
+                } else {
+                    Message::Down(report)
+                }
+            }
+            3 => Message::Own(X::decode(from.rest())?),
+            other => return Err(from.bad(format!("kind {other}"))),
+        };
+        from.end(message)
+    }
+
+    fn newest(&self) -> Hlc {
+        match self {
+            Message::Heartbeat(heartbeat) => heartbeat
+                .promise
+                .max(heartbeat.settled)
+                .max(Hlc::from_wall(heartbeat.wall)),
+            Message::Up(report) | Message::Down(report) => report.newest(),
+            Message::Own(own) => own.newest(),
+        }
+    }
+}
+
+/// What a session asks. `stable` is the newest that the session knows to be stable at its site (DSV_c, GST_c); `past` is what it has
+/// seen (DS_c, DT_c). A session that comes from another site has `moved`: until a server here has covered its past, each request
+/// waits for that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// One key's value: `<GETREQ k, DSV_c>`.
+    Get {
+        /// The key.
+        key: Key,
+        /// DSV_c.
+        stable: Vector,
+        /// DS_c of a session that has moved, else nothing.
+        need: Vector,
+        /// Whatever is newest here, visible or not: level `eventual`.
+        eventual: bool,
+    },
+    /// A new value, or `None` to delete: `<PUTREQ k, v, DS_c>`.
+    Put {
+        /// The key.
+        key: Key,
+        /// The value.
+        value: Option<Bytes>,
+        /// DS_c.
+        past: Vector,
+        /// Whether the past is to be waited for.
+        moved: bool,
+        /// It depends on nothing: level `eventual`.
+        eventual: bool,
+    },
+    /// A snapshot of several keys: `<ROTX kset, DSV_c, DS_c>`.
+    Rotx {
+        /// The keys, in the order of the answer. One may stand there twice.
+        keys: Vec<Key>,
+        /// DSV_c.
+        stable: Vector,
+        /// DS_c.
+        past: Vector,
+        /// Whether the past is to be waited for.
+        moved: bool,
+        /// Whatever is newest here, visible or not, and no snapshot.
+        eventual: bool,
+    },
+}
+
+/// What a replica answers. `past` is what the session has seen now, in addition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Response {
+    /// `<GETREPLY v, ds, dsv>`.
+    Value {
+        /// The value, if the key has one.
+        value: Option<Bytes>,
+        /// The version's dependencies and itself.
+        past: Vector,
+        /// The server's DSV.
+        stable: Vector,
+    },
+    /// `<PUTREPLY ut, sr>`: the write is durable here.
+    Written {
+        /// Whether the key had a visible value before.
+        existed: bool,
+        /// The version itself; of a delete also what it deleted.
+        past: Vector,
+    },
+    /// `<ROTXREPLY vset, dsv, ds>`.
+    Values {
+        /// In the order of the keys.
+        values: Vec<Option<Bytes>>,
+        /// All versions' dependencies and themselves.
+        past: Vector,
+        /// The server's DSV.
+        stable: Vector,
+    },
+    /// It was not done, for this reason.
+    Refused(String),
+}
+
+/// Between the partitions of a site, for a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slice {
+    /// `<SLICEREQ k, sv>`.
+    Request {
+        /// The coordinator's name for the snapshot.
+        snapshot: u64,
+        /// Which of its keys.
+        place: u32,
+        /// The key.
+        key: Key,
+        /// What the snapshot shows.
+        sv: Vector,
+        /// Whatever is newest, and no snapshot.
+        eventual: bool,
+    },
+    /// `<SLICEREPLY v, ds>`.
+    Reply {
+        /// The coordinator's name for the snapshot.
+        snapshot: u64,
+        /// Which of its keys.
+        place: u32,
+        /// The value.
+        value: Option<Bytes>,
+        /// The version's dependencies and itself.
+        past: Vector,
+        /// What was newer and not shown.
+        hidden: Hidden,
+    },
+    /// What the snapshot should show may have been collected here: another, that shows at least this much.
+    TooOld {
+        /// The coordinator's name for the snapshot.
+        snapshot: u64,
+        /// How much has been collected.
+        need: Vector,
+    },
+}
+
+impl Wire for Request {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        match self {
+            Request::Get {
+                key,
+                stable,
+                need,
+                eventual,
+            } => {
+                out.byte(0)
+                    .bytes(key.as_ref())
+                    .vector(stable)
+                    .vector(need)
+                    .flag(*eventual);
+            }
+            Request::Put {
+                key,
+                value,
+                past,
+                moved,
+                eventual,
+            } => {
+                out.byte(1).bytes(key.as_ref()).value(value.as_ref());
+                out.vector(past).flag(*moved).flag(*eventual);
+            }
+            Request::Rotx {
+                keys,
+                stable,
+                past,
+                moved,
+                eventual,
+            } => {
+                out.byte(2).count(keys.len());
+                for key in keys {
+                    out.bytes(key.as_ref());
+                }
+                out.vector(stable).vector(past).flag(*moved).flag(*eventual);
+            }
+        }
+    }
+
+    fn decode(frame: Bytes) -> Result<Request, BadFrame> {
+        let mut from = Reader::new(frame, "a request of a causal keyspace");
+        let request = match from.byte()? {
+            0 => Request::Get {
+                key: from.key()?,
+                stable: from.vector()?,
+                need: from.vector()?,
+                eventual: from.flag()?,
+            },
+            1 => Request::Put {
+                key: from.key()?,
+                value: from.value()?,
+                past: from.vector()?,
+                moved: from.flag()?,
+                eventual: from.flag()?,
+            },
+            2 => Request::Rotx {
+                keys: (0..from.count()?).map(|_| from.key()).collect::<Result<_, _>>()?,
+                stable: from.vector()?,
+                past: from.vector()?,
+                moved: from.flag()?,
+                eventual: from.flag()?,
+            },
+            other => return Err(from.bad(format!("kind {other}"))),
+        };
+        from.end(request)
+    }
+
+    fn newest(&self) -> Hlc {
+        match self {
+            Request::Get { stable, need, .. } => stable.newest().max(need.newest()),
+            Request::Put { past, .. } => past.newest(),
+            Request::Rotx { stable, past, .. } => stable.newest().max(past.newest()),
+        }
+    }
+}
+
+impl Wire for Response {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        match self {
+            Response::Value { value, past, stable } => {
+                out.byte(0).value(value.as_ref()).vector(past).vector(stable);
+            }
+            Response::Written { existed, past } => {
+                out.byte(1).flag(*existed).vector(past);
+            }
+            Response::Values { values, past, stable } => {
+                out.byte(2).count(values.len());
+                for value in values {
+                    out.value(value.as_ref());
+                }
+                out.vector(past).vector(stable);
+            }
+            Response::Refused(why) => {
+                out.byte(3).bytes(why.as_bytes());
+            }
+        }
+    }
+
+    fn decode(frame: Bytes) -> Result<Response, BadFrame> {
+        let mut from = Reader::new(frame, "an answer of a causal keyspace");
+        let response = match from.byte()? {
+            0 => Response::Value {
+                value: from.value()?,
+                past: from.vector()?,
+                stable: from.vector()?,
+            },
+            1 => Response::Written {
+                existed: from.flag()?,
+                past: from.vector()?,
+            },
+            2 => Response::Values {
+                values: (0..from.count()?)
+                    .map(|_| from.value())
+                    .collect::<Result<_, _>>()?,
+                past: from.vector()?,
+                stable: from.vector()?,
+            },
+            3 => Response::Refused(String::from_utf8_lossy(&from.bytes()?).into_owned()),
+            other => return Err(from.bad(format!("kind {other}"))),
+        };
+        from.end(response)
+    }
+
+    fn newest(&self) -> Hlc {
+        match self {
+            Response::Value { past, stable, .. } | Response::Values { past, stable, .. } => {
+                past.newest().max(stable.newest())
+            }
+            Response::Written { past, .. } => past.newest(),
+            Response::Refused(_) => Hlc::ZERO,
+        }
+    }
+}
+
+impl Wire for Slice {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        match self {
+            Slice::Request {
+                snapshot,
+                place,
+                key,
+                sv,
+                eventual,
+            } => {
+                out.byte(0)
+                    .number(*snapshot)
+                    .number((*place).into())
+                    .bytes(key.as_ref());
+                out.vector(sv).flag(*eventual);
+            }
+            Slice::Reply {
+                snapshot,
+                place,
+                value,
+                past,
+                hidden,
+            } => {
+                out.byte(1)
+                    .number(*snapshot)
+                    .number((*place).into())
+                    .value(value.as_ref());
+                out.vector(past).number(hidden.versions.into()).id(hidden.newest);
+            }
+            Slice::TooOld { snapshot, need } => {
+                out.byte(2).number(*snapshot).vector(need);
+            }
+        }
+    }
+
+    fn decode(frame: Bytes) -> Result<Slice, BadFrame> {
+        let mut from = Reader::new(frame, "a slice of a snapshot");
+        let slice = match from.byte()? {
+            0 => Slice::Request {
+                snapshot: from.number()?,
+                place: from.number()? as u32,
+                key: from.key()?,
+                sv: from.vector()?,
+                eventual: from.flag()?,
+            },
+            1 => Slice::Reply {
+                snapshot: from.number()?,
+                place: from.number()? as u32,
+                value: from.value()?,
+                past: from.vector()?,
+                hidden: Hidden {
+                    versions: from.number()? as u32,
+                    newest: from.id()?,
+                },
+            },
+            2 => Slice::TooOld {
+                snapshot: from.number()?,
+                need: from.vector()?,
+            },
+            other => return Err(from.bad(format!("kind {other}"))),
+        };
+        from.end(slice)
+    }
+
+    fn newest(&self) -> Hlc {
+        match self {
+            Slice::Request { sv, .. } => sv.newest(),
+            Slice::Reply { past, .. } => past.newest(),
+            Slice::TooOld { need, .. } => need.newest(),
+        }
+    }
+}

@@ -1,0 +1,525 @@
+//! # What a site knows to be stable
+//!
+//! CausalSpartanX and GentleRain decide by time alone what may be seen: a version may be seen when everything that it can depend
+//! on is here. For that each site works out, again and again, up to which time it has everything.
+//!
+//! ```text
+//!   site a, partition 1                         site b, partition 1            partition 0 (root of b's tree)
+//!      | x stamped 17                               |                               |
+//!      | ~~~~ x@17 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~> |                               |
+//!      | ~~~~ heartbeat: up to 20, wall 20 ~~~~~~~> | VV[a] = 20                    |
+//!      |                                            | -- every theta: Up [20, ..] ->| min over the partitions
+//!      |                                            | <------------ Down [20, ..] --|
+//!      |                                            | DSV[a] = 20: x may be seen    |
+//! ```
+//!
+//! - **VV** (version vector), one per partition: `VV[k]` is the last time up to which this partition has everything that its peer at
+//!   site k stamped. Only heartbeats raise it (Algorithm 5.3, line 9), never versions (5.2, line 22): a version given back after a
+//!   power loss has an old stamp, and heartbeats of a peer that is still being given things back are withheld by its node. That
+//!   costs at most one heartbeat of visibility.
+//! - **DSV** (data center stable vector), one per site: the entry-wise minimum of the partitions' VV, over a tree ([`Tree`]).
+//! - **The collection vector**: the entry-wise minimum of all partitions' DSV and of the snapshots under way, over the same tree.
+//!   Of each key the newest version that it covers is kept, and all newer ones. What a partition collects it also keeps a written
+//!   promise of, so that after a restart its DSV begins above that (`kept`).
+//!
+//! Over the tree a site's partitions also keep their clocks together (the text does not): one that is ahead, after a restart or because
+//! its machine's clock is, would else stamp what nobody sees before the others' clocks have come as far. And each learns up to which
+//! wall time no partition of its site has stamped anything higher than its own clock: its heartbeats say so, and by that others prove
+//! how fresh their answers are. A heartbeat also says how far the sender's disk is, which lets deletes be forgotten.
+//!
+//! ```text
+//!   for each origin o:   collected[o] <= kept[o] <= DSV[o] <= VV[o] of each partition <= what o's stream has brought
+//! ```
+//!
+//! GentleRain's GST is the same with one number: the minimum of all of VV. It uses a vector with one entry for it.
+mod hidden;
+pub use hidden::HiddenVersions;
+mod message;
+pub use message::{Heartbeat, Message, Report, Request, Response, Slice};
+mod session;
+pub use session::{Timed, TimedSession};
+mod snapshot;
+pub use snapshot::{Snapshot, Snapshots};
+mod tree;
+pub use tree::Tree;
+
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, Recovered, Route, ServerId, SiteId, Vector,
+    VersionId, Vitals,
+};
+
+/// How often what happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How often a replica tells its peers how far it is: the text's Delta.
+    pub heartbeat: Micros,
+    /// How often a site's partitions work out what is stable: theta.
+    pub theta: Micros,
+    /// How long a request may wait for something to become stable.
+    pub patience: Micros,
+}
+
+impl Pace {
+    /// As it is by default, but for what is given.
+    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> Pace {
+        let usual = Pace::default();
+        Pace {
+            heartbeat: heartbeat.unwrap_or(usual.heartbeat),
+            theta: theta.unwrap_or(usual.theta),
+            ..usual
+        }
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            heartbeat: Micros::from_millis(10),
+            theta: Micros::from_millis(5),
+            patience: Micros::from_millis(2_000),
+        }
+    }
+}
+
+/// When to do what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// When to tell the other sites how far this replica is.
+    Heartbeat,
+    /// When to pass on, inside the site, what is stable.
+    Stabilise,
+    /// When to write down what is stable.
+    Keep,
+    /// When to look for requests that wait for the wall clock.
+    Clock,
+}
+
+/// What requests wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Line {
+    /// A site's entry of what is stable.
+    Stable(SiteId),
+    /// The wall clock.
+    Clock,
+}
+
+/// How often what is stable is written down: what a restart may hide for a heartbeat, and what cannot be collected before.
+const KEEP_EVERY: Micros = Micros::from_millis(1_000);
+
+/// The name under which it is written down.
+const NAME: &str = "stable";
+
+/// What one partition knows of what is stable.
+pub struct Stable {
+    me: ServerId,
+    sites: usize,
+    tree: Tree,
+    pace: Pace,
+    /// One number for all sites, as GentleRain has it, instead of one for each.
+    scalar: bool,
+    /// For each site, what its heartbeats have promised; of the own site, what this replica has.
+    vv: Vector,
+    /// For each other site, the wall clock at its last heartbeat.
+    walls: Vector,
+    /// For each site, what no power loss there can take any more.
+    settled: Vector,
+    /// What this replica's children last reported.
+    reports: BTreeMap<u16, Report>,
+    /// What is stable at this site (DSV, or GST), and since when by the sites' walls.
+    dsv: Vector,
+    dsv_walls: Vector,
+    /// Whatever any partition of this site stamped before this wall time, it stamped no higher than this clock is.
+    clock_wall: Micros,
+    /// The collection vector.
+    collectable: Vector,
+    hidden: HiddenVersions,
+    /// Written down: a restart begins here.
+    kept: Vector,
+    /// What was collected up to: the lower of the last two. Nobody may be shown less.
+    collected: Vector,
+    /// How far it was the last time it was written down, and how far at the time before: how fast it moves.
+    pace_seen: [(Micros, Vector); 2],
+}
+
+impl Stable {
+    /// What a partition knows when it starts.
+    pub fn open(
+        me: ServerId,
+        topology: &turnbuckle_core::Topology,
+        pace: Pace,
+        scalar: bool,
+        recovered: &Recovered,
+    ) -> Stable {
+        let mut vv: Vector = recovered.cut.iter().copied().collect();
+        let mut dsv = Vector::ZERO;
+        // Written by this code; if it does not decode, what it says is learnt anew.
+        if let Some(Ok((kept_vv, kept_dsv))) = recovered.named.get(NAME).map(decode_kept) {
+            vv.merge(&kept_vv);
+            dsv = kept_dsv;
+        }
+        Stable {
+            me,
+            sites: topology.site_count(),
+            tree: Tree::new(me.partition, topology.partitions()),
+            pace,
+            scalar,
+            vv,
+            walls: Vector::ZERO,
+            settled: Vector::ZERO,
+            reports: BTreeMap::new(),
+            kept: dsv.clone(),
+            collected: dsv.clone(),
+            collectable: dsv.clone(),
+            dsv,
+            dsv_walls: Vector::ZERO,
+            clock_wall: Micros(0),
+            hidden: HiddenVersions::new(topology.site_count()),
+            pace_seen: [(Micros(0), Vector::ZERO), (Micros(0), Vector::ZERO)],
+        }
+    }
+
+    // ---- what is known --------------------------------------------------------------------------------------
+
+    /// What is stable here: DSV, or GST in the only entry.
+    pub fn dsv(&self) -> &Vector {
+        &self.dsv
+    }
+
+    /// Everything up to here is in this partition, by origin.
+    pub fn vv(&self) -> &Vector {
+        &self.vv
+    }
+
+    /// Versions below this may have been collected: nobody may be shown less.
+    pub fn collected(&self) -> &Vector {
+        &self.collected
+    }
+
+    /// How long requests may wait.
+    pub fn patience(&self) -> Micros {
+        self.pace.patience
+    }
+
+    /// For each site, everything stamped up to the time is here.
+    pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
+        (0..self.sites as u16)
+            .map(|site| (SiteId(site), self.vv.at(SiteId(site))))
+            .collect()
+    }
+
+    /// Nothing stamped up to here can arrive any more, from anywhere, and no snapshot is older.
+    pub fn settled(&self) -> Hlc {
+        let collected = match self.scalar {
+            true => self.collected.newest(),
+            false => self.collected.oldest(self.sites),
+        };
+        self.settled.oldest(self.sites).min(collected)
+    }
+
+    // ---- heartbeats -----------------------------------------------------------------------------------------
+
+    /// Sets the timers.
+    pub fn start<P: Protocol<Timer = Timer>>(&self, cx: &mut Context<'_, P>) {
+        cx.set_timer(Timer::Heartbeat, Micros(0));
+        cx.set_timer(Timer::Stabilise, Micros(0));
+        cx.set_timer(Timer::Keep, KEEP_EVERY);
+    }
+
+    /// Everything stamped here so far is in this replica: `promise` is what [`Context::promise`], or a raw clock, said.
+    pub fn promised(&mut self, promise: Hlc) {
+        self.vv.raise(self.me.site, promise);
+    }
+
+    /// Algorithm 5.3, lines 3-7. It is sent even when versions were: they do not raise VV.
+    pub fn heartbeat<P, X>(&mut self, cx: &mut Context<'_, P>)
+    where
+        P: Protocol<Timer = Timer, Message = Message<X>>,
+    {
+        let settled = cx.settled_promise();
+        self.settled.raise(self.me.site, settled);
+        let heartbeat = Heartbeat {
+            promise: self.vv.at(self.me.site),
+            settled,
+            wall: self.clock_wall,
+        };
+        cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
+        cx.set_timer(Timer::Heartbeat, self.pace.heartbeat);
+    }
+
+    /// Algorithm 5.3, lines 8-9.
+    pub fn on_heartbeat(&mut self, from: SiteId, heartbeat: Heartbeat) {
+        if usize::from(from.0) < self.sites {
+            self.vv.raise(from, heartbeat.promise);
+            self.settled.raise(from, heartbeat.settled);
+            self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
+        }
+    }
+
+    /// A full copy brought everything up to its cut.
+    pub fn on_copied(&mut self, copied: &Recovered) {
+        for &(site, until) in &copied.cut {
+            if site != self.me.site && usize::from(site.0) < self.sites {
+                self.vv.raise(site, until);
+            }
+        }
+    }
+
+    /// A full copy is coming. Its source may have collected what is older than what it had written down as stable: who is shown
+    /// less than that may miss something.
+    pub fn on_copying(&mut self, copied: &Recovered) {
+        if let Some(Ok((_, theirs))) = copied.named.get(NAME).map(decode_kept) {
+            self.collected.merge(&theirs);
+        }
+    }
+
+    // ---- the tree -------------------------------------------------------------------------------------------
+
+    /// Every theta (Algorithm 5.3, lines 1-2). `snapshots` are the vectors of snapshots under way.
+    pub fn stabilise<'a, P, X>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        snapshots: impl Iterator<Item = &'a Vector>,
+    ) where
+        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
+    {
+        cx.set_timer(Timer::Stabilise, self.pace.theta);
+        let mut report = self.report(cx.now, snapshots);
+        for child in self.tree.children() {
+            match self.reports.get(&child) {
+                Some(theirs) => report.meet(theirs),
+                // Not heard of yet: nothing is known of its subtree.
+                None => return,
+            }
+        }
+        match self.tree.parent() {
+            Some(parent) => cx.send(self.partition(parent), Message::Up(report)),
+            None => self.on_down(cx, report),
+        }
+    }
+
+    fn report<'a>(&self, now: Now, snapshots: impl Iterator<Item = &'a Vector>) -> Report {
+        let mut collectable = self.dsv.clone();
+        snapshots.for_each(|snapshot| collectable.meet(snapshot));
+        let mut walls = self.walls.clone();
+        walls.set(self.me.site, Hlc::from_wall(self.clock_wall));
+        let whole = |vector: &Vector| match self.scalar {
+            true => Vector::filled(1, vector.oldest(self.sites)),
+            false => vector.clone(),
+        };
+        Report {
+            stable: whole(&self.vv),
+            walls: whole(&walls),
+            collectable,
+            clock: self.vv.at(self.me.site),
+            clock_wall: now.wall.earliest,
+        }
+    }
+
+    /// What a child knows.
+    pub fn on_up(&mut self, from: ServerId, report: Report) {
+        if from.site == self.me.site && self.tree.children().any(|child| child == from.partition) {
+            self.reports.insert(from.partition, report);
+        }
+    }
+
+    /// What the root has found, to be passed on.
+    pub fn on_down<P, X>(&mut self, cx: &mut Context<'_, P>, report: Report)
+    where
+        P: Protocol<Line = Line, Message = Message<X>>,
+    {
+        for child in self.tree.children() {
+            cx.send(self.partition(child), Message::Down(report.clone()));
+        }
+        if !self.scalar {
+            cx.observe(report.clock);
+            self.clock_wall = self.clock_wall.max(report.clock_wall);
+        }
+        self.dsv_walls.merge(&report.walls);
+        self.collectable.merge(&report.collectable);
+        self.raise(cx, &report.stable);
+        self.collect();
+    }
+
+    fn partition(&self, partition: u16) -> ServerId {
+        ServerId { partition, ..self.me }
+    }
+
+    /// DSV is at least this; who waited for it goes on.
+    pub fn raise<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, stable: &Vector) {
+        if self.dsv.covers(stable) {
+            return;
+        }
+        for (site, at) in stable.entries() {
+            if self.dsv.raise(site, at) {
+                cx.advance(Line::Stable(site), at.0);
+                let wall = cx.now.wall.reading();
+                self.hidden.raised(site, self.me.site, &self.dsv, wall);
+            }
+        }
+    }
+
+    /// A version of another site has arrived, which depends on `ds`.
+    pub fn arrived(&mut self, now: Now, id: VersionId, ds: &Vector) {
+        let wall = now.wall.reading();
+        self.hidden.arrive(id, ds, self.me.site, &self.dsv, wall);
+    }
+
+    // ---- what is kept and collected -------------------------------------------------------------------------
+
+    /// Writes down what is stable.
+    pub fn keep<P: Protocol<Timer = Timer>>(&mut self, cx: &mut Context<'_, P>) {
+        cx.set_timer(Timer::Keep, KEEP_EVERY);
+        let [_, last] = &self.pace_seen;
+        self.pace_seen = [last.clone(), (cx.now.monotonic, self.dsv.clone())];
+        self.write_down(cx);
+    }
+
+    /// As [`Stable::keep`], at once: a site that can be heard no more says nothing again after a restart.
+    pub fn write_down<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        let mut bytes = BytesMut::new();
+        self.vv.put(&mut bytes);
+        self.dsv.put(&mut bytes);
+        cx.put_named(NAME, bytes.freeze());
+        self.kept = self.dsv.clone();
+        self.collect();
+    }
+
+    fn collect(&mut self) {
+        let mut collected = self.collectable.clone();
+        collected.meet(&self.kept);
+        self.collected.merge(&collected);
+    }
+
+    // ---- waiting --------------------------------------------------------------------------------------------
+
+    /// The first site of which more is needed than is stable. Of the own site everything is here.
+    pub fn missing(&self, need: &Vector) -> Option<SiteId> {
+        let mut sites = need.entries().map(|(site, _)| site);
+        sites.find(|&site| site != self.me.site && self.dsv.at(site) < need.at(site))
+    }
+
+    /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.
+    pub fn excuse(&self, now: Now, site: SiteId, need: Hlc, name: &str) -> String {
+        let has = self.dsv.at(site);
+        let behind = need.wall().since(has.wall());
+        let [(then, before), _] = &self.pace_seen;
+        let moved = has.wall().since(before.at(site).wall()).0;
+        let took = now.monotonic.since(*then).0.max(1);
+        let shown = |micros: u64| match micros {
+            0..=9_999 => format!("{micros} us"),
+            10_000..=9_999_999 => format!("{} ms", micros / 1_000),
+            _ => format!("{} s", micros / 1_000_000),
+        };
+        let when = match u128::from(behind.0) * u128::from(took) / u128::from(moved.max(1)) {
+            _ if moved == 0 || before.at(site) == Hlc::ZERO => {
+                "nothing comes from there now, so it is not known when".to_string()
+            }
+            eta => format!(
+                "expected in about {}",
+                shown(eta.min(u128::from(u64::MAX)) as u64)
+            ),
+        };
+        format!(
+            "what this session has seen of site {name} is not all here yet: this site is {} behind it; {when}",
+            shown(behind.0)
+        )
+    }
+
+    // ---- receipts -------------------------------------------------------------------------------------------
+
+    /// The receipt of an answer that was read at `cut`, or of a write. Without a cut the own site's versions were visible at once.
+    ///
+    /// Every write that any site acknowledged before the oldest of the sites' walls is stamped below what is stable, and so is
+    /// everything that it depends on, which was written before: it was visible.
+    pub fn receipt<P: Protocol>(
+        &self,
+        cx: &Context<'_, P>,
+        given: Level,
+        version: Option<VersionId>,
+        cut: Option<Vector>,
+        hidden: Hidden,
+    ) -> Receipt {
+        let latest = cx.now.wall.latest;
+        let clock_bound = Micros(latest.since(cx.now.wall.earliest).0 / 2);
+        let own = cut.is_none().then_some(self.me.site);
+        let sites = (0..self.sites as u16)
+            .map(SiteId)
+            .filter(|&site| Some(site) != own);
+        let walls = sites.map(|site| match self.scalar {
+            // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it below.
+            true => self.dsv.newest().wall().since(clock_bound),
+            false => self.dsv_walls.at(site).wall(),
+        });
+        let (mut oldest, mut newest) = (latest, Micros(0));
+        walls.for_each(|wall| (oldest, newest) = (oldest.min(wall), newest.max(wall)));
+        // A wall of a time that cannot have come: somebody's clock is further off than is assumed.
+        let is_proven = oldest != Micros(0) && newest <= latest;
+        Receipt {
+            asked: given,
+            given,
+            version,
+            server: cx.me,
+            route: Route::Local,
+            waited: cx.waited,
+            staleness: is_proven.then(|| latest.since(oldest)),
+            clock_bound,
+            siblings: false,
+            cut: cut.unwrap_or_else(|| self.dsv.clone()),
+            hidden,
+        }
+    }
+
+    /// What is counted.
+    pub fn vitals(&self, now: Now) -> Vitals {
+        let others = || {
+            (0..self.sites as u16)
+                .map(SiteId)
+                .filter(|&site| site != self.me.site)
+        };
+        let lag = |site| match self.dsv.at(if self.scalar { SiteId(0) } else { site }) {
+            Hlc::ZERO => None,
+            at => Some(now.wall.reading().since(at.wall())),
+        };
+        Vitals {
+            stable_until: Some(match self.scalar {
+                true => self.dsv.newest(),
+                false => self.dsv.oldest(self.sites),
+            }),
+            hidden: self.hidden.len() as u64,
+            lag: others().map(|site| (site, lag(site))).collect(),
+            visibility: others().map(|site| (site, self.hidden.spans(site))).collect(),
+        }
+    }
+
+    /// The invariants, with words.
+    pub fn validate(&self) {
+        if !self.scalar {
+            assert!(
+                self.kept <= self.dsv,
+                "written down as stable and is not: {self:?}"
+            );
+        }
+        assert!(
+            self.walls.at(self.me.site) == Hlc::ZERO,
+            "a replica has no heartbeat of its own site"
+        );
+    }
+}
+
+impl std::fmt::Debug for Stable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stable")
+            .field("vv", &self.vv)
+            .field("dsv", &self.dsv)
+            .field("kept", &self.kept)
+            .field("collected", &self.collected)
+            .finish_non_exhaustive()
+    }
+}
+
+fn decode_kept(bytes: &Bytes) -> Result<(Vector, Vector), turnbuckle_core::BadFrame> {
+    let mut bytes = bytes.clone();
+    Ok((Vector::take(&mut bytes)?, Vector::take(&mut bytes)?))
+}

@@ -1,0 +1,213 @@
+use super::message::{Request, Response};
+use crate::wire::{Reader, Writer};
+use bytes::{Bytes, BytesMut};
+use std::marker::PhantomData;
+use turnbuckle_core::{
+    Answer, BadFrame, Failure, Key, Level, Operation, Outcome, Protocol, ServerId, Session, SessionContext,
+    SiteId, Topology, Vector, resolve_level,
+};
+
+/// A protocol whose sessions know time alone.
+pub trait Timed: Protocol<Request = Request, Response = Response> {
+    /// A planted bug: the token of a session carries what was stable at its old site, too.
+    fn token_has_stable(config: &Self::Config) -> bool;
+}
+
+/// A client: Algorithm 5.1, and the client's side of 5.4.
+///
+/// `past` is DS_c: for each site, the newest version of it that this client has read or written, with all that those depend on.
+/// `stable` is DSV_c, the newest DSV it has heard of. GentleRain's DT_c and GST_c are the same with one number each.
+///
+/// # Moving
+///
+/// A token carries the past alone. What was stable at another site says nothing about this one: a server here that took it for its own
+/// would show versions without what they depend on. Until a server has answered, and so has covered the past, each request
+/// names it and waits for it there; afterwards DSV_c covers it.
+pub struct TimedSession<P> {
+    home: SiteId,
+    topology: Topology,
+    past: Vector,
+    stable: Vector,
+    /// The past is that of a token, and nobody here has covered it yet.
+    moved: bool,
+    /// A planted bug.
+    token_has_stable: bool,
+    protocol: PhantomData<fn() -> P>,
+}
+
+impl<P> TimedSession<P> {
+    fn server_of(&self, key: &Key) -> ServerId {
+        ServerId {
+            site: self.home,
+            partition: self.topology.partition_of_slot(key.slot()),
+            member: 0,
+        }
+    }
+
+    /// What is only asked of those who have moved.
+    fn need(&self, eventual: bool) -> Vector {
+        match self.moved && !eventual {
+            true => self.past.clone(),
+            false => Vector::ZERO,
+        }
+    }
+
+    /// Algorithm 5.1, lines 4-5 and 10. Who answers at level `causal` has covered the past, so it is stable here.
+    fn saw(&mut self, past: &Vector, stable: &Vector, given: Level) {
+        if self.moved && given == Level::Causal {
+            self.stable.merge(&self.past);
+            self.moved = false;
+        }
+        self.past.merge(past);
+        self.stable.merge(stable);
+    }
+}
+
+impl<P: Timed> Session for TimedSession<P> {
+    type Protocol = P;
+
+    const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
+
+    /// What a write depends on is known when the operation before it is answered.
+    const OVERLAPS: bool = false;
+
+    fn open(
+        config: &P::Config,
+        home: SiteId,
+        topology: Topology,
+        state: Option<Bytes>,
+    ) -> Result<TimedSession<P>, BadFrame> {
+        let (past, stable) = match state {
+            Some(state) if !state.is_empty() => read_token(state, &topology)?,
+            _ => (Vector::ZERO, Vector::ZERO),
+        };
+        Ok(TimedSession {
+            home,
+            topology,
+            moved: past != Vector::ZERO && stable == Vector::ZERO,
+            past,
+            stable,
+            token_has_stable: P::token_has_stable(config),
+            protocol: PhantomData,
+        })
+    }
+
+    fn on_operation(&mut self, cx: &mut SessionContext<'_, P>, tag: u64, operation: Operation) {
+        let level = match resolve_level(operation.level(), Self::LEVELS) {
+            Ok(level) => level,
+            Err(failure) => return cx.fail(tag, failure),
+        };
+        let eventual = level == Level::Eventual;
+        match operation {
+            Operation::Get { key, .. } => {
+                let request = Request::Get {
+                    stable: self.stable.clone(),
+                    need: self.need(eventual),
+                    eventual,
+                    key: key.clone(),
+                };
+                cx.ask(tag, 0, self.server_of(&key), request);
+            }
+            Operation::Put { key, value, .. } => {
+                let request = Request::Put {
+                    past: if eventual { Vector::ZERO } else { self.past.clone() },
+                    moved: self.moved && !eventual,
+                    eventual,
+                    key: key.clone(),
+                    value,
+                };
+                cx.ask(tag, 0, self.server_of(&key), request);
+            }
+            Operation::ReadMany { keys, .. } => match keys.first() {
+                None => cx.answer(tag, Answer::Values(Vec::new()), None),
+                Some(first) => {
+                    let server = self.server_of(first);
+                    let request = Request::Rotx {
+                        keys,
+                        stable: self.stable.clone(),
+                        past: self.past.clone(),
+                        moved: self.moved,
+                        eventual,
+                    };
+                    cx.ask(tag, 0, server, request);
+                }
+            },
+            Operation::Scan { .. } | Operation::Count => {
+                let why = "the gateway surveys keys, not the session";
+                cx.fail(tag, Failure::Unsupported(why.into()));
+            }
+        }
+    }
+
+    fn on_response(
+        &mut self,
+        cx: &mut SessionContext<'_, P>,
+        tag: u64,
+        _: u32,
+        _: ServerId,
+        outcome: Outcome<Response>,
+    ) {
+        let (response, receipt) = match outcome {
+            Outcome::Answered(response, receipt) => (response, receipt),
+            lost => return cx.fail(tag, lost.into_failure().expect("it is not an answer")),
+        };
+        match response {
+            Response::Value { value, past, stable } => {
+                self.saw(&past, &stable, receipt.given);
+                cx.answer(tag, Answer::Value(value), Some(receipt));
+            }
+            Response::Written { existed, past } => {
+                self.saw(&past, &Vector::ZERO, receipt.given);
+                cx.answer(tag, Answer::Written { existed }, Some(receipt));
+            }
+            Response::Values { values, past, stable } => {
+                self.saw(&past, &stable, receipt.given);
+                cx.answer(tag, Answer::Values(values), Some(receipt));
+            }
+            Response::Refused(why) => cx.fail(tag, Failure::Unavailable(why)),
+        }
+    }
+
+    /// Sites by their names: their numbers are the configuration's, and it may change.
+    fn token(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        out.byte(TOKEN);
+        let carried = if self.token_has_stable {
+            &self.stable
+        } else {
+            &Vector::ZERO
+        };
+        for vector in [&self.past, carried] {
+            out.byte(vector.entries().count() as u8);
+            for (site, at) in vector.entries() {
+                out.bytes(self.topology.site_name(site).as_bytes()).number(at.0);
+            }
+        }
+    }
+}
+
+/// The version of the token's form.
+const TOKEN: u8 = 1;
+
+/// The past, and what was stable if somebody planted that. A site that is no longer there was removed only when all others had
+/// everything of it.
+fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector), BadFrame> {
+    let mut from = Reader::new(state, "the state of a causal session");
+    match from.byte()? {
+        TOKEN => {}
+        other => return Err(from.bad(format!("version {other}, not {TOKEN}"))),
+    }
+    let mut vectors = [Vector::ZERO, Vector::ZERO];
+    for vector in &mut vectors {
+        for _ in 0..from.byte()? {
+            let name = from.bytes()?;
+            let at = from.hlc()?;
+            let name = std::str::from_utf8(&name).map_err(|_| from.bad("a site's name that is no text"))?;
+            if let Some(site) = topology.site_named(name) {
+                vector.raise(site, at);
+            }
+        }
+    }
+    let [past, stable] = vectors;
+    from.end((past, stable))
+}

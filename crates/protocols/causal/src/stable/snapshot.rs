@@ -1,0 +1,164 @@
+use super::message::{Request, Slice};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use turnbuckle_core::{Hidden, Key, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
+
+/// The snapshots that a server coordinates (Algorithm 5.4, lines 9-18).
+///
+/// Messages inside a site are lost when a connection is. What is not answered is asked for again: a slice can be read twice.
+#[derive(Default)]
+pub struct Snapshots {
+    running: BTreeMap<u64, Snapshot>,
+    last: u64,
+}
+
+/// One that is under way.
+pub struct Snapshot {
+    /// Who wants it.
+    pub id: RequestId,
+    /// What is wanted, to begin anew.
+    pub request: Request,
+    /// What it shows.
+    pub sv: Vector,
+    /// The values so far.
+    pub values: Vec<Option<Bytes>>,
+    /// What the values depend on, and they themselves.
+    pub past: Vector,
+    /// What it proves: it is no fresher than when it began.
+    pub receipt: Receipt,
+    keys: Vec<Key>,
+    eventual: bool,
+    missing: BTreeSet<u32>,
+    asked_at: Micros,
+    /// Until when.
+    pub deadline: Micros,
+}
+
+/// A slice that is not there by then is asked for again.
+const AGAIN_AFTER: Micros = Micros::from_millis(250);
+
+impl Snapshots {
+    /// Begins one; returns its name. `now` also keeps names apart from those of an earlier life.
+    pub fn begin(
+        &mut self,
+        id: RequestId,
+        request: Request,
+        sv: Vector,
+        receipt: Receipt,
+        now: Now,
+        patience: Micros,
+    ) -> u64 {
+        self.last = (self.last + 1).max(now.wall.reading().0);
+        let (keys, eventual) = match &request {
+            Request::Rotx { keys, eventual, .. } => (keys.clone(), *eventual),
+            Request::Get { .. } | Request::Put { .. } => unreachable!("a snapshot is of a ROTX"),
+        };
+        let snapshot = Snapshot {
+            id,
+            request,
+            sv,
+            values: vec![None; keys.len()],
+            past: Vector::ZERO,
+            receipt,
+            missing: (0..keys.len() as u32).collect(),
+            keys,
+            eventual,
+            asked_at: now.monotonic,
+            deadline: now.monotonic + patience,
+        };
+        self.running.insert(self.last, snapshot);
+        self.last
+    }
+
+    /// What is to be asked of whom.
+    pub fn questions(&self, name: u64, topology: &Topology, me: ServerId) -> Vec<(ServerId, Slice)> {
+        let Some(snapshot) = self.running.get(&name) else {
+            return Vec::new();
+        };
+        let ask = |&place: &u32| {
+            let key = snapshot.keys[place as usize].clone();
+            let server = ServerId {
+                partition: topology.partition_of_slot(key.slot()),
+                ..me
+            };
+            let slice = Slice::Request {
+                snapshot: name,
+                place,
+                key,
+                sv: snapshot.sv.clone(),
+                eventual: snapshot.eventual,
+            };
+            (server, slice)
+        };
+        snapshot.missing.iter().map(ask).collect()
+    }
+
+    /// A slice is there (lines 15-17). Returns the snapshot if that was the last.
+    pub fn take(
+        &mut self,
+        name: u64,
+        place: u32,
+        value: Option<Bytes>,
+        past: &Vector,
+        hidden: Hidden,
+    ) -> Option<Snapshot> {
+        let snapshot = self.running.get_mut(&name)?;
+        if !snapshot.missing.remove(&place) {
+            return None;
+        }
+        snapshot.values[place as usize] = value;
+        snapshot.past.merge(past);
+        let so_far = &mut snapshot.receipt.hidden;
+        so_far.versions = so_far.versions.saturating_add(hidden.versions);
+        so_far.newest = so_far.newest.max(hidden.newest);
+        match snapshot.missing.is_empty() {
+            true => self.running.remove(&name),
+            false => None,
+        }
+    }
+
+    /// It cannot be had like this.
+    pub fn give_up(&mut self, name: u64) -> Option<Snapshot> {
+        self.running.remove(&name)
+    }
+
+    /// The vectors of those under way.
+    pub fn vectors(&self) -> impl Iterator<Item = &Vector> {
+        self.running.values().map(|snapshot| &snapshot.sv)
+    }
+
+    /// Those whose slices are to be asked for again, and those whose time is up.
+    pub fn look(&mut self, now: Micros) -> (Vec<u64>, Vec<Snapshot>) {
+        let late: Vec<u64> = self.names(|snapshot| snapshot.deadline <= now);
+        let late = late.iter().filter_map(|name| self.running.remove(name)).collect();
+        let again = self.names(|snapshot| now.since(snapshot.asked_at) >= AGAIN_AFTER);
+        for name in &again {
+            if let Some(snapshot) = self.running.get_mut(name) {
+                snapshot.asked_at = now;
+            }
+        }
+        (again, late)
+    }
+
+    fn names(&self, which: impl Fn(&Snapshot) -> bool) -> Vec<u64> {
+        let found = self.running.iter().filter(|(_, snapshot)| which(snapshot));
+        found.map(|(&name, _)| name).collect()
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+}
+
+impl Snapshot {
+    /// How many slices are missing, for those who ask why.
+    pub fn missing(&self) -> usize {
+        self.missing.len()
+    }
+}

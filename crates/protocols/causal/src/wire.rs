@@ -1,0 +1,163 @@
+//! How the family's messages look on the wire: a byte that says which, then the fields in their order.
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use turnbuckle_core::{BadFrame, Hlc, Key, Micros, SiteId, SiteSet, Vector, VersionId};
+
+/// Fields written one after the other.
+pub(crate) struct Writer<'a>(pub &'a mut BytesMut);
+
+impl Writer<'_> {
+    pub fn byte(&mut self, byte: u8) -> &mut Self {
+        self.0.put_u8(byte);
+        self
+    }
+
+    pub fn flag(&mut self, flag: bool) -> &mut Self {
+        self.byte(u8::from(flag))
+    }
+
+    pub fn number(&mut self, number: u64) -> &mut Self {
+        self.0.put_u64(number);
+        self
+    }
+
+    pub fn count(&mut self, count: usize) -> &mut Self {
+        self.0
+            .put_u32(u32::try_from(count).expect("what is counted was counted in a frame"));
+        self
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.count(bytes.len());
+        self.0.put_slice(bytes);
+        self
+    }
+
+    pub fn value(&mut self, value: Option<&Bytes>) -> &mut Self {
+        self.flag(value.is_some());
+        match value {
+            Some(value) => self.bytes(value),
+            None => self,
+        }
+    }
+
+    pub fn vector(&mut self, vector: &Vector) -> &mut Self {
+        vector.put(self.0);
+        self
+    }
+
+    pub fn id(&mut self, id: Option<VersionId>) -> &mut Self {
+        self.flag(id.is_some());
+        if let Some(id) = id {
+            self.number(id.at.0);
+            self.0.put_u16(id.site.0);
+        }
+        self
+    }
+}
+
+/// Fields read one after the other. Every read may find that the frame ends too early; none allocates more than the frame has.
+pub(crate) struct Reader {
+    rest: Bytes,
+    expected: &'static str,
+}
+
+impl Reader {
+    pub fn new(frame: Bytes, expected: &'static str) -> Reader {
+        Reader {
+            rest: frame,
+            expected,
+        }
+    }
+
+    pub fn bad(&self, found: impl Into<String>) -> BadFrame {
+        BadFrame::new(self.expected, found)
+    }
+
+    fn cut_short<E>(&self) -> impl FnOnce(E) -> BadFrame + use<E> {
+        let expected = self.expected;
+        move |_| BadFrame::new(expected, "a frame that ends too early")
+    }
+
+    pub fn byte(&mut self) -> Result<u8, BadFrame> {
+        let bad = self.cut_short();
+        self.rest.try_get_u8().map_err(bad)
+    }
+
+    pub fn flag(&mut self) -> Result<bool, BadFrame> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(self.bad(format!("{other} for yes or no"))),
+        }
+    }
+
+    pub fn number(&mut self) -> Result<u64, BadFrame> {
+        let bad = self.cut_short();
+        self.rest.try_get_u64().map_err(bad)
+    }
+
+    pub fn hlc(&mut self) -> Result<Hlc, BadFrame> {
+        match Hlc(self.number()?) {
+            late if late > Hlc::LATEST => Err(self.bad("a timestamp after 2112")),
+            at => Ok(at),
+        }
+    }
+
+    pub fn micros(&mut self) -> Result<Micros, BadFrame> {
+        self.number().map(Micros)
+    }
+
+    /// How many of something follow, each of at least one byte.
+    pub fn count(&mut self) -> Result<usize, BadFrame> {
+        let bad = self.cut_short();
+        match self.rest.try_get_u32().map_err(bad)? as usize {
+            count if count > self.rest.len() => Err(self.bad("a frame that ends too early")),
+            count => Ok(count),
+        }
+    }
+
+    pub fn bytes(&mut self) -> Result<Bytes, BadFrame> {
+        let len = self.count()?;
+        Ok(self.rest.split_to(len))
+    }
+
+    pub fn key(&mut self) -> Result<Key, BadFrame> {
+        self.bytes().map(Key)
+    }
+
+    pub fn value(&mut self) -> Result<Option<Bytes>, BadFrame> {
+        self.flag()?.then(|| self.bytes()).transpose()
+    }
+
+    pub fn vector(&mut self) -> Result<Vector, BadFrame> {
+        Vector::take(&mut self.rest)
+    }
+
+    pub fn id(&mut self) -> Result<Option<VersionId>, BadFrame> {
+        if !self.flag()? {
+            return Ok(None);
+        }
+        let at = self.hlc()?;
+        let bad = self.cut_short();
+        let site = self.rest.try_get_u16().map_err(bad)?;
+        if site >= SiteSet::MOST_SITES {
+            return Err(self.bad(format!("site {site} of at most 64")));
+        }
+        Ok(Some(VersionId {
+            at,
+            site: SiteId(site),
+        }))
+    }
+
+    pub fn rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// `value`, if nothing follows.
+    pub fn end<T>(self, value: T) -> Result<T, BadFrame> {
+        match self.rest.len() {
+            0 => Ok(value),
+            left => Err(self.bad(format!("{left} bytes too many"))),
+        }
+    }
+}
