@@ -82,7 +82,8 @@ impl<M> Chain<M> {
     pub fn insert(&mut self, version: Version<M>) -> bool {
         if version.id > self.newest.id {
             let previous = std::mem::replace(&mut self.newest, version);
-            self.older.get_or_insert_default().push(previous);
+            // Most have one older version for a while, and some have thousands.
+            self.older.get_or_insert_with(|| Box::new(Vec::with_capacity(1))).push(previous);
             return true;
         }
         if version.id == self.newest.id {

@@ -25,6 +25,10 @@ use turnbuckle_store::{Chunk, Store};
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
 
+/// How long a replica that was restarted waits for sites that may hold what a power loss took from it, before it promises what it
+/// can without them.
+pub(crate) const PATIENCE: Micros = Micros::from_millis(5_000);
+
 /// How many promises may wait for a sync; beyond that the newest replaces the one before.
 const MOST_PROMISES: usize = 64;
 
@@ -48,8 +52,12 @@ pub(crate) struct Lane<P: Protocol> {
     /// with gaps: what peers give back comes in no order, and a crash may end that in the middle.
     recovered: Hlc,
     /// Peers that may hold something this replica stamped later in an earlier life, and lost. Until all of them have said
-    /// where they are, and given back what they had, it promises nothing: what comes back has an old stamp.
+    /// where they are, and given back what they had, it promises nothing: what comes back has an old stamp. Nothing that no power
+    /// loss could have taken is among that, so it does not wait for ever for a site that is away.
     unsettled: SiteSet,
+    patient_until: Micros,
+    /// The time of the last input.
+    time: Micros,
     /// A planted bug has lost its entry.
     has_dropped: bool,
     /// Peers that have given everything back, in the open batch.
@@ -149,6 +157,8 @@ impl<P: Protocol> Lane<P> {
                 .find(|(site, _)| *site == me.site)
                 .map_or(Hlc::ZERO, |&(_, until)| until),
             unsettled: SiteSet::default(),
+            patient_until: Micros(0),
+            time: Micros(0),
             has_dropped: false,
             taken: Vec::new(),
             logged: VecDeque::new(),
@@ -229,6 +239,7 @@ impl<P: Protocol> Lane<P> {
 
     /// Everything that the last input made possible: parked requests, then outputs.
     fn settle(&mut self, ks: &Keyspace<P>, now: Now) {
+        self.time = now.monotonic;
         while let Some(ready) = self.replica.take_ready() {
             self.run_or_park(
                 ks,
@@ -265,7 +276,7 @@ impl<P: Protocol> Lane<P> {
 
     fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: Hlc) {
         // A newer one comes when everything is back.
-        if self.unsettled.0 != 0 {
+        if self.unsettled.0 != 0 && self.time < self.patient_until {
             return;
         }
         let mut body = BytesMut::new();
@@ -296,7 +307,8 @@ impl<P: Protocol> Lane<P> {
     fn settle_promises(&mut self, ks: &Keyspace<P>) {
         let synced = ks.shared().log().synced();
         let done = self.promises.partition_point(|&(behind, _)| behind <= synced);
-        for (_, promise) in self.promises.drain(..done) {
+        let is_settled = self.unsettled.0 == 0;
+        for (_, promise) in self.promises.drain(..done).filter(|_| is_settled) {
             self.replica.handle_promise_synced(promise);
         }
     }

@@ -23,6 +23,7 @@ mod readonly;
 mod receipt;
 mod receipts;
 mod reset;
+mod rotx;
 mod scan;
 mod select;
 mod session;
@@ -129,6 +130,7 @@ pub(crate) static COMMANDS: [Spec; 31] = [
     receipt::RECEIPT,
     receipts::RECEIPTS,
     reset::RESET,
+    rotx::ROTX,
     scan::SCAN,
     select::SELECT,
     session::SESSION,

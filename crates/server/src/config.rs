@@ -38,7 +38,7 @@
 //! **Caveats.** One error at a time. Each partition has one member per site for now. That all nodes were given the same
 //! file is for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on.
 use std::path::{Path, PathBuf};
-use turnbuckle_core::{ClusterSecret, HASH_SLOTS, ServerId, SiteId, Topology};
+use turnbuckle_core::{ClusterSecret, HASH_SLOTS, Micros, ServerId, SiteId, Topology};
 
 use crate::wan::WanDelays;
 
@@ -114,6 +114,10 @@ pub struct KeyspaceEntry {
     pub topology: Topology,
     /// When its writes are acknowledged.
     pub durability: Durability,
+    /// How often its replicas tell their peers how far they are; the protocol's default if none.
+    pub heartbeat: Option<Micros>,
+    /// How often a site's partitions work out what is stable; likewise.
+    pub theta: Option<Micros>,
 }
 
 impl ClusterConfig {

@@ -25,6 +25,6 @@ pub mod config;
 pub mod metrics;
 mod peer;
 mod run;
-pub use run::{IdentityError, PROTOCOLS, Running, StartError, start};
+pub use run::{IdentityError, KINDS, PROTOCOLS, Running, StartError, start};
 pub mod status;
 pub mod wan;

@@ -8,7 +8,7 @@ pub(crate) use host::Host;
 mod identity;
 pub use identity::IdentityError;
 mod registry;
-pub use registry::PROTOCOLS;
+pub use registry::{KINDS, PROTOCOLS};
 mod wakes;
 mod workers;
 

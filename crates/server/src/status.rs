@@ -20,6 +20,8 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// The replication streams that leave it and that reach it.
     pub streams: Vec<StreamStatus>,
+    /// When other sites' versions can be seen here, for keyspaces in which that is not when they arrive.
+    pub visibility: Vec<VisibilityStatus>,
     /// Its commit log.
     pub log: LogStatus,
     /// Its memory for versions.
@@ -43,6 +45,27 @@ pub struct KeyspaceStatus {
     pub durability: String,
     /// The levels that operations may name, the default first.
     pub levels: Vec<String>,
+    /// Operations that wait now: for something to become visible, for a clock, or for a key from disk.
+    pub parked_operations: u64,
+    /// Versions that have arrived here and cannot be seen yet, because something that they depend on is missing; at least so many.
+    pub hidden_versions: u64,
+}
+
+/// When the versions of another site can be seen on this node.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct VisibilityStatus {
+    /// The keyspace.
+    pub keyspace: String,
+    /// The site that they come from.
+    pub from: String,
+    /// How far what is stable here is behind the wall clock, in seconds; `None` before anything is known.
+    pub stable_lag_seconds: Option<f64>,
+    /// How many versions have become visible.
+    pub count: u64,
+    /// How long that took from their stamp, in seconds, all of them together.
+    pub sum_seconds: f64,
+    /// How many took at most so many seconds.
+    pub buckets: Vec<(f64, u64)>,
 }
 
 /// The link to another node.

@@ -14,7 +14,7 @@ use turnbuckle_node::{NodeId, Planted};
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`
-///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks
+///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows
 ///   shown LABEL=ANSWER.. [LABEL..]
 ///                       whether the answers were these, and those of the labels alone were not all the same:
@@ -22,7 +22,7 @@ use turnbuckle_node::{NodeId, Planted};
 ///   fill SITE COUNT     puts as many other keys, so that the log grows
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
-///   cut A B | heal A B  the ways between two sites; `cut A` cuts A off from all
+///   cut A B | heal A B  the ways between two sites, or two nodes; `cut A` cuts site A off from all
 ///   crash NODE [power] | restart NODE | checkpoint NODE
 ///   pause NODE TIME     its process does nothing for a while
 ///   clock NODE ahead|back TIME   its wall clock is set
@@ -138,10 +138,9 @@ impl<S: Session> Script<S> {
     fn name_or_move(&mut self, command: &Command) -> Answered {
         let mut args = command.consume_args();
         let name = args.next_pos().ok_or("a name is missing")?.to_string();
-        let site = self.site(args.next_pos())?;
+        let node = self.node_or_first_of_site(args.next_pos())?;
         let known = self.named.get(&name).copied();
         let world = self.there()?;
-        let node = world.nodes_at(site)[0];
         match (command.name.as_str(), known) {
             ("move", Some(client)) => world.move_client(client, node),
             ("move", None) => return Err(format!("there is no client '{name}'").into()),
@@ -155,6 +154,13 @@ impl<S: Session> Script<S> {
             }
         }
         Ok(String::new())
+    }
+
+    fn node_or_first_of_site(&mut self, name: Option<&str>) -> Result<NodeId, Box<dyn Error>> {
+        match self.site(name) {
+            Ok(site) => Ok(self.there()?.nodes_at(site)[0]),
+            Err(_) => self.node(name),
+        }
     }
 
     /// An anomaly is shown if all answers are as they say; the first that is not tells why it is prevented.
@@ -243,7 +249,11 @@ impl<S: Session> Script<S> {
                 .map_or("nothing proven".to_string(), |staleness| {
                     format!("reflects all writes older than {staleness}")
                 });
-            write!(line, " ({version}; {staleness})")?;
+            let hidden = match receipt.hidden.versions {
+                0 => String::new(),
+                count => format!("; {count} newer that cannot be seen yet"),
+            };
+            write!(line, " ({version}; {staleness}{hidden})")?;
         }
         Ok(line + "\n")
     }
@@ -292,8 +302,14 @@ impl<S: Session> Script<S> {
     fn cut(&mut self, command: &Command) -> Answered {
         let cut = command.name == "cut";
         let mut args = command.consume_args();
-        let a = self.site(args.next_pos())?;
-        let others: Vec<SiteId> = match args.next_pos() {
+        let (first, second) = (args.next_pos(), args.next_pos());
+        if self.site(first).is_err() {
+            let (a, b) = (self.node(first)?, self.node(second)?);
+            self.there()?.set_cut(a, b, cut);
+            return Ok(String::new());
+        }
+        let a = self.site(first)?;
+        let others: Vec<SiteId> = match second {
             Some(b) => vec![self.site(Some(b))?],
             None => {
                 let sites = self.there()?.topology().sites();

@@ -494,7 +494,7 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
 }
 
 /// Whenever a chain has grown by so many versions, those that nobody asks for any more are dropped.
-const LONG_CHAIN: usize = 16;
+const LONG_CHAIN: usize = 4;
 
 pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
     let (key, _) = entries

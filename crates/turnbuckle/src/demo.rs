@@ -16,7 +16,7 @@ use std::{
 };
 use turnbuckle_core::Micros;
 use turnbuckle_server::{
-    PROTOCOLS,
+    KINDS, PROTOCOLS,
     admin::AdminClient,
     config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, read_wan_file},
     wan::{WanDelays, WanMatrix},
@@ -144,11 +144,11 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
         secret: secret.iter().map(|byte| format!("{byte:02x}")).collect(),
         ports,
         partitions: options.partitions,
-        keyspaces: PROTOCOLS
+        keyspaces: KINDS
             .iter()
-            .map(|protocol| DemoKeyspace {
+            .map(|kind| DemoKeyspace {
                 durability: options.durability,
-                ..DemoKeyspace::of(protocol)
+                ..DemoKeyspace::of(kind)
             })
             .collect(),
         data_root: data.to_path_buf(),

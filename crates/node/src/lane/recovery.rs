@@ -1,5 +1,5 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
-use super::Lane;
+use super::{Lane, PATIENCE};
 use crate::{
     keyspace::Keyspace,
     record::{Record, Replayed, WriteRecord},
@@ -88,6 +88,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         self.unsettled = ks.topology().all_sites().without(self.me.site);
+        self.patient_until = now.monotonic + PATIENCE;
         let opened = self.outgoing.begin(now.wall.reading().0, self.recovered);
         self.append_incarnation(ks, opened);
     }

@@ -1,10 +1,11 @@
 //! Golden scripts: what each protocol does, step by step, in the simulated world. Their commands are those of
 //! [`turnbuckle_sim::Script`]. `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-causal` writes them anew; read the diff.
 use std::{fs, path::Path};
-use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession};
+use turnbuckle_core::{Protocol, Session};
 use turnbuckle_sim::{Script, Verdict, gallery};
 
-fn run(folder: &str) {
+fn run<S: Session>(folder: &str, config: &<S::Protocol as Protocol>::Config) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/goldens")
         .join(folder);
@@ -16,37 +17,69 @@ fn run(folder: &str) {
     assert!(!paths.is_empty(), "no scripts in {}", folder.display());
     for path in paths {
         println!("{}", path.display());
-        let mut script = Script::<EventualSession>::new(EventualConfig::default());
+        let mut script = Script::<S>::new(config.clone());
         goldenscript::run(&mut script, &path).expect("the script runs");
     }
 }
 
-#[test]
-fn eventual_does_what_its_scripts_show() {
-    run("eventual");
-}
-
-/// Each script shows a bug that is put in on purpose, and what the world says of it; then the same without the bug.
-#[test]
-fn planted_bugs_are_seen() {
-    run("planted");
-}
-
-/// What clients may see, and what nobody may.
-#[test]
-fn eventual_shows_in_the_gallery_what_it_does_not_promise_and_nothing_worse() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/gallery/eventual");
-    let verdicts = gallery::<EventualSession>(&EventualConfig::default(), &folder).expect("the gallery runs");
-    let never = [
-        "deleted_key_comes_back",
-        "sites_stay_different",
-        "acknowledged_write_lost",
-    ];
+/// What clients may see, and what nobody may: the anomalies that are prevented, of all that the gallery has.
+fn prevents<S: Session>(protocol: &str, config: &<S::Protocol as Protocol>::Config, prevented: &[&str]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/goldens/gallery/{protocol}"));
+    let verdicts = gallery::<S>(config, &folder).expect("the gallery runs");
     for (anomaly, verdict) in verdicts {
-        let expected = match never.iter().any(|name| anomaly.name.starts_with(name)) {
+        let expected = match prevented.iter().any(|name| anomaly.name.starts_with(name)) {
             true => Verdict::Prevented,
             false => Verdict::Shown,
         };
         assert_eq!(verdict, expected, "{}", anomaly.title());
     }
+}
+
+/// What no protocol may show.
+const NEVER: [&str; 3] = ["deleted_key_comes_back", "sites_stay_different", "acknowledged_write_lost"];
+
+/// What a causal protocol prevents beside that.
+const CAUSAL: [&str; 9] = [
+    "deleted_key_comes_back",
+    "sites_stay_different",
+    "acknowledged_write_lost",
+    "answer_before_question",
+    "comment_before_post",
+    "fractured_snapshot",
+    "own_write_missing",
+    "reads_go_back",
+    "writes_out_of_order",
+];
+
+#[test]
+fn eventual_does_what_its_scripts_show() {
+    run::<EventualSession>("eventual", &EventualConfig::default());
+}
+
+#[test]
+fn causalspartanx_does_what_its_scripts_show() {
+    run::<CausalSpartanXSession>("causalspartanx", &CausalSpartanXConfig::default());
+}
+
+/// Each script shows what the algorithms as printed get wrong.
+#[test]
+fn causalspartanx_published_does_what_its_scripts_show() {
+    let printed = CausalSpartanXConfig::default().published();
+    run::<CausalSpartanXSession>("causalspartanx-published", &printed);
+}
+
+/// Each script shows a bug that is put in on purpose, and what the world says of it; then the same without the bug.
+#[test]
+fn planted_bugs_are_seen() {
+    run::<EventualSession>("planted", &EventualConfig::default());
+}
+
+#[test]
+fn eventual_shows_in_the_gallery_what_it_does_not_promise_and_nothing_worse() {
+    prevents::<EventualSession>("eventual", &EventualConfig::default(), &NEVER);
+}
+
+#[test]
+fn causalspartanx_prevents_in_the_gallery_what_it_promises_to() {
+    prevents::<CausalSpartanXSession>("causalspartanx", &CausalSpartanXConfig::default(), &CAUSAL);
 }

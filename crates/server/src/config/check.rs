@@ -15,7 +15,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 use toml::Spanned;
-use turnbuckle_core::{ClusterSecret, SiteId, SiteSet, Topology};
+use turnbuckle_core::{ClusterSecret, Micros, SiteId, SiteSet, Topology};
 
 /// How long a secret is, in bytes. Shorter ones can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
@@ -288,8 +288,27 @@ fn check_keyspace(
         protocol: protocol.get_ref().clone(),
         topology: Topology::new(sites, partitions, 1),
         durability,
+        heartbeat: interval(document, raw.heartbeat.as_ref())?,
+        theta: interval(document, raw.theta.as_ref())?,
     })
 }
+
+/// How often something happens.
+fn interval(document: &Document<'_>, given: Option<&Text>) -> Result<Option<Micros>, WrongConfig> {
+    let Some(text) = given else { return Ok(None) };
+    let interval = text.get_ref().parse().ok();
+    match interval.filter(|interval| (LEAST_INTERVAL..=MOST_INTERVAL).contains(interval)) {
+        Some(interval) => Ok(Some(interval)),
+        None => {
+            let expected = format!("a time from {LEAST_INTERVAL} to {MOST_INTERVAL}, such as 5ms");
+            Err(document.wrong(text.span(), quote(text), expected))
+        }
+    }
+}
+
+/// More often, a node would do nothing else; more seldom, nobody would see anything.
+const LEAST_INTERVAL: Micros = Micros::from_millis(1);
+const MOST_INTERVAL: Micros = Micros::from_millis(60_000);
 
 /// Limits that make no sense beside each other.
 fn check_limits_together(

@@ -57,5 +57,7 @@ pub(super) struct RawKeyspace {
     pub(super) protocol: Option<Text>,
     pub(super) partitions: Option<Number>,
     pub(super) durability: Option<Text>,
+    pub(super) heartbeat: Option<Text>,
+    pub(super) theta: Option<Text>,
     pub(super) default: Option<Spanned<bool>>,
 }

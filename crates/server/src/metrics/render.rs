@@ -24,6 +24,7 @@ pub(super) fn render(
     durations(&mut text, keyspaces, loops);
     clients(&mut text, loops);
     streams(&mut text, &status.streams);
+    visibility(&mut text, status);
     links(&mut text, status);
     storage(&mut text, status);
     process::render(&mut text, start_time_seconds);
@@ -138,6 +139,43 @@ fn streams(text: &mut Exposition, streams: &[StreamStatus]) {
             &[("keyspace", keyspace), ("from", from), ("to", to)],
             *entries as f64,
         );
+    }
+}
+
+fn visibility(text: &mut Exposition, status: &Status) {
+    let help = "Operations that wait: for something to become visible, for a clock, or for a key from disk.";
+    let mut family = text.family("turnbuckle_parked_operations", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        family.sample(&[("keyspace", &keyspace.name)], keyspace.parked_operations as f64);
+    }
+    let help = "Versions of other sites that are here and cannot be seen yet; at least so many.";
+    let mut family = text.family("turnbuckle_hidden_versions", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        family.sample(&[("keyspace", &keyspace.name)], keyspace.hidden_versions as f64);
+    }
+    let help = "How far what is stable here, of another site, is behind the wall clock.";
+    let mut family = text.family("turnbuckle_stable_time_lag_seconds", Kind::Gauge, help);
+    for of in &status.visibility {
+        if let Some(lag) = of.stable_lag_seconds {
+            family.sample(
+                &[
+                    ("keyspace", &of.keyspace),
+                    ("from", &of.from),
+                    ("to", &status.site),
+                ],
+                lag,
+            );
+        }
+    }
+    let help = "How long another site's versions took from their stamp until they could be seen here.";
+    let mut family = text.family("turnbuckle_update_visibility_seconds", Kind::Histogram, help);
+    for of in &status.visibility {
+        let labels = [
+            ("keyspace", &*of.keyspace),
+            ("from", &*of.from),
+            ("to", &*status.site),
+        ];
+        family.cumulative(&labels, &of.buckets, of.sum_seconds, of.count);
     }
 }
 

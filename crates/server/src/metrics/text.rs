@@ -95,6 +95,21 @@ impl Family<'_> {
         self.line("_count", labels, None, count as f64);
     }
 
+    /// The same, from counts that are cumulative already, by bounds in seconds.
+    pub(super) fn cumulative(
+        &mut self,
+        labels: &[(&str, &str)],
+        buckets: &[(f64, u64)],
+        sum: f64,
+        count: u64,
+    ) {
+        for &(bound, count) in buckets.iter().chain([&(f64::INFINITY, count)]) {
+            self.line("_bucket", labels, Some(bound), count as f64);
+        }
+        self.line("_sum", labels, None, sum);
+        self.line("_count", labels, None, count as f64);
+    }
+
     fn line(&mut self, suffix: &str, labels: &[(&str, &str)], bound: Option<f64>, value: f64) {
         self.text.push_str(self.name);
         self.text.push_str(suffix);

@@ -1,23 +1,65 @@
 //! The protocols that a keyspace can have.
 use crate::config::KeyspaceEntry;
-use turnbuckle_causal::{Eventual, EventualConfig, EventualSession};
-use turnbuckle_core::{Level, Session};
+use std::sync::Arc;
+use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession};
+use turnbuckle_core::{Level, Protocol, Session};
 use turnbuckle_gateway::Gateway;
-use turnbuckle_node::{KeyspaceConfig, NodeBuilder, OpenError};
+use turnbuckle_node::{Keyspace, KeyspaceConfig, NodeBuilder, OpenError};
 
-/// The names of all protocols, as the configuration has them.
-pub const PROTOCOLS: &[&str] = &["eventual"];
+/// The names of all protocols, as the configuration has them. A kind of keyspace stands for its usual protocol.
+pub const PROTOCOLS: &[&str] = &["causal", "causalspartanx", "causalspartanx-published", "eventual"];
+
+/// The keyspaces of a cluster that nobody has configured, each named after its kind; the first is where a new connection is.
+pub const KINDS: &[&str] = &["causal", "eventual"];
 
 /// Adds a keyspace to an event loop's gateway.
 pub(crate) type AddToGateway = Box<dyn Fn(&mut Gateway) + Send + Sync>;
 
-/// Adds a keyspace to a node.
-///
-/// # Panics
-/// If the protocol is none of [`PROTOCOLS`]: the configuration is checked before.
-pub(crate) fn add_keyspace(
+/// A protocol, as far as a node has to know it by name.
+struct Entry {
+    /// The kind of keyspace that it belongs to.
+    kind: &'static str,
+    /// The levels that it offers, default first.
+    levels: &'static [Level],
+    add: Add,
+}
+
+type Add = fn(&mut NodeBuilder, &KeyspaceEntry, u64) -> Result<AddToGateway, OpenError>;
+
+fn entry(protocol: &str) -> Option<Entry> {
+    Some(match protocol {
+        "eventual" => Entry {
+            kind: "eventual",
+            levels: EventualSession::LEVELS,
+            add: |builder, entry, memory| {
+                let config = EventualConfig::paced(entry.heartbeat, entry.theta);
+                add::<EventualSession>(builder, entry, config, memory)
+            },
+        },
+        "causal" | "causalspartanx" => Entry {
+            kind: "causal",
+            levels: CausalSpartanXSession::LEVELS,
+            add: |builder, entry, memory| {
+                let config = CausalSpartanXConfig::paced(entry.heartbeat, entry.theta);
+                add::<CausalSpartanXSession>(builder, entry, config, memory)
+            },
+        },
+        "causalspartanx-published" => Entry {
+            kind: "causal",
+            levels: CausalSpartanXSession::LEVELS,
+            add: |builder, entry, memory| {
+                let config = CausalSpartanXConfig::paced(entry.heartbeat, entry.theta).published();
+                add::<CausalSpartanXSession>(builder, entry, config, memory)
+            },
+        },
+        _ => return None,
+    })
+}
+
+fn add<S: Session>(
     builder: &mut NodeBuilder,
     entry: &KeyspaceEntry,
+    protocol: <S::Protocol as Protocol>::Config,
     memory_limit_bytes: u64,
 ) -> Result<AddToGateway, OpenError> {
     let config = KeyspaceConfig {
@@ -25,30 +67,47 @@ pub(crate) fn add_keyspace(
         topology: entry.topology.clone(),
         durability: entry.durability,
     };
-    match entry.protocol.as_str() {
-        "eventual" => {
-            let keyspace =
-                builder.keyspace::<Eventual>(config, EventualConfig::default(), memory_limit_bytes)?;
-            Ok(Box::new(move |gateway| {
-                gateway.add::<EventualSession>(keyspace.clone())
-            }))
-        }
-        other => panic!("the configuration let a protocol pass that does not exist: '{other}'"),
-    }
+    let keyspace: Arc<Keyspace<S::Protocol>> = builder.keyspace(config, protocol, memory_limit_bytes)?;
+    Ok(Box::new(move |gateway| gateway.add::<S>(keyspace.clone())))
+}
+
+/// Adds a keyspace to a node.
+///
+/// # Panics
+/// If the protocol is none of [`PROTOCOLS`]: the configuration is checked before.
+pub(crate) fn add_keyspace(
+    builder: &mut NodeBuilder,
+    keyspace: &KeyspaceEntry,
+    memory_limit_bytes: u64,
+) -> Result<AddToGateway, OpenError> {
+    let name = &keyspace.protocol;
+    let entry = entry(name);
+    let entry = entry
+        .unwrap_or_else(|| panic!("the configuration let a protocol pass that does not exist: '{name}'"));
+    (entry.add)(builder, keyspace, memory_limit_bytes)
 }
 
 /// The levels that a protocol offers, default first.
 pub(crate) fn levels_of(protocol: &str) -> &'static [Level] {
-    match protocol {
-        "eventual" => EventualSession::LEVELS,
-        _ => &[],
-    }
+    entry(protocol).map_or(&[], |entry| entry.levels)
 }
 
 /// The kind of keyspace that a protocol belongs to.
 pub(crate) fn kind_of(protocol: &str) -> &'static str {
-    match protocol {
-        "eventual" => "eventual",
-        _ => "unknown",
+    entry(protocol).map_or("unknown", |entry| entry.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_of_a_protocol_and_every_kind_is_a_name() {
+        for name in PROTOCOLS {
+            assert!(!levels_of(name).is_empty(), "{name} offers no level");
+        }
+        for kind in KINDS {
+            assert_eq!(kind_of(kind), *kind);
+        }
     }
 }

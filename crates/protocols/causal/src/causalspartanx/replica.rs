@@ -478,6 +478,10 @@ impl CausalSpartanX {
     }
 
     fn finish(&mut self, cx: &mut Cx<'_>, done: Snapshot) {
+        if done.is_too_large() {
+            let why = "the keys' values are more than one answer can carry: read fewer keys at once";
+            return self.refuse(cx, done.id, why.into());
+        }
         let response = Response::Values {
             values: done.values,
             past: done.past,

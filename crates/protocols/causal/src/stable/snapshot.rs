@@ -27,12 +27,17 @@ pub struct Snapshot {
     /// What it proves: it is no fresher than when it began.
     pub receipt: Receipt,
     keys: Vec<Key>,
+    /// Of the values so far.
+    bytes: usize,
     eventual: bool,
     missing: BTreeSet<u32>,
     asked_at: Micros,
     /// Until when.
     pub deadline: Micros,
 }
+
+/// How much may be in one snapshot, in bytes.
+const MOST_BYTES: usize = 256 << 20;
 
 /// A slice that is not there by then is asked for again.
 const AGAIN_AFTER: Micros = Micros::from_millis(250);
@@ -62,6 +67,7 @@ impl Snapshots {
             receipt,
             missing: (0..keys.len() as u32).collect(),
             keys,
+            bytes: 0,
             eventual,
             asked_at: now.monotonic,
             deadline: now.monotonic + patience,
@@ -93,7 +99,7 @@ impl Snapshots {
         snapshot.missing.iter().map(ask).collect()
     }
 
-    /// A slice is there (lines 15-17). Returns the snapshot if that was the last.
+    /// A slice is there (lines 15-17). Returns the snapshot if that was the last, or if it has become too large.
     pub fn take(
         &mut self,
         name: u64,
@@ -106,12 +112,13 @@ impl Snapshots {
         if !snapshot.missing.remove(&place) {
             return None;
         }
+        snapshot.bytes += value.as_ref().map_or(0, Bytes::len);
         snapshot.values[place as usize] = value;
         snapshot.past.merge(past);
         let so_far = &mut snapshot.receipt.hidden;
         so_far.versions = so_far.versions.saturating_add(hidden.versions);
         so_far.newest = so_far.newest.max(hidden.newest);
-        match snapshot.missing.is_empty() {
+        match snapshot.missing.is_empty() || snapshot.is_too_large() {
             true => self.running.remove(&name),
             false => None,
         }
@@ -157,6 +164,11 @@ impl Snapshots {
 }
 
 impl Snapshot {
+    /// Whether there is more in it than one answer can carry.
+    pub fn is_too_large(&self) -> bool {
+        self.bytes > MOST_BYTES
+    }
+
     /// How many slices are missing, for those who ask why.
     pub fn missing(&self) -> usize {
         self.missing.len()

@@ -3,10 +3,12 @@ use super::{Host, held, kind_of};
 use crate::{
     admin::{Admin, AdminSource},
     run::registry::levels_of,
-    status::{CheckpointStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status, StreamStatus},
+    status::{
+        CheckpointStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status, StreamStatus,
+        VisibilityStatus,
+    },
 };
 use std::sync::{Arc, atomic::Ordering};
-use turnbuckle_core::Now;
 use turnbuckle_gateway::Gateway;
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
 
@@ -146,25 +148,40 @@ impl Host {
         }
     }
 
-    fn streams(&self, now: Now) -> (Vec<StreamStatus>, u64) {
-        let (mut streams, mut memory_bytes) = (Vec::new(), 0);
-        for keyspace in self.node.status(now) {
-            memory_bytes += keyspace.memory_bytes;
-            streams.extend(keyspace.streams.iter().map(|stream| StreamStatus {
+    fn streams_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<StreamStatus> {
+        let streams = keyspace.streams.iter().map(|stream| StreamStatus {
+            keyspace: keyspace.name.clone(),
+            partition: stream.partition,
+            from: self.config.site_name(self.site()).to_string(),
+            to: self.config.site_name(stream.peer).to_string(),
+            lag_entries: stream.ready.saturating_sub(stream.acked),
+            lag_seconds: stream.lag.0 as f64 / 1e6,
+            state: if stream.held {
+                "held: clock ahead".into()
+            } else {
+                stream.state.to_string()
+            },
+        });
+        streams.collect()
+    }
+
+    fn visibility_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<VisibilityStatus> {
+        let vitals = &keyspace.vitals;
+        let sites = vitals.visibility.iter().map(|(site, spans)| {
+            let lag = vitals.lag.iter().find(|(of, _)| of == site);
+            VisibilityStatus {
                 keyspace: keyspace.name.clone(),
-                partition: stream.partition,
-                from: self.config.site_name(self.site()).to_string(),
-                to: self.config.site_name(stream.peer).to_string(),
-                lag_entries: stream.ready.saturating_sub(stream.acked),
-                lag_seconds: stream.lag.0 as f64 / 1e6,
-                state: if stream.held {
-                    "held: clock ahead".into()
-                } else {
-                    stream.state.to_string()
-                },
-            }));
-        }
-        (streams, memory_bytes)
+                from: self.config.site_name(*site).to_string(),
+                stable_lag_seconds: lag.and_then(|(_, lag)| lag.map(|lag| lag.0 as f64 / 1e6)),
+                count: spans.count(),
+                sum_seconds: spans.sum().0 as f64 / 1e6,
+                buckets: spans
+                    .cumulative()
+                    .map(|(ms, count)| (ms as f64 / 1e3, count))
+                    .collect(),
+            }
+        });
+        sites.collect()
     }
 }
 
@@ -185,7 +202,7 @@ impl AdminSource for Host {
 
     fn status(&self) -> Status {
         let now = self.clock.now();
-        let (streams, memory_bytes) = self.streams(now);
+        let states = self.node.status(now);
         let entry = self.config.node(self.id);
         let links = self.peers().map(|peer| {
             let link = self.link(peer);
@@ -200,6 +217,7 @@ impl AdminSource for Host {
                 held_bytes: link.held_bytes,
             }
         });
+        let state_of = |name: &str| states.iter().find(|state| state.name == name);
         let levels = |protocol: &str| levels_of(protocol).iter().map(ToString::to_string).collect();
         let keyspaces = self.config.keyspaces().map(|(_, keyspace)| KeyspaceStatus {
             name: keyspace.name.clone(),
@@ -207,6 +225,8 @@ impl AdminSource for Host {
             partitions: keyspace.topology.partitions(),
             durability: keyspace.durability.to_string(),
             levels: levels(&keyspace.protocol),
+            parked_operations: state_of(&keyspace.name).map_or(0, |state| state.parked),
+            hidden_versions: state_of(&keyspace.name).map_or(0, |state| state.vitals.hidden),
         });
         let checkpoints = self.node.checkpoints();
         Status {
@@ -217,14 +237,18 @@ impl AdminSource for Host {
             uptime_seconds: now.monotonic.since(self.started).0 as f64 / 1e6,
             keyspaces: keyspaces.collect(),
             links: links.collect(),
-            streams,
+            streams: states.iter().flat_map(|state| self.streams_of(state)).collect(),
+            visibility: states
+                .iter()
+                .flat_map(|state| self.visibility_of(state))
+                .collect(),
             log: LogStatus {
                 bytes: self.node.log_bytes(),
                 appended_bytes_total: self.node.appended_bytes(),
                 syncs_total: self.syncs.load(Ordering::Relaxed),
             },
             memory: MemoryStatus {
-                bytes: memory_bytes,
+                bytes: states.iter().map(|state| state.memory_bytes).sum(),
                 limit_bytes: self.config.limits.memory_limit_bytes(),
             },
             copies_received_total: self.node.copies_placed(),
