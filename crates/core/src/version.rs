@@ -83,7 +83,9 @@ impl<M> Chain<M> {
         if version.id > self.newest.id {
             let previous = std::mem::replace(&mut self.newest, version);
             // Most have one older version for a while, and some have thousands.
-            self.older.get_or_insert_with(|| Box::new(Vec::with_capacity(1))).push(previous);
+            self.older
+                .get_or_insert_with(|| Box::new(Vec::with_capacity(1)))
+                .push(previous);
             return true;
         }
         if version.id == self.newest.id {

@@ -1,6 +1,7 @@
 //! Golden scripts: what each protocol does, step by step, in the simulated world. Their commands are those of
 //! [`turnbuckle_sim::Script`]. `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-causal` writes them anew; read the diff.
 use std::{fs, path::Path};
+use turnbuckle_causal::causalspartanx::Departures;
 use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession};
 use turnbuckle_core::{Protocol, Session};
 use turnbuckle_sim::{Script, Verdict, gallery};
@@ -36,7 +37,11 @@ fn prevents<S: Session>(protocol: &str, config: &<S::Protocol as Protocol>::Conf
 }
 
 /// What no protocol may show.
-const NEVER: [&str; 3] = ["deleted_key_comes_back", "sites_stay_different", "acknowledged_write_lost"];
+const NEVER: [&str; 3] = [
+    "deleted_key_comes_back",
+    "sites_stay_different",
+    "acknowledged_write_lost",
+];
 
 /// What a causal protocol prevents beside that.
 const CAUSAL: [&str; 9] = [
@@ -66,6 +71,20 @@ fn causalspartanx_does_what_its_scripts_show() {
 fn causalspartanx_published_does_what_its_scripts_show() {
     let printed = CausalSpartanXConfig::default().published();
     run::<CausalSpartanXSession>("causalspartanx-published", &printed);
+}
+
+/// What line 21 of Algorithm 5.4 is for: drawn worlds hardly ever show it, because a site's clocks are kept together.
+#[test]
+fn a_slice_that_promises_nothing_lets_a_snapshot_be_torn() {
+    let departures = Departures {
+        slice_promises_nothing: true,
+        ..Departures::default()
+    };
+    let config = CausalSpartanXConfig {
+        departures,
+        ..CausalSpartanXConfig::default()
+    };
+    run::<CausalSpartanXSession>("causalspartanx-without-line-21", &config);
 }
 
 /// Each script shows a bug that is put in on purpose, and what the world says of it; then the same without the bug.
