@@ -105,7 +105,7 @@ const PLAIN: Spec = Spec {
 };
 
 /// All commands, by name.
-pub(crate) static COMMANDS: [Spec; 31] = [
+pub(crate) static COMMANDS: [Spec; 32] = [
     readonly::ASKING,
     auth::AUTH,
     client::CLIENT,

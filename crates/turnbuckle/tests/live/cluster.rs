@@ -57,10 +57,12 @@ impl Cluster {
             secret: SECRET.into(),
             ports: ports.clone(),
             partitions: 2,
-            keyspaces: vec![DemoKeyspace {
-                durability,
-                ..DemoKeyspace::of("eventual")
-            }],
+            keyspaces: ["eventual", "causal"]
+                .map(|kind| DemoKeyspace {
+                    durability,
+                    ..DemoKeyspace::of(kind)
+                })
+                .into(),
             data_root: directory.path().to_path_buf(),
             loops: 1,
             wan: WanDelays::none(SITES),
@@ -188,13 +190,22 @@ impl Cluster {
 
     /// Cuts sites a and b from each other, or heals that.
     pub fn cut_a_from_b(&self, cut: bool) {
+        self.cut_sites(0, 1, cut);
+    }
+
+    /// Cuts two sites from each other, or heals that.
+    pub fn cut_sites(&self, one: usize, other: usize, cut: bool) {
         let link = LinkName {
-            from: "a".into(),
-            to: "b".into(),
+            from: SITES[one].into(),
+            to: SITES[other].into(),
             both: true,
         };
-        for site in 0..2 {
-            let admin = self.admin(site);
+        let of_a_site = self.nodes.len() / SITES.len();
+        for node in [one, other]
+            .into_iter()
+            .flat_map(|site| site * of_a_site..(site + 1) * of_a_site)
+        {
+            let admin = self.admin(node);
             match cut {
                 true => admin.cut(&link).expect("the link is cut"),
                 false => admin.heal(Some(&link)).expect("the link is healed"),

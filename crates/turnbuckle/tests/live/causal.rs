@@ -1,0 +1,178 @@
+//! Causal keyspaces as clients see them.
+use crate::cluster::{Client, Cluster, text, wait_until};
+use turnbuckle_resp::Value;
+use turnbuckle_server::config::Limits;
+
+const NOTHING: &str = "Null";
+
+fn words(client: &mut Client, command: &str) -> String {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    text(&client.call(&words))
+}
+
+/// A client of a node, in the causal keyspace.
+fn causal(cluster: &Cluster, node: usize) -> Client {
+    in_keyspace(cluster, node, "causal")
+}
+
+fn in_keyspace(cluster: &Cluster, node: usize, keyspace: &str) -> Client {
+    let mut client = cluster.client(node);
+    assert_eq!(words(&mut client, &format!("SELECT {keyspace}")), "OK");
+    client
+}
+
+fn is_nothing(value: &str) -> bool {
+    value == NOTHING || value.contains("Null")
+}
+
+/// a and c cannot reach each other. b comments on what a has posted.
+fn comment_on_a_photo(cluster: &Cluster, keyspace: &str) -> (Client, Client) {
+    let mut alice = in_keyspace(cluster, 0, keyspace);
+    let mut bob = in_keyspace(cluster, 1, keyspace);
+    let carol = in_keyspace(cluster, 2, keyspace);
+    cluster.cut_sites(0, 2, true);
+    assert_eq!(words(&mut alice, "SET photo sunset"), "OK");
+    wait_until("b has the photo", || words(&mut bob, "GET photo") == "sunset");
+    assert_eq!(words(&mut bob, "SET comment lovely"), "OK");
+    (bob, carol)
+}
+
+#[test]
+fn a_comment_is_not_seen_before_the_photo_it_is_about() {
+    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let (mut bob, mut carol) = comment_on_a_photo(&cluster, "causal");
+    // What b writes without having seen the photo gets through, and so the comment has arrived as well.
+    let mut other = causal(&cluster, 1);
+    assert_eq!(words(&mut other, "SET weather fine"), "OK");
+    wait_until("c has what depends on nothing", || {
+        words(&mut carol, "GET weather") == "fine"
+    });
+    wait_until("c has the comment", || {
+        words(&mut carol, "GET comment AT eventual") == "lovely"
+    });
+    for _ in 0..100 {
+        assert!(is_nothing(&words(&mut carol, "GET comment")));
+        assert!(words(&mut carol, "MGET comment photo").matches(NOTHING).count() == 2);
+    }
+    let receipt = words(&mut carol, "RECEIPT");
+    assert!(receipt.contains("hidden"), "{receipt}");
+    assert_eq!(words(&mut bob, "GET comment"), "lovely", "b sees its own");
+    cluster.cut_sites(0, 2, false);
+    wait_until("c sees the comment", || {
+        words(&mut carol, "GET comment") == "lovely"
+    });
+    assert_eq!(words(&mut carol, "GET photo"), "sunset");
+}
+
+/// The same where nothing waits for anything.
+#[test]
+fn an_eventual_keyspace_shows_a_comment_on_nothing() {
+    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let (_, mut carol) = comment_on_a_photo(&cluster, "eventual");
+    wait_until("c sees the comment", || {
+        words(&mut carol, "GET comment") == "lovely"
+    });
+    assert!(is_nothing(&words(&mut carol, "GET photo")));
+    let refused = words(&mut carol, "ROTX comment photo");
+    assert!(refused.starts_with("BADLEVEL"), "{refused}");
+}
+
+#[test]
+fn a_session_that_moves_waits_until_the_site_has_what_it_saw_or_is_told_when() {
+    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let mut here = causal(&cluster, 0);
+    let mut there = causal(&cluster, 1);
+    assert_eq!(words(&mut here, "SET x old"), "OK");
+    wait_until("b has it", || words(&mut there, "GET x") == "old");
+    cluster.cut_a_from_b(true);
+    assert_eq!(words(&mut here, "SET x new"), "OK");
+    let token = words(&mut here, "SESSION TOKEN");
+    assert_eq!(words(&mut there, &format!("SESSION RESUME {token}")), "OK");
+    for command in ["GET x", "SET y 1", "ROTX x y"] {
+        let refused = words(&mut there, command);
+        assert!(
+            refused.starts_with("UNAVAILABLE") && refused.contains("site a"),
+            "{command}: {refused}"
+        );
+    }
+    assert_eq!(words(&mut there, "GET x AT eventual"), "old");
+    cluster.cut_a_from_b(false);
+    wait_until("b has it", || words(&mut there, "GET x") == "new");
+    assert_eq!(words(&mut there, "SET y 1"), "OK");
+}
+
+#[test]
+fn tokens_of_other_keyspaces_and_of_nobody_are_refused() {
+    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let mut client = causal(&cluster, 0);
+    assert_eq!(words(&mut client, "SET x 1"), "OK");
+    let token = words(&mut client, "SESSION TOKEN");
+    let mut other = in_keyspace(&cluster, 1, "eventual");
+    let refused = words(&mut other, &format!("SESSION RESUME {token}"));
+    assert!(refused.contains("belongs to keyspace 'causal'"), "{refused}");
+    let foreign = words(&mut other, "SESSION TOKEN");
+    for bad in [
+        foreign.as_str(),
+        "nonsense",
+        &token[..token.len() - 4],
+        &format!("{token}00"),
+    ] {
+        let refused = words(&mut client, &format!("SESSION RESUME {bad}"));
+        assert!(!refused.starts_with("OK"), "{bad}: {refused}");
+    }
+    assert_eq!(words(&mut client, "GET x"), "1", "the session goes on");
+}
+
+#[test]
+fn a_snapshot_can_have_one_key_twice_or_ten_thousand() {
+    let cluster = Cluster::start_with_nodes(2, "interval(10ms)", Limits::default());
+    let mut client = causal(&cluster, 0);
+    let keys: Vec<Vec<u8>> = (0..10_000)
+        .map(|number| format!("k{number}").into_bytes())
+        .collect();
+    let mut writes = vec![b"MSET".to_vec()];
+    writes.extend(keys.iter().flat_map(|key| [key.clone(), key.clone()]));
+    assert_eq!(text(&client.pipeline(&[writes])[0]), "OK");
+    for command in ["ROTX", "MGET"] {
+        let mut read = vec![command.as_bytes().to_vec()];
+        read.extend(keys.iter().cloned());
+        let Value::Array(values) = client.pipeline(&[read]).remove(0) else {
+            panic!("{command} of many keys")
+        };
+        assert!(
+            keys.iter()
+                .zip(&values)
+                .all(|(key, value)| text(value).as_bytes() == &key[..])
+        );
+    }
+    assert_eq!(words(&mut client, "ROTX k1 k1").matches("k1").count(), 2);
+    let refused = words(&mut client, "ROTX");
+    assert!(refused.contains("wrong number of arguments"), "{refused}");
+}
+
+/// Every client's writes and what it had seen of others' survive `kill -9` of all nodes at once, and nobody goes back.
+#[test]
+fn what_was_seen_is_seen_again_after_kill_of_all() {
+    let mut cluster = Cluster::start_with_nodes(2, "interval(10ms)", Limits::default());
+    let mut alice = causal(&cluster, 0);
+    for number in 0..50 {
+        assert_eq!(words(&mut alice, &format!("SET key{number} {number}")), "OK");
+    }
+    let mut bob = causal(&cluster, 2);
+    wait_until("b has it all", || words(&mut bob, "GET key49") == "49");
+    assert_eq!(words(&mut bob, "SET answer seen"), "OK");
+    let token = words(&mut bob, "SESSION TOKEN");
+    for node in 0..6 {
+        cluster.kill(node);
+    }
+    cluster.start_all();
+    let mut bob = causal(&cluster, 2);
+    assert_eq!(words(&mut bob, &format!("SESSION RESUME {token}")), "OK");
+    assert_eq!(words(&mut bob, "GET answer"), "seen");
+    for number in 0..50 {
+        assert_eq!(words(&mut bob, &format!("GET key{number}")), number.to_string());
+    }
+    let mut alice = causal(&cluster, 0);
+    wait_until("a has the answer", || words(&mut alice, "GET answer") == "seen");
+    assert_eq!(words(&mut alice, "GET key49"), "49");
+}
