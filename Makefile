@@ -36,6 +36,7 @@ test-redis-py:
 	target/redis-py/bin/pip install --quiet 'redis>=5'
 	$(CARGO) build --release
 	target/redis-py/bin/python clients/python/test_redis_py.py
+	target/redis-py/bin/python clients/python/photo_album.py
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
