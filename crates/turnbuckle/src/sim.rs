@@ -14,10 +14,13 @@ use std::{
     thread,
     time::Instant,
 };
-use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession};
+use turnbuckle_causal::{
+    CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession, GentleRainConfig,
+    GentleRainSession,
+};
 use turnbuckle_check::Report;
 use turnbuckle_core::{Level, Micros, Protocol, Session};
-use turnbuckle_sim::{BEGINNING, Diagram, Draw, Failed, Keep, Outcome, Scenario, ScenarioFile};
+use turnbuckle_sim::{BEGINNING, Diagram, Draw, Failed, FaultKind, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
 /// Runs a cluster in a simulated world, faults included, and says whether it kept its promises.
@@ -44,6 +47,9 @@ pub struct Sim {
     /// From the first seed to the last.
     #[arg(long, value_name = "FIRST..LAST")]
     seeds: Option<Seeds>,
+    /// Keep also those drawn faults that the protocol does not claim to stand.
+    #[arg(long)]
+    all_faults: bool,
     /// Write what clients saw, for `turnbuckle check`. One seed only.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -105,6 +111,11 @@ trait Simulated: Sync {
     fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome;
     fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed;
     fn levels(&self) -> &'static [Level];
+
+    /// Whether the protocol claims to stand a fault. Of what is drawn the others are left out.
+    fn allows(&self, _: &FaultKind) -> bool {
+        true
+    }
 }
 
 /// A protocol's sessions, and how its keyspace is configured for a scenario.
@@ -124,6 +135,28 @@ impl<S: Session> Simulated for Of<S> {
     }
 }
 
+/// A protocol that rests on clocks that never go back.
+struct ByTheClock<S: Session>(Of<S>);
+
+impl<S: Session> Simulated for ByTheClock<S> {
+    fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome {
+        self.0.run(scenario, keep)
+    }
+
+    fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed {
+        self.0.explain(scenario, outcome)
+    }
+
+    fn levels(&self) -> &'static [Level] {
+        self.0.levels()
+    }
+
+    /// What is set ahead is set back in the end.
+    fn allows(&self, fault: &FaultKind) -> bool {
+        !matches!(fault, FaultKind::ClockStep { .. })
+    }
+}
+
 fn eventual(scenario: &Scenario) -> EventualConfig {
     EventualConfig::paced(scenario.heartbeat, scenario.theta)
 }
@@ -132,9 +165,14 @@ fn causalspartanx(scenario: &Scenario) -> CausalSpartanXConfig {
     CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta)
 }
 
+fn gentlerain(scenario: &Scenario) -> GentleRainConfig {
+    GentleRainConfig::paced(scenario.heartbeat, scenario.theta)
+}
+
 /// Every protocol by its name, and by that of the kind of keyspace whose usual one it is.
 const PROTOCOLS: &[(&str, &dyn Simulated)] = &[
     ("eventual", &Of::<EventualSession>(eventual)),
+    ("gentlerain", &ByTheClock(Of::<GentleRainSession>(gentlerain))),
     ("causal", &Of::<CausalSpartanXSession>(causalspartanx)),
     ("causalspartanx", &Of::<CausalSpartanXSession>(causalspartanx)),
     (
@@ -165,6 +203,8 @@ struct Summary {
     operations: u64,
     failed: u64,
     faults: u64,
+    /// Drawn, and not what the protocol claims to stand.
+    faults_left_out: u64,
     events: u64,
     /// Of each core that was used.
     events_per_second: u64,
@@ -266,7 +306,17 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         messages: options.diagram.is_some(),
         ..Keep::JUDGE_AND_TRACE
     };
-    let scenario_of = |seed| scenario(file.as_ref(), seed, options.level);
+    let left_out = AtomicU64::new(0);
+    let scenario_of = |seed| {
+        let mut scenario = scenario(file.as_ref(), seed, options.level);
+        // What a file says it means.
+        if file.is_none() && !options.all_faults {
+            let drawn = scenario.faults.len();
+            scenario.faults.retain(|fault| protocol.allows(&fault.kind));
+            left_out.fetch_add((drawn - scenario.faults.len()) as u64, Ordering::Relaxed);
+        }
+        scenario
+    };
     let started = Instant::now();
     let mut summary = Summary {
         protocol: name,
@@ -298,6 +348,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     })?;
     let seconds = started.elapsed().as_secs_f64() * threads as f64;
     summary.events_per_second = (summary.events as f64 / seconds.max(1e-9)) as u64;
+    summary.faults_left_out = left_out.load(Ordering::Relaxed);
     summary.trace_hash = format!("{hash:08x}");
     summary.reproduce = first_wrong.as_ref().map(|done| options.reproduce(done.seed));
     match options.json {
@@ -331,6 +382,9 @@ impl Sim {
         }
         if let Some(level) = self.level {
             write!(line, " --level '{level}'").expect("a String grows");
+        }
+        if self.all_faults {
+            line.push_str(" --all-faults");
         }
         write!(line, " --seed {seed}").expect("a String grows");
         line
@@ -520,11 +574,15 @@ impl Summary {
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(
+        write!(
             f,
             "{} of {}, {} seeds: {} operations ({} failed), {} faults",
             self.scenario, self.protocol, self.seeds, self.operations, self.failed, self.faults
         )?;
+        match self.faults_left_out {
+            0 => writeln!(f)?,
+            count => writeln!(f, "; {count} more that it does not claim to stand are left out")?,
+        }
         writeln!(
             f,
             "  events      {} ({} a second and core), hash {}",

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`eventual`] | when it arrives | none |
 //! | [`causalspartanx`] | when its site's entry of DSV covers it, and the others what it depends on | a vector |
+//! | [`gentlerain`] | when GST covers it, the least time that any partition has heard of from any site | a number |
 //!
 //! What those that go by time share, how a site knows what it has everything of, is in [`stable`].
 //!
@@ -17,5 +18,7 @@ pub mod causalspartanx;
 pub use causalspartanx::{CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession};
 pub mod eventual;
 pub use eventual::{Eventual, EventualConfig, EventualSession};
+pub mod gentlerain;
+pub use gentlerain::{GentleRain, GentleRainConfig, GentleRainSession};
 pub mod stable;
 mod wire;

@@ -1,9 +1,9 @@
 use crate::stable::{
-    Line, Message, Pace, Request, Response, Slice, Snapshot, Snapshots, Stable, Timed, Timer,
+    Line, Message, Pace, Request, Response, Slice, Snapshot, Snapshots, Stable, Timed, Timer, look,
 };
 use bytes::Bytes;
 use turnbuckle_core::{
-    Chain, Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId,
+    Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId,
     Topology, Vector, Version, VersionId, Vitals,
 };
 
@@ -503,22 +503,6 @@ impl CausalSpartanX {
             self.refuse(cx, late.id, why);
         }
     }
-}
-
-/// The latest version of which `shown` is true, and what is newer and not.
-fn look(
-    chain: Option<&Chain<Vector>>,
-    shown: impl Fn(&Version<Vector>) -> bool,
-) -> (Option<&Version<Vector>>, Hidden) {
-    let mut hidden = Hidden::default();
-    for d in chain.into_iter().flat_map(Chain::iter) {
-        if shown(d) {
-            return (Some(d), hidden);
-        }
-        hidden.versions += 1;
-        hidden.newest = hidden.newest.max(Some(d.id));
-    }
-    (None, hidden)
 }
 
 /// `maxDS(d.ds, {<d.sr, d.ut>})`

@@ -143,6 +143,8 @@ pub enum Request {
         value: Option<Bytes>,
         /// DS_c.
         past: Vector,
+        /// GST_c, which DT_c says nothing of; of a session with vectors nothing.
+        stable: Vector,
         /// Whether the past is to be waited for.
         moved: bool,
         /// It depends on nothing: level `eventual`.
@@ -253,11 +255,12 @@ impl Wire for Request {
                 key,
                 value,
                 past,
+                stable,
                 moved,
                 eventual,
             } => {
                 out.byte(1).bytes(key.as_ref()).value(value.as_ref());
-                out.vector(past).flag(*moved).flag(*eventual);
+                out.vector(past).vector(stable).flag(*moved).flag(*eventual);
             }
             Request::Rotx {
                 keys,
@@ -288,6 +291,7 @@ impl Wire for Request {
                 key: from.key()?,
                 value: from.value()?,
                 past: from.vector()?,
+                stable: from.vector()?,
                 moved: from.flag()?,
                 eventual: from.flag()?,
             },
@@ -306,7 +310,7 @@ impl Wire for Request {
     fn newest(&self) -> Hlc {
         match self {
             Request::Get { stable, need, .. } => stable.newest().max(need.newest()),
-            Request::Put { past, .. } => past.newest(),
+            Request::Put { past, stable, .. } => past.newest().max(stable.newest()),
             Request::Rotx { stable, past, .. } => stable.newest().max(past.newest()),
         }
     }

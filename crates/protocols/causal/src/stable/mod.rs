@@ -46,8 +46,8 @@ pub use tree::Tree;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, Recovered, Route, ServerId, SiteId, Vector,
-    VersionId, Vitals,
+    Chain, Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, Recovered, Route, ServerId, SiteId,
+    Vector, Version, VersionId, Vitals,
 };
 
 /// How often what happens.
@@ -107,6 +107,9 @@ pub enum Line {
 
 /// How often what is stable is written down: what a restart may hide for a heartbeat, and what cannot be collected before.
 const KEEP_EVERY: Micros = Micros::from_millis(1_000);
+
+/// No site: its own entry counts like the others.
+const NOBODY: SiteId = SiteId(u16::MAX);
 
 /// The name under which it is written down.
 const NAME: &str = "stable";
@@ -354,16 +357,33 @@ impl Stable {
         for (site, at) in stable.entries() {
             if self.dsv.raise(site, at) {
                 cx.advance(Line::Stable(site), at.0);
-                let wall = cx.now.wall.reading();
-                self.hidden.raised(site, self.me.site, &self.dsv, wall);
+                self.unhide(site, cx.now.wall.reading());
             }
+        }
+    }
+
+    fn unhide(&mut self, site: SiteId, wall: Micros) {
+        if !self.scalar {
+            return self.hidden.raised(site, self.me.site, &self.dsv, wall);
+        }
+        let gst = self.gst_of_each();
+        for site in 0..self.sites as u16 {
+            self.hidden.raised(SiteId(site), NOBODY, &gst, wall);
         }
     }
 
     /// A version of another site has arrived, which depends on `ds`.
     pub fn arrived(&mut self, now: Now, id: VersionId, ds: &Vector) {
         let wall = now.wall.reading();
-        self.hidden.arrive(id, ds, self.me.site, &self.dsv, wall);
+        match self.scalar {
+            true => self.hidden.arrive(id, ds, NOBODY, &self.gst_of_each(), wall),
+            false => self.hidden.arrive(id, ds, self.me.site, &self.dsv, wall),
+        }
+    }
+
+    /// GST, as a vector of what is stable of each site.
+    fn gst_of_each(&self) -> Vector {
+        Vector::filled(self.sites, self.dsv.newest())
     }
 
     // ---- what is kept and collected -------------------------------------------------------------------------
@@ -386,6 +406,13 @@ impl Stable {
         self.collect();
     }
 
+    /// As [`Stable::write_down`], if more is stable than is written down.
+    pub fn write_down_if_higher<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        if !self.kept.covers(&self.dsv) {
+            self.write_down(cx);
+        }
+    }
+
     fn collect(&mut self) {
         let mut collected = self.collectable.clone();
         collected.meet(&self.kept);
@@ -394,10 +421,10 @@ impl Stable {
 
     // ---- waiting --------------------------------------------------------------------------------------------
 
-    /// The first site of which more is needed than is stable. Of the own site everything is here.
+    /// The first site of which more is needed than is stable. Of the own site everything is here; one number for all is of no site.
     pub fn missing(&self, need: &Vector) -> Option<SiteId> {
         let mut sites = need.entries().map(|(site, _)| site);
-        sites.find(|&site| site != self.me.site && self.dsv.at(site) < need.at(site))
+        sites.find(|&site| (self.scalar || site != self.me.site) && self.dsv.at(site) < need.at(site))
     }
 
     /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.
@@ -421,8 +448,12 @@ impl Stable {
                 shown(eta.min(u128::from(u64::MAX)) as u64)
             ),
         };
+        let of = match self.scalar {
+            true => String::new(),
+            false => format!(" of site {name}"),
+        };
         format!(
-            "what this session has seen of site {name} is not all here yet: this site is {} behind it; {when}",
+            "what this session has seen{of} is not all here yet: this site is {} behind it; {when}",
             shown(behind.0)
         )
     }
@@ -448,8 +479,8 @@ impl Stable {
             .map(SiteId)
             .filter(|&site| Some(site) != own);
         let walls = sites.map(|site| match self.scalar {
-            // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it below.
-            true => self.dsv.newest().wall().since(clock_bound),
+            // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond.
+            true => self.dsv.newest().wall().since(clock_bound + Micros(1)),
             false => self.dsv_walls.at(site).wall(),
         });
         let (mut oldest, mut newest) = (latest, Micros(0));
@@ -466,7 +497,10 @@ impl Stable {
             staleness: is_proven.then(|| latest.since(oldest)),
             clock_bound,
             siblings: false,
-            cut: cut.unwrap_or_else(|| self.dsv.clone()),
+            cut: match self.scalar {
+                true => self.gst_of_each(),
+                false => cut.unwrap_or_else(|| self.dsv.clone()),
+            },
             hidden,
         }
     }
@@ -517,6 +551,22 @@ impl std::fmt::Debug for Stable {
             .field("collected", &self.collected)
             .finish_non_exhaustive()
     }
+}
+
+/// The latest version of which `shown` is true, and what is newer and not.
+pub fn look<M>(
+    chain: Option<&Chain<M>>,
+    shown: impl Fn(&Version<M>) -> bool,
+) -> (Option<&Version<M>>, Hidden) {
+    let mut hidden = Hidden::default();
+    for d in chain.into_iter().flat_map(Chain::iter) {
+        if shown(d) {
+            return (Some(d), hidden);
+        }
+        hidden.versions += 1;
+        hidden.newest = hidden.newest.max(Some(d.id));
+    }
+    (None, hidden)
 }
 
 fn decode_kept(bytes: &Bytes) -> Result<(Vector, Vector), turnbuckle_core::BadFrame> {

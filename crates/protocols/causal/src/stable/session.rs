@@ -9,8 +9,13 @@ use turnbuckle_core::{
 
 /// A protocol whose sessions know time alone.
 pub trait Timed: Protocol<Request = Request, Response = Response> {
+    /// Whether vectors are one number: then what a write depends on does not tell what of it was stable, and the write says so.
+    const SCALAR: bool = false;
+
     /// A planted bug: the token of a session carries what was stable at its old site, too.
-    fn token_has_stable(config: &Self::Config) -> bool;
+    fn token_has_stable(_: &Self::Config) -> bool {
+        false
+    }
 }
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
@@ -111,6 +116,11 @@ impl<P: Timed> Session for TimedSession<P> {
             Operation::Put { key, value, .. } => {
                 let request = Request::Put {
                     past: if eventual { Vector::ZERO } else { self.past.clone() },
+                    stable: if P::SCALAR {
+                        self.stable.clone()
+                    } else {
+                        Vector::ZERO
+                    },
                     moved: self.moved && !eventual,
                     eventual,
                     key: key.clone(),
