@@ -245,9 +245,11 @@ impl<P: Protocol> Context<'_, P> {
         promise
     }
 
-    /// What a protocol promises that stamps by a clock of its own: every later stamp of it is above this.
+    /// What a protocol has stamped or promised that goes by a clock of its own: every later stamp of it is above this.
     pub fn promised(&mut self, promise: Hlc) {
         self.parts.promised = promise;
+        // For those who ask how far this replica is.
+        self.parts.clock.observe(promise);
     }
 
     /// The last promise whose mark was sent when everything that it speaks of was on disk here: no power loss takes any of that.

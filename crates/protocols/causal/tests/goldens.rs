@@ -2,7 +2,10 @@
 //! [`turnbuckle_sim::Script`]. `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-causal` writes them anew; read the diff.
 use std::{fs, path::Path};
 use turnbuckle_causal::causalspartanx::Departures;
-use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession};
+use turnbuckle_causal::{
+    CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession, GentleRainConfig,
+    GentleRainSession,
+};
 use turnbuckle_core::{Protocol, Session};
 use turnbuckle_sim::{Script, Verdict, gallery};
 
@@ -66,6 +69,11 @@ fn causalspartanx_does_what_its_scripts_show() {
     run::<CausalSpartanXSession>("causalspartanx", &CausalSpartanXConfig::default());
 }
 
+#[test]
+fn gentlerain_does_what_its_scripts_show() {
+    run::<GentleRainSession>("gentlerain", &GentleRainConfig::default());
+}
+
 /// Each script shows what the algorithms as printed get wrong.
 #[test]
 fn causalspartanx_published_does_what_its_scripts_show() {
@@ -101,4 +109,9 @@ fn eventual_shows_in_the_gallery_what_it_does_not_promise_and_nothing_worse() {
 #[test]
 fn causalspartanx_prevents_in_the_gallery_what_it_promises_to() {
     prevents::<CausalSpartanXSession>("causalspartanx", &CausalSpartanXConfig::default(), &CAUSAL);
+}
+
+#[test]
+fn gentlerain_prevents_in_the_gallery_what_it_promises_to() {
+    prevents::<GentleRainSession>("gentlerain", &GentleRainConfig::default(), &CAUSAL);
 }

@@ -368,6 +368,7 @@ impl GentleRain {
         while !cx.replicate(cx.other_sites(), k.clone(), d.clone()) {
             d.id.at = d.id.at.next();
         }
+        cx.promised(d.id.at);
         self.stable.promised(d.id.at);
         d.id
     }
@@ -512,4 +513,31 @@ impl GentleRain {
 /// What a client's dt is raised to that has seen this version.
 fn dt_of(version: Option<VersionId>) -> Vector {
     version.map_or(Vector::ZERO, |d| scalar(d.at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::WallInterval;
+
+    fn at(us: u64) -> Now {
+        let wall = WallInterval {
+            earliest: Micros(us),
+            latest: Micros(us),
+        };
+        Now {
+            monotonic: Micros(0),
+            wall,
+        }
+    }
+
+    #[test]
+    fn readings_of_one_microsecond_differ_and_a_clock_that_is_set_back_goes_back() {
+        let mut clock = PhysicalClock::default();
+        let numbers: BTreeSet<Hlc> = (0..10_000).map(|_| clock.read(at(7))).collect();
+        assert_eq!(numbers.len(), 10_000, "also when the counter overflows");
+        assert!(clock.read(at(8)) > numbers.last().copied().unwrap_or_default());
+        assert_eq!(clock.read(at(1_000)), Hlc::from_wall(Micros(1_000)));
+        assert_eq!(clock.read(at(3)), Hlc::from_wall(Micros(3)));
+    }
 }

@@ -440,9 +440,10 @@ impl Stable {
             _ => format!("{} s", micros / 1_000_000),
         };
         let when = match u128::from(behind.0) * u128::from(took) / u128::from(moved.max(1)) {
-            _ if moved == 0 || before.at(site) == Hlc::ZERO => {
-                "nothing comes from there now, so it is not known when".to_string()
-            }
+            _ if moved == 0 || before.at(site) == Hlc::ZERO => match self.scalar {
+                true => "some site or partition is not heard of now, so it is not known when".to_string(),
+                false => "nothing comes from there now, so it is not known when".to_string(),
+            },
             eta => format!(
                 "expected in about {}",
                 shown(eta.min(u128::from(u64::MAX)) as u64)
