@@ -113,5 +113,7 @@ fn causalspartanx_prevents_in_the_gallery_what_it_promises_to() {
 
 #[test]
 fn gentlerain_prevents_in_the_gallery_what_it_promises_to() {
-    prevents::<GentleRainSession>("gentlerain", &GentleRainConfig::default(), &CAUSAL);
+    // A long fork is allowed. In this one everybody waits for the far links before anything is seen.
+    let prevented = [&CAUSAL[..], &["long_fork"]].concat();
+    prevents::<GentleRainSession>("gentlerain", &GentleRainConfig::default(), &prevented);
 }
