@@ -15,8 +15,8 @@ use std::{
     time::Instant,
 };
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession, GentleRainConfig,
-    GentleRainSession,
+    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
+    GentleRainConfig, GentleRainSession,
 };
 use turnbuckle_check::Report;
 use turnbuckle_core::{Level, Micros, Protocol, Session};
@@ -173,6 +173,10 @@ fn gentlerain(scenario: &Scenario) -> GentleRainConfig {
 const PROTOCOLS: &[(&str, &dyn Simulated)] = &[
     ("eventual", &Of::<EventualSession>(eventual)),
     ("gentlerain", &ByTheClock(Of::<GentleRainSession>(gentlerain))),
+    (
+        "cops",
+        &Of::<CopsSession>(|scenario| CopsConfig::paced(scenario.heartbeat, scenario.theta)),
+    ),
     ("causal", &Of::<CausalSpartanXSession>(causalspartanx)),
     ("causalspartanx", &Of::<CausalSpartanXSession>(causalspartanx)),
     (

@@ -6,6 +6,7 @@
 //! | protocol | a remote version is visible | metadata |
 //! |---|---|---|
 //! | [`eventual`] | when it arrives | none |
+//! | [`cops`] | when each version that it depends on is visible | a list of versions |
 //! | [`causalspartanx`] | when its site's entry of DSV covers it, and the others what it depends on | a vector |
 //! | [`gentlerain`] | when GST covers it, the least time that any partition has heard of from any site | a number |
 //!
@@ -16,6 +17,8 @@
 //! was seen is always newer, whatever the wall clocks say.
 pub mod causalspartanx;
 pub use causalspartanx::{CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession};
+pub mod cops;
+pub use cops::{Cops, CopsConfig, CopsSession};
 pub mod eventual;
 pub use eventual::{Eventual, EventualConfig, EventualSession};
 pub mod gentlerain;

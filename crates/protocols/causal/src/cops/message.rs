@@ -1,0 +1,420 @@
+use crate::wire::{Reader, Writer};
+use bytes::{Bytes, BytesMut};
+use turnbuckle_core::{BadFrame, Hlc, Key, Micros, Vector, VersionId, Wire};
+
+/// A version of a key that must be visible first.
+pub type Dependency = (Key, VersionId);
+
+/// What a version depends on: the nearest dependencies of its writer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dependencies(pub Vec<Dependency>);
+
+/// What a session asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// One key's value: `get_by_version`.
+    Get {
+        /// The key.
+        key: Key,
+        /// Whatever is newest here, visible or not: level `eventual`.
+        eventual: bool,
+    },
+    /// A new value, or `None` to delete: `put_after`.
+    Put {
+        /// The key.
+        key: Key,
+        /// The value.
+        value: Option<Bytes>,
+        /// The session's context.
+        nearest: Dependencies,
+        /// The newest timestamp that the session has seen: the write is stamped above it.
+        seen: Hlc,
+        /// It depends on nothing: level `eventual`.
+        eventual: bool,
+    },
+    /// Whether a version that the session has seen is visible here, or everywhere.
+    Confirm {
+        /// The version.
+        version: Dependency,
+        /// The session has moved: wait until it is visible here.
+        waits: bool,
+    },
+}
+
+/// What a replica answers. Which version was read or written, the receipt says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Response {
+    /// What was read.
+    Value {
+        /// The value, if the key has one.
+        value: Option<Bytes>,
+        /// Every site has the version visible: nobody need depend on it.
+        everywhere: bool,
+    },
+    /// The write is durable here.
+    Written {
+        /// Whether the key had a visible value before.
+        existed: bool,
+    },
+    /// There was nothing to delete.
+    Nothing {
+        /// As in [`Response::Value`].
+        everywhere: bool,
+    },
+    /// The answer to [`Request::Confirm`].
+    Confirmed {
+        /// As in [`Response::Value`].
+        everywhere: bool,
+    },
+    /// It was not done, for this reason.
+    Refused(String),
+}
+
+/// What replicas tell each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// To the peers, as a mark: how far the sender is.
+    Heartbeat(Heartbeat),
+    /// `dep_check`, inside a site: say when this version is visible at your partition.
+    DepCheck(Key, VersionId),
+    /// It is.
+    Visible(VersionId),
+    /// Inside a site, after a restart: how far is your partition? With what the sender knows.
+    HowFar(Found),
+    /// The answer.
+    Reached(Reached),
+}
+
+/// A promise, behind everything it speaks of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Every later stamp of the sender is above this.
+    pub promise: Hlc,
+    /// Of what was stamped up to here, no power loss at the sender takes anything any more.
+    pub settled: Hlc,
+    /// The wall time at the sender when it promised was at least this.
+    pub wall: Micros,
+    /// For each site, everything that it stamped up to here is visible at the sender.
+    pub visible: Vector,
+}
+
+/// What the partitions of a site have found out together ([`super::recovery`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Every partition has everything that any site stamped up to here.
+    pub arrived: Hlc,
+    /// And every partition lets who reads a hidden version up to here wait until it is shown.
+    pub safe: Hlc,
+}
+
+/// How far a partition is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// It has everything that any site stamped up to here.
+    pub until: Hlc,
+    /// It lets who reads a hidden version up to here wait until it is shown.
+    pub prepared: Hlc,
+}
+
+fn put_dependency(out: &mut Writer<'_>, (key, id): &Dependency) {
+    out.bytes(key.as_ref()).id(Some(*id));
+}
+
+fn take_id(from: &mut Reader) -> Result<VersionId, BadFrame> {
+    from.id()?.ok_or_else(|| from.bad("no version"))
+}
+
+fn take_dependency(from: &mut Reader) -> Result<Dependency, BadFrame> {
+    Ok((from.key()?, take_id(from)?))
+}
+
+impl Dependencies {
+    fn put(&self, out: &mut Writer<'_>) {
+        out.count(self.0.len());
+        self.0
+            .iter()
+            .for_each(|dependency| put_dependency(out, dependency));
+    }
+
+    fn take(from: &mut Reader) -> Result<Dependencies, BadFrame> {
+        let all = (0..from.count()?).map(|_| take_dependency(from));
+        Ok(Dependencies(all.collect::<Result<_, _>>()?))
+    }
+}
+
+impl Wire for Dependencies {
+    fn encode(&self, out: &mut BytesMut) {
+        self.put(&mut Writer(out));
+    }
+
+    fn decode(frame: Bytes) -> Result<Dependencies, BadFrame> {
+        let mut from = Reader::new(frame, "what a version depends on");
+        let all = Dependencies::take(&mut from)?;
+        from.end(all)
+    }
+
+    fn newest(&self) -> Hlc {
+        self.0.iter().map(|(_, id)| id.at).max().unwrap_or(Hlc::ZERO)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Dependency>() + self.0.iter().map(|(key, _)| key.0.len()).sum::<usize>()
+    }
+}
+
+impl Wire for Request {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        match self {
+            Request::Get { key, eventual } => {
+                out.byte(0).bytes(key.as_ref()).flag(*eventual);
+            }
+            Request::Put {
+                key,
+                value,
+                nearest,
+                seen,
+                eventual,
+            } => {
+                out.byte(1).bytes(key.as_ref()).value(value.as_ref());
+                nearest.put(&mut out);
+                out.number(seen.0).flag(*eventual);
+            }
+            Request::Confirm { version, waits } => {
+                put_dependency(out.byte(2), version);
+                out.flag(*waits);
+            }
+        }
+    }
+
+    fn decode(frame: Bytes) -> Result<Request, BadFrame> {
+        let mut from = Reader::new(frame, "a request of a COPS keyspace");
+        let request = match from.byte()? {
+            0 => Request::Get {
+                key: from.key()?,
+                eventual: from.flag()?,
+            },
+            1 => Request::Put {
+                key: from.key()?,
+                value: from.value()?,
+                nearest: Dependencies::take(&mut from)?,
+                seen: from.hlc()?,
+                eventual: from.flag()?,
+            },
+            2 => Request::Confirm {
+                version: take_dependency(&mut from)?,
+                waits: from.flag()?,
+            },
+            other => return Err(from.bad(format!("kind {other}"))),
+        };
+        from.end(request)
+    }
+
+    fn newest(&self) -> Hlc {
+        match self {
+            Request::Get { .. } => Hlc::ZERO,
+            Request::Put { nearest, seen, .. } => nearest.newest().max(*seen),
+            Request::Confirm { version, .. } => version.1.at,
+        }
+    }
+}
+
+impl Wire for Response {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        match self {
+            Response::Value { value, everywhere } => out.byte(0).value(value.as_ref()).flag(*everywhere),
+            Response::Written { existed } => out.byte(1).flag(*existed),
+            Response::Nothing { everywhere } => out.byte(2).flag(*everywhere),
+            Response::Confirmed { everywhere } => out.byte(3).flag(*everywhere),
+            Response::Refused(why) => out.byte(4).bytes(why.as_bytes()),
+        };
+    }
+
+    fn decode(frame: Bytes) -> Result<Response, BadFrame> {
+        let mut from = Reader::new(frame, "an answer of a COPS keyspace");
+        let response = match from.byte()? {
+            0 => Response::Value {
+                value: from.value()?,
+                everywhere: from.flag()?,
+            },
+            1 => Response::Written {
+                existed: from.flag()?,
+            },
+            2 => Response::Nothing {
+                everywhere: from.flag()?,
+            },
+            3 => Response::Confirmed {
+                everywhere: from.flag()?,
+            },
+            4 => Response::Refused(String::from_utf8_lossy(&from.bytes()?).into_owned()),
+            other => return Err(from.bad(format!("kind {other}"))),
+        };
+        from.end(response)
+    }
+
+    fn newest(&self) -> Hlc {
+        Hlc::ZERO
+    }
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut out = Writer(out);
+        match self {
+            Message::Heartbeat(beat) => {
+                out.byte(0).number(beat.promise.0).number(beat.settled.0);
+                out.number(beat.wall.0).vector(&beat.visible)
+            }
+            Message::DepCheck(key, id) => out.byte(1).bytes(key.as_ref()).id(Some(*id)),
+            Message::Visible(id) => out.byte(2).id(Some(*id)),
+            Message::HowFar(found) => out.byte(3).number(found.arrived.0).number(found.safe.0),
+            Message::Reached(reply) => out.byte(4).number(reply.until.0).number(reply.prepared.0),
+        };
+    }
+
+    fn decode(frame: Bytes) -> Result<Message, BadFrame> {
+        let mut from = Reader::new(frame, "a message between COPS replicas");
+        let message = match from.byte()? {
+            0 => Message::Heartbeat(Heartbeat {
+                promise: from.hlc()?,
+                settled: from.hlc()?,
+                wall: from.micros()?,
+                visible: from.vector()?,
+            }),
+            1 => Message::DepCheck(from.key()?, take_id(&mut from)?),
+            2 => Message::Visible(take_id(&mut from)?),
+            3 => Message::HowFar(Found {
+                arrived: from.hlc()?,
+                safe: from.hlc()?,
+            }),
+            4 => Message::Reached(Reached {
+                until: from.hlc()?,
+                prepared: from.hlc()?,
+            }),
+            other => return Err(from.bad(format!("kind {other}"))),
+        };
+        from.end(message)
+    }
+
+    fn newest(&self) -> Hlc {
+        match self {
+            Message::Heartbeat(beat) => {
+                let clocks = beat.promise.max(beat.settled).max(Hlc::from_wall(beat.wall));
+                clocks.max(beat.visible.newest())
+            }
+            Message::DepCheck(_, id) | Message::Visible(id) => id.at,
+            Message::HowFar(found) => found.arrived.max(found.safe),
+            Message::Reached(reply) => reply.until.max(reply.prepared),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::SiteId;
+
+    /// It comes back as it went, no part of it is anything, and nothing may follow it.
+    fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
+        let mut out = BytesMut::new();
+        value.encode(&mut out);
+        let frame = out.freeze();
+        assert_eq!(T::decode(frame.clone()).as_ref(), Ok(value));
+        for len in 0..frame.len() {
+            assert!(T::decode(frame.slice(..len)).is_err(), "{value:?} cut at {len}");
+        }
+        let longer = [&frame[..], b"\0"].concat();
+        assert!(
+            T::decode(Bytes::from(longer)).is_err(),
+            "{value:?} and one byte more"
+        );
+    }
+
+    fn id(at: u64) -> VersionId {
+        let site = SiteId(2);
+        VersionId { at: Hlc(at), site }
+    }
+
+    fn nearest() -> Dependencies {
+        Dependencies(vec![(Key::from("x"), id(7)), (Key::default(), id(9))])
+    }
+
+    #[test]
+    fn every_request_comes_back_as_it_went() {
+        let key = Key::from("y");
+        for eventual in [false, true] {
+            there_and_back(&Request::Get {
+                key: key.clone(),
+                eventual,
+            });
+        }
+        for value in [None, Some(Bytes::new()), Some(Bytes::from_static(b"\0\xff"))] {
+            let put = Request::Put {
+                key: key.clone(),
+                value,
+                nearest: nearest(),
+                seen: Hlc(11),
+                eventual: false,
+            };
+            there_and_back(&put);
+            assert_eq!(put.newest(), Hlc(11));
+        }
+        there_and_back(&Request::Confirm {
+            version: (key, id(3)),
+            waits: true,
+        });
+    }
+
+    #[test]
+    fn every_answer_comes_back_as_it_went() {
+        let everywhere = true;
+        for response in [
+            Response::Value {
+                value: Some(Bytes::from_static(b"v")),
+                everywhere,
+            },
+            Response::Written { existed: true },
+            Response::Nothing { everywhere },
+            Response::Confirmed { everywhere },
+            Response::Refused("why".into()),
+        ] {
+            there_and_back(&response);
+        }
+    }
+
+    #[test]
+    fn every_message_comes_back_as_it_went() {
+        let heartbeat = Message::Heartbeat(Heartbeat {
+            promise: Hlc(7 << 12 | 3),
+            settled: Hlc(5 << 12),
+            wall: Micros(7),
+            visible: Vector::of(id(8 << 12)),
+        });
+        assert_eq!(heartbeat.newest(), Hlc(8 << 12));
+        for message in [
+            heartbeat,
+            Message::DepCheck(Key::from("x"), id(7)),
+            Message::Visible(id(7)),
+            Message::HowFar(Found {
+                arrived: Hlc(9),
+                safe: Hlc(7),
+            }),
+            Message::Reached(Reached {
+                until: Hlc(9),
+                prepared: Hlc(8),
+            }),
+        ] {
+            there_and_back(&message);
+        }
+    }
+
+    #[test]
+    fn dependencies_come_back_as_they_went_and_a_wrong_count_is_refused() {
+        there_and_back(&Dependencies::default());
+        there_and_back(&nearest());
+        assert_eq!(nearest().newest(), Hlc(9));
+        let many = Bytes::from_static(&[255, 255, 255, 255, 0]);
+        assert!(Dependencies::decode(many).is_err());
+    }
+}

@@ -1,0 +1,346 @@
+use super::{
+    message::{Dependencies, Dependency, Request, Response},
+    replica::{Cops, CopsConfig},
+};
+use crate::wire::{Reader, Writer};
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeSet;
+use turnbuckle_core::{
+    Answer, BadFrame, Failure, Hlc, Key, Level, Operation, Outcome, Receipt, ServerId, Session,
+    SessionContext, SiteId, Topology, VersionId, resolve_level,
+};
+
+/// A client.
+///
+/// Its `context` has the nearest dependencies of what it writes next: after a write exactly that write, and what was read since. What
+/// every site has visible is not in it.
+///
+/// # When the context is full
+///
+/// A dependency must not be dropped, and a token has at most 64 KiB. A client that reads so much without ever writing that its
+/// context would not fit asks the servers, before the next read, which of it every site has by now. As a rule that is all
+/// but what was written in the last moments. While a site is away nothing new is at every site: if the context
+/// stays full the read is refused, until the client writes something, or the site is back.
+///
+/// # Moving
+///
+/// A token carries the context. At the new site the session first asks the server of each key whether the version is visible there;
+/// each answers when it is, or refuses in time. Only then the client's operation begins.
+pub struct CopsSession {
+    home: SiteId,
+    topology: Topology,
+    most_context: usize,
+    context: BTreeSet<Dependency>,
+    /// About what the context takes in a token, in bytes.
+    context_bytes: usize,
+    /// The newest timestamp that this client has seen.
+    seen: Hlc,
+    /// The context is that of a token, and not known to be visible here.
+    moved: bool,
+    /// The operation under way: its key, and whether it asked for one of many.
+    key: Key,
+    is_list: bool,
+    confirming: Option<Confirming>,
+}
+
+/// An operation that waits for what the context has to be confirmed.
+struct Confirming {
+    operation: Operation,
+    eventual: bool,
+    asked: Vec<Dependency>,
+    open: usize,
+    trouble: Option<String>,
+}
+
+/// What an entry takes in a token besides its key.
+const ENTRY_BYTES: usize = 16;
+
+impl CopsSession {
+    /// How many versions what this client writes next will depend on.
+    pub fn context_len(&self) -> usize {
+        self.context.len()
+    }
+
+    fn server_of(&self, key: &Key) -> ServerId {
+        ServerId {
+            site: self.home,
+            partition: self.topology.partition_of_slot(key.slot()),
+            member: 0,
+        }
+    }
+
+    fn depend(&mut self, dependency: Dependency) {
+        let bytes = dependency.0.0.len() + ENTRY_BYTES;
+        if self.context.insert(dependency) {
+            self.context_bytes += bytes;
+        }
+    }
+
+    fn forget(&mut self, dependency: &Dependency) {
+        if self.context.remove(dependency) {
+            self.context_bytes -= dependency.0.0.len() + ENTRY_BYTES;
+        }
+    }
+
+    /// Whether what is read next may not fit.
+    fn is_full_for(&self, operation: &Operation) -> bool {
+        let key = match operation {
+            Operation::Get { key, .. } => key,
+            Operation::ReadMany { keys, .. } if keys.len() == 1 => &keys[0],
+            _ => return false,
+        };
+        let bytes = self.context_bytes + key.0.len() + ENTRY_BYTES;
+        bytes > self.most_context && !self.context.is_empty()
+    }
+
+    /// What was read, unless everybody has it.
+    fn saw(&mut self, receipt: &Receipt, everywhere: bool) {
+        let Some(id) = receipt.version.filter(|_| receipt.given == Level::Causal) else {
+            return;
+        };
+        self.seen = self.seen.max(id.at);
+        let dependency = (self.key.compact(), id);
+        match everywhere {
+            true => self.forget(&dependency),
+            false => self.depend(dependency),
+        }
+    }
+
+    /// What was written. It depends on all of the context, unless it was written at level `eventual`.
+    fn wrote(&mut self, receipt: &Receipt) {
+        if receipt.given == Level::Causal {
+            self.context.clear();
+            self.context_bytes = 0;
+        }
+        if let Some(id) = receipt.version {
+            self.seen = self.seen.max(id.at);
+            self.depend((self.key.compact(), id));
+        }
+    }
+
+    fn confirm(&mut self, cx: &mut SessionContext<'_, Cops>, tag: u64, operation: Operation, eventual: bool) {
+        let asked: Vec<Dependency> = self.context.iter().cloned().collect();
+        for (part, version) in asked.iter().enumerate() {
+            let (version, waits) = (version.clone(), self.moved);
+            let server = self.server_of(&version.0);
+            cx.ask(tag, part as u32, server, Request::Confirm { version, waits });
+        }
+        self.confirming = Some(Confirming {
+            operation,
+            eventual,
+            open: asked.len(),
+            asked,
+            trouble: None,
+        });
+    }
+
+    fn on_confirmed(
+        &mut self,
+        cx: &mut SessionContext<'_, Cops>,
+        tag: u64,
+        part: u32,
+        outcome: Outcome<Response>,
+    ) {
+        let Some(mut confirming) = self.confirming.take() else {
+            return;
+        };
+        confirming.open -= 1;
+        match outcome {
+            Outcome::Answered(Response::Confirmed { everywhere: true }, _) => {
+                self.forget(&confirming.asked[part as usize]);
+            }
+            Outcome::Answered(Response::Refused(why), _) | Outcome::Refused(why) | Outcome::Lost(why) => {
+                confirming.trouble = Some(why);
+            }
+            Outcome::Answered(..) => {}
+        }
+        if confirming.open > 0 {
+            self.confirming = Some(confirming);
+            return;
+        }
+        match confirming.trouble {
+            // Nothing of the operation has been asked of anybody.
+            Some(why) => cx.fail(tag, Failure::Unavailable(why)),
+            None if self.is_full_for(&confirming.operation) => {
+                let why = format!(
+                    "this session has read {} versions since it last wrote, and not every site has them yet: it cannot \
+                     remember more",
+                    self.context.len()
+                );
+                self.moved = false;
+                cx.fail(tag, Failure::Unavailable(why));
+            }
+            None => {
+                self.moved = false;
+                self.begin(cx, tag, confirming.operation, confirming.eventual);
+            }
+        }
+    }
+
+    fn begin(&mut self, cx: &mut SessionContext<'_, Cops>, tag: u64, operation: Operation, eventual: bool) {
+        self.is_list = matches!(operation, Operation::ReadMany { .. });
+        let (key, write) = match operation {
+            Operation::Get { key, .. } => (key, None),
+            Operation::Put { key, value, .. } => (key, Some(value)),
+            Operation::ReadMany { mut keys, .. } if keys.len() == 1 => (keys.remove(0), None),
+            Operation::ReadMany { keys, .. } if keys.is_empty() => {
+                return cx.answer(tag, Answer::Values(Vec::new()), None);
+            }
+            Operation::ReadMany { .. } => {
+                let why = "cops has no read-only transactions; read the keys one by one";
+                return cx.fail(tag, Failure::Unsupported(why.into()));
+            }
+            Operation::Scan { .. } | Operation::Count => {
+                let why = "the gateway surveys keys, not the session";
+                return cx.fail(tag, Failure::Unsupported(why.into()));
+            }
+        };
+        self.key = key.clone();
+        let server = self.server_of(&key);
+        let request = match write {
+            None => Request::Get { key, eventual },
+            Some(value) => {
+                let nearest = self.context.iter().filter(|_| !eventual).cloned().collect();
+                Request::Put {
+                    key,
+                    value,
+                    nearest: Dependencies(nearest),
+                    seen: self.seen,
+                    eventual,
+                }
+            }
+        };
+        cx.ask(tag, 0, server, request);
+    }
+}
+
+impl Session for CopsSession {
+    type Protocol = Cops;
+
+    const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
+
+    /// What a write depends on is known when the operation before it is answered.
+    const OVERLAPS: bool = false;
+
+    fn open(
+        config: &CopsConfig,
+        home: SiteId,
+        topology: Topology,
+        state: Option<Bytes>,
+    ) -> Result<CopsSession, BadFrame> {
+        let mut session = CopsSession {
+            home,
+            topology,
+            most_context: config.most_context,
+            context: BTreeSet::new(),
+            context_bytes: 0,
+            seen: Hlc::ZERO,
+            moved: false,
+            key: Key::default(),
+            is_list: false,
+            confirming: None,
+        };
+        if let Some(state) = state.filter(|state| !state.is_empty()) {
+            session.read_token(state)?;
+        }
+        Ok(session)
+    }
+
+    fn on_operation(&mut self, cx: &mut SessionContext<'_, Cops>, tag: u64, operation: Operation) {
+        let level = match resolve_level(operation.level(), Self::LEVELS) {
+            Ok(level) => level,
+            Err(failure) => return cx.fail(tag, failure),
+        };
+        let eventual = level == Level::Eventual;
+        let must_confirm = self.moved || self.is_full_for(&operation);
+        match must_confirm && !eventual && !self.context.is_empty() {
+            true => self.confirm(cx, tag, operation, eventual),
+            false => self.begin(cx, tag, operation, eventual),
+        }
+    }
+
+    fn on_response(
+        &mut self,
+        cx: &mut SessionContext<'_, Cops>,
+        tag: u64,
+        part: u32,
+        _: ServerId,
+        outcome: Outcome<Response>,
+    ) {
+        if self.confirming.is_some() {
+            return self.on_confirmed(cx, tag, part, outcome);
+        }
+        let (response, receipt) = match outcome {
+            Outcome::Answered(response, receipt) => (response, receipt),
+            lost => return cx.fail(tag, lost.into_failure().expect("it is not an answer")),
+        };
+        let answer = match response {
+            Response::Value { value, everywhere } => {
+                self.saw(&receipt, everywhere);
+                match self.is_list {
+                    true => Answer::Values(vec![value]),
+                    false => Answer::Value(value),
+                }
+            }
+            Response::Written { existed } => {
+                self.wrote(&receipt);
+                Answer::Written { existed }
+            }
+            Response::Nothing { everywhere } => {
+                self.saw(&receipt, everywhere);
+                Answer::Written { existed: false }
+            }
+            Response::Refused(why) => return cx.fail(tag, Failure::Unavailable(why)),
+            Response::Confirmed { .. } => return,
+        };
+        cx.answer(tag, answer, Some(receipt));
+    }
+
+    /// Sites by their names, each once: their numbers are the configuration's, and it may change.
+    fn token(&self, out: &mut BytesMut) {
+        if self.seen == Hlc::ZERO {
+            return;
+        }
+        let sites: Vec<SiteId> = self.topology.sites().collect();
+        let mut out = Writer(out);
+        out.byte(TOKEN).number(self.seen.0).byte(sites.len() as u8);
+        for &site in &sites {
+            out.bytes(self.topology.site_name(site).as_bytes());
+        }
+        out.count(self.context.len());
+        for (key, id) in &self.context {
+            out.bytes(key.as_ref()).byte(id.site.0 as u8).number(id.at.0);
+        }
+    }
+}
+
+/// The version of the token's form.
+const TOKEN: u8 = 1;
+
+impl CopsSession {
+    /// A site that is no longer there was removed only when all others had everything of it.
+    fn read_token(&mut self, state: Bytes) -> Result<(), BadFrame> {
+        let mut from = Reader::new(state, "the state of a COPS session");
+        match from.byte()? {
+            TOKEN => {}
+            other => return Err(from.bad(format!("version {other}, not {TOKEN}"))),
+        }
+        self.seen = from.hlc()?;
+        let mut sites = Vec::new();
+        for _ in 0..from.byte()? {
+            let name = from.bytes()?;
+            let name = std::str::from_utf8(&name).map_err(|_| from.bad("a site's name that is no text"))?;
+            sites.push(self.topology.site_named(name));
+        }
+        for _ in 0..from.count()? {
+            let (key, place, at) = (from.key()?, from.byte()?, from.hlc()?);
+            let site = sites.get(usize::from(place));
+            let site = site.ok_or_else(|| from.bad(format!("site {place} of {}", sites.len())))?;
+            if let Some(site) = *site {
+                self.depend((key.compact(), VersionId { at, site }));
+            }
+        }
+        self.moved = !self.context.is_empty();
+        from.end(())
+    }
+}

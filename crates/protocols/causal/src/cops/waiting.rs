@@ -1,0 +1,120 @@
+use super::message::Dependency;
+use std::collections::BTreeMap;
+use turnbuckle_core::{Hlc, Key, Micros, ServerId, SiteId, VersionId};
+
+/// A version of one partition: its site and stamp. In this order the versions of a site lie side by side.
+pub type At = (SiteId, Hlc);
+
+/// A version's site and stamp.
+pub fn at_of(id: VersionId) -> At {
+    (id.site, id.at)
+}
+
+/// What is waited for: versions of the partitions of this site that are not known to be visible, each with those who wait for it.
+#[derive(Default)]
+pub struct Questions {
+    open: BTreeMap<(u16, SiteId, Hlc), Question>,
+}
+
+struct Question {
+    key: Key,
+    /// When its server was last asked.
+    asked: Option<Micros>,
+    waiting: Waiting,
+}
+
+/// Who waits for a version.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Versions here that depend on it.
+    pub versions: Vec<At>,
+    /// Servers that have asked, for versions there.
+    pub servers: Vec<ServerId>,
+    /// Requests are parked for it.
+    pub requests: bool,
+}
+
+impl Questions {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether somebody waits for a version.
+    pub fn is_open(&self, partition: u16, (site, at): At) -> bool {
+        self.open.contains_key(&(partition, site, at))
+    }
+
+    fn question(&mut self, partition: u16, key: &Key, (site, at): At) -> &mut Question {
+        self.open
+            .entry((partition, site, at))
+            .or_insert_with(|| Question {
+                key: key.compact(),
+                asked: None,
+                waiting: Waiting::default(),
+            })
+    }
+
+    /// A version here waits for another. False if the same list of dependencies has said so already.
+    pub fn await_version(&mut self, partition: u16, key: &Key, needed: VersionId, version: At) -> bool {
+        let waiting = &mut self.question(partition, key, at_of(needed)).waiting;
+        let is_new = waiting.versions.last() != Some(&version);
+        if is_new {
+            waiting.versions.push(version);
+        }
+        is_new
+    }
+
+    /// A server waits for a version here.
+    pub fn await_server(&mut self, partition: u16, key: &Key, id: VersionId, server: ServerId) {
+        let waiting = &mut self.question(partition, key, at_of(id)).waiting;
+        if !waiting.servers.contains(&server) {
+            waiting.servers.push(server);
+        }
+    }
+
+    /// A request is parked for a version of this partition.
+    pub fn await_request(&mut self, partition: u16, key: &Key, at: At) {
+        self.question(partition, key, at).waiting.requests = true;
+    }
+
+    /// Whether its server is to be asked now: it has not been, or not for long.
+    pub fn must_ask(&mut self, partition: u16, (site, at): At, now: Micros, retry: Micros) -> bool {
+        let Some(question) = self.open.get_mut(&(partition, site, at)) else {
+            return false;
+        };
+        let is_due = question.asked.is_none_or(|asked| now.since(asked) >= retry);
+        if is_due {
+            question.asked = Some(now);
+        }
+        is_due
+    }
+
+    /// Some of those whose servers were asked long ago, and are asked now.
+    pub fn old(&mut self, now: Micros, retry: Micros, most: usize) -> Vec<(u16, Dependency)> {
+        let due = self.open.iter_mut().filter(|(_, question)| {
+            let is_due = question.asked.is_some_and(|asked| now.since(asked) >= retry);
+            is_due && !question.waiting.versions.is_empty()
+        });
+        let again = due.take(most).map(|(&(partition, site, at), question)| {
+            question.asked = Some(now);
+            (partition, (question.key.clone(), VersionId { at, site }))
+        });
+        again.collect()
+    }
+
+    /// The version is visible: who waited for it.
+    pub fn answer(&mut self, partition: u16, (site, at): At) -> Waiting {
+        let question = self.open.remove(&(partition, site, at));
+        question.map(|question| question.waiting).unwrap_or_default()
+    }
+
+    /// The versions of a partition that are waited for, of a site, up to a time.
+    pub fn below(&self, partition: u16, site: SiteId, until: Hlc) -> Vec<At> {
+        let range = (partition, site, Hlc::ZERO)..=(partition, site, until);
+        self.open
+            .range(range)
+            .map(|(&(_, site, at), _)| (site, at))
+            .collect()
+    }
+}
