@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 use turnbuckle_causal::causalspartanx::Departures;
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession, GentleRainConfig,
-    GentleRainSession,
+    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
+    GentleRainConfig, GentleRainSession,
 };
 use turnbuckle_core::{Protocol, Session};
 use turnbuckle_sim::{Script, Verdict, gallery};
@@ -70,6 +70,11 @@ fn causalspartanx_does_what_its_scripts_show() {
 }
 
 #[test]
+fn cops_does_what_its_scripts_show() {
+    run::<CopsSession>("cops", &CopsConfig::default());
+}
+
+#[test]
 fn gentlerain_does_what_its_scripts_show() {
     run::<GentleRainSession>("gentlerain", &GentleRainConfig::default());
 }
@@ -116,4 +121,20 @@ fn gentlerain_prevents_in_the_gallery_what_it_promises_to() {
     // A long fork is allowed. In this one everybody waits for the far links before anything is seen.
     let prevented = [&CAUSAL[..], &["long_fork"]].concat();
     prevents::<GentleRainSession>("gentlerain", &GentleRainConfig::default(), &prevented);
+}
+
+#[test]
+fn cops_shows_in_the_gallery_what_is_causal_and_nothing_else() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/gallery/cops");
+    let verdicts = gallery::<CopsSession>(&CopsConfig::default(), &folder).expect("the gallery runs");
+    for (anomaly, verdict) in verdicts {
+        let expected = match anomaly.name {
+            // Causal consistency says nothing of what is concurrent, or how old.
+            "stale_read" | "long_fork" | "neither_sees_the_other" | "lost_update" => Verdict::Shown,
+            // They read several keys at once.
+            "fractured_snapshot" | "sites_stay_different" => Verdict::NotOffered,
+            _ => Verdict::Prevented,
+        };
+        assert_eq!(verdict, expected, "{}", anomaly.title());
+    }
 }

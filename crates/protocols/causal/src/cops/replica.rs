@@ -295,15 +295,20 @@ impl Protocol for Cops {
         }
     }
 
+    /// The key need not be resident now: nothing is read.
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
-        let Some((site, at)) = self.lacks(cx, &request) else {
-            return self.serve(cx, id, request);
+        let why = match &request {
+            Request::Confirm {
+                version: (key, id), ..
+            } => format!(
+                "this session has seen version {id} of {key} from site {}, which is not visible here yet, or something that \
+                 it depends on is not",
+                cx.topology.site_name(id.site)
+            ),
+            Request::Get { key, .. } | Request::Put { key, .. } => format!(
+                "a restart has forgotten whether a version of {key} has been visible here, and not all that it depends on is yet"
+            ),
         };
-        let (version, key) = (VersionId { at, site }, key_of(&request));
-        let why = format!(
-            "version {version} of {key}, from site {}, or what it depends on, is not all here yet",
-            cx.topology.site_name(site)
-        );
         let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
         cx.reply(id, Response::Refused(why), receipt);
     }

@@ -344,3 +344,197 @@ impl CopsSession {
         from.end(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::{Micros, Now, Receipt, Route, SessionStep, Vector};
+
+    fn session(most_context: usize, state: Option<Bytes>) -> CopsSession {
+        let topology = Topology::new(["a", "b"], 1, 1);
+        let config = CopsConfig {
+            most_context,
+            ..CopsConfig::default()
+        };
+        CopsSession::open(&config, SiteId(0), topology, state).expect("it opens")
+    }
+
+    fn operate(session: &mut CopsSession, operation: Operation) -> Vec<SessionStep<Cops>> {
+        let mut steps = Vec::new();
+        let mut cx = SessionContext {
+            now: Now::default(),
+            steps: &mut steps,
+        };
+        session.on_operation(&mut cx, 1, operation);
+        steps
+    }
+
+    fn answer(
+        session: &mut CopsSession,
+        part: u32,
+        at: u64,
+        given: Level,
+        response: Response,
+    ) -> Vec<SessionStep<Cops>> {
+        let site = SiteId(1);
+        let server = ServerId::default();
+        let receipt = Receipt {
+            asked: given,
+            given,
+            version: Some(VersionId { at: Hlc(at), site }),
+            server,
+            route: Route::Local,
+            waited: Micros(0),
+            staleness: None,
+            clock_bound: Micros(0),
+            siblings: false,
+            cut: Vector::ZERO,
+            hidden: turnbuckle_core::Hidden::default(),
+        };
+        let mut steps = Vec::new();
+        let mut cx = SessionContext {
+            now: Now::default(),
+            steps: &mut steps,
+        };
+        session.on_response(&mut cx, 1, part, server, Outcome::Answered(response, receipt));
+        steps
+    }
+
+    fn get(key: &str) -> Operation {
+        let (key, level) = (Key::from(key), None);
+        Operation::Get { key, level }
+    }
+
+    fn put(key: &str, level: Option<Level>) -> Operation {
+        let (key, value) = (Key::from(key), Some(Bytes::new()));
+        Operation::Put { key, value, level }
+    }
+
+    fn read(session: &mut CopsSession, key: &str, at: u64, everywhere: bool) {
+        operate(session, get(key));
+        let value = Some(Bytes::new());
+        answer(
+            session,
+            0,
+            at,
+            Level::Causal,
+            Response::Value { value, everywhere },
+        );
+    }
+
+    /// What the next write would be sent with.
+    fn nearest(session: &mut CopsSession) -> Vec<(String, u64)> {
+        let steps = operate(session, put("next", None));
+        let [SessionStep::Ask { request, .. }] = &steps[..] else {
+            panic!("a write is asked of one server")
+        };
+        let Request::Put { nearest, .. } = request else {
+            panic!("a write is a put")
+        };
+        let words = nearest.0.iter();
+        words.map(|(key, id)| (key.to_string(), id.at.0)).collect()
+    }
+
+    #[test]
+    fn what_every_site_has_is_not_depended_on() {
+        let mut session = session(1000, None);
+        read(&mut session, "x", 1, false);
+        read(&mut session, "y", 2, true);
+        assert_eq!(nearest(&mut session), [("x".into(), 1)]);
+        read(&mut session, "x", 1, true);
+        assert_eq!((nearest(&mut session).len(), session.context_len()), (0, 0));
+        assert_eq!(session.context_bytes, 0);
+    }
+
+    #[test]
+    fn an_older_version_of_a_key_is_depended_on_as_well() {
+        let mut session = session(1000, None);
+        read(&mut session, "x", 1, false);
+        read(&mut session, "x", 2, false);
+        assert_eq!(nearest(&mut session), [("x".into(), 1), ("x".into(), 2)]);
+    }
+
+    #[test]
+    fn a_write_is_all_that_the_next_depends_on_unless_it_depends_on_nothing_itself() {
+        let mut session = session(1000, None);
+        read(&mut session, "x", 1, false);
+        operate(&mut session, put("e", Some(Level::Eventual)));
+        let existed = false;
+        answer(&mut session, 0, 2, Level::Eventual, Response::Written { existed });
+        assert_eq!(nearest(&mut session), [("e".into(), 2), ("x".into(), 1)]);
+        answer(&mut session, 0, 3, Level::Causal, Response::Written { existed });
+        assert_eq!(nearest(&mut session), [("next".into(), 3)]);
+    }
+
+    #[test]
+    fn a_full_context_is_asked_about_and_nothing_is_dropped_that_some_site_lacks() {
+        let mut session = session(2 * (1 + ENTRY_BYTES), None);
+        read(&mut session, "x", 1, false);
+        read(&mut session, "y", 2, false);
+        let asked = operate(&mut session, get("z"));
+        assert_eq!(asked.len(), 2, "both are asked about before z is read");
+        let confirmed = |everywhere| Response::Confirmed { everywhere };
+        answer(&mut session, 0, 1, Level::Causal, confirmed(false));
+        let steps = answer(&mut session, 1, 2, Level::Causal, confirmed(false));
+        assert!(
+            matches!(
+                &steps[..],
+                [SessionStep::Answer {
+                    answer: Answer::Failed(Failure::Unavailable(_)),
+                    ..
+                }]
+            ),
+            "no room for z"
+        );
+        operate(&mut session, get("z"));
+        answer(&mut session, 0, 1, Level::Causal, confirmed(true));
+        let steps = answer(&mut session, 1, 2, Level::Causal, confirmed(false));
+        assert!(matches!(&steps[..], [SessionStep::Ask { .. }]), "now z is read");
+        assert_eq!(nearest(&mut session), [("y".into(), 2)]);
+    }
+
+    #[test]
+    fn a_token_carries_the_context_which_is_confirmed_before_anything_else() {
+        let mut left = session(1000, None);
+        read(&mut left, "x", 1, false);
+        let mut token = BytesMut::new();
+        left.token(&mut token);
+        let token = token.freeze();
+        for len in 1..token.len() {
+            let topology = left.topology.clone();
+            let cut = Some(token.slice(..len));
+            assert!(CopsSession::open(&CopsConfig::default(), SiteId(1), topology, cut).is_err());
+        }
+        let mut moved = session(1000, Some(token));
+        let steps = operate(&mut moved, get("z"));
+        let [SessionStep::Ask { request, .. }] = &steps[..] else {
+            panic!("one version is to be confirmed")
+        };
+        assert!(matches!(request, Request::Confirm { waits: true, .. }));
+        let refused = Response::Refused("not here".into());
+        let steps = answer(&mut moved, 0, 1, Level::Causal, refused);
+        assert!(matches!(
+            &steps[..],
+            [SessionStep::Answer {
+                answer: Answer::Failed(_),
+                ..
+            }]
+        ));
+        operate(&mut moved, get("z"));
+        let everywhere = false;
+        let steps = answer(
+            &mut moved,
+            0,
+            1,
+            Level::Causal,
+            Response::Confirmed { everywhere },
+        );
+        assert!(matches!(
+            &steps[..],
+            [SessionStep::Ask {
+                request: Request::Get { .. },
+                ..
+            }]
+        ));
+    }
+}
