@@ -1,12 +1,12 @@
 //! How a site finds out that everything up to some time is visible, without looking at it.
 //!
-//! After a restart nobody remembers which of the versions above the watermarks were visible, and they cannot all be looked for. But
-//! when every partition of the site has everything that any site stamped up to some time (what GentleRain calls GST), then all that
-//! those versions depend on is here, too: all of it may be shown.
+//! After a restart nobody remembers which of the versions above the watermarks were visible, and they cannot all be looked for.
+//! But when every partition of the site has everything that any site stamped up to some time (what GentleRain calls GST), then
+//! all that those versions depend on is here, too: all of it may be shown.
 //!
-//! It must be shown by all partitions at once: who has seen a version at one must not be shown less at another. So there are two steps.
-//! First every partition *prepares*: who reads a version of that time that is hidden waits until it is shown. When all have
-//! prepared, each shows it as soon as it hears of that.
+//! It must be shown by all partitions at once: who has seen a version at one must not be shown less at another. So there are two
+//! steps. First every partition *prepares*: who reads a version of that time that is hidden waits until it is shown. When all
+//! have prepared, each shows it as soon as it hears of that.
 //!
 //! ```text
 //!   partition 0 (restarted)         partition 1

@@ -336,8 +336,8 @@ impl Protocol for Cops {
         self.all_sites().map(|site| (site, self.vv.at(site))).collect()
     }
 
-    /// Nobody reads what is older than something visible. But what depends on a version must find out, after a restart too, that it
-    /// was visible: it must be written down first.
+    /// Nobody reads what is older than something visible. But what depends on a version must find out, after a restart too, that
+    /// it was visible: it must be written down first.
     fn covered(&self, version: &Version<Dependencies>) -> bool {
         let mut sites = self.peers.keys();
         let is_sure =
@@ -679,8 +679,8 @@ impl Cops {
         }
     }
 
-    /// The newest hidden version of a key that somebody may have seen all the same, or something that depends on it: in an earlier
-    /// life, or at a partition that knows already that all of that time may be shown.
+    /// The newest hidden version of a key that somebody may have seen all the same, or something that depends on it: in an
+    /// earlier life, or at a partition that knows already that all of that time may be shown.
     fn unsettled(&mut self, cx: &mut Cx<'_>, key: &Key) -> Option<At> {
         let newest = cx.chain(key)?.newest().id;
         if self.is_visible(newest) {

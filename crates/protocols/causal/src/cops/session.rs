@@ -12,8 +12,8 @@ use turnbuckle_core::{
 
 /// A client.
 ///
-/// Its `context` has the nearest dependencies of what it writes next: after a write exactly that write, and what was read since. What
-/// every site has visible is not in it.
+/// Its `context` has the nearest dependencies of what it writes next: after a write exactly that write, and what was read since.
+/// What every site has visible is not in it.
 ///
 /// # When the context is full
 ///
@@ -24,8 +24,8 @@ use turnbuckle_core::{
 ///
 /// # Moving
 ///
-/// A token carries the context. At the new site the session first asks the server of each key whether the version is visible there;
-/// each answers when it is, or refuses in time. Only then the client's operation begins.
+/// A token carries the context. At the new site the session first asks the server of each key whether the version is visible
+/// there; each answers when it is, or refuses in time. Only then the client's operation begins.
 pub struct CopsSession {
     home: SiteId,
     topology: Topology,
