@@ -81,6 +81,8 @@ struct Written {
     /// Its place among the operations.
     by: Option<usize>,
     is_read: bool,
+    /// Of a tombstone: who is taken for its writer was at the site that its version names.
+    at_home: bool,
 }
 
 /// Versions, deletes and failures of a key.
@@ -288,6 +290,11 @@ impl HistoryBuilder {
             .as_ref()
             .map(|version| self.version_names.intern(version));
         let place = self.operations.len();
+        let at_home = record
+            .version
+            .as_ref()
+            .and_then(|version| version.rsplit_once('@'))
+            .is_some_and(|(_, site)| site == record.site);
         let (key, about) = self.key(&record.key.0);
         about.has_unknown_writes |= draft.status == Status::Unknown;
         let (mut kind, mut demoted) = (write_kind(draft.status), None);
@@ -298,9 +305,13 @@ impl HistoryBuilder {
             }
             (Some(version), _) => {
                 let (tombstone, written) = about.tombstone(version);
+                let first_at_home = std::mem::replace(&mut written.at_home, at_home);
                 if let Some(first) = written.by.replace(place) {
                     written.is_read = true;
-                    demoted = Some(first);
+                    written.at_home |= first_at_home;
+                    // Only a site that a version names has stamped it; where both were there, or none, who began first did.
+                    let writer = (first_at_home != at_home).then_some(if at_home { place } else { first });
+                    demoted = Some((first, writer));
                 }
                 let finding = about.pair(&record.key.0, tombstone, version, draft.record);
                 self.findings.extend(finding);
@@ -317,18 +328,21 @@ impl HistoryBuilder {
             }
         };
         self.push(draft, key, kind, value);
-        if let Some(first) = demoted {
-            self.keep_first_delete(first, place);
+        if let Some((first, writer)) = demoted {
+            self.keep_one_delete(first, place, writer);
         }
     }
 
-    /// Of two deletes that answered with one tombstone, the one that began first wrote it; the other read it.
-    fn keep_first_delete(&mut self, first: usize, second: usize) {
+    /// Of two deletes that answered with one tombstone, one wrote it and the other read it. If nothing else is known, the one that began
+    /// first wrote it.
+    fn keep_one_delete(&mut self, first: usize, second: usize, writer: Option<usize>) {
         let began = |place: usize| (self.operations[place].start, place);
-        let (writer, reader) = match began(first) <= began(second) {
-            true => (first, second),
-            false => (second, first),
+        let earlier = match began(first) <= began(second) {
+            true => first,
+            false => second,
         };
+        let writer = writer.unwrap_or(earlier);
+        let reader = if writer == first { second } else { first };
         self.operations[reader].kind = Kind::Read;
         let Operation { key, value, .. } = self.operations[writer];
         let tombstones = &mut self.keys[key as usize].extras().tombstones;

@@ -336,6 +336,13 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.waiting.park(line, point, deadline, since, id, request);
     }
 
+    /// Runs a request again, as one that has been parked: its keys may have been evicted meanwhile, and the driver makes them resident
+    /// first.
+    pub fn run_again(&mut self, id: RequestId, request: P::Request) {
+        let since = self.now.monotonic.since(self.waited);
+        self.parts.waiting.again(since, id, request);
+    }
+
     /// `line` has reached `point`: wakes exactly the requests that waited for that much. A line never goes back;
     /// a smaller point changes nothing.
     pub fn advance(&mut self, line: P::Line, point: u64) {

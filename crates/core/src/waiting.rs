@@ -68,6 +68,10 @@ impl<Line: Copy + Ord, Request> Waiting<Line, Request> {
         );
     }
 
+    pub fn again(&mut self, since: Micros, id: RequestId, request: Request) {
+        self.ready.push_back(Ready { id, request, since });
+    }
+
     pub fn advance(&mut self, line: Line, point: u64) {
         let reached = self.reached.entry(line).or_default();
         *reached = point.max(*reached);

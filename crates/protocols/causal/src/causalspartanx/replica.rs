@@ -194,7 +194,7 @@ impl Protocol for CausalSpartanX {
 
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         match self.lacks(&request) {
-            None => self.on_request(cx, id, request),
+            None => cx.run_again(id, request),
             Some((site, need)) => {
                 let name = cx.topology.site_name(site).to_string();
                 let why = self.stable.excuse(cx.now, site, need.at(site), &name);

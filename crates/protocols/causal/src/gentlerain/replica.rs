@@ -190,7 +190,7 @@ impl Protocol for GentleRain {
             (None, Some(by)) => {
                 format!("this server's clock is {by} behind what this session has seen or written")
             }
-            (None, None) => return self.on_request(cx, id, request),
+            (None, None) => return cx.run_again(id, request),
         };
         self.refuse(cx, id, why);
     }
