@@ -342,6 +342,7 @@ impl Judge {
         if let Some(floor) = floor
             && !self.is_as_new(key, version, floor)
             && !self.is_from_before_loss(record, receipt)
+            && !self.may_be_gone(witness, floor)
         {
             self.report(
                 Rule::NothingUndone,
@@ -365,6 +366,11 @@ impl Judge {
             let floor = of_key.floors.entry(witness).or_default();
             *floor = version.max(*floor);
         }
+    }
+
+    /// A power loss may have taken what a session has seen from the site that stamped it, until another site gives it back.
+    fn may_be_gone(&self, witness: Witness, floor: VersionId) -> bool {
+        matches!(witness, Witness::Session(..)) && self.losses.keys().any(|lost| lost.site == floor.site)
     }
 
     fn is_from_before_loss(&self, record: &Record, receipt: &Receipt) -> bool {

@@ -150,7 +150,7 @@ impl Protocol for CausalSpartanX {
     fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message<Slice>) {
         match message {
             Message::Up(report) => self.stable.on_up(from, report),
-            Message::Down(report) => self.stable.on_down(cx, report),
+            Message::Down(report) => self.stable.on_down(cx, report, self.snapshots.vectors()),
             Message::Own(slice) => self.on_slice(cx, from, slice),
             Message::Heartbeat(_) => {}
         }

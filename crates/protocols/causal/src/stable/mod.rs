@@ -44,7 +44,7 @@ mod tree;
 pub use tree::Tree;
 
 use bytes::{Bytes, BytesMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     Chain, Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, Recovered, Route, ServerId, SiteId,
     Vector, Version, VersionId, Vitals,
@@ -111,6 +111,9 @@ const KEEP_EVERY: Micros = Micros::from_millis(1_000);
 /// No site: its own entry counts like the others.
 const NOBODY: SiteId = SiteId(u16::MAX);
 
+/// What has not been answered by then is taken for lost.
+const LOST_AFTER: Micros = Micros::from_millis(250);
+
 /// The name under which it is written down.
 const NAME: &str = "stable";
 
@@ -128,8 +131,13 @@ pub struct Stable {
     walls: Vector,
     /// For each site, what no power loss there can take any more.
     settled: Vector,
-    /// What this replica's children last reported.
+    /// What this replica's children last reported, and which of them have not been answered.
     reports: BTreeMap<u16, Report>,
+    unanswered: BTreeSet<u16>,
+    /// When the parent was told something that it has not answered.
+    told_at: Option<Micros>,
+    /// Meanwhile there would have been more to tell.
+    is_late: bool,
     /// What is stable at this site (DSV, or GST), and since when by the sites' walls.
     dsv: Vector,
     dsv_walls: Vector,
@@ -172,6 +180,9 @@ impl Stable {
             walls: Vector::ZERO,
             settled: Vector::ZERO,
             reports: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
+            told_at: None,
+            is_late: false,
             kept: dsv.clone(),
             collected: dsv.clone(),
             collectable: dsv.clone(),
@@ -288,6 +299,22 @@ impl Stable {
         P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
     {
         cx.set_timer(Timer::Stabilise, self.pace.theta);
+        self.tell(cx, snapshots);
+    }
+
+    /// Tells the parent, or at the root everybody, what this subtree has. A link inside the site may be slower than theta: nothing new is
+    /// said before the last was answered, or has probably been lost.
+    fn tell<'a, P, X>(&mut self, cx: &mut Context<'_, P>, snapshots: impl Iterator<Item = &'a Vector>)
+    where
+        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
+    {
+        let now = cx.now.monotonic;
+        self.is_late = self
+            .told_at
+            .is_some_and(|told_at| now.since(told_at) < LOST_AFTER);
+        if self.is_late {
+            return;
+        }
         let mut report = self.report(cx.now, snapshots);
         for child in self.tree.children() {
             match self.reports.get(&child) {
@@ -297,8 +324,11 @@ impl Stable {
             }
         }
         match self.tree.parent() {
-            Some(parent) => cx.send(self.partition(parent), Message::Up(report)),
-            None => self.on_down(cx, report),
+            Some(parent) => {
+                self.told_at = Some(now);
+                cx.send(self.partition(parent), Message::Up(report));
+            }
+            None => self.pass_on(cx, report),
         }
     }
 
@@ -324,15 +354,31 @@ impl Stable {
     pub fn on_up(&mut self, from: ServerId, report: Report) {
         if from.site == self.me.site && self.tree.children().any(|child| child == from.partition) {
             self.reports.insert(from.partition, report);
+            self.unanswered.insert(from.partition);
         }
     }
 
-    /// What the root has found, to be passed on.
-    pub fn on_down<P, X>(&mut self, cx: &mut Context<'_, P>, report: Report)
+    /// What the root has found, to be passed on. What this partition would have told meanwhile it tells now.
+    pub fn on_down<'a, P, X>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        report: Report,
+        snapshots: impl Iterator<Item = &'a Vector>,
+    ) where
+        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
+    {
+        self.told_at = None;
+        self.pass_on(cx, report);
+        if std::mem::take(&mut self.is_late) {
+            self.tell(cx, snapshots);
+        }
+    }
+
+    fn pass_on<P, X>(&mut self, cx: &mut Context<'_, P>, report: Report)
     where
         P: Protocol<Line = Line, Message = Message<X>>,
     {
-        for child in self.tree.children() {
+        for child in std::mem::take(&mut self.unanswered) {
             cx.send(self.partition(child), Message::Down(report.clone()));
         }
         if !self.scalar {
