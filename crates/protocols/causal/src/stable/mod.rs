@@ -112,7 +112,7 @@ const KEEP_EVERY: Micros = Micros::from_millis(1_000);
 const NOBODY: SiteId = SiteId(u16::MAX);
 
 /// What has not been answered by then is taken for lost.
-const LOST_AFTER: Micros = Micros::from_millis(250);
+const LOST_AFTER: Micros = Micros::from_millis(50);
 
 /// The name under which it is written down.
 const NAME: &str = "stable";
