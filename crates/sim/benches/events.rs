@@ -24,6 +24,9 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
         name: format!("workload {letter}"),
         world,
         load: Load {
+            at: Vec::new(),
+            requests: None,
+            after: Micros(0),
             clients_per_node: 8,
             think: Span::us(0, 10_000),
             kind: Kind::Workload {

@@ -116,6 +116,14 @@ pub enum FaultKind {
         /// So much.
         percent: u64,
     },
+    /// Whatever a node sends to other nodes leaves so much later, in its order. Clients beside it notice nothing; those of other
+    /// nodes do, who ask for what it holds.
+    Late {
+        /// Which.
+        node: NodeId,
+        /// By so much.
+        by: Micros,
+    },
     /// No fault: a node takes a checkpoint.
     Checkpoint {
         /// Which.
@@ -142,6 +150,7 @@ impl<S: Session> World<S> {
             FaultKind::SyncFails { node } => self.set_sync_fails(node, true),
             FaultKind::DiskFull { node } => self.set_full(node, true),
             FaultKind::SlowPartition { partition, percent } => self.set_slow_partition(partition, percent),
+            FaultKind::Late { node, by } => self.set_late(node, by),
             FaultKind::Checkpoint { node } => self.checkpoint(node),
         }
     }
@@ -170,6 +179,7 @@ impl<S: Session> World<S> {
             }
             FaultKind::DiskFull { node } => self.set_full(node, false),
             FaultKind::SlowPartition { partition, .. } => self.set_slow_partition(partition, 100),
+            FaultKind::Late { node, .. } => self.set_late(node, Micros(0)),
         }
     }
 

@@ -13,9 +13,10 @@
 //! theta = "5ms"                    # likewise
 //! clock_bound = "1ms"              # what nodes believe of their clocks
 //! clock_offsets = ["0ms", "-1ms"]  # node by node, ahead of true time; those left out are exact
+//! clock_spread = "2ms"             # those left out are off by at most so much, either way, as the seed has it
 //! clock_drifts_ppm = [0, 50]       # node by node
 //! cores = 2                        # of each node; 0 (default): work takes no time
-//! service = { read = "10us", write = "15us", frame = "10us" }
+//! service = { read = "10us", write = "15us", frame = "10us", kib = "0us" }
 //!
 //! [network]
 //! delay = "40ms"                   # one way, between any two sites but for
@@ -28,15 +29,26 @@
 //! [load]
 //! workload = "a"                   # a letter of YCSB, "mixed" (default) or "ping-pong"
 //! clients_per_node = 4             # default 2
+//! at = ["a", "b"]                  # the nodes that have clients; default: all
+//! after = "0ms"                    # clients begin so long after the nodes; default: at once
 //! think = "5ms"                    # on average; default 5ms
 //! roam_every = 10                  # requests; default: clients stay
 //! amplification = 1                # operations of a request
+//! requests = 1000                  # the run ends after so many of all clients; default: after its duration alone
 //! read = "eventual"                # levels; default: the keyspace's own
 //! write = "eventual"
 //!
 //! [workload]                       # instead of load.workload: properties of YCSB, as in a file that bench reads
 //! read_proportion = 0.8
 //! update_proportion = 0.2
+//!
+//! [load.hot]                       # instead of load.workload: few keys, written in turn, partition after partition
+//! keys_per_partition = 1           # default 1
+//! value_bytes = 64                 # default 64
+//! writers_per_node = 1             # default: all clients; the others read
+//! many_percent = 50                # of a hundred reads so many are of several keys; default 0
+//! many_keys = 3                    # of so many; default 3
+//! apart = 0                        # the partition whose reads of several keys are counted apart; default: none
 //!
 //! [[fault]]
 //! kind = "cut"
@@ -62,9 +74,10 @@
 //! | `slow-disk` | `node`, `percent` |
 //! | `sync-fails`, `disk-full`, `checkpoint` | `node` |
 //! | `slow-partition` | `partition`, `percent` |
+//! | `late` | `node`, `by` |
 //!
 //! A node is named by its site, with a number where the site has several: `a`, or `a1` and `a2`.
-use crate::{Fault, Jitter, Kind, Load, Mixed, Scenario, Service, Span, WorldOptions};
+use crate::{Fault, Hot, Jitter, Kind, Load, Mixed, Random, Scenario, Service, Span, WorldOptions};
 use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range, str::FromStr};
 use toml::Spanned;
@@ -72,7 +85,7 @@ use turnbuckle_core::Micros;
 use turnbuckle_workload::{Arrival, BadFile, Misplaced, Workload, WorkloadTable};
 
 mod faults;
-use faults::FaultTable;
+use faults::{FaultTable, node_named};
 
 /// A scenario from a file, and the protocol that it names.
 #[derive(Debug, Clone)]
@@ -81,6 +94,21 @@ pub struct ScenarioFile {
     pub scenario: Scenario,
     /// The protocol's name, if the file says one.
     pub protocol: Option<String>,
+}
+
+/// A scenario that is a table of another file, not checked yet.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct ScenarioTable(File);
+
+impl ScenarioTable {
+    /// The scenario.
+    ///
+    /// # Errors
+    /// What is wrong with it, what was expected, and where in the file's text.
+    pub fn check(self, name: &str) -> Result<ScenarioFile, Misplaced> {
+        self.0.check(name)
+    }
 }
 
 /// Something with a place in the text.
@@ -100,6 +128,7 @@ struct File {
     theta: Placed<String>,
     clock_bound: Placed<String>,
     clock_offsets: Option<Vec<Spanned<String>>>,
+    clock_spread: Placed<String>,
     clock_drifts_ppm: Option<Vec<i64>>,
     cores: Placed<usize>,
     service: Option<ServiceTable>,
@@ -116,6 +145,7 @@ struct ServiceTable {
     read: Placed<String>,
     write: Placed<String>,
     frame: Placed<String>,
+    kib: Placed<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -144,9 +174,13 @@ struct JitterTable {
 struct LoadTable {
     workload: Placed<String>,
     clients_per_node: Placed<usize>,
+    at: Option<Vec<Spanned<String>>>,
+    hot: Option<Spanned<HotTable>>,
+    after: Placed<String>,
     think: Placed<String>,
     roam_every: Placed<u64>,
     amplification: Placed<u64>,
+    requests: Placed<u64>,
     read: Placed<String>,
     write: Placed<String>,
 }
@@ -175,7 +209,7 @@ impl File {
         Ok(ScenarioFile {
             scenario: Scenario {
                 name: name.into(),
-                load: self.load.unwrap_or_default().check(self.workload)?,
+                load: self.load.unwrap_or_default().check(&world, self.workload)?,
                 safety,
                 heartbeat: interval(&self.heartbeat, "heartbeat")?,
                 theta: interval(&self.theta, "theta")?,
@@ -210,6 +244,7 @@ impl File {
                 read: time(&service.read, "service.read")?.unwrap_or(usual.read),
                 write: time(&service.write, "service.write")?.unwrap_or(usual.write),
                 frame: time(&service.frame, "service.frame")?.unwrap_or(usual.frame),
+                kib: time(&service.kib, "service.kib")?.unwrap_or(usual.kib),
             };
         }
         if let Some(network) = network {
@@ -258,6 +293,9 @@ impl File {
         }
         for offset in self.clock_offsets.iter().flatten() {
             world.clock_offsets_us.push(signed(offset, "clock_offsets")?);
+        }
+        if let Some(spread) = time(&self.clock_spread, "clock_spread")? {
+            spread_clocks(world, spread);
         }
         world.clock_drifts_ppm = self.clock_drifts_ppm.clone().unwrap_or_default();
         Ok(())
@@ -311,24 +349,83 @@ impl JitterTable {
 }
 
 impl LoadTable {
-    fn check(self, table: Option<Spanned<WorkloadTable>>) -> Result<Load, Misplaced> {
+    fn check(self, world: &WorldOptions, table: Option<Spanned<WorkloadTable>>) -> Result<Load, Misplaced> {
         let think = time(&self.think, "think")?.unwrap_or(Micros::from_millis(5));
         let level = |given: &Placed<String>, name| match given {
             Some(given) => parsed(given, name).map(Some),
             None => Ok(None),
         };
+        let clients_per_node = at_most(&self.clients_per_node, "clients_per_node", 1..151)?.unwrap_or(2);
+        let at = self.at.iter().flatten();
         Ok(Load {
-            clients_per_node: at_most(&self.clients_per_node, "clients_per_node", 1..151)?.unwrap_or(2),
+            clients_per_node,
+            at: at
+                .map(|node| node_named(world, node, "at"))
+                .collect::<Result<_, _>>()?,
             think: Span {
                 least: Micros(0),
                 most: Micros(think.0.saturating_mul(2)),
             },
             roam_every: at_most(&self.roam_every, "roam_every", 1..u64::MAX)?,
             amplification: at_most(&self.amplification, "amplification", 1..10_001)?.unwrap_or(1),
+            after: time(&self.after, "after")?.unwrap_or(Micros(0)),
+            requests: at_most(&self.requests, "requests", 1..u64::MAX)?,
             read: level(&self.read, "read")?,
             write: level(&self.write, "write")?,
-            kind: kind(self.workload, table)?,
+            kind: match self.hot {
+                Some(hot) => hot_kind(&hot, world, clients_per_node, self.workload, table)?,
+                None => kind(self.workload, table)?,
+            },
         })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HotTable {
+    keys_per_partition: Placed<u64>,
+    value_bytes: Placed<u64>,
+    writers_per_node: Placed<usize>,
+    many_percent: Placed<u64>,
+    many_keys: Placed<u64>,
+    apart: Placed<u16>,
+}
+
+/// Few keys in each partition.
+fn hot_kind(
+    table: &Spanned<HotTable>,
+    world: &WorldOptions,
+    clients_per_node: usize,
+    name: Placed<String>,
+    workload: Option<Spanned<WorkloadTable>>,
+) -> Result<Kind, Misplaced> {
+    if name.is_some() || workload.is_some() {
+        let message = "hot: there is a workload, too; expected one of them";
+        return Err((table.span(), message.into()));
+    }
+    let hot = table.get_ref();
+    let partitions = u64::from(world.partitions);
+    let keys = at_most(&hot.keys_per_partition, "keys_per_partition", 1..1_001)?.unwrap_or(1);
+    let all = keys * partitions;
+    let writers = at_most(&hot.writers_per_node, "writers_per_node", 0..clients_per_node + 1)?;
+    Ok(Kind::Hot(Hot {
+        keys_per_partition: keys,
+        value_bytes: at_most(&hot.value_bytes, "value_bytes", 1..1_000_001)?.unwrap_or(64),
+        writers_per_node: writers.unwrap_or(clients_per_node),
+        many_percent: at_most(&hot.many_percent, "many_percent", 0..101)?.unwrap_or(0),
+        many_keys: at_most(&hot.many_keys, "many_keys", 1..all + 1)?.unwrap_or(all.min(3)),
+        apart: at_most(&hot.apart, "apart", 0..world.partitions)?,
+    }))
+}
+
+/// Clocks that nobody has set are off by something.
+fn spread_clocks(world: &mut WorldOptions, spread: Micros) {
+    // Not the world's own draws.
+    let mut random = Random::new(world.seed ^ 0xC10C);
+    let most = spread.0.min(1 << 40);
+    for _ in world.clock_offsets_us.len()..world.sites.len() * world.nodes_per_site {
+        let drawn = random.below(2 * most + 1) as i64 - most as i64;
+        world.clock_offsets_us.push(drawn);
     }
 }
 

@@ -8,21 +8,29 @@
 //! |---|---|
 //! | [`Kind::Workload`] | a workload of `bench`: YCSB's, or that of a file |
 //! | [`Kind::Mixed`] | everything a client can ask, on few keys: what finds bugs |
+//! | [`Kind::Hot`] | few keys in each partition, that some clients write, partition after partition, and others read |
 //! | [`Kind::PingPong`] | pairs at two nodes that take turns at writing what the other waits to read: people who work on the same text |
 //!
-//! Clients stick to their node, or roam: after so many requests they go on at the next one, and their session comes along.
+//! Clients stand at all nodes, or at some. They stick to their node, or roam: after so many requests they go on at the next one, and their session comes along.
 use crate::{OperationId, Random, Record, Rule, Span, World};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session};
+use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session, Topology};
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
+
+mod hot;
+pub use hot::Hot;
 
 /// What clients do.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// How many there are at each node.
+    /// How many there are at each node that has clients.
     pub clients_per_node: usize,
+    /// The nodes that have clients; all, if none is named.
+    pub at: Vec<NodeId>,
+    /// They begin so long after everything else: by then links are up and sites know of each other.
+    pub after: Micros,
     /// How long one thinks between two requests.
     pub think: Span,
     /// What they do.
@@ -35,6 +43,8 @@ pub struct Load {
     pub roam_every: Option<u64>,
     /// A request is so many operations.
     pub amplification: u64,
+    /// After so many requests of all clients together the run ends, however long it was to go on.
+    pub requests: Option<u64>,
 }
 
 /// What kind of clients there are.
@@ -49,6 +59,8 @@ pub enum Kind {
     },
     /// All that can be asked.
     Mixed(Mixed),
+    /// Few keys in each partition.
+    Hot(Hot),
     /// Pairs that take turns.
     PingPong,
 }
@@ -69,12 +81,20 @@ pub struct Mixed {
 /// How the operations of a run went.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Answered reads.
+    /// Answered reads, of one key or of several.
     pub reads: Latencies,
     /// Answered writes.
     pub writes: Latencies,
     /// Requests all of whose operations were answered, from when they should have begun.
     pub requests: Latencies,
+    /// Of the reads those of several keys, but for those that are counted apart.
+    pub many: Latencies,
+    /// Those of several keys that touch the partition that is told apart ([`Hot::apart`]).
+    pub many_apart: Latencies,
+    /// How long turns of a pair took from when one player asked to write them until the other was told of them.
+    pub visibility: Latencies,
+    /// How long the clients went on.
+    pub took: Micros,
     /// Failures by their first word; `CONNECTION`: the node crashed under it.
     pub failures: BTreeMap<&'static str, u64>,
 }
@@ -90,7 +110,7 @@ impl Tally {
         self.failures.values().sum()
     }
 
-    fn add(&mut self, record: &Record) {
+    fn add(&mut self, record: &Record, is_apart: bool) {
         let Some((at, (answer, _))) = &record.returned else {
             *self.failures.entry("CONNECTION").or_default() += 1;
             return;
@@ -103,7 +123,13 @@ impl Tally {
             Operation::Put { .. } => &mut self.writes,
             _ => &mut self.reads,
         };
-        latencies.record_ns(at.since(record.invoked).0 * 1_000);
+        let took_ns = at.since(record.invoked).0 * 1_000;
+        latencies.record_ns(took_ns);
+        match (&record.operation, is_apart) {
+            (Operation::ReadMany { .. }, true) => self.many_apart.record_ns(took_ns),
+            (Operation::ReadMany { .. }, false) => self.many.record_ns(took_ns),
+            _ => {}
+        }
     }
 }
 
@@ -111,6 +137,9 @@ impl Tally {
 pub(crate) struct Clients {
     load: Load,
     nodes: Vec<NodeId>,
+    /// By partition; of [`Kind::Hot`] alone.
+    hot_keys: Vec<Vec<Key>>,
+    topology: Topology,
     random: Random,
     population: Population,
     /// By the world's number of the client, from `first` on.
@@ -140,6 +169,10 @@ struct Client {
     next_turn: u64,
     attempt: u64,
     seen_turn: Option<u64>,
+    /// The last turn that it asked to write, and when it first did.
+    wrote: Option<(u64, Micros)>,
+    /// How many hot keys it has written.
+    rounds: u64,
 }
 
 /// Those who find nobody at their node try again after so long.
@@ -151,7 +184,10 @@ const LOADERS: usize = 16;
 impl Clients {
     /// Clients at all nodes, asleep.
     pub fn new<S: Session>(load: Load, seed: u64, world: &mut World<S>) -> Clients {
-        let nodes: Vec<NodeId> = world.nodes().collect();
+        let nodes: Vec<NodeId> = match load.at.is_empty() {
+            true => world.nodes().collect(),
+            false => load.at.clone(),
+        };
         let count = load.clients_per_node * nodes.len();
         let plan = match &load.kind {
             Kind::Workload { workload, .. } => Some(Plan::new((**workload).clone(), seed)),
@@ -166,6 +202,11 @@ impl Clients {
             began: world.time(),
             stopped: false,
             tally: Tally::default(),
+            hot_keys: match &load.kind {
+                Kind::Hot(hot) => hot.keys(world.topology()),
+                _ => Vec::new(),
+            },
+            topology: world.topology().clone(),
             nodes,
             load,
         };
@@ -190,6 +231,8 @@ impl Clients {
                 next_turn: number as u64 % 2,
                 attempt: 0,
                 seen_turn: None,
+                wrote: None,
+                rounds: 0,
             });
         }
         clients
@@ -249,8 +292,15 @@ impl Clients {
         }
     }
 
+    /// Whether as many requests are over as there were to be.
+    pub fn are_done(&self) -> bool {
+        let done = self.tally.requests.count();
+        self.load.requests.is_some_and(|enough| done >= enough)
+    }
+
     /// Nothing new is begun; what is open may still be answered.
-    pub fn stop(&mut self) {
+    pub fn stop(&mut self, time: Micros) {
+        self.tally.took = time.since(self.began);
         self.stopped = true;
     }
 
@@ -278,14 +328,15 @@ impl Clients {
         if self.all[number].open != Some(id) {
             return;
         }
-        self.tally.add(record);
+        self.tally
+            .add(record, is_apart(&self.load.kind, &self.topology, record));
         let is_answered = record
             .answer()
             .is_some_and(|answer| !matches!(answer, Answer::Failed(_)));
-        let client = &mut self.all[number];
         if matches!(self.load.kind, Kind::PingPong) {
-            Clients::look_at_turn(client, record);
+            self.look_at_turn(number, record);
         }
+        let client = &mut self.all[number];
         client.open = None;
         client.failed |= !is_answered;
         if let Some(inserted) = client.inserting.take_if(|_| client.left.is_empty()) {
@@ -361,6 +412,12 @@ impl Clients {
     }
 
     fn ask<S: Session>(&mut self, world: &mut World<S>, number: usize, operation: Operation) {
+        let client = &mut self.all[number];
+        if let (Kind::PingPong, Operation::Put { .. }) = (&self.load.kind, &operation)
+            && client.wrote.is_none_or(|(turn, _)| turn != client.next_turn)
+        {
+            client.wrote = Some((client.next_turn, world.time()));
+        }
         self.all[number].open = Some(world.invoke(self.first + number, operation));
     }
 
@@ -368,6 +425,7 @@ impl Clients {
         match &self.load.kind {
             Kind::Workload { .. } => self.step(number, request),
             Kind::Mixed(mixed) => request.push_back(self.anything(*mixed)),
+            Kind::Hot(hot) => request.push_back(self.hot(*hot, number)),
             Kind::PingPong => request.push_back(self.turn(number)),
         }
     }
@@ -453,7 +511,10 @@ impl Clients {
     }
 
     /// A player takes note of the turn that was read. A turn that may have been written is not written again.
-    fn look_at_turn(client: &mut Client, record: &Record) {
+    fn look_at_turn(&mut self, number: usize, record: &Record) {
+        // Who plays without a partner reads its own turns alone.
+        let partner = self.all.get(number ^ 1).and_then(|partner| partner.wrote);
+        let client = &mut self.all[number];
         match (&record.operation, record.answer()) {
             (Operation::Put { .. }, Some(Answer::Failed(failure))) if failure.is_definite() => {}
             (Operation::Put { .. }, Some(Answer::Written { .. })) => client.next_turn += 2,
@@ -462,9 +523,25 @@ impl Clients {
             (Operation::Get { .. }, Some(Answer::Value(Some(value)))) => {
                 let text = std::str::from_utf8(value).unwrap_or_default();
                 let turn = text.split(' ').nth(1).and_then(|turn| turn.parse().ok());
+                if turn > client.seen_turn
+                    && let (Some((wrote, since)), Some((until, _))) = (partner, &record.returned)
+                    && turn == Some(wrote)
+                {
+                    self.tally.visibility.record_ns(until.since(since).0 * 1_000);
+                }
                 client.seen_turn = client.seen_turn.max(turn);
             }
             _ => {}
         }
+    }
+}
+
+/// Whether an operation is one of those that are counted apart.
+fn is_apart(kind: &Kind, topology: &Topology, record: &Record) -> bool {
+    match (kind, &record.operation) {
+        (Kind::Hot(hot), Operation::ReadMany { keys, .. }) => keys
+            .iter()
+            .any(|key| Some(topology.partition_of_slot(key.slot())) == hot.apart),
+        _ => false,
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Machine<S: Session> {
     pub cores: Vec<Micros>,
     /// So many times the usual time to sync, in percent.
     pub slow_disk_percent: u64,
+    /// What it sends leaves so much later.
+    pub late: Micros,
     /// No room is left on the disk.
     pub is_full: bool,
     /// The disk has failed to sync, or may have, since the process started: it may notice later.
@@ -119,6 +121,7 @@ impl<S: Session> Machine<S> {
             paused_until: Micros(0),
             cores: vec![Micros(0); cores],
             slow_disk_percent: 100,
+            late: Micros(0),
             is_full: false,
             disk_has_failed: false,
         }

@@ -70,6 +70,8 @@ pub struct Service {
     pub write: Micros,
     /// A frame of another node.
     pub frame: Micros,
+    /// Each KiB of such frames, besides.
+    pub kib: Micros,
 }
 
 impl Default for Service {
@@ -79,6 +81,7 @@ impl Default for Service {
             read: Micros(10),
             write: Micros(15),
             frame: Micros(10),
+            kib: Micros(0),
         }
     }
 }

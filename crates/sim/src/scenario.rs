@@ -108,8 +108,9 @@ impl Scenario {
         // Not the world's own draws: more load would otherwise change the network.
         let mut clients = Clients::new(self.load.clone(), self.world.seed, &mut world);
         clients.load_records(&mut world);
+        world.advance(self.load.after);
         self.safety(&mut world, &mut clients, keep);
-        clients.stop();
+        clients.stop(world.time());
         let converged = liveness(&mut world, &mut clients);
         Outcome {
             violations: world.judge().violations().to_vec(),
@@ -143,7 +144,7 @@ impl Scenario {
         let mut active: BTreeSet<usize> = BTreeSet::new();
         clients.begin(world);
         let mut forget_at = world.events() + FORGET_EVERY;
-        while world.time() < end {
+        while world.time() < end && !clients.are_done() {
             let next = agenda.peek().map_or(end, |Reverse((at, ..))| *at);
             world.run_until(next.min(end), World::has_news);
             clients.go_on(world);

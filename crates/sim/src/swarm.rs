@@ -212,6 +212,9 @@ fn draw_load(random: &mut Random) -> Load {
         value_bytes: *random.pick(&[10, 100, 600]),
     });
     Load {
+        at: Vec::new(),
+        requests: None,
+        after: Micros(0),
         clients_per_node: random.of(1..=3) as usize,
         think: Span::us(0, *random.pick(&[5_000, 60_000])),
         kind: match random.percent(10) {

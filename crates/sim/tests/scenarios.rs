@@ -3,7 +3,7 @@ use std::{fs, path::PathBuf};
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
 use turnbuckle_sim::{Keep, Kind, Outcome, Scenario, ScenarioFile, Span, WorldOptions};
-use turnbuckle_workload::Workload;
+use turnbuckle_workload::{Op, Workload};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
@@ -203,6 +203,30 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
             "3:12: workload: workload e is not supported",
         ),
         (
+            "sites = [\"a\"]\n[load]\nat = [\"b\"]",
+            "3:7: at: there is no node 'b'; expected one of a",
+        ),
+        (
+            "sites = [\"a\"]\n[load]\nworkload = \"a\"\n[load.hot]",
+            "4:1: hot: there is a workload, too",
+        ),
+        (
+            "sites = [\"a\"]\npartitions = 2\n[load.hot]\nmany_keys = 3",
+            "4:13: many_keys: 3; expected 1 to less than 3",
+        ),
+        (
+            "sites = [\"a\"]\n[load.hot]\nwriters_per_node = 3",
+            "3:20: writers_per_node: 3; expected 0 to less than 3",
+        ),
+        (
+            "sites = [\"a\"]\n[load.hot]\napart = 1",
+            "3:9: apart: 1; expected 0 to less than 1",
+        ),
+        (
+            "sites = [\"a\"]\n[[fault]]\nkind = \"late\"\nnode = \"a\"\nby = \"-1ms\"\nfor = \"1s\"",
+            "5:6: by: '-1ms': expected a number and s, ms or us",
+        ),
+        (
             "sites = [\"a\"]\n[load]\nread = \"strong\"",
             "3:8: read: 'strong': 'strong' is no consistency level",
         ),
@@ -223,4 +247,82 @@ fn a_workload_may_stand_in_the_scenario() {
     assert!(
         matches!(file.scenario.load.kind, Kind::Workload { workload, .. } if workload.records.get() == 7)
     );
+}
+
+fn parse(text: &str) -> Scenario {
+    let file = ScenarioFile::parse("t", text);
+    file.unwrap_or_else(|error| panic!("{text}\n{error}")).scenario
+}
+
+/// Two partitions, each at a node; clients are at a third, which holds none.
+const APART: &str = "sites = [\"a\"]\nnodes_per_site = 3\npartitions = 2\nduration = \"2s\"\ndurability = \"none\"\n\
+                     [load]\nafter = \"200ms\"\nat = [\"a3\"]\nclients_per_node = 2\n[load.hot]\nkeys_per_partition = 2\n\
+                     writers_per_node = 1\nmany_percent = 50\nmany_keys = 2\napart = 1\n";
+
+#[test]
+fn hot_keys_are_written_partition_after_partition_and_read_one_by_one_or_together() {
+    let scenario = parse(APART);
+    let outcome = run(&scenario);
+    let topology = turnbuckle_core::Topology::new(["a"], 2, 1);
+    let written = outcome.trace.iter().filter(|record| record.op == Op::Write);
+    let partitions: Vec<u16> = written
+        .map(|record| topology.partition_of_slot(turnbuckle_core::hash_slot(&record.key.0)))
+        .collect();
+    assert!(partitions.len() > 100);
+    assert!(
+        partitions.windows(2).all(|pair| pair[0] != pair[1]),
+        "{partitions:?}"
+    );
+    let tally = outcome.tally;
+    let (many, apart) = (tally.many.count(), tally.many_apart.count());
+    // Of the six pairs of four keys one is of the other partition alone.
+    assert!(many > 0 && apart > 3 * many, "{many} and {apart}");
+    assert!(tally.reads.count() > many + apart, "{tally:?}");
+}
+
+#[test]
+fn who_asks_a_late_node_waits_so_much_longer_and_nobody_else_does() {
+    let late = "[[fault]]\nkind = \"late\"\nnode = \"a2\"\nby = \"100ms\"\nfor = \"2s\"";
+    let tally = run(&parse(&format!("{APART}{late}"))).tally;
+    let (many, apart) = (tally.many.summary(), tally.many_apart.summary());
+    assert!(tally.many.count() > 0 && many.max < 5_000.0, "{many:?}");
+    assert!(apart.p50 > 100_000.0 && apart.max < 110_000.0, "{apart:?}");
+}
+
+#[test]
+fn a_run_ends_after_so_many_requests() {
+    let text = APART.replace("at =", "requests = 50\nat =");
+    let tally = run(&parse(&text)).tally;
+    assert_eq!(tally.requests.count(), 50);
+    assert!(tally.took < Micros::from_millis(2_000), "{:?}", tally.took);
+    assert_eq!(run(&parse(APART)).tally.took, Micros::from_millis(2_000));
+}
+
+#[test]
+fn a_turn_is_seen_by_the_other_player_after_the_way_to_it() {
+    let text = "sites = [\"a\", \"b\", \"c\"]\nduration = \"5s\"\ndurability = \"none\"\n[network]\ndelay = \"20ms\"\n\
+                [load]\nworkload = \"ping-pong\"\nat = [\"a\", \"b\"]\nclients_per_node = 1\nthink = \"1ms\"";
+    let tally = run(&parse(text)).tally;
+    let seen = tally.visibility.summary();
+    assert!(seen.p50 > 20_000.0 && seen.max < 26_000.0, "{seen:?}");
+    // The last turn may not have been seen yet.
+    let (written, seen) = (tally.writes.count(), tally.visibility.count());
+    assert!(seen > 50 && written - seen <= 1, "{written} and {seen}");
+}
+
+#[test]
+fn clocks_that_nobody_has_set_are_off_by_what_the_seed_says() {
+    let of = |seed: u64| {
+        let text = format!(
+            "sites = [\"a\", \"b\", \"c\"]\nseed = {seed}\nclock_offsets = [\"7ms\"]\nclock_spread = \"2ms\""
+        );
+        parse(&text).world.clock_offsets_us
+    };
+    let offsets = of(1);
+    assert_eq!((offsets.len(), offsets[0]), (3, 7_000));
+    assert!(
+        offsets[1..].iter().all(|offset| offset.abs() <= 2_000),
+        "{offsets:?}"
+    );
+    assert!(offsets == of(1) && offsets != of(2));
 }

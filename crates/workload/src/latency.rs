@@ -49,6 +49,12 @@ impl Latencies {
         self.0.len()
     }
 
+    /// The least latency, in microseconds, that such a share of all do not exceed; at most 0.1 % above it. None if nothing was
+    /// recorded.
+    pub fn quantile_us(&self, share: f64) -> Option<f64> {
+        (!self.0.is_empty()).then(|| micros(self.0.value_at_quantile(share) as f64))
+    }
+
     /// In a few numbers. Each is at most 0.1 % above the latency that it stands for.
     pub fn summary(&self) -> Summary {
         if self.0.is_empty() {
@@ -102,7 +108,9 @@ mod tests {
     fn the_summary_is_that_of_the_sorted_latencies() {
         for count in [1, 2, 10, 999, 100_000] {
             let mut sorted = sample(count, 4);
-            let summary = record(&sorted).summary();
+            let recorder = record(&sorted);
+            let summary = recorder.summary();
+            assert_eq!(recorder.quantile_us(0.95), Some(summary.p95));
             sorted.sort_unstable();
             // The least latency that so many are at most as long as.
             let quantile =
@@ -137,6 +145,7 @@ mod tests {
     #[test]
     fn nothing_recorded_is_all_zero_and_an_eternity_is_an_hour() {
         assert_eq!(Latencies::new().summary(), Summary::default());
+        assert_eq!(Latencies::new().quantile_us(0.5), None);
         let summary = record(&[u64::MAX]).summary();
         assert!((summary.max - 3.6e9).abs() < 3.6e6, "{summary:?}");
     }

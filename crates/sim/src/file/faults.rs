@@ -1,5 +1,5 @@
 //! The faults of a scenario's file.
-use super::{Placed, at_most, given, signed, span, time};
+use super::{Placed, at_most, given, parsed, signed, span, time};
 use crate::{Fault, FaultKind, WorldOptions};
 use serde::Deserialize;
 use toml::Spanned;
@@ -156,10 +156,20 @@ impl FaultTable {
                     FaultKind::SlowPartition { partition, percent },
                 )
             }
+            "late" => {
+                let by = self.by.as_ref().ok_or_else(|| self.missing("by"))?;
+                (
+                    vec!["node", "by"],
+                    FaultKind::Late {
+                        node: node(&self.node, "node")?,
+                        by: parsed(by, "by")?,
+                    },
+                )
+            }
             other => {
                 let message = format!(
                     "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
-                     loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition or checkpoint"
+                     loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late or checkpoint"
                 );
                 return Err((self.kind.span(), message));
             }
@@ -238,7 +248,11 @@ impl FaultTable {
     }
 }
 
-fn node_named(world: &WorldOptions, given: &Spanned<String>, name: &str) -> Result<NodeId, Misplaced> {
+pub(super) fn node_named(
+    world: &WorldOptions,
+    given: &Spanned<String>,
+    name: &str,
+) -> Result<NodeId, Misplaced> {
     let mut names = Vec::new();
     for site in &world.sites {
         match world.nodes_per_site {

@@ -117,6 +117,11 @@ impl<S: Session> World<S> {
         self.slow_partitions.get(&partition).copied().unwrap_or(100)
     }
 
+    /// By how much later a node's frames leave: a process that is slow to send, whatever it is asked.
+    pub fn set_late(&mut self, node: NodeId, by: Micros) {
+        self.machines[index(node)].late = by;
+    }
+
     // ---- links ----------------------------------------------------------------------------------------------
 
     /// Cuts or heals the way between two nodes.

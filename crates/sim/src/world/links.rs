@@ -203,7 +203,8 @@ impl<S: Session> World<S> {
 
     /// The next chunk that does not travel yet is on its way.
     fn travel(&mut self, link: usize, end: usize, len: usize) {
-        let delay = self.delay(link, end);
+        let late = self.machines[self.ends(link)[end]].late;
+        let delay = self.delay(link, end) + late;
         let time = self.time;
         let life = self.links[link].life;
         let way = &mut self.links[link].ways[end];
@@ -257,7 +258,8 @@ impl<S: Session> World<S> {
                 frame.saturating_mul(percent) / 100
             }
         });
-        Micros(frames.sum())
+        let bytes = (chunk.bytes.len() as u64).saturating_mul(self.options.service.kib.0) / 1_024;
+        Micros(frames.sum::<u64>().saturating_add(bytes))
     }
 
     fn take_in(&mut self, link: usize, to: usize) {
