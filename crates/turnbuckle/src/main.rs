@@ -3,7 +3,9 @@
 mod bench;
 mod check;
 mod demo;
+mod experiment;
 mod failure;
+mod protocols;
 mod sim;
 mod start;
 mod wan;
@@ -27,6 +29,7 @@ enum Command {
     Bench(bench::Arguments),
     Check(check::Check),
     Demo(demo::Demo),
+    Experiment(experiment::Experiment),
     Sim(sim::Sim),
     Start(start::Start),
     Wan(wan::Wan),
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
         Command::Start(_) => "info",
         Command::Bench(_) | Command::Check(_) | Command::Demo(_) | Command::Wan(_) => "warn",
         // Its nodes meet every trouble there is, as they should.
-        Command::Sim(_) => "off",
+        Command::Experiment(_) | Command::Sim(_) => "off",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("TURNBUCKLE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Experiment(options) => experiment::run(&options),
         Command::Sim(options) => sim::run(&options),
         Command::Start(options) => start::run(&options),
         Command::Wan(options) => wan::run(&options),

@@ -1,5 +1,6 @@
 //! `turnbuckle sim`: worlds in which everything goes wrong, from a seed.
 use crate::failure::{Failure, environment, say, usage};
+use crate::protocols::{Simulated, protocol_named};
 use clap::Args;
 use serde::Serialize;
 use std::{
@@ -14,13 +15,9 @@ use std::{
     thread,
     time::Instant,
 };
-use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
-    GentleRainConfig, GentleRainSession,
-};
 use turnbuckle_check::Report;
-use turnbuckle_core::{Level, Micros, Protocol, Session};
-use turnbuckle_sim::{BEGINNING, Diagram, Draw, Failed, FaultKind, Keep, Outcome, Scenario, ScenarioFile};
+use turnbuckle_core::{Level, Micros};
+use turnbuckle_sim::{BEGINNING, Diagram, Draw, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
 /// Runs a cluster in a simulated world, faults included, and says whether it kept its promises.
@@ -104,97 +101,6 @@ impl FromStr for Seeds {
             )),
         }
     }
-}
-
-/// A protocol whose worlds can be run.
-trait Simulated: Sync {
-    fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome;
-    fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed;
-    fn levels(&self) -> &'static [Level];
-
-    /// Whether the protocol claims to stand a fault. Of what is drawn the others are left out.
-    fn allows(&self, _: &FaultKind) -> bool {
-        true
-    }
-}
-
-/// A protocol's sessions, and how its keyspace is configured for a scenario.
-struct Of<S: Session>(fn(&Scenario) -> <S::Protocol as Protocol>::Config);
-
-impl<S: Session> Simulated for Of<S> {
-    fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome {
-        scenario.run::<S>(self.0(scenario), keep)
-    }
-
-    fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed {
-        scenario.explain::<S>(&self.0(scenario), outcome)
-    }
-
-    fn levels(&self) -> &'static [Level] {
-        S::LEVELS
-    }
-}
-
-/// A protocol that rests on clocks that never go back.
-struct ByTheClock<S: Session>(Of<S>);
-
-impl<S: Session> Simulated for ByTheClock<S> {
-    fn run(&self, scenario: &Scenario, keep: Keep) -> Outcome {
-        self.0.run(scenario, keep)
-    }
-
-    fn explain(&self, scenario: &Scenario, outcome: &Outcome) -> Failed {
-        self.0.explain(scenario, outcome)
-    }
-
-    fn levels(&self) -> &'static [Level] {
-        self.0.levels()
-    }
-
-    /// What is set ahead is set back in the end.
-    fn allows(&self, fault: &FaultKind) -> bool {
-        !matches!(fault, FaultKind::ClockStep { .. })
-    }
-}
-
-fn eventual(scenario: &Scenario) -> EventualConfig {
-    EventualConfig::paced(scenario.heartbeat, scenario.theta)
-}
-
-fn causalspartanx(scenario: &Scenario) -> CausalSpartanXConfig {
-    CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta)
-}
-
-fn gentlerain(scenario: &Scenario) -> GentleRainConfig {
-    GentleRainConfig::paced(scenario.heartbeat, scenario.theta)
-}
-
-/// Every protocol by its name, and by that of the kind of keyspace whose usual one it is.
-const PROTOCOLS: &[(&str, &dyn Simulated)] = &[
-    ("eventual", &Of::<EventualSession>(eventual)),
-    ("gentlerain", &ByTheClock(Of::<GentleRainSession>(gentlerain))),
-    (
-        "cops",
-        &Of::<CopsSession>(|scenario| CopsConfig::paced(scenario.heartbeat, scenario.theta)),
-    ),
-    ("causal", &Of::<CausalSpartanXSession>(causalspartanx)),
-    ("causalspartanx", &Of::<CausalSpartanXSession>(causalspartanx)),
-    (
-        "causalspartanx-published",
-        &Of::<CausalSpartanXSession>(|scenario| causalspartanx(scenario).published()),
-    ),
-];
-
-fn protocol_named(name: &str) -> Result<&'static dyn Simulated, Failure> {
-    let found = PROTOCOLS.iter().find(|(known, _)| *known == name);
-    let names: Vec<&str> = PROTOCOLS.iter().map(|(name, _)| *name).collect();
-    let unknown = || {
-        usage(&format!(
-            "there is no protocol '{name}'; expected {}",
-            names.join(", ")
-        ))
-    };
-    found.map(|&(_, protocol)| protocol).ok_or_else(unknown)
 }
 
 /// What many runs add up to.

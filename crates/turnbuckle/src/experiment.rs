@@ -1,0 +1,210 @@
+//! `turnbuckle experiment`: the papers' figures, from the simulator, next to what the papers say of them.
+//!
+//! An experiment is a file under `experiments/` ([`file`]): a scenario in which some values vary, what is measured, and the paper's
+//! claims. Each of its points is one run of the simulated world; nothing depends on the machine, so the same binary prints the same
+//! numbers everywhere. The files are in the binary.
+mod claim;
+mod file;
+mod measure;
+mod report;
+mod results;
+
+use crate::failure::{Failure, environment, say, usage};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Draws the papers' figures from the simulator, and says which of the papers' claims held.
+#[derive(Debug, Args)]
+pub struct Experiment {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Says which experiments there are.
+    List,
+    Run(Run),
+}
+
+/// Runs experiments: prints our numbers next to the paper's, and for each claim of the paper whether it held.
+///
+/// Ends with 1 if a claim did not hold.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  turnbuckle experiment run causal/fig5.4\n  \
+                  turnbuckle experiment run causal/fig5.1 causal/fig5.2 --out figures\n\n\
+                  The figures are written with --out: DIR/causal/fig5.4/visibility.svg, and the tables as report.txt beside \
+                  them. docs/experiments.md says how to read them, and how to write one.")]
+struct Run {
+    /// Names as `turnbuckle experiment list` has them, or files that end in .toml.
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    /// Write the figures as SVG into this directory, and the tables.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The first and the last value of each axis alone, and two seconds of each run: whether it works at all.
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON, one object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The experiments that are in the binary.
+const EXPERIMENTS: &[(&str, &str)] = &[
+    (
+        "causal/fig5.1",
+        include_str!("../../../experiments/causal/fig5.1.toml"),
+    ),
+    (
+        "causal/fig5.2",
+        include_str!("../../../experiments/causal/fig5.2.toml"),
+    ),
+    (
+        "causal/fig5.3",
+        include_str!("../../../experiments/causal/fig5.3.toml"),
+    ),
+    (
+        "causal/fig5.4",
+        include_str!("../../../experiments/causal/fig5.4.toml"),
+    ),
+    (
+        "causal/fig5.5",
+        include_str!("../../../experiments/causal/fig5.5.toml"),
+    ),
+    (
+        "causal/fig5.6",
+        include_str!("../../../experiments/causal/fig5.6.toml"),
+    ),
+    (
+        "causal/fig8.4",
+        include_str!("../../../experiments/causal/fig8.4.toml"),
+    ),
+    (
+        "causal/fig8.6",
+        include_str!("../../../experiments/causal/fig8.6.toml"),
+    ),
+];
+
+#[derive(Serialize)]
+struct Json<'a> {
+    experiments: Vec<report::Json<'a>>,
+    held: bool,
+}
+
+pub fn run(options: &Experiment) -> Result<(), Failure> {
+    match &options.command {
+        Command::List => list(),
+        Command::Run(options) => options.run(),
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    for (name, text) in EXPERIMENTS {
+        let experiment = parse(name, text)?;
+        lines.push(format!("{name:<15} {}", experiment.title));
+    }
+    say(&lines.join("\n"))
+}
+
+impl Run {
+    fn run(&self) -> Result<(), Failure> {
+        // All of them are read before the first one runs.
+        let experiments: Result<Vec<file::Experiment>, Failure> =
+            self.names.iter().map(|name| named(name)).collect();
+        let mut experiments = experiments?;
+        if self.quick {
+            experiments = experiments.into_iter().map(file::Experiment::quick).collect();
+        }
+        let mut all = Vec::new();
+        for (number, experiment) in experiments.iter().enumerate() {
+            let results = results::Results::of(experiment, self.quick)?;
+            let report = report::Report::new(experiment, &results);
+            if let Some(directory) = &self.out {
+                write(directory, experiment, &report)?;
+            }
+            if !self.json {
+                let gap = if number > 0 { "\n" } else { "" };
+                say(&format!("{gap}{}", report.text()))?;
+            }
+            all.push((experiment, results));
+        }
+        let reports: Vec<report::Report<'_>> = all
+            .iter()
+            .map(|(experiment, results)| report::Report::new(experiment, results))
+            .collect();
+        let broken: usize = reports.iter().map(report::Report::broken).sum();
+        if self.json {
+            let json = Json {
+                experiments: reports.iter().map(report::Report::json).collect(),
+                held: broken == 0,
+            };
+            say(&serde_json::to_string(&json).map_err(|error| environment(&error))?)?;
+        }
+        match broken {
+            0 => Ok(()),
+            _ => Err(Failure::Broken(format!(
+                "{broken} of what was to hold did not: see 'not held' and 'wrong' above"
+            ))),
+        }
+    }
+}
+
+/// An experiment by its name, or that of its file.
+fn named(name: &str) -> Result<file::Experiment, Failure> {
+    if let Some((name, text)) = EXPERIMENTS.iter().find(|(known, _)| *known == name) {
+        return parse(name, text);
+    }
+    if !name.ends_with(".toml") {
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+        return Err(usage(&format!(
+            "there is no experiment '{name}'; expected a file that ends in .toml, or one of {}",
+            names.join(", ")
+        )));
+    }
+    let text = fs::read_to_string(name).map_err(|error| environment(&format!("{name}: {error}")))?;
+    parse(name, &text)
+}
+
+fn parse(name: &str, text: &str) -> Result<file::Experiment, Failure> {
+    file::Experiment::parse(name, text).map_err(|error| usage(&format!("{name}:{error}")))
+}
+
+/// The figures, and the tables.
+fn write(
+    directory: &Path,
+    experiment: &file::Experiment,
+    report: &report::Report<'_>,
+) -> Result<(), Failure> {
+    let name = experiment.name.trim_end_matches(".toml");
+    // One that was read from somewhere goes by the last part of its path.
+    let name = match EXPERIMENTS.iter().any(|(known, _)| *known == name) {
+        true => name,
+        false => Path::new(name)
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or("experiment"),
+    };
+    let directory = directory.join(name);
+    let failed = |path: &Path, error| environment(&format!("cannot write {}: {error}", path.display()));
+    fs::create_dir_all(&directory).map_err(|error| failed(&directory, error))?;
+    let figures = report.figures();
+    let mut files: Vec<(String, String)> = figures
+        .iter()
+        .map(|(name, plot)| (format!("{name}.svg"), plot.svg()))
+        .collect();
+    files.push(("report.txt".into(), report.text() + "\n"));
+    for (file, text) in files {
+        let path = directory.join(file);
+        fs::write(&path, text).map_err(|error| failed(&path, error))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! What an experiment showed: as tables, as figures, as JSON.
+use super::{
+    claim::{Held, Verdict},
+    file::{Claim, Experiment, Measure},
+    results::Results,
+};
+use comfy_table::{CellAlignment, Table, presets::NOTHING};
+use serde::Serialize;
+use std::fmt::Write;
+use turnbuckle_check::{Axis, Plot, Scale, Series, Shape};
+
+/// An experiment that was run.
+pub struct Report<'a> {
+    experiment: &'a Experiment,
+    results: &'a Results,
+    verdicts: Vec<Verdict>,
+}
+
+/// A protocol, and the places of its values on all axes; that on x is 0.
+struct Curve {
+    name: String,
+    protocol: usize,
+    point: Vec<usize>,
+}
+
+#[derive(Serialize)]
+pub struct Json<'a> {
+    name: &'a str,
+    title: &'a str,
+    source: &'a str,
+    x: &'a str,
+    at: Vec<&'a str>,
+    measures: Vec<JsonMeasure<'a>>,
+    claims: Vec<JsonClaim<'a>>,
+    violations: &'a [String],
+    held: bool,
+}
+
+#[derive(Serialize)]
+struct JsonMeasure<'a> {
+    name: &'a str,
+    label: &'a str,
+    curves: Vec<JsonCurve>,
+}
+
+#[derive(Serialize)]
+struct JsonCurve {
+    name: String,
+    values: Vec<Option<f64>>,
+}
+
+#[derive(Serialize)]
+struct JsonClaim<'a> {
+    words: &'a str,
+    measure: &'a str,
+    compare: &'static str,
+    paper: Option<f64>,
+    least: Option<f64>,
+    most: Option<f64>,
+    found: Option<(f64, f64)>,
+    /// None: it counts neither way.
+    held: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+}
+
+impl<'a> Report<'a> {
+    pub fn new(experiment: &'a Experiment, results: &'a Results) -> Report<'a> {
+        let judge = |claim: &Claim| claim.judge(experiment, results);
+        Report {
+            experiment,
+            results,
+            verdicts: experiment.claims.iter().map(judge).collect(),
+        }
+    }
+
+    /// How many claims did not hold, and how many runs went wrong.
+    pub fn broken(&self) -> usize {
+        let not_held = self.verdicts.iter().filter(|verdict| verdict.held == Held::No);
+        not_held.count() + self.results.violations.len()
+    }
+
+    fn curves(&self) -> Vec<Curve> {
+        let experiment = self.experiment;
+        let points = experiment.points().into_iter().filter(|point| point[0] == 0);
+        let curve = |point: Vec<usize>, protocol: usize| {
+            let mut name = experiment.protocols[protocol].name.clone();
+            for (axis, &place) in experiment.axes.iter().zip(&point).skip(1) {
+                write!(name, ", {} {}", axis.name, axis.values[place].label).expect("a String grows");
+            }
+            Curve {
+                name,
+                protocol,
+                point,
+            }
+        };
+        let protocols = 0..experiment.protocols.len();
+        points
+            .flat_map(|point| protocols.clone().map(move |protocol| (point.clone(), protocol)))
+            .map(|(point, protocol)| curve(point, protocol))
+            .collect()
+    }
+
+    /// The number at a place of x.
+    fn number(&self, measure: &Measure, curve: &Curve, place: usize) -> Option<f64> {
+        let mut point = curve.point.clone();
+        point[0] = place;
+        measure.what.of(self.results.tally(curve.protocol, &point)?)
+    }
+
+    // ---- text -----------------------------------------------------------------------------------------------
+
+    /// Tables, and a line for each claim.
+    pub fn text(&self) -> String {
+        let experiment = self.experiment;
+        let mut text = format!(
+            "{}: {}\n  {}\n",
+            experiment.name, experiment.title, experiment.source
+        );
+        let numbers = experiment
+            .measures
+            .iter()
+            .filter(|measure| !measure.what.is_distribution());
+        for measure in numbers {
+            let table = self.table(measure);
+            write!(text, "\n{}\n{table}\n", measure.label).expect("a String grows");
+        }
+        text.push('\n');
+        for (claim, verdict) in experiment.claims.iter().zip(&self.verdicts) {
+            writeln!(text, "{}", line(claim, verdict)).expect("a String grows");
+        }
+        for violation in &self.results.violations {
+            writeln!(text, "wrong: {violation}").expect("a String grows");
+        }
+        if !experiment.notes.is_empty() {
+            write!(text, "\n{}", experiment.notes.trim_end()).expect("a String grows");
+        }
+        text.trim_end().to_string()
+    }
+
+    fn table(&self, measure: &Measure) -> Table {
+        let x = &self.experiment.axes[0];
+        let curves = self.curves();
+        let mut table = Table::new();
+        table.load_preset(NOTHING);
+        let names = curves.iter().map(|curve| curve.name.clone());
+        table.set_header(std::iter::once(x.label.clone()).chain(names));
+        for (place, value) in x.values.iter().enumerate() {
+            let numbers = curves.iter().map(|curve| {
+                let number = self.number(measure, curve, place);
+                number.map_or("-".into(), short)
+            });
+            table.add_row(std::iter::once(value.label.clone()).chain(numbers));
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+
+    // ---- figures --------------------------------------------------------------------------------------------
+
+    /// A figure for each measure, by its name.
+    pub fn figures(&self) -> Vec<(&'a str, Plot)> {
+        let figure = |measure: &'a Measure| {
+            let plot = match measure.what.is_distribution() {
+                true => self.distributions(measure),
+                false => self.plot(measure),
+            };
+            (measure.name.as_str(), plot)
+        };
+        self.experiment.measures.iter().map(figure).collect()
+    }
+
+    fn plot(&self, measure: &Measure) -> Plot {
+        let x = &self.experiment.axes[0];
+        let series = self.curves().into_iter().map(|curve| {
+            let points = x.values.iter().enumerate();
+            let mut points: Vec<(f64, f64)> = points
+                .filter_map(|(place, value)| Some((value.x, self.number(measure, &curve, place)?)))
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Series::new(curve.name, Shape::Line, points)
+        });
+        Plot {
+            title: format!("{}: {}", self.experiment.name, measure.label),
+            x: Axis::new(x.label.clone(), Scale::Linear),
+            y: Axis::new(measure.label.clone(), measure.scale),
+            series: series.collect(),
+        }
+    }
+
+    /// Each curve at each place of x is a distribution.
+    fn distributions(&self, measure: &Measure) -> Plot {
+        let x = &self.experiment.axes[0];
+        let mut series = Vec::new();
+        for curve in self.curves() {
+            for (place, value) in x.values.iter().enumerate() {
+                let mut point = curve.point.clone();
+                point[0] = place;
+                let tally = self.results.tally(curve.protocol, &point);
+                let points = tally.map_or(Vec::new(), |tally| measure.what.distribution(tally));
+                let name = format!("{}, {} {}", curve.name, x.name, value.label);
+                series.push(Series::new(name, Shape::Steps, points));
+            }
+        }
+        Plot {
+            title: format!("{}: {}", self.experiment.name, measure.label),
+            x: Axis::new(measure.label.clone(), measure.scale),
+            y: Axis::new("share that took no longer", Scale::Linear),
+            series,
+        }
+    }
+
+    // ---- JSON -----------------------------------------------------------------------------------------------
+
+    pub fn json(&self) -> Json<'_> {
+        let experiment = self.experiment;
+        let x = &experiment.axes[0];
+        let numbers = experiment
+            .measures
+            .iter()
+            .filter(|measure| !measure.what.is_distribution());
+        let curve = |measure, curve: Curve| JsonCurve {
+            values: (0..x.values.len())
+                .map(|place| self.number(measure, &curve, place))
+                .collect(),
+            name: curve.name,
+        };
+        let measures = numbers.map(|measure| JsonMeasure {
+            name: &measure.name,
+            label: &measure.label,
+            curves: self
+                .curves()
+                .into_iter()
+                .map(|found| curve(measure, found))
+                .collect(),
+        });
+        let claims = experiment.claims.iter().zip(&self.verdicts);
+        Json {
+            name: &experiment.name,
+            title: &experiment.title,
+            source: &experiment.source,
+            x: &x.label,
+            at: x.values.iter().map(|value| value.label.as_str()).collect(),
+            measures: measures.collect(),
+            claims: claims
+                .map(|(claim, verdict)| self.json_claim(claim, verdict))
+                .collect(),
+            violations: &self.results.violations,
+            held: self.broken() == 0,
+        }
+    }
+
+    fn json_claim<'b>(&'b self, claim: &'b Claim, verdict: &'b Verdict) -> JsonClaim<'b> {
+        JsonClaim {
+            words: &claim.words,
+            measure: &self.experiment.measures[claim.measure].name,
+            compare: claim.compare.name(),
+            paper: claim.paper,
+            least: claim.least,
+            most: claim.most,
+            found: verdict.found,
+            held: match verdict.held {
+                Held::Yes => Some(true),
+                Held::No => Some(false),
+                Held::Unknown(_) => None,
+            },
+            why: match &verdict.held {
+                Held::Unknown(why) => Some(why),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// One claim.
+fn line(claim: &Claim, verdict: &Verdict) -> String {
+    let mut line = match &verdict.held {
+        Held::Yes => format!("held: {}", claim.words),
+        Held::No => format!("not held: {}", claim.words),
+        Held::Unknown(why) => format!("does not count: {} ({why})", claim.words),
+    };
+    let unit = if claim.compare == super::file::Compare::LowerBy {
+        " %"
+    } else {
+        ""
+    };
+    let found = match verdict.found {
+        None => "nothing".into(),
+        Some((least, most)) if short(least) == short(most) => short(least),
+        Some((least, most)) => format!("{} to {}", short(least), short(most)),
+    };
+    write!(line, "; {} here {found}{unit}", claim.compare.name()).expect("a String grows");
+    if let Some(paper) = claim.paper {
+        write!(line, ", in the paper {}{unit}", short(paper)).expect("a String grows");
+    }
+    let bounds = [("at least", claim.least), ("at most", claim.most)];
+    let bounds: Vec<String> = bounds
+        .iter()
+        .filter_map(|(words, bound)| bound.map(|bound| format!("{words} {}{unit}", short(bound))))
+        .collect();
+    write!(line, "; expected {}", bounds.join(" and ")).expect("a String grows");
+    line
+}
+
+/// Three or four digits that count.
+fn short(number: f64) -> String {
+    match number.abs() {
+        size if size >= 100.0 => format!("{number:.0}"),
+        size if size >= 10.0 => format!("{number:.1}"),
+        size if size >= 1.0 => format!("{number:.2}"),
+        _ => format!("{number:.3}"),
+    }
+}

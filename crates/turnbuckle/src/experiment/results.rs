@@ -1,0 +1,158 @@
+//! The runs of an experiment.
+use super::file::Experiment;
+use crate::failure::{Failure, usage};
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+use turnbuckle_core::Micros;
+use turnbuckle_sim::{Keep, Scenario, Tally};
+
+/// What was counted, by protocol and point.
+#[derive(Default)]
+pub struct Results {
+    tallies: BTreeMap<(usize, Vec<usize>), Tally>,
+    /// What went wrong in runs.
+    pub violations: Vec<String>,
+}
+
+/// A quick run lasts at most so long.
+const QUICK: Micros = Micros::from_millis(2_000);
+
+/// Promises are looked after by `sim`; here nobody keeps books.
+const KEEP: Keep = Keep {
+    judge: false,
+    trace: false,
+    messages: false,
+};
+
+struct Job {
+    protocol: usize,
+    point: Vec<usize>,
+    scenario: Scenario,
+}
+
+impl Results {
+    /// Runs each protocol at each point, on all cores. What comes out depends on neither their number nor their order.
+    pub fn of(experiment: &Experiment, is_quick: bool) -> Result<Results, Failure> {
+        let jobs = jobs(experiment, is_quick)?;
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let results = Mutex::new(Results::default());
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let progress = Progress::new(experiment, jobs.len());
+        thread::scope(|scope| {
+            for _ in 0..cores.min(jobs.len()) {
+                scope.spawn(|| {
+                    while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let run = || run(experiment, job);
+                        // What the panic said has been printed.
+                        let over = catch_unwind(AssertUnwindSafe(run)).map_err(|_| ());
+                        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                        results.add(experiment, job, over);
+                        progress.tell(done.fetch_add(1, Ordering::Relaxed) + 1);
+                    }
+                });
+            }
+        });
+        progress.clear();
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.violations.sort();
+        Ok(results)
+    }
+
+    /// What was counted at a point.
+    pub fn tally(&self, protocol: usize, point: &[usize]) -> Option<&Tally> {
+        self.tallies.get(&(protocol, point.to_vec()))
+    }
+
+    fn add(&mut self, experiment: &Experiment, job: &Job, over: Result<(Tally, Vec<String>), ()>) {
+        let place = || {
+            let values = experiment.axes.iter().zip(&job.point);
+            let values: Vec<String> = values
+                .map(|(axis, &place)| format!("{} {}", axis.name, axis.values[place].label))
+                .collect();
+            format!(
+                "{}, {}",
+                experiment.protocols[job.protocol].name,
+                values.join(", ")
+            )
+        };
+        let (tally, mut violations) = match over {
+            Ok(over) => over,
+            Err(()) => return self.violations.push(format!("{}: it panics: see above", place())),
+        };
+        if tally.failed() > 0 {
+            violations.push(format!(
+                "{} operations failed: {:?}",
+                tally.failed(),
+                tally.failures
+            ));
+        }
+        let words = violations
+            .iter()
+            .map(|violation| format!("{}: {violation}", place()));
+        self.violations.extend(words);
+        self.tallies.insert((job.protocol, job.point.clone()), tally);
+    }
+}
+
+fn jobs(experiment: &Experiment, is_quick: bool) -> Result<Vec<Job>, Failure> {
+    let mut jobs = Vec::new();
+    for point in experiment.points() {
+        let scenario = experiment.scenario(&point);
+        let mut scenario = scenario.map_err(|error| usage(&format!("{}:{error}", experiment.name)))?;
+        if is_quick {
+            scenario.safety = scenario.safety.min(QUICK);
+        }
+        jobs.extend((0..experiment.protocols.len()).map(|protocol| Job {
+            protocol,
+            point: point.clone(),
+            scenario: scenario.clone(),
+        }));
+    }
+    Ok(jobs)
+}
+
+fn run(experiment: &Experiment, job: &Job) -> (Tally, Vec<String>) {
+    let simulated = experiment.protocols[job.protocol].simulated;
+    let outcome = simulated.run(&job.scenario, KEEP);
+    let violations = outcome.violations.iter().map(ToString::to_string).collect();
+    (outcome.tally, violations)
+}
+
+/// How far it is, for those who watch.
+struct Progress {
+    name: String,
+    runs: usize,
+    is_watched: bool,
+}
+
+impl Progress {
+    fn new(experiment: &Experiment, runs: usize) -> Progress {
+        Progress {
+            name: experiment.name.clone(),
+            runs,
+            is_watched: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn tell(&self, done: usize) {
+        if self.is_watched {
+            let line = format!("\r{}: {done} of {} runs", self.name, self.runs);
+            // Whoever closed it does not want to know.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    fn clear(&self) {
+        if self.is_watched {
+            let _ = std::io::stderr().write_all(b"\r\x1b[2K");
+        }
+    }
+}
