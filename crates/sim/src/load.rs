@@ -29,7 +29,8 @@ pub struct Load {
     pub clients_per_node: usize,
     /// The nodes that have clients; all, if none is named.
     pub at: Vec<NodeId>,
-    /// They begin so long after everything else: by then links are up and sites know of each other.
+    /// They begin so long after everything else, and so does the writing of records: by then links are up and sites know of each
+    /// other.
     pub after: Micros,
     /// How long one thinks between two requests.
     pub think: Span,

@@ -1,6 +1,7 @@
 //! A world, its clients and its faults, run from beginning to end.
 //!
 //! ```text
+//!   before    links come up, sites hear of each other, if the load wants that
 //!   load      every record is written, and reaches all sites
 //!   safety    clients ask while faults come and go; the judge looks at every answer
 //!   liveness  all faults are put right; what is on its way arrives, and all sites must have the same
@@ -107,8 +108,8 @@ impl Scenario {
         }
         // Not the world's own draws: more load would otherwise change the network.
         let mut clients = Clients::new(self.load.clone(), self.world.seed, &mut world);
-        clients.load_records(&mut world);
         world.advance(self.load.after);
+        clients.load_records(&mut world);
         self.safety(&mut world, &mut clients, keep);
         clients.stop(world.time());
         let converged = liveness(&mut world, &mut clients);

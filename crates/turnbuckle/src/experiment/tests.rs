@@ -177,7 +177,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         (
             "\"$think.time\"",
             "\"$think.tome\"",
-            "$think.tome: no axis has it for each of its values; expected $delay",
+            "$think.tome: no axis has it for each of its values; expected \"$delay\"",
         ),
         ("\"$delay\"", "\"$lag\"", "24:9: $lag: no axis has it"),
         ("duration = \"1s\"", "duration = 1", "21:12: invalid type"),
