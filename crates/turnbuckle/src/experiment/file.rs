@@ -11,7 +11,7 @@
 //! label = "clock skew, ms"            # default: its name
 //! values = ["0ms", "10ms"]            # numbers, times, or tables: see below
 //!
-//! [[axis]]                            # any more; each of their values makes curves of its own
+//! [[axis]]                            # any more; each of their values makes columns and figures of its own
 //! name = "site"
 //! values = [{ label = "Oregon", x = 21.9, delay = "11ms" }]
 //!

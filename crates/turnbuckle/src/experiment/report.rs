@@ -160,55 +160,70 @@ impl<'a> Report<'a> {
 
     // ---- figures --------------------------------------------------------------------------------------------
 
-    /// A figure for each measure, by its name.
-    pub fn figures(&self) -> Vec<(&'a str, Plot)> {
-        let figure = |measure: &'a Measure| {
-            let plot = match measure.what.is_distribution() {
-                true => self.distributions(measure),
-                false => self.plot(measure),
-            };
-            (measure.name.as_str(), plot)
-        };
-        self.experiment.measures.iter().map(figure).collect()
+    /// A figure for each measure and each value of the axes besides x; of distributions for each value of x as well. By their names.
+    pub fn figures(&self) -> Vec<(String, Plot)> {
+        let experiment = self.experiment;
+        let mut figures = Vec::new();
+        for measure in &experiment.measures {
+            let is_distribution = measure.what.is_distribution();
+            let points = experiment.points().into_iter();
+            for point in points.filter(|point| is_distribution || point[0] == 0) {
+                let told_apart = usize::from(!is_distribution);
+                let values: Vec<String> = experiment.axes[told_apart..]
+                    .iter()
+                    .zip(&point[told_apart..])
+                    .map(|(axis, &place)| format!("{} {}", axis.name, axis.values[place].label))
+                    .collect();
+                let plot = match is_distribution {
+                    true => self.distributions(measure, &point, &values.join(", ")),
+                    false => self.plot(measure, &point, &values.join(", ")),
+                };
+                let words = std::iter::once(measure.name.clone()).chain(values);
+                figures.push((file_name(&words.collect::<Vec<String>>().join("-")), plot));
+            }
+        }
+        figures
     }
 
-    fn plot(&self, measure: &Measure) -> Plot {
+    fn title(&self, measure: &Measure, at: &str) -> String {
+        let gap = if at.is_empty() { "" } else { ", " };
+        format!("{}: {}{gap}{at}", self.experiment.name, measure.label)
+    }
+
+    /// A curve for each protocol, along x.
+    fn plot(&self, measure: &Measure, point: &[usize], at: &str) -> Plot {
         let x = &self.experiment.axes[0];
-        let series = self.curves().into_iter().map(|curve| {
+        let curves = self.curves().into_iter().filter(|curve| curve.point == point);
+        let series = curves.map(|curve| {
             let points = x.values.iter().enumerate();
             let mut points: Vec<(f64, f64)> = points
                 .filter_map(|(place, value)| Some((value.x, self.number(measure, &curve, place)?)))
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Series::new(curve.name, Shape::Line, points)
+            let protocol = &self.experiment.protocols[curve.protocol];
+            Series::new(protocol.name.clone(), Shape::Line, points)
         });
         Plot {
-            title: format!("{}: {}", self.experiment.name, measure.label),
+            title: self.title(measure, at),
             x: Axis::new(x.label.clone(), Scale::Linear),
             y: Axis::new(measure.label.clone(), measure.scale),
             series: series.collect(),
         }
     }
 
-    /// Each curve at each place of x is a distribution.
-    fn distributions(&self, measure: &Measure) -> Plot {
-        let x = &self.experiment.axes[0];
-        let mut series = Vec::new();
-        for curve in self.curves() {
-            for (place, value) in x.values.iter().enumerate() {
-                let mut point = curve.point.clone();
-                point[0] = place;
-                let tally = self.results.tally(curve.protocol, &point);
-                let points = tally.map_or(Vec::new(), |tally| measure.what.distribution(tally));
-                let name = format!("{}, {} {}", curve.name, x.name, value.label);
-                series.push(Series::new(name, Shape::Steps, points));
-            }
-        }
+    /// A distribution for each protocol.
+    fn distributions(&self, measure: &Measure, point: &[usize], at: &str) -> Plot {
+        let protocols = self.experiment.protocols.iter().enumerate();
+        let series = protocols.map(|(number, protocol)| {
+            let tally = self.results.tally(number, point);
+            let points = tally.map_or(Vec::new(), |tally| measure.what.distribution(tally));
+            Series::new(protocol.name.clone(), Shape::Steps, points)
+        });
         Plot {
-            title: format!("{}: {}", self.experiment.name, measure.label),
+            title: self.title(measure, at),
             x: Axis::new(measure.label.clone(), measure.scale),
             y: Axis::new("share that took no longer", Scale::Linear),
-            series,
+            series: series.collect(),
         }
     }
 
@@ -312,4 +327,16 @@ fn short(number: f64) -> String {
         size if size >= 1.0 => format!("{number:.2}"),
         _ => format!("{number:.3}"),
     }
+}
+
+/// What can stand in the name of a file.
+fn file_name(words: &str) -> String {
+    let safe = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    words.chars().map(safe).collect()
 }

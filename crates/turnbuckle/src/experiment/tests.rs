@@ -109,10 +109,17 @@ fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
     assert_eq!(verdict.held, claim::Held::Yes, "{verdict:?}");
     let (least, most) = verdict.found.expect("it was measured");
     assert!(1.0 < least && least <= most, "{least} to {most}");
-    // The text of the report says so, and the figure has a curve for each protocol and way to think.
+    // The text of the report says so, and there is a figure for each way to think with a curve for each protocol.
     let report = report::Report::new(&experiment, &results);
     assert!(report.text().contains("held: visibility grows") && report.broken() == 0);
-    assert_eq!(report.figures()[0].1.series.len(), 4);
+    let figures = report.figures();
+    let names: Vec<&str> = figures.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["visibility-think-short", "visibility-think-long"]);
+    assert!(
+        figures
+            .iter()
+            .all(|(_, plot)| plot.series.len() == 2 && plot.series[0].points.len() == 3)
+    );
     experiment.claims[0].least = Some(1e6);
     let report = report::Report::new(&experiment, &results);
     assert!(report.text().contains("not held: visibility grows") && report.broken() == 1);
