@@ -85,6 +85,10 @@ const EXPERIMENTS: &[(&str, &str)] = &[
         include_str!("../../../experiments/causal/fig8.4.toml"),
     ),
     (
+        "causal/fig8.5",
+        include_str!("../../../experiments/causal/fig8.5.toml"),
+    ),
+    (
         "causal/fig8.6",
         include_str!("../../../experiments/causal/fig8.6.toml"),
     ),

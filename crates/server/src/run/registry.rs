@@ -1,13 +1,23 @@
 //! The protocols that a keyspace can have.
 use crate::config::KeyspaceEntry;
 use std::sync::Arc;
-use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, EventualConfig, EventualSession};
+use turnbuckle_causal::{
+    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
+    GentleRainConfig, GentleRainSession,
+};
 use turnbuckle_core::{Level, Protocol, Session};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{Keyspace, KeyspaceConfig, NodeBuilder, OpenError};
 
 /// The names of all protocols, as the configuration has them. A kind of keyspace stands for its usual protocol.
-pub const PROTOCOLS: &[&str] = &["causal", "causalspartanx", "causalspartanx-published", "eventual"];
+pub const PROTOCOLS: &[&str] = &[
+    "causal",
+    "causalspartanx",
+    "causalspartanx-published",
+    "cops",
+    "eventual",
+    "gentlerain",
+];
 
 /// The keyspaces of a cluster that nobody has configured, each named after its kind; the first is where a new connection is.
 pub const KINDS: &[&str] = &["causal", "eventual"];
@@ -50,6 +60,22 @@ fn entry(protocol: &str) -> Option<Entry> {
             add: |builder, entry, memory| {
                 let config = CausalSpartanXConfig::paced(entry.heartbeat, entry.theta).published();
                 add::<CausalSpartanXSession>(builder, entry, config, memory)
+            },
+        },
+        "cops" => Entry {
+            kind: "causal",
+            levels: CopsSession::LEVELS,
+            add: |builder, entry, memory| {
+                let config = CopsConfig::paced(entry.heartbeat, entry.theta);
+                add::<CopsSession>(builder, entry, config, memory)
+            },
+        },
+        "gentlerain" => Entry {
+            kind: "causal",
+            levels: GentleRainSession::LEVELS,
+            add: |builder, entry, memory| {
+                let config = GentleRainConfig::paced(entry.heartbeat, entry.theta);
+                add::<GentleRainSession>(builder, entry, config, memory)
             },
         },
         _ => return None,
