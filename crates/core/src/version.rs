@@ -48,6 +48,9 @@ pub struct Chain<M> {
     older: Option<Box<Vec<Version<M>>>>,
 }
 
+/// Room for as many older versions as there usually are before they are collected.
+const FEW: usize = 3;
+
 impl<M> Chain<M> {
     /// A chain of one.
     pub fn new(version: Version<M>) -> Chain<M> {
@@ -84,7 +87,7 @@ impl<M> Chain<M> {
             let previous = std::mem::replace(&mut self.newest, version);
             // Most have one older version for a while, and some have thousands.
             self.older
-                .get_or_insert_with(|| Box::new(Vec::with_capacity(1)))
+                .get_or_insert_with(|| Box::new(Vec::with_capacity(FEW)))
                 .push(previous);
             return true;
         }

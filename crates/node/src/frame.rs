@@ -401,14 +401,14 @@ fn unpack(packed: u64) -> ServerId {
 
 /// Encodes an entry into the memory of `arena`.
 pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
-    let mut meta = BytesMut::new();
-    version.meta.encode(&mut meta);
+    version.meta.encode(arena);
+    let meta = arena.split().freeze();
     let frame = EntryFrame {
         key: key.0.clone(),
         at: version.id.at.0,
         site: u32::from(version.id.site.0),
         value: version.value.clone(),
-        meta: meta.freeze(),
+        meta,
     };
     frame.encode(arena).expect("a BytesMut grows");
     arena.split().freeze()

@@ -6,7 +6,7 @@ use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
 
 impl<S: Session> World<S> {
     /// The trace of all operations that were not forgotten, in the order in which they were invoked. Times count from
-    /// [`BEGINNING`].
+    /// [`BEGINNING`]. A delete that found nothing stands there as a read of nothing.
     ///
     /// Left out are lists and counts of keys, which are about no key, and reads of several keys at a level that does not
     /// make one snapshot of them.
@@ -28,7 +28,12 @@ impl Record {
         let (op, key, level) = match &self.operation {
             Operation::Get { key, level } => (Op::Read, Some(key), *level),
             Operation::Put { key, value, level } => {
-                let op = if value.is_some() { Op::Write } else { Op::Delete };
+                let op = match (value, self.answer()) {
+                    (Some(_), _) => Op::Write,
+                    // It wrote nothing: all it did was to see that nothing is there.
+                    (None, Some(Answer::Written { existed: false })) => Op::Read,
+                    (None, _) => Op::Delete,
+                };
                 (op, Some(key), *level)
             }
             Operation::ReadMany { level, .. } => (Op::Snapshot, None, *level),
