@@ -1,6 +1,6 @@
 //! `turnbuckle experiment`: the papers' figures, from the simulator, next to what the papers say of them.
 //!
-//! An experiment is a file under `experiments/` ([`file`]): a scenario in which some values vary, what is measured, and the paper's
+//! An experiment is a file under `experiments/` ([`mod@file`]): a scenario in which some values vary, what is measured, and the paper's
 //! claims. Each of its points is one run of the simulated world; nothing depends on the machine, so the same binary prints the same
 //! numbers everywhere. The files are in the binary.
 mod claim;
