@@ -7,8 +7,11 @@ use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
 };
-use turnbuckle_causal::EventualSession;
-use turnbuckle_core::{BadToken, ClusterSecret, Session, SiteId, TokenHeader, Topology};
+use turnbuckle_causal::{
+    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
+    GentleRainConfig, GentleRainSession,
+};
+use turnbuckle_core::{BadToken, ClusterSecret, Protocol, Session, SiteId, TokenHeader, Topology};
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
@@ -79,13 +82,21 @@ fn open(header: &TokenHeader, secret: &ClusterSecret, token: &[u8]) {
 }
 
 fn session(state: &[u8]) {
-    let topology = Topology::new(["a", "b"], 3, 1);
     let state = Bytes::copy_from_slice(state);
-    match EventualSession::open(SiteId(0), topology.clone(), Some(state.clone())) {
+    session_of::<EventualSession>(&EventualConfig::default(), &state);
+    session_of::<CausalSpartanXSession>(&CausalSpartanXConfig::default(), &state);
+    session_of::<GentleRainSession>(&GentleRainConfig::default(), &state);
+    session_of::<CopsSession>(&CopsConfig::default(), &state);
+}
+
+/// What a session takes, it says again, and takes again.
+fn session_of<S: Session>(config: &<S::Protocol as Protocol>::Config, state: &Bytes) {
+    let topology = Topology::new(["a", "b"], 3, 1);
+    match S::open(config, SiteId(0), topology.clone(), Some(state.clone())) {
         Ok(session) => {
             let mut token = BytesMut::new();
             session.token(&mut token);
-            assert!(EventualSession::open(SiteId(0), topology, Some(token.freeze())).is_ok());
+            assert!(S::open(config, SiteId(0), topology, Some(token.freeze())).is_ok());
         }
         Err(error) => assert!(!state.is_empty(), "{error}"),
     }
