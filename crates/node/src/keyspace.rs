@@ -210,7 +210,7 @@ impl<P: Protocol> Keyspace<P> {
             ));
         }
         let newest = question.request.newest();
-        if newest > self.shared.config.horizon(now) {
+        if newest > lane.horizon(self, now) {
             return Err(format!(
                 "it depends on a timestamp ({newest}) that is too far ahead of this node's clock"
             ));

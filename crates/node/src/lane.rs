@@ -237,6 +237,12 @@ impl<P: Protocol> Lane<P> {
         self.settle(ks, now);
     }
 
+    /// No timestamp beyond this is believed. What this replica's own clock has already shown drags it nowhere, also after its wall clock
+    /// was set back.
+    pub fn horizon(&self, ks: &Keyspace<P>, now: Now) -> Hlc {
+        ks.shared().config.horizon(now).max(self.replica.clock())
+    }
+
     /// Everything that the last input made possible: parked requests, then outputs.
     fn settle(&mut self, ks: &Keyspace<P>, now: Now) {
         self.time = now.monotonic;

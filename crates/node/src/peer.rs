@@ -55,7 +55,7 @@ impl<P: Protocol> Lane<P> {
             Body::Message(message) => {
                 let message = P::Message::decode(message)?;
                 let newest = message.newest();
-                if newest > ks.shared().config.horizon(now) {
+                if newest > self.horizon(ks, now) {
                     // It may be lost.
                     self.hold(ks, site, newest);
                     return Ok(());
@@ -179,7 +179,7 @@ impl<P: Protocol> Lane<P> {
         };
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
         let newest = newest.unwrap_or(Hlc::ZERO);
-        not_beyond(ks.shared().config.horizon(now), newest)?;
+        not_beyond(self.horizon(ks, now), newest)?;
         if self
             .incoming
             .iter()
@@ -212,7 +212,7 @@ impl<P: Protocol> Lane<P> {
         site: SiteId,
         frame: CopyRowsFrame,
     ) -> Result<(), BadFrame> {
-        let horizon = ks.shared().config.horizon(now);
+        let horizon = self.horizon(ks, now);
         let table = self.store.table();
         let incoming = self.incoming_from(site)?;
         let Some(copy) = incoming.copy.as_mut().filter(|copy| !copy.complete) else {

@@ -18,7 +18,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         let from = ks.topology().peer_at(self.me, site);
-        let horizon = ks.shared().config.horizon(now);
+        let horizon = self.horizon(ks, now);
         while let Some(item) = self
             .incoming
             .get(&site)
