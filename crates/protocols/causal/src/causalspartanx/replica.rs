@@ -1,6 +1,4 @@
-use crate::stable::{
-    Line, Message, Pace, Request, Response, Slice, Snapshot, Snapshots, Stable, Timed, Timer, look,
-};
+use crate::stable::{Line, Message, Pace, Request, Response, Slice, Snapshots, Stable, Timed, Timer, look};
 use bytes::Bytes;
 use turnbuckle_core::{
     Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId,
@@ -425,7 +423,8 @@ impl CausalSpartanX {
                 hidden,
             } => {
                 if let Some(done) = self.snapshots.take(snapshot, place, value, &past, hidden) {
-                    self.finish(cx, done);
+                    let (id, response, receipt) = done.finish(self.stable.dsv().clone());
+                    cx.reply(id, response, receipt); // line 18
                 }
             }
             Slice::TooOld { snapshot, need } => {
@@ -475,19 +474,6 @@ impl CausalSpartanX {
             past: if eventual { Vector::ZERO } else { past_of(d) }, // line 23
             hidden,
         }
-    }
-
-    fn finish(&mut self, cx: &mut Cx<'_>, done: Snapshot) {
-        if done.is_too_large() {
-            let why = "the keys' values are more than one answer can carry: read fewer keys at once";
-            return self.refuse(cx, done.id, why.into());
-        }
-        let response = Response::Values {
-            values: done.values,
-            past: done.past,
-            stable: self.stable.dsv().clone(),
-        };
-        cx.reply(done.id, response, done.receipt); // line 18
     }
 
     fn look_at_snapshots(&mut self, cx: &mut Cx<'_>) {

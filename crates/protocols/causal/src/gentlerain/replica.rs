@@ -1,6 +1,4 @@
-use crate::stable::{
-    Line, Message, Pace, Request, Response, Slice, Snapshot, Snapshots, Stable, Timed, Timer, look,
-};
+use crate::stable::{Line, Message, Pace, Request, Response, Slice, Snapshots, Stable, Timed, Timer, look};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use turnbuckle_core::{
@@ -439,7 +437,8 @@ impl GentleRain {
                 hidden,
             } => {
                 if let Some(done) = self.snapshots.take(snapshot, place, value, &past, hidden) {
-                    self.finish(cx, done);
+                    let (id, response, receipt) = done.finish(self.stable.dsv().clone());
+                    cx.reply(id, response, receipt);
                 }
             }
             Slice::TooOld { snapshot, need } => {
@@ -488,15 +487,6 @@ impl GentleRain {
             },
             hidden,
         }
-    }
-
-    fn finish(&mut self, cx: &mut Cx<'_>, done: Snapshot) {
-        let response = Response::Values {
-            values: done.values,
-            past: done.past,
-            stable: self.stable.dsv().clone(),
-        };
-        cx.reply(done.id, response, done.receipt);
     }
 
     fn look_at_snapshots(&mut self, cx: &mut Cx<'_>) {

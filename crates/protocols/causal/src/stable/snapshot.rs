@@ -1,4 +1,4 @@
-use super::message::{Request, Slice};
+use super::message::{Request, Response, Slice};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{Hidden, Key, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
@@ -164,13 +164,71 @@ impl Snapshots {
 }
 
 impl Snapshot {
-    /// Whether there is more in it than one answer can carry.
-    pub fn is_too_large(&self) -> bool {
+    /// The answer to who wanted it (lines 17 and 18), with what is stable by now: the values, unless they are too large.
+    pub fn finish(self, stable: Vector) -> (RequestId, Response, Receipt) {
+        let response = match self.is_too_large() {
+            true => Response::Refused(
+                "the keys' values are more than one answer can carry: read fewer keys at once".into(),
+            ),
+            false => Response::Values {
+                values: self.values,
+                past: self.past,
+                stable,
+            },
+        };
+        (self.id, response, self.receipt)
+    }
+
+    fn is_too_large(&self) -> bool {
         self.bytes > MOST_BYTES
     }
 
     /// How many slices are missing, for those who ask why.
     pub fn missing(&self) -> usize {
         self.missing.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::Level;
+
+    #[test]
+    fn one_that_grows_too_large_is_refused_and_never_answered_in_part() {
+        let receipt = Receipt {
+            asked: Level::Causal,
+            given: Level::Causal,
+            version: None,
+            server: ServerId::default(),
+            route: turnbuckle_core::Route::Local,
+            waited: Micros(0),
+            staleness: None,
+            clock_bound: Micros(0),
+            siblings: false,
+            cut: Vector::ZERO,
+            hidden: Hidden::default(),
+        };
+        let request = Request::Rotx {
+            keys: ["x", "y", "z"].map(Key::from).into(),
+            stable: Vector::ZERO,
+            past: Vector::ZERO,
+            moved: false,
+            eventual: false,
+        };
+        let mut snapshots = Snapshots::default();
+        let now = Now::default();
+        let name = snapshots.begin(RequestId(1), request, Vector::ZERO, receipt, now, Micros(1));
+        let half = Bytes::from(vec![0; MOST_BYTES / 2 + 1]);
+        let none = Hidden::default();
+        assert!(
+            snapshots
+                .take(name, 0, Some(half.clone()), &Vector::ZERO, none)
+                .is_none()
+        );
+        let done = snapshots.take(name, 1, Some(half), &Vector::ZERO, none);
+        let (_, response, _) = done.expect("it is over").finish(Vector::ZERO);
+        assert!(matches!(response, Response::Refused(_)), "{response:?}");
+        assert!(snapshots.is_empty());
     }
 }
