@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use turnbuckle_causal::GentleRain;
 use turnbuckle_causal::gentlerain::GentleRainConfig;
-use turnbuckle_causal::stable::{Request, Response};
+use turnbuckle_causal::stable::{Get, Put, Request, Response};
 use turnbuckle_core::{
     Chain, Hlc, Input, Key, Micros, Now, Output, Recovered, Replica, RequestId, ServerId, SiteId, Topology,
     Vector, Version, Versions, WallInterval, Write,
@@ -69,12 +69,12 @@ fn scalar(us: u64) -> Vector {
 
 /// What a client that knows nothing is told of GST when it reads what was written.
 fn gst_told_by(replica: &mut Replica<GentleRain>, chains: &mut Chains) -> Vector {
-    let get = Request::Get {
+    let get = Request::Get(Get {
         key: Key::from("x"),
         stable: Vector::ZERO,
         need: Vector::ZERO,
         eventual: false,
-    };
+    });
     ask(replica, chains, get);
     while let Some(output) = replica.poll_output() {
         if let Output::Reply {
@@ -92,14 +92,14 @@ fn gst_told_by(replica: &mut Replica<GentleRain>, chains: &mut Chains) -> Vector
 #[test]
 fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_restart() {
     let (mut replica, mut chains) = (open(&Recovered::default()), Chains::default());
-    let put = Request::Put {
+    let put = Request::Put(Put {
         key: Key::from("x"),
         value: Some("1".into()),
         past: scalar(700),
         stable: scalar(600),
         moved: false,
         eventual: false,
-    };
+    });
     ask(&mut replica, &mut chains, put);
     let batch = replica.take_batch().expect("it is staged");
     replica.handle_durable(batch.number);

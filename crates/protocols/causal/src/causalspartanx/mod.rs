@@ -5,7 +5,7 @@
 //! (ROTX) is a snapshot that is causally consistent, in one round.
 //!
 //! **Source.** The dissertation's chapter 5: Algorithms 5.1 (the client: [`crate::stable::TimedSession`]), 5.2 and 5.4
-//! (`replica.rs`), 5.3 ([`crate::stable`]).
+//! (`rules.rs`, and what it shares with others in [`crate::stable::TimedReplica`]), 5.3 ([`crate::stable`]).
 //!
 //! **Roles.** For each partition, one server at each site. A version carries `ds`, for each site the newest version of it that the
 //! writer had seen.
@@ -42,8 +42,11 @@
 //!   to depend on them is seen without them.
 //! - Level `eventual` shows the newest version that is here, and is no part of the client's past.
 //! - SCAN, KEYS and DBSIZE look at what is here, visible or not.
-mod replica;
-pub use replica::{CausalSpartanX, CausalSpartanXConfig, Departures};
+mod rules;
+pub use rules::{CausalSpartanXConfig, CausalSpartanXRules, Departures};
+
+/// A server of CausalSpartanX.
+pub type CausalSpartanX = crate::stable::TimedReplica<CausalSpartanXRules>;
 
 /// A client of CausalSpartanX.
-pub type CausalSpartanXSession = crate::stable::TimedSession<CausalSpartanX>;
+pub type CausalSpartanXSession = crate::stable::TimedSession<CausalSpartanXRules>;

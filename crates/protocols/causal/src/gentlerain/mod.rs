@@ -61,8 +61,11 @@
 //!   to depend on them is seen without them.
 //! - Level `eventual` shows the newest version that is here, and is no part of the client's past.
 //! - SCAN, KEYS and DBSIZE look at what is here, visible or not.
-mod replica;
-pub use replica::{GentleRain, GentleRainConfig};
+mod rules;
+pub use rules::{GentleRainConfig, GentleRainRules};
+
+/// A server of GentleRain.
+pub type GentleRain = crate::stable::TimedReplica<GentleRainRules>;
 
 /// A client of GentleRain.
-pub type GentleRainSession = crate::stable::TimedSession<GentleRain>;
+pub type GentleRainSession = crate::stable::TimedSession<GentleRainRules>;

@@ -119,50 +119,60 @@ impl<X: Wire> Wire for Message<X> {
     }
 }
 
-/// What a session asks. `stable` is the newest that the session knows to be stable at its site (DSV_c, GST_c); `past` is what it has
-/// seen (DS_c, DT_c). A session that comes from another site has `moved`: until a server here has covered its past, each request
-/// waits for that.
+/// What a session asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// One key's value: `<GETREQ k, DSV_c>`.
-    Get {
-        /// The key.
-        key: Key,
-        /// DSV_c.
-        stable: Vector,
-        /// DS_c of a session that has moved, else nothing.
-        need: Vector,
-        /// Whatever is newest here, visible or not: level `eventual`.
-        eventual: bool,
-    },
-    /// A new value, or `None` to delete: `<PUTREQ k, v, DS_c>`.
-    Put {
-        /// The key.
-        key: Key,
-        /// The value.
-        value: Option<Bytes>,
-        /// DS_c.
-        past: Vector,
-        /// GST_c, which DT_c says nothing of; of a session with vectors nothing.
-        stable: Vector,
-        /// Whether the past is to be waited for.
-        moved: bool,
-        /// It depends on nothing: level `eventual`.
-        eventual: bool,
-    },
-    /// A snapshot of several keys: `<ROTX kset, DSV_c, DS_c>`.
-    Rotx {
-        /// The keys, in the order of the answer. One may stand there twice.
-        keys: Vec<Key>,
-        /// DSV_c.
-        stable: Vector,
-        /// DS_c.
-        past: Vector,
-        /// Whether the past is to be waited for.
-        moved: bool,
-        /// Whatever is newest here, visible or not, and no snapshot.
-        eventual: bool,
-    },
+    /// One key's value.
+    Get(Get),
+    /// A new value, or none.
+    Put(Put),
+    /// A snapshot of several keys.
+    Rotx(Rotx),
+}
+
+/// `<GETREQ k, DSV_c>`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Get {
+    /// The key.
+    pub key: Key,
+    /// DSV_c, GST_c: the newest that the session knows to be stable at its site.
+    pub stable: Vector,
+    /// DS_c, DT_c (what the session has seen), if that was elsewhere and no server here has covered it yet: this waits for it.
+    pub need: Vector,
+    /// Whatever is newest here, visible or not: level `eventual`.
+    pub eventual: bool,
+}
+
+/// `<PUTREQ k, v, DS_c>`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Put {
+    /// The key.
+    pub key: Key,
+    /// The value, or `None` to delete.
+    pub value: Option<Bytes>,
+    /// DS_c, DT_c.
+    pub past: Vector,
+    /// GST_c, which DT_c says nothing of; of a session with vectors nothing.
+    pub stable: Vector,
+    /// The session comes from elsewhere, and no server here has covered its past yet: this waits for it.
+    pub moved: bool,
+    /// It depends on nothing: level `eventual`.
+    pub eventual: bool,
+}
+
+/// `<ROTX kset, DSV_c, DS_c>`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rotx {
+    /// The keys, in the order of the answer. One may stand there twice.
+    pub keys: Vec<Key>,
+    /// DSV_c, GST_c.
+    pub stable: Vector,
+    /// DS_c, DT_c.
+    pub past: Vector,
+    /// The session comes from elsewhere, and no server here has covered its past yet: this waits for it.
+    pub moved: bool,
+    /// Whatever is newest here, visible or not, and no snapshot.
+    pub eventual: bool,
 }
 
 /// What a replica answers. `past` is what the session has seen now, in addition.
@@ -239,41 +249,22 @@ impl Wire for Request {
     fn encode(&self, out: &mut BytesMut) {
         let mut out = Writer(out);
         match self {
-            Request::Get {
-                key,
-                stable,
-                need,
-                eventual,
-            } => {
-                out.byte(0)
-                    .bytes(key.as_ref())
-                    .vector(stable)
-                    .vector(need)
-                    .flag(*eventual);
+            Request::Get(get) => {
+                out.byte(0).bytes(get.key.as_ref());
+                out.vector(&get.stable).vector(&get.need).flag(get.eventual);
             }
-            Request::Put {
-                key,
-                value,
-                past,
-                stable,
-                moved,
-                eventual,
-            } => {
-                out.byte(1).bytes(key.as_ref()).value(value.as_ref());
-                out.vector(past).vector(stable).flag(*moved).flag(*eventual);
+            Request::Put(put) => {
+                out.byte(1).bytes(put.key.as_ref()).value(put.value.as_ref());
+                out.vector(&put.past).vector(&put.stable);
+                out.flag(put.moved).flag(put.eventual);
             }
-            Request::Rotx {
-                keys,
-                stable,
-                past,
-                moved,
-                eventual,
-            } => {
-                out.byte(2).count(keys.len());
-                for key in keys {
+            Request::Rotx(rotx) => {
+                out.byte(2).count(rotx.keys.len());
+                for key in &rotx.keys {
                     out.bytes(key.as_ref());
                 }
-                out.vector(stable).vector(past).flag(*moved).flag(*eventual);
+                out.vector(&rotx.stable).vector(&rotx.past);
+                out.flag(rotx.moved).flag(rotx.eventual);
             }
         }
     }
@@ -281,27 +272,27 @@ impl Wire for Request {
     fn decode(frame: Bytes) -> Result<Request, BadFrame> {
         let mut from = Reader::new(frame, "a request of a causal keyspace");
         let request = match from.byte()? {
-            0 => Request::Get {
+            0 => Request::Get(Get {
                 key: from.key()?,
                 stable: from.vector()?,
                 need: from.vector()?,
                 eventual: from.flag()?,
-            },
-            1 => Request::Put {
+            }),
+            1 => Request::Put(Put {
                 key: from.key()?,
                 value: from.value()?,
                 past: from.vector()?,
                 stable: from.vector()?,
                 moved: from.flag()?,
                 eventual: from.flag()?,
-            },
-            2 => Request::Rotx {
+            }),
+            2 => Request::Rotx(Rotx {
                 keys: (0..from.count()?).map(|_| from.key()).collect::<Result<_, _>>()?,
                 stable: from.vector()?,
                 past: from.vector()?,
                 moved: from.flag()?,
                 eventual: from.flag()?,
-            },
+            }),
             other => return Err(from.bad(format!("kind {other}"))),
         };
         from.end(request)
@@ -309,9 +300,9 @@ impl Wire for Request {
 
     fn newest(&self) -> Hlc {
         match self {
-            Request::Get { stable, need, .. } => stable.newest().max(need.newest()),
-            Request::Put { past, stable, .. } => past.newest().max(stable.newest()),
-            Request::Rotx { stable, past, .. } => stable.newest().max(past.newest()),
+            Request::Get(get) => get.stable.newest().max(get.need.newest()),
+            Request::Put(put) => put.past.newest().max(put.stable.newest()),
+            Request::Rotx(rotx) => rotx.stable.newest().max(rotx.past.newest()),
         }
     }
 }

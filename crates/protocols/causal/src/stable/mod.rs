@@ -35,9 +35,14 @@
 mod hidden;
 pub use hidden::HiddenVersions;
 mod message;
-pub use message::{Heartbeat, Message, Report, Request, Response, Slice};
+pub use message::{Get, Heartbeat, Message, Put, Report, Request, Response, Rotx, Slice};
+mod pace;
+pub use pace::{Line, Pace, Timer};
+mod receipt;
+mod replica;
+pub use replica::{Cx, Rules, TimedReplica};
 mod session;
-pub use session::{Timed, TimedSession};
+pub use session::TimedSession;
 mod snapshot;
 pub use snapshot::{Snapshot, Snapshots};
 mod tree;
@@ -45,65 +50,7 @@ pub use tree::Tree;
 
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{
-    Chain, Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, Recovered, Route, ServerId, SiteId,
-    Vector, Version, VersionId, Vitals,
-};
-
-/// How often what happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// How often a replica tells its peers how far it is: the text's Delta.
-    pub heartbeat: Micros,
-    /// How often a site's partitions work out what is stable: theta.
-    pub theta: Micros,
-    /// How long a request may wait for something to become stable.
-    pub patience: Micros,
-}
-
-impl Pace {
-    /// As it is by default, but for what is given.
-    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> Pace {
-        let usual = Pace::default();
-        Pace {
-            heartbeat: heartbeat.unwrap_or(usual.heartbeat),
-            theta: theta.unwrap_or(usual.theta),
-            ..usual
-        }
-    }
-}
-
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
-            heartbeat: Micros::from_millis(10),
-            theta: Micros::from_millis(5),
-            patience: Micros::from_millis(2_000),
-        }
-    }
-}
-
-/// When to do what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Timer {
-    /// When to tell the other sites how far this replica is.
-    Heartbeat,
-    /// When to pass on, inside the site, what is stable.
-    Stabilise,
-    /// When to write down what is stable.
-    Keep,
-    /// When to look for requests that wait for the wall clock.
-    Clock,
-}
-
-/// What requests wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Line {
-    /// A site's entry of what is stable.
-    Stable(SiteId),
-    /// The wall clock.
-    Clock,
-}
+use turnbuckle_core::{Context, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId};
 
 /// How often what is stable is written down: what a restart may hide for a heartbeat, and what cannot be collected before.
 const KEEP_EVERY: Micros = Micros::from_millis(1_000);
@@ -467,111 +414,13 @@ impl Stable {
 
     // ---- waiting --------------------------------------------------------------------------------------------
 
-    /// The first site of which more is needed than is stable. Of the own site everything is here; one number for all is of no site.
-    pub fn missing(&self, need: &Vector) -> Option<SiteId> {
-        let mut sites = need.entries().map(|(site, _)| site);
-        sites.find(|&site| (self.scalar || site != self.me.site) && self.dsv.at(site) < need.at(site))
-    }
-
-    /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.
-    pub fn excuse(&self, now: Now, site: SiteId, need: Hlc, name: &str) -> String {
-        let has = self.dsv.at(site);
-        let behind = need.wall().since(has.wall());
-        let [(then, before), _] = &self.pace_seen;
-        let moved = has.wall().since(before.at(site).wall()).0;
-        let took = now.monotonic.since(*then).0.max(1);
-        let shown = |micros: u64| match micros {
-            0..=9_999 => format!("{micros} us"),
-            10_000..=9_999_999 => format!("{} ms", micros / 1_000),
-            _ => format!("{} s", micros / 1_000_000),
+    /// The first site of which more is needed than is stable, also by what a client knows. Of the own site everything is here; one
+    /// number for all is of no site.
+    pub fn missing(&self, need: &Vector, known: &Vector) -> Option<SiteId> {
+        let is_missing = |&(site, at): &(SiteId, Hlc)| {
+            (self.scalar || site != self.me.site) && self.dsv.at(site).max(known.at(site)) < at
         };
-        let when = match u128::from(behind.0) * u128::from(took) / u128::from(moved.max(1)) {
-            _ if moved == 0 || before.at(site) == Hlc::ZERO => match self.scalar {
-                true => "some site or partition is not heard of now, so it is not known when".to_string(),
-                false => "nothing comes from there now, so it is not known when".to_string(),
-            },
-            eta => format!(
-                "expected in about {}",
-                shown(eta.min(u128::from(u64::MAX)) as u64)
-            ),
-        };
-        let of = match self.scalar {
-            true => String::new(),
-            false => format!(" of site {name}"),
-        };
-        format!(
-            "what this session has seen{of} is not all here yet: this site is {} behind it; {when}",
-            shown(behind.0)
-        )
-    }
-
-    // ---- receipts -------------------------------------------------------------------------------------------
-
-    /// The receipt of an answer that was read at `cut`, or of a write. Without a cut the own site's versions were visible at once.
-    ///
-    /// Every write that any site acknowledged before the oldest of the sites' walls is stamped below what is stable, and so is
-    /// everything that it depends on, which was written before: it was visible.
-    pub fn receipt<P: Protocol>(
-        &self,
-        cx: &Context<'_, P>,
-        given: Level,
-        version: Option<VersionId>,
-        cut: Option<Vector>,
-        hidden: Hidden,
-    ) -> Receipt {
-        let latest = cx.now.wall.latest;
-        let clock_bound = Micros(latest.since(cx.now.wall.earliest).0 / 2);
-        let own = cut.is_none().then_some(self.me.site);
-        let sites = (0..self.sites as u16)
-            .map(SiteId)
-            .filter(|&site| Some(site) != own);
-        let walls = sites.map(|site| match self.scalar {
-            // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond.
-            true => self.dsv.newest().wall().since(clock_bound + Micros(1)),
-            false => self.dsv_walls.at(site).wall(),
-        });
-        let (mut oldest, mut newest) = (latest, Micros(0));
-        walls.for_each(|wall| (oldest, newest) = (oldest.min(wall), newest.max(wall)));
-        // A wall of a time that cannot have come: somebody's clock is further off than is assumed.
-        let is_proven = oldest != Micros(0) && newest <= latest;
-        Receipt {
-            asked: given,
-            given,
-            version,
-            server: cx.me,
-            route: Route::Local,
-            waited: cx.waited,
-            staleness: is_proven.then(|| latest.since(oldest)),
-            clock_bound,
-            siblings: false,
-            cut: match self.scalar {
-                true => self.gst_of_each(),
-                false => cut.unwrap_or_else(|| self.dsv.clone()),
-            },
-            hidden,
-        }
-    }
-
-    /// What is counted.
-    pub fn vitals(&self, now: Now) -> Vitals {
-        let others = || {
-            (0..self.sites as u16)
-                .map(SiteId)
-                .filter(|&site| site != self.me.site)
-        };
-        let lag = |site| match self.dsv.at(if self.scalar { SiteId(0) } else { site }) {
-            Hlc::ZERO => None,
-            at => Some(now.wall.reading().since(at.wall())),
-        };
-        Vitals {
-            stable_until: Some(match self.scalar {
-                true => self.dsv.newest(),
-                false => self.dsv.oldest(self.sites),
-            }),
-            hidden: self.hidden.len() as u64,
-            lag: others().map(|site| (site, lag(site))).collect(),
-            visibility: others().map(|site| (site, self.hidden.spans(site))).collect(),
-        }
+        need.entries().find(is_missing).map(|(site, _)| site)
     }
 
     /// The invariants, with words.
@@ -598,22 +447,6 @@ impl std::fmt::Debug for Stable {
             .field("collected", &self.collected)
             .finish_non_exhaustive()
     }
-}
-
-/// The latest version of which `shown` is true, and what is newer and not.
-pub fn look<M>(
-    chain: Option<&Chain<M>>,
-    shown: impl Fn(&Version<M>) -> bool,
-) -> (Option<&Version<M>>, Hidden) {
-    let mut hidden = Hidden::default();
-    for d in chain.into_iter().flat_map(Chain::iter) {
-        if shown(d) {
-            return (Some(d), hidden);
-        }
-        hidden.versions += 1;
-        hidden.newest = hidden.newest.max(Some(d.id));
-    }
-    (None, hidden)
 }
 
 fn decode_kept(bytes: &Bytes) -> Result<(Vector, Vector), turnbuckle_core::BadFrame> {

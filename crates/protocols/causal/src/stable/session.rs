@@ -1,22 +1,11 @@
-use super::message::{Request, Response};
+use super::{Get, Put, Request, Response, Rotx, Rules, TimedReplica};
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, Failure, Key, Level, Operation, Outcome, Protocol, ServerId, Session, SessionContext,
-    SiteId, Topology, Vector, resolve_level,
+    Answer, BadFrame, Failure, Key, Level, Operation, Outcome, ServerId, Session, SessionContext, SiteId,
+    Topology, Vector, resolve_level,
 };
-
-/// A protocol whose sessions know time alone.
-pub trait Timed: Protocol<Request = Request, Response = Response> {
-    /// Whether vectors are one number: then what a write depends on does not tell what of it was stable, and the write says so.
-    const SCALAR: bool = false;
-
-    /// A planted bug: the token of a session carries what was stable at its old site, too.
-    fn token_has_stable(_: &Self::Config) -> bool {
-        false
-    }
-}
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
 ///
@@ -28,7 +17,7 @@ pub trait Timed: Protocol<Request = Request, Response = Response> {
 /// A token carries the past alone. What was stable at another site says nothing about this one: a server here that took it for its own
 /// would show versions without what they depend on. Until a server has answered, and so has covered the past, each request
 /// names it and waits for it there; afterwards DSV_c covers it.
-pub struct TimedSession<P> {
+pub struct TimedSession<R> {
     home: SiteId,
     topology: Topology,
     past: Vector,
@@ -37,10 +26,10 @@ pub struct TimedSession<P> {
     moved: bool,
     /// A planted bug.
     token_has_stable: bool,
-    protocol: PhantomData<fn() -> P>,
+    rules: PhantomData<fn() -> R>,
 }
 
-impl<P> TimedSession<P> {
+impl<R> TimedSession<R> {
     fn server_of(&self, key: &Key) -> ServerId {
         ServerId {
             site: self.home,
@@ -68,8 +57,8 @@ impl<P> TimedSession<P> {
     }
 }
 
-impl<P: Timed> Session for TimedSession<P> {
-    type Protocol = P;
+impl<R: Rules> Session for TimedSession<R> {
+    type Protocol = TimedReplica<R>;
 
     const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
 
@@ -77,11 +66,11 @@ impl<P: Timed> Session for TimedSession<P> {
     const OVERLAPS: bool = false;
 
     fn open(
-        config: &P::Config,
+        config: &R::Config,
         home: SiteId,
         topology: Topology,
         state: Option<Bytes>,
-    ) -> Result<TimedSession<P>, BadFrame> {
+    ) -> Result<TimedSession<R>, BadFrame> {
         let (past, stable) = match state {
             Some(state) if !state.is_empty() => read_token(state, &topology)?,
             _ => (Vector::ZERO, Vector::ZERO),
@@ -92,12 +81,12 @@ impl<P: Timed> Session for TimedSession<P> {
             moved: past != Vector::ZERO && stable == Vector::ZERO,
             past,
             stable,
-            token_has_stable: P::token_has_stable(config),
-            protocol: PhantomData,
+            token_has_stable: R::token_has_stable(config),
+            rules: PhantomData,
         })
     }
 
-    fn on_operation(&mut self, cx: &mut SessionContext<'_, P>, tag: u64, operation: Operation) {
+    fn on_operation(&mut self, cx: &mut SessionContext<'_, TimedReplica<R>>, tag: u64, operation: Operation) {
         let level = match resolve_level(operation.level(), Self::LEVELS) {
             Ok(level) => level,
             Err(failure) => return cx.fail(tag, failure),
@@ -105,18 +94,18 @@ impl<P: Timed> Session for TimedSession<P> {
         let eventual = level == Level::Eventual;
         match operation {
             Operation::Get { key, .. } => {
-                let request = Request::Get {
+                let request = Request::Get(Get {
                     stable: self.stable.clone(),
                     need: self.need(eventual),
                     eventual,
                     key: key.clone(),
-                };
+                });
                 cx.ask(tag, 0, self.server_of(&key), request);
             }
             Operation::Put { key, value, .. } => {
-                let request = Request::Put {
+                let request = Request::Put(Put {
                     past: if eventual { Vector::ZERO } else { self.past.clone() },
-                    stable: if P::SCALAR {
+                    stable: if R::SCALAR {
                         self.stable.clone()
                     } else {
                         Vector::ZERO
@@ -125,20 +114,20 @@ impl<P: Timed> Session for TimedSession<P> {
                     eventual,
                     key: key.clone(),
                     value,
-                };
+                });
                 cx.ask(tag, 0, self.server_of(&key), request);
             }
             Operation::ReadMany { keys, .. } => match keys.first() {
                 None => cx.answer(tag, Answer::Values(Vec::new()), None),
                 Some(first) => {
                     let server = self.server_of(first);
-                    let request = Request::Rotx {
+                    let request = Request::Rotx(Rotx {
                         keys,
                         stable: self.stable.clone(),
                         past: self.past.clone(),
                         moved: self.moved,
                         eventual,
-                    };
+                    });
                     cx.ask(tag, 0, server, request);
                 }
             },
@@ -151,7 +140,7 @@ impl<P: Timed> Session for TimedSession<P> {
 
     fn on_response(
         &mut self,
-        cx: &mut SessionContext<'_, P>,
+        cx: &mut SessionContext<'_, TimedReplica<R>>,
         tag: u64,
         _: u32,
         _: ServerId,

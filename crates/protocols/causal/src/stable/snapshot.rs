@@ -1,7 +1,7 @@
-use super::message::{Request, Response, Slice};
+use super::message::{Response, Rotx, Slice};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{Hidden, Key, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
+use turnbuckle_core::{Hidden, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
 
 /// The snapshots that a server coordinates (Algorithm 5.4, lines 9-18).
 ///
@@ -17,7 +17,7 @@ pub struct Snapshot {
     /// Who wants it.
     pub id: RequestId,
     /// What is wanted, to begin anew.
-    pub request: Request,
+    pub rotx: Rotx,
     /// What it shows.
     pub sv: Vector,
     /// The values so far.
@@ -26,10 +26,8 @@ pub struct Snapshot {
     pub past: Vector,
     /// What it proves: it is no fresher than when it began.
     pub receipt: Receipt,
-    keys: Vec<Key>,
     /// Of the values so far.
     bytes: usize,
-    eventual: bool,
     missing: BTreeSet<u32>,
     asked_at: Micros,
     /// Until when.
@@ -43,34 +41,28 @@ const MOST_BYTES: usize = 256 << 20;
 const AGAIN_AFTER: Micros = Micros::from_millis(250);
 
 impl Snapshots {
-    /// Begins one; returns its name. `now` also keeps names apart from those of an earlier life.
+    /// Begins one, which ends at the `deadline`; returns its name. `now` also keeps names apart from those of an earlier life.
     pub fn begin(
         &mut self,
         id: RequestId,
-        request: Request,
+        rotx: Rotx,
         sv: Vector,
         receipt: Receipt,
         now: Now,
-        patience: Micros,
+        deadline: Micros,
     ) -> u64 {
         self.last = (self.last + 1).max(now.wall.reading().0);
-        let (keys, eventual) = match &request {
-            Request::Rotx { keys, eventual, .. } => (keys.clone(), *eventual),
-            Request::Get { .. } | Request::Put { .. } => unreachable!("a snapshot is of a ROTX"),
-        };
         let snapshot = Snapshot {
             id,
-            request,
             sv,
-            values: vec![None; keys.len()],
+            values: vec![None; rotx.keys.len()],
             past: Vector::ZERO,
             receipt,
-            missing: (0..keys.len() as u32).collect(),
-            keys,
+            missing: (0..rotx.keys.len() as u32).collect(),
+            rotx,
             bytes: 0,
-            eventual,
             asked_at: now.monotonic,
-            deadline: now.monotonic + patience,
+            deadline,
         };
         self.running.insert(self.last, snapshot);
         self.last
@@ -82,7 +74,7 @@ impl Snapshots {
             return Vec::new();
         };
         let ask = |&place: &u32| {
-            let key = snapshot.keys[place as usize].clone();
+            let key = snapshot.rotx.keys[place as usize].clone();
             let server = ServerId {
                 partition: topology.partition_of_slot(key.slot()),
                 ..me
@@ -92,7 +84,7 @@ impl Snapshots {
                 place,
                 key,
                 sv: snapshot.sv.clone(),
-                eventual: snapshot.eventual,
+                eventual: snapshot.rotx.eventual,
             };
             (server, slice)
         };
@@ -192,7 +184,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::Level;
+    use turnbuckle_core::{Key, Level};
 
     #[test]
     fn one_that_grows_too_large_is_refused_and_never_answered_in_part() {
@@ -209,7 +201,7 @@ mod tests {
             cut: Vector::ZERO,
             hidden: Hidden::default(),
         };
-        let request = Request::Rotx {
+        let rotx = Rotx {
             keys: ["x", "y", "z"].map(Key::from).into(),
             stable: Vector::ZERO,
             past: Vector::ZERO,
@@ -218,7 +210,7 @@ mod tests {
         };
         let mut snapshots = Snapshots::default();
         let now = Now::default();
-        let name = snapshots.begin(RequestId(1), request, Vector::ZERO, receipt, now, Micros(1));
+        let name = snapshots.begin(RequestId(1), rotx, Vector::ZERO, receipt, now, Micros(1));
         let half = Bytes::from(vec![0; MOST_BYTES / 2 + 1]);
         let none = Hidden::default();
         assert!(

@@ -1,0 +1,186 @@
+use crate::stable::{Cx, Pace, Put, Rules, Stable};
+use bytes::Bytes;
+use turnbuckle_core::{Hlc, Key, Micros, ServerId, SiteId, Vector, Version, VersionId};
+
+/// What a keyspace may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CausalSpartanXConfig {
+    /// How often what happens.
+    pub pace: Pace,
+    /// Where it departs from the rules, to show what they are for.
+    pub departures: Departures,
+}
+
+impl CausalSpartanXConfig {
+    /// As it is by default, but for what is given.
+    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> CausalSpartanXConfig {
+        CausalSpartanXConfig {
+            pace: Pace::paced(heartbeat, theta),
+            departures: Departures::default(),
+        }
+    }
+
+    /// The algorithms as they are printed.
+    pub fn published(self) -> CausalSpartanXConfig {
+        let departures = Departures::PUBLISHED;
+        CausalSpartanXConfig { departures, ..self }
+    }
+}
+
+/// Each of these breaks the protocol. Some are what is printed in the text, some are bugs that the checkers must find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Departures {
+    /// As printed (5.2, line 3): a remote version may be seen before its own timestamp is stable.
+    pub own_time_ignored: bool,
+    /// As printed (5.2, line 3, after a restart): a local version is returned without making what it depends on stable.
+    pub local_dependencies_ignored: bool,
+    /// As the text would have it: each server collects what its own DSV covers, whatever snapshots others have under way.
+    pub collects_by_own_dsv: bool,
+    /// A session that moves takes DSV_c along.
+    pub token_has_stable: bool,
+    /// Visibility ignores the entry of this site.
+    pub ignored_entry: Option<SiteId>,
+    /// Line 21 of Algorithm 5.4 is left out.
+    pub slice_promises_nothing: bool,
+    /// What was read does not become part of the client's past.
+    pub past_not_merged: bool,
+}
+
+impl Departures {
+    /// The algorithms as they are printed.
+    pub const PUBLISHED: Departures = Departures {
+        own_time_ignored: true,
+        local_dependencies_ignored: true,
+        collects_by_own_dsv: true,
+        token_has_stable: true,
+        ignored_entry: None,
+        slice_promises_nothing: false,
+        past_not_merged: false,
+    };
+}
+
+/// What is CausalSpartanX's own.
+pub struct CausalSpartanXRules {
+    me: SiteId,
+    departures: Departures,
+}
+
+impl Rules for CausalSpartanXRules {
+    type Config = CausalSpartanXConfig;
+    /// `ds`
+    type Meta = Vector;
+
+    const SCALAR: bool = false;
+
+    fn open(config: &CausalSpartanXConfig, me: ServerId) -> CausalSpartanXRules {
+        CausalSpartanXRules {
+            me: me.site,
+            departures: config.departures,
+        }
+    }
+
+    fn pace(config: &CausalSpartanXConfig) -> Pace {
+        config.pace
+    }
+
+    // ---- the clock: HLC -------------------------------------------------------------------------------------
+
+    fn promise(&mut self, cx: &mut Cx<'_, Self>) -> Hlc {
+        cx.promise()
+    }
+
+    fn observe(cx: &mut Cx<'_, Self>, at: Hlc) {
+        cx.observe(at);
+    }
+
+    // ---- GET and PUT: Algorithm 5.2 -------------------------------------------------------------------------
+
+    /// Line 3, and `<d.sr, d.ut>` as well, which the text leaves out: what is merged into a client's past, and with it into
+    /// DSV, must be stable. Of this site's own versions all are here, whatever its entry of DSV says.
+    fn is_visible(&self, stable: &Stable, d: &Version<Vector>) -> bool {
+        let dsv = stable.dsv();
+        if d.id.site == self.me {
+            return true;
+        }
+        if let Some(ignored) = self.departures.ignored_entry {
+            let mut entries = d.meta.entries().chain([(d.id.site, d.id.at)]);
+            return entries.all(|(site, h)| site == ignored || h <= dsv.at(site));
+        }
+        let is_here = |(site, h)| site == self.me || h <= dsv.at(site);
+        d.meta.entries().all(is_here) && (dsv.covers_id(d.id) || self.departures.own_time_ignored)
+    }
+
+    fn dependencies(d: &Version<Vector>) -> &Vector {
+        &d.meta
+    }
+
+    /// Line 4: `maxDS(d.ds, {<d.sr, d.ut>})`.
+    fn past_of(d: &Version<Vector>) -> Vector {
+        Vector::of(d.id).merged(&d.meta)
+    }
+
+    /// It was written when all that it depends on was stable here: a restart may have forgotten that.
+    fn on_local_read(&self, stable: &mut Stable, cx: &mut Cx<'_, Self>, ds: &Vector) {
+        if !self.departures.local_dependencies_ignored {
+            stable.raise(cx, ds);
+        }
+    }
+
+    /// Line 7.
+    fn stable_for(put: &Put) -> &Vector {
+        &put.past
+    }
+
+    fn write(
+        &mut self,
+        stable: &mut Stable,
+        cx: &mut Cx<'_, Self>,
+        k: &Key,
+        v: Option<Bytes>,
+        ds: Vector,
+    ) -> VersionId {
+        cx.observe(ds.newest().max(stable.dsv().at(self.me))); // line 8
+        let id = VersionId {
+            at: cx.stamp(), // lines 9 and 13
+            site: self.me,
+        };
+        stable.promised(id.at);
+        let d = Version {
+            id,
+            value: v,
+            meta: ds,
+        };
+        let kept = cx.replicate(cx.other_sites(), k.clone(), d); // lines 16, 18 and 19
+        assert!(kept, "a new stamp names no version that is there");
+        id
+    }
+
+    // ---- ROTX: Algorithm 5.4 --------------------------------------------------------------------------------
+
+    /// Line 21: nothing is stamped here any more that belongs into this snapshot, in no later life either.
+    fn on_slice(&mut self, stable: &mut Stable, cx: &mut Cx<'_, Self>, sv: &Vector) {
+        if !self.departures.slice_promises_nothing {
+            cx.observe(sv.at(self.me));
+            stable.promised(cx.promise());
+        }
+    }
+
+    /// Line 22.
+    fn is_in_snapshot(sv: &Vector, d: &Version<Vector>) -> bool {
+        sv.covers(&d.meta) && sv.covers_id(d.id)
+    }
+
+    // ---- planted bugs ---------------------------------------------------------------------------------------
+
+    fn collects_by_own_dsv(&self) -> bool {
+        self.departures.collects_by_own_dsv
+    }
+
+    fn forgets_what_was_read(&self) -> bool {
+        self.departures.past_not_merged
+    }
+
+    fn token_has_stable(config: &CausalSpartanXConfig) -> bool {
+        config.departures.token_has_stable
+    }
+}

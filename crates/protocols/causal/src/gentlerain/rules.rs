@@ -1,0 +1,219 @@
+use crate::stable::{Cx, Line, Pace, Put, Request, Rules, Stable, Timer};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use turnbuckle_core::{Hlc, Key, Micros, Now, RequestId, ServerId, SiteId, Vector, Version, VersionId};
+
+/// What a keyspace may set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GentleRainConfig {
+    /// How often what happens.
+    pub pace: Pace,
+}
+
+impl GentleRainConfig {
+    /// As it is by default, but for what is given.
+    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> GentleRainConfig {
+        GentleRainConfig {
+            pace: Pace::paced(heartbeat, theta),
+        }
+    }
+}
+
+/// A version does not tell what it depends on.
+static NOTHING: Vector = Vector::ZERO;
+
+/// What is GentleRain's own.
+pub struct GentleRainRules {
+    me: SiteId,
+    clock: PhysicalClock,
+    /// In monotonic time, when the clock will be where a write waits for it.
+    due: BTreeSet<Micros>,
+}
+
+/// The wall clock as it is. Its readings of one microsecond are told apart by a counter, and by nothing else: set back, it goes back.
+#[derive(Default)]
+struct PhysicalClock {
+    /// The first number of this microsecond, and the last.
+    first: Hlc,
+    last: Hlc,
+}
+
+impl PhysicalClock {
+    /// What the next reading is.
+    fn next(&self, now: Now) -> Hlc {
+        let reading = Hlc::from_wall(now.wall.reading());
+        match (self.first..=self.last).contains(&reading) {
+            true => self.last.next(),
+            false => reading,
+        }
+    }
+
+    fn read(&mut self, now: Now) -> Hlc {
+        let next = self.next(now);
+        if next != self.last.next() {
+            self.first = next;
+        }
+        self.last = next;
+        next
+    }
+}
+
+impl Rules for GentleRainRules {
+    type Config = GentleRainConfig;
+    /// Nothing but `ut` and `sr`, which every version has.
+    type Meta = ();
+
+    const SCALAR: bool = true;
+
+    fn open(_: &GentleRainConfig, me: ServerId) -> GentleRainRules {
+        GentleRainRules {
+            me: me.site,
+            clock: PhysicalClock::default(),
+            due: BTreeSet::new(),
+        }
+    }
+
+    fn pace(config: &GentleRainConfig) -> Pace {
+        config.pace
+    }
+
+    // ---- the clock on the wall ------------------------------------------------------------------------------
+
+    fn promise(&mut self, cx: &mut Cx<'_, Self>) -> Hlc {
+        let promise = self.clock.read(cx.now);
+        cx.promised(promise);
+        promise
+    }
+
+    /// The clock takes no note of anything.
+    fn observe(_: &mut Cx<'_, Self>, _: Hlc) {}
+
+    /// C1 needs a stamp above all that the client has seen, and there is none before the clock shows it. A timer goes by monotonic
+    /// time: if the clock is set meanwhile, the request finds it behind again and waits again.
+    fn when_clock_is_there(
+        &mut self,
+        cx: &mut Cx<'_, Self>,
+        id: RequestId,
+        put: Put,
+        deadline: Micros,
+    ) -> Option<Put> {
+        let Some(behind) = self.behind(cx.now, &put) else {
+            return Some(put);
+        };
+        let due = cx.now.monotonic + behind;
+        cx.wait(Line::Clock, due.0, deadline, id, Request::Put(put));
+        if due < deadline {
+            self.due.insert(due);
+            self.set_clock_timer(cx);
+        }
+        None
+    }
+
+    fn on_clock(&mut self, cx: &mut Cx<'_, Self>) {
+        cx.advance(Line::Clock, cx.now.monotonic.0);
+        self.due = self.due.split_off(&(cx.now.monotonic + Micros(1)));
+        self.set_clock_timer(cx);
+    }
+
+    fn excuse(&self, now: Now, put: &Put) -> Option<String> {
+        let by = self.behind(now, put)?;
+        Some(format!(
+            "this server's clock is {by} behind what this session has seen or written"
+        ))
+    }
+
+    // ---- GET: Algorithm 8.1 ---------------------------------------------------------------------------------
+
+    /// Line 3: `d.sr = m or d.ut <= GST`.
+    fn is_visible(&self, gst: &Stable, d: &Version<()>) -> bool {
+        d.id.site == self.me || d.id.at <= gst.dsv().newest()
+    }
+
+    fn dependencies(_: &Version<()>) -> &Vector {
+        &NOTHING
+    }
+
+    /// What DT_c is raised to.
+    fn past_of(d: &Version<()>) -> Vector {
+        Vector::filled(1, d.id.at)
+    }
+
+    // ---- PUT: section 3.2.2 and Algorithm 8.2 ---------------------------------------------------------------
+
+    fn stable_for(put: &Put) -> &Vector {
+        &put.stable
+    }
+
+    /// A name that is there already was given before the clock went back.
+    fn write(
+        &mut self,
+        stable: &mut Stable,
+        cx: &mut Cx<'_, Self>,
+        k: &Key,
+        value: Option<Bytes>,
+        _dt: Vector,
+    ) -> VersionId {
+        let id = VersionId {
+            at: self.clock.read(cx.now),
+            site: self.me,
+        };
+        let mut d = Version { id, value, meta: () };
+        while !cx.replicate(cx.other_sites(), k.clone(), d.clone()) {
+            d.id.at = d.id.at.next();
+        }
+        cx.promised(d.id.at);
+        stable.promised(d.id.at);
+        // What it depends on was visible at this GST. A restart that had forgotten it would show it without that.
+        stable.write_down_if_higher(cx);
+        d.id
+    }
+
+    // ---- ROTX: section 5.5.5 --------------------------------------------------------------------------------
+
+    /// Also of this site's own versions: everything up to the snapshot's time is here, and nothing is stamped below it any more.
+    fn is_in_snapshot(time: &Vector, d: &Version<()>) -> bool {
+        d.id.at <= time.newest()
+    }
+}
+
+impl GentleRainRules {
+    /// How long until the clock shows more than the client's dt, if it does not.
+    fn behind(&self, now: Now, put: &Put) -> Option<Micros> {
+        let dt = put.past.newest();
+        let behind = || dt.wall().since(now.wall.reading()) + Micros(1);
+        (self.clock.next(now) <= dt).then(behind)
+    }
+
+    fn set_clock_timer(&self, cx: &mut Cx<'_, Self>) {
+        if let Some(first) = self.due.first() {
+            cx.set_timer(Timer::Clock, first.since(cx.now.monotonic));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::WallInterval;
+
+    fn at(us: u64) -> Now {
+        let wall = WallInterval {
+            earliest: Micros(us),
+            latest: Micros(us),
+        };
+        Now {
+            monotonic: Micros(0),
+            wall,
+        }
+    }
+
+    #[test]
+    fn readings_of_one_microsecond_differ_and_a_clock_that_is_set_back_goes_back() {
+        let mut clock = PhysicalClock::default();
+        let numbers: BTreeSet<Hlc> = (0..10_000).map(|_| clock.read(at(7))).collect();
+        assert_eq!(numbers.len(), 10_000, "also when the counter overflows");
+        assert!(clock.read(at(8)) > numbers.last().copied().unwrap_or_default());
+        assert_eq!(clock.read(at(1_000)), Hlc::from_wall(Micros(1_000)));
+        assert_eq!(clock.read(at(3)), Hlc::from_wall(Micros(3)));
+    }
+}

@@ -1,0 +1,56 @@
+use turnbuckle_core::{Micros, SiteId};
+
+/// How often what happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How often a replica tells its peers how far it is: the text's Delta.
+    pub heartbeat: Micros,
+    /// How often a site's partitions work out what is stable: theta.
+    pub theta: Micros,
+    /// How long a request may wait for something to become stable.
+    pub patience: Micros,
+}
+
+impl Pace {
+    /// As it is by default, but for what is given.
+    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> Pace {
+        let usual = Pace::default();
+        Pace {
+            heartbeat: heartbeat.unwrap_or(usual.heartbeat),
+            theta: theta.unwrap_or(usual.theta),
+            ..usual
+        }
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            heartbeat: Micros::from_millis(10),
+            theta: Micros::from_millis(5),
+            patience: Micros::from_millis(2_000),
+        }
+    }
+}
+
+/// When to do what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// When to tell the other sites how far this replica is.
+    Heartbeat,
+    /// When to pass on, inside the site, what is stable.
+    Stabilise,
+    /// When to write down what is stable.
+    Keep,
+    /// When to look for requests that wait for the wall clock.
+    Clock,
+}
+
+/// What requests wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Line {
+    /// A site's entry of what is stable.
+    Stable(SiteId),
+    /// The wall clock.
+    Clock,
+}

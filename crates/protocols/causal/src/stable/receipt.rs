@@ -1,0 +1,106 @@
+use super::Stable;
+use turnbuckle_core::{
+    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, Route, SiteId, Vector, VersionId, Vitals,
+};
+
+/// What clients, and those who watch over a server, are told of what is stable.
+impl Stable {
+    /// The receipt of an answer that was read at `cut`, or of a write. Without a cut the own site's versions were visible at once.
+    ///
+    /// Every write that any site acknowledged before the oldest of the sites' walls is stamped below what is stable, and so is
+    /// everything that it depends on, which was written before: it was visible.
+    pub fn receipt<P: Protocol>(
+        &self,
+        cx: &Context<'_, P>,
+        given: Level,
+        version: Option<VersionId>,
+        cut: Option<Vector>,
+        hidden: Hidden,
+    ) -> Receipt {
+        let latest = cx.now.wall.latest;
+        let clock_bound = Micros(latest.since(cx.now.wall.earliest).0 / 2);
+        let own = cut.is_none().then_some(self.me.site);
+        let sites = (0..self.sites as u16)
+            .map(SiteId)
+            .filter(|&site| Some(site) != own);
+        let walls = sites.map(|site| match self.scalar {
+            // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond.
+            true => self.dsv.newest().wall().since(clock_bound + Micros(1)),
+            false => self.dsv_walls.at(site).wall(),
+        });
+        let (mut oldest, mut newest) = (latest, Micros(0));
+        walls.for_each(|wall| (oldest, newest) = (oldest.min(wall), newest.max(wall)));
+        // A wall of a time that cannot have come: somebody's clock is further off than is assumed.
+        let is_proven = oldest != Micros(0) && newest <= latest;
+        Receipt {
+            asked: given,
+            given,
+            version,
+            server: cx.me,
+            route: Route::Local,
+            waited: cx.waited,
+            staleness: is_proven.then(|| latest.since(oldest)),
+            clock_bound,
+            siblings: false,
+            cut: match self.scalar {
+                true => self.gst_of_each(),
+                false => cut.unwrap_or_else(|| self.dsv.clone()),
+            },
+            hidden,
+        }
+    }
+
+    /// What is counted.
+    pub fn vitals(&self, now: Now) -> Vitals {
+        let others = || {
+            (0..self.sites as u16)
+                .map(SiteId)
+                .filter(|&site| site != self.me.site)
+        };
+        let lag = |site| match self.dsv.at(if self.scalar { SiteId(0) } else { site }) {
+            Hlc::ZERO => None,
+            at => Some(now.wall.reading().since(at.wall())),
+        };
+        Vitals {
+            stable_until: Some(match self.scalar {
+                true => self.dsv.newest(),
+                false => self.dsv.oldest(self.sites),
+            }),
+            hidden: self.hidden.len() as u64,
+            lag: others().map(|site| (site, lag(site))).collect(),
+            visibility: others().map(|site| (site, self.hidden.spans(site))).collect(),
+        }
+    }
+
+    /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.
+    pub fn excuse<P: Protocol>(&self, cx: &Context<'_, P>, site: SiteId, need: Hlc) -> String {
+        let has = self.dsv.at(site);
+        let behind = need.wall().since(has.wall());
+        let [(then, before), _] = &self.pace_seen;
+        let moved = has.wall().since(before.at(site).wall()).0;
+        let took = cx.now.monotonic.since(*then).0.max(1);
+        let shown = |micros: u64| match micros {
+            0..=9_999 => format!("{micros} us"),
+            10_000..=9_999_999 => format!("{} ms", micros / 1_000),
+            _ => format!("{} s", micros / 1_000_000),
+        };
+        let when = match u128::from(behind.0) * u128::from(took) / u128::from(moved.max(1)) {
+            _ if moved == 0 || before.at(site) == Hlc::ZERO => match self.scalar {
+                true => "some site or partition is not heard of now, so it is not known when".to_string(),
+                false => "nothing comes from there now, so it is not known when".to_string(),
+            },
+            eta => format!(
+                "expected in about {}",
+                shown(eta.min(u128::from(u64::MAX)) as u64)
+            ),
+        };
+        let of = match self.scalar {
+            true => String::new(),
+            false => format!(" of site {}", cx.topology.site_name(site)),
+        };
+        format!(
+            "what this session has seen{of} is not all here yet: this site is {} behind it; {when}",
+            shown(behind.0)
+        )
+    }
+}

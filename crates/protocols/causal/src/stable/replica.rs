@@ -1,0 +1,498 @@
+use super::{Get, Line, Message, Pace, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer};
+use bytes::Bytes;
+use turnbuckle_core::{
+    Chain, Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId,
+    Topology, Vector, Version, VersionId, Vitals, Wire,
+};
+
+/// What differs between protocols that go by time: the clock, what a version carries, and what of it decides that it may be seen.
+pub trait Rules: Sized + Send + 'static {
+    /// What a keyspace may set.
+    type Config: Clone + Send + Sync + 'static;
+    /// What a version carries beside its name.
+    type Meta: Wire + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
+
+    /// Whether one number stands for all sites. Then what a write depends on does not tell what of it was stable, so the write
+    /// says that, too; and a ROTX waits until everything that its client has seen is stable.
+    const SCALAR: bool;
+
+    /// The rules of a server.
+    fn open(config: &Self::Config, me: ServerId) -> Self;
+
+    /// How often what happens.
+    fn pace(config: &Self::Config) -> Pace;
+
+    // ---- the clock ------------------------------------------------------------------------------------------
+
+    /// Everything that is stamped from now on is above this.
+    fn promise(&mut self, cx: &mut Cx<'_, Self>) -> Hlc;
+
+    /// Somebody has stamped this.
+    fn observe(cx: &mut Cx<'_, Self>, at: Hlc);
+
+    /// A PUT that nothing else is missing for, to be taken now, unless the clock must come farther first: then it is made to wait.
+    fn when_clock_is_there(
+        &mut self,
+        _: &mut Cx<'_, Self>,
+        _: RequestId,
+        put: Put,
+        _: Micros,
+    ) -> Option<Put> {
+        Some(put)
+    }
+
+    /// [`Timer::Clock`] has come.
+    fn on_clock(&mut self, _: &mut Cx<'_, Self>) {}
+
+    /// What to tell the client of a PUT that has waited for the clock in vain.
+    fn excuse(&self, _: Now, _: &Put) -> Option<String> {
+        None
+    }
+
+    // ---- versions -------------------------------------------------------------------------------------------
+
+    /// What the version depends on, as far as it carries that.
+    fn dependencies(version: &Version<Self::Meta>) -> &Vector;
+
+    /// What the past of a client is raised by that has seen the version.
+    fn past_of(version: &Version<Self::Meta>) -> Vector;
+
+    /// Whether the version may be seen.
+    fn is_visible(&self, stable: &Stable, version: &Version<Self::Meta>) -> bool;
+
+    /// Whether a snapshot at `sv` shows the version, or something newer.
+    fn is_in_snapshot(sv: &Vector, version: &Version<Self::Meta>) -> bool;
+
+    /// A version of this site is returned, which depends on this.
+    fn on_local_read(&self, _: &mut Stable, _: &mut Cx<'_, Self>, _dependencies: &Vector) {}
+
+    // ---- what is done ---------------------------------------------------------------------------------------
+
+    /// Of what a PUT names, what was stable for its client.
+    fn stable_for(put: &Put) -> &Vector;
+
+    /// Stamps a value and replicates it.
+    fn write(
+        &mut self,
+        stable: &mut Stable,
+        cx: &mut Cx<'_, Self>,
+        key: &Key,
+        value: Option<Bytes>,
+        past: Vector,
+    ) -> VersionId;
+
+    /// Before a slice of a snapshot at `sv` is read: nothing is stamped here any more that belongs into it.
+    fn on_slice(&mut self, _: &mut Stable, _: &mut Cx<'_, Self>, _sv: &Vector) {}
+
+    // ---- planted bugs ---------------------------------------------------------------------------------------
+
+    /// Up to where this server collects, instead of up to where its whole site may.
+    fn collects_by_own_dsv(&self) -> bool {
+        false
+    }
+
+    /// What a client has read does not become part of its past.
+    fn forgets_what_was_read(&self) -> bool {
+        false
+    }
+
+    /// The token of a session carries what was stable at its old site, too.
+    fn token_has_stable(_: &Self::Config) -> bool {
+        false
+    }
+}
+
+/// A server `p_n^m` of a protocol that goes by time: everything but its [`Rules`].
+///
+/// ```text
+///    GET, PUT   lacks?  wait until it is stable -> raise DSV by what the client knows -> the rules
+///    ROTX       lacks?  the same -> sv = DSV -> a slice of each key from its partition -> answer
+/// ```
+pub struct TimedReplica<R> {
+    me: ServerId,
+    rules: R,
+    /// VV, DSV (or GST), and what belongs to them.
+    stable: Stable,
+    snapshots: Snapshots,
+}
+
+/// What these protocols have around them.
+pub type Cx<'a, R> = Context<'a, TimedReplica<R>>;
+
+impl<R: Rules> Protocol for TimedReplica<R> {
+    type Config = R::Config;
+    type Request = Request;
+    type Response = Response;
+    type Message = Message<Slice>;
+    type Timer = Timer;
+    type Meta = R::Meta;
+    type Line = Line;
+
+    const HISTORY: bool = true;
+
+    fn open(
+        config: &R::Config,
+        me: ServerId,
+        topology: Topology,
+        recovered: &Recovered,
+        _seed: u64,
+    ) -> TimedReplica<R> {
+        TimedReplica {
+            me,
+            rules: R::open(config, me),
+            stable: Stable::open(me, &topology, R::pace(config), R::SCALAR, recovered),
+            snapshots: Snapshots::default(),
+        }
+    }
+
+    fn keys(request: &Request, each: &mut dyn FnMut(&Key)) {
+        match request {
+            Request::Get(Get { key, .. }) | Request::Put(Put { key, .. }) => each(key),
+            // They are read by messages, also those that are here.
+            Request::Rotx(_) => {}
+        }
+    }
+
+    fn message_keys(message: &Message<Slice>, each: &mut dyn FnMut(&Key)) {
+        if let Message::Own(Slice::Request { key, .. }) = message {
+            each(key);
+        }
+    }
+
+    fn is_write(request: &Request) -> bool {
+        matches!(request, Request::Put(_))
+    }
+
+    fn on_start(&mut self, cx: &mut Cx<'_, R>) {
+        self.stable.start(cx);
+    }
+
+    fn on_request(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request) {
+        let deadline = cx.now.monotonic + self.stable.patience() - cx.waited;
+        if let Some((site, need)) = self.lacks(&request) {
+            return cx.wait(Line::Stable(site), need.0, deadline, id, request);
+        }
+        match request {
+            Request::Get(get) => self.on_get(cx, id, &get),
+            Request::Put(put) => {
+                if let Some(put) = self.rules.when_clock_is_there(cx, id, put, deadline) {
+                    self.on_put(cx, id, put);
+                }
+            }
+            Request::Rotx(_) => self.on_rotx(cx, id, request, deadline),
+        }
+    }
+
+    fn on_message(&mut self, cx: &mut Cx<'_, R>, from: ServerId, message: Message<Slice>) {
+        match message {
+            Message::Up(report) => self.stable.on_up(from, report),
+            Message::Down(report) => self.stable.on_down(cx, report, self.snapshots.vectors()),
+            Message::Own(slice) => self.on_slice(cx, from, slice),
+            Message::Heartbeat(_) => {}
+        }
+    }
+
+    /// `<REPLICATE d>`. VV follows with the heartbeat.
+    fn on_replicated(&mut self, cx: &mut Cx<'_, R>, from: ServerId, key: Key, version: Version<R::Meta>) {
+        R::observe(cx, version.id.at);
+        if from != cx.me {
+            self.stable.arrived(cx.now, version.id, R::dependencies(&version));
+        }
+        match from == cx.me {
+            true => cx.replicate(cx.other_sites(), key.clone(), version),
+            false => cx.put(key.clone(), version),
+        };
+        cx.collect(&key, |version| self.covered(version));
+    }
+
+    fn on_mark(&mut self, cx: &mut Cx<'_, R>, from: ServerId, mark: Message<Slice>) {
+        if let Message::Heartbeat(heartbeat) = mark {
+            R::observe(cx, heartbeat.promise);
+            self.stable.on_heartbeat(from.site, heartbeat);
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Cx<'_, R>, timer: Timer) {
+        match timer {
+            Timer::Heartbeat => {
+                self.stable.promised(self.rules.promise(cx));
+                self.stable.heartbeat(cx);
+            }
+            Timer::Stabilise => {
+                self.stable.promised(self.rules.promise(cx));
+                self.stable.stabilise(cx, self.snapshots.vectors());
+                self.look_at_snapshots(cx);
+            }
+            Timer::Keep => self.stable.keep(cx),
+            Timer::Clock => self.rules.on_clock(cx),
+        }
+    }
+
+    fn on_deadline(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request) {
+        let why = match (self.lacks(&request), &request) {
+            (Some((site, need)), _) => Some(self.stable.excuse(cx, site, need)),
+            (None, Request::Put(put)) => self.rules.excuse(cx.now, put),
+            (None, _) => None,
+        };
+        match why {
+            Some(why) => self.refuse(cx, id, why),
+            None => cx.run_again(id, request),
+        }
+    }
+
+    fn on_link(&mut self, cx: &mut Cx<'_, R>, _: ServerId, up: bool) {
+        if !up {
+            self.stable.write_down(cx);
+        }
+    }
+
+    fn on_copying(&mut self, _: &mut Cx<'_, R>, _: ServerId, copied: &Recovered) {
+        self.stable.on_copying(copied);
+    }
+
+    fn on_copied(&mut self, cx: &mut Cx<'_, R>, _: ServerId, copied: &Recovered) {
+        self.stable.on_copied(copied);
+        self.stable.write_down(cx);
+    }
+
+    fn cut(&self) -> Vec<(SiteId, Hlc)> {
+        self.stable.cut()
+    }
+
+    /// Whatever is asked is asked at `collected` or above, where this version is visible, and nothing older is looked at.
+    fn covered(&self, version: &Version<R::Meta>) -> bool {
+        let until = match self.rules.collects_by_own_dsv() {
+            true => self.stable.dsv(),
+            false => self.stable.collected(),
+        };
+        R::is_in_snapshot(until, version)
+    }
+
+    fn settled(&self) -> Hlc {
+        self.stable.settled()
+    }
+
+    fn vitals(&self, now: Now) -> Vitals {
+        self.stable.vitals(now)
+    }
+
+    fn validate(&self) {
+        self.stable.validate();
+    }
+}
+
+impl<R: Rules> TimedReplica<R> {
+    /// What a request needs and this site does not have, in so far as its client does not know that it has: what the client has seen
+    /// at another site, or, for what is read, what may have been collected here.
+    fn lacks(&self, request: &Request) -> Option<(SiteId, Hlc)> {
+        let (past, known, reads) = match request {
+            Request::Get(get) if get.eventual => return None,
+            Request::Rotx(rotx) if rotx.eventual => return None,
+            Request::Get(get) => (Some(&get.need), &get.stable, true),
+            Request::Put(put) => (Some(&put.past).filter(|_| put.moved), &put.stable, false),
+            Request::Rotx(rotx) => (
+                Some(&rotx.past).filter(|_| rotx.moved || R::SCALAR),
+                &rotx.stable,
+                true,
+            ),
+        };
+        let collected = reads.then(|| self.stable.collected());
+        [past, collected].into_iter().flatten().find_map(|need| {
+            let site = self.stable.missing(need, known)?;
+            Some((site, need.at(site)))
+        })
+    }
+
+    // ---- GET and PUT ----------------------------------------------------------------------------------------
+
+    fn on_get(&mut self, cx: &mut Cx<'_, R>, id: RequestId, get: &Get) {
+        self.stable.raise(cx, &get.stable);
+        let (d, hidden) = look(cx.chain(&get.key), |d| {
+            get.eventual || self.rules.is_visible(&self.stable, d)
+        });
+        let version = d.map(|d| d.id);
+        let value = d.and_then(|d| d.value.clone());
+        let past = d.filter(|_| !get.eventual).map_or(Vector::ZERO, R::past_of);
+        if !get.eventual && version.is_some_and(|d| d.site == self.me.site) {
+            self.rules.on_local_read(&mut self.stable, cx, &past);
+        }
+        let response = Response::Value {
+            value,
+            past: if self.rules.forgets_what_was_read() {
+                Vector::ZERO
+            } else {
+                past
+            },
+            stable: self.stable.dsv().clone(),
+        };
+        self.reply(cx, id, response, get.eventual, version, hidden);
+    }
+
+    fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, put: Put) {
+        self.stable.raise(cx, R::stable_for(&put));
+        let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
+        let existed = before.is_some_and(|d| d.value.is_some());
+        // Who deletes is told whether there was something, and so has seen it.
+        let seen = before
+            .filter(|_| put.value.is_none())
+            .map_or(Vector::ZERO, R::past_of);
+        if put.value.is_none() && !existed {
+            let before = before.map(|d| d.id);
+            let response = Response::Written { existed, past: seen };
+            return self.reply(cx, id, response, put.eventual, before, hidden);
+        }
+        let (stable, key) = (&mut self.stable, &put.key);
+        let written = self.rules.write(stable, cx, key, put.value, put.past);
+        cx.collect(key, |version| self.covered(version));
+        let own = if R::SCALAR {
+            Vector::filled(1, written.at)
+        } else {
+            Vector::of(written)
+        };
+        let response = Response::Written {
+            existed,
+            past: seen.merged(&own),
+        };
+        self.reply(cx, id, response, put.eventual, Some(written), Hidden::default());
+    }
+
+    fn reply(
+        &self,
+        cx: &mut Cx<'_, R>,
+        id: RequestId,
+        response: Response,
+        eventual: bool,
+        version: Option<VersionId>,
+        hidden: Hidden,
+    ) {
+        let receipt = self.stable.receipt(cx, given(eventual), version, None, hidden);
+        cx.reply(id, response, receipt);
+    }
+
+    fn refuse(&self, cx: &mut Cx<'_, R>, id: RequestId, why: String) {
+        self.reply(cx, id, Response::Refused(why), false, None, Hidden::default());
+    }
+
+    // ---- ROTX: Algorithm 5.4 --------------------------------------------------------------------------------
+
+    fn on_rotx(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request, deadline: Micros) {
+        let Request::Rotx(rotx) = request else {
+            unreachable!("only a ROTX comes here");
+        };
+        self.stable.raise(cx, &rotx.stable); // line 10
+        if !rotx.eventual {
+            // Nothing that was seen elsewhere and is not here: that was waited for.
+            self.stable.raise(cx, &rotx.past);
+        }
+        let sv = self.stable.dsv().clone(); // line 12
+        let (cut, hidden) = (Some(sv.clone()), Hidden::default());
+        let receipt = self.stable.receipt(cx, given(rotx.eventual), None, cut, hidden);
+        let name = self.snapshots.begin(id, rotx, sv, receipt, cx.now, deadline);
+        self.ask_for_slices(cx, name);
+    }
+
+    /// Lines 13 and 14.
+    fn ask_for_slices(&self, cx: &mut Cx<'_, R>, name: u64) {
+        for (server, slice) in self.snapshots.questions(name, cx.topology, cx.me) {
+            cx.send(server, Message::Own(slice));
+        }
+    }
+
+    fn on_slice(&mut self, cx: &mut Cx<'_, R>, from: ServerId, slice: Slice) {
+        match slice {
+            Slice::Request {
+                snapshot,
+                place,
+                key,
+                sv,
+                eventual,
+            } => {
+                let slice = self.read_slice(cx, snapshot, place, &key, &sv, eventual);
+                cx.send(from, Message::Own(slice)); // line 24
+            }
+            Slice::Reply {
+                snapshot,
+                place,
+                value,
+                past,
+                hidden,
+            } => {
+                if let Some(done) = self.snapshots.take(snapshot, place, value, &past, hidden) {
+                    let (id, response, receipt) = done.finish(self.stable.dsv().clone());
+                    cx.reply(id, response, receipt); // line 18
+                }
+            }
+            Slice::TooOld { snapshot, need } => {
+                if let Some(again) = self.snapshots.give_up(snapshot) {
+                    self.take_another(cx, again, &need);
+                }
+            }
+        }
+    }
+
+    fn read_slice(
+        &mut self,
+        cx: &mut Cx<'_, R>,
+        snapshot: u64,
+        place: u32,
+        k: &Key,
+        sv: &Vector,
+        eventual: bool,
+    ) -> Slice {
+        if !eventual && !sv.covers(self.stable.collected()) && !self.rules.collects_by_own_dsv() {
+            let need = self.stable.collected().clone();
+            return Slice::TooOld { snapshot, need };
+        }
+        self.rules.on_slice(&mut self.stable, cx, sv); // line 21
+        let (d, hidden) = look(cx.chain(k), |d| eventual || R::is_in_snapshot(sv, d)); // line 22
+        Slice::Reply {
+            snapshot,
+            place,
+            value: d.and_then(|d| d.value.clone()),
+            past: d.filter(|_| !eventual).map_or(Vector::ZERO, R::past_of), // line 23
+            hidden,
+        }
+    }
+
+    /// Only after a restart of one of us: what was collected was stable, and this server will hear of it.
+    fn take_another(&mut self, cx: &mut Cx<'_, R>, again: Snapshot, need: &Vector) {
+        let request = Request::Rotx(again.rotx);
+        match self.stable.dsv().first_below(need) {
+            Some(site) => {
+                let point = need.at(site).0;
+                cx.wait(Line::Stable(site), point, again.deadline, again.id, request);
+            }
+            None => self.on_request(cx, again.id, request),
+        }
+    }
+
+    fn look_at_snapshots(&mut self, cx: &mut Cx<'_, R>) {
+        let (again, late) = self.snapshots.look(cx.now.monotonic);
+        again.into_iter().for_each(|name| self.ask_for_slices(cx, name));
+        for late in late {
+            let missing = late.missing();
+            let why = format!("{missing} keys are of partitions of this site that do not answer");
+            self.refuse(cx, late.id, why);
+        }
+    }
+}
+
+/// The latest version of which `shown` is true, and what is newer and not.
+fn look<M>(chain: Option<&Chain<M>>, shown: impl Fn(&Version<M>) -> bool) -> (Option<&Version<M>>, Hidden) {
+    let mut hidden = Hidden::default();
+    for d in chain.into_iter().flat_map(Chain::iter) {
+        if shown(d) {
+            return (Some(d), hidden);
+        }
+        hidden.versions += 1;
+        hidden.newest = hidden.newest.max(Some(d.id));
+    }
+    (None, hidden)
+}
+
+fn given(eventual: bool) -> Level {
+    match eventual {
+        true => Level::Eventual,
+        false => Level::Causal,
+    }
+}
