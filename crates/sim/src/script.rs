@@ -2,7 +2,7 @@ use crate::{BEGINNING, Diagram, OperationId, World, WorldOptions};
 use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
-use turnbuckle_core::{Answer, Failure, Key, Micros, Operation, Protocol, Session, SiteId, VersionId};
+use turnbuckle_core::{Answer, Failure, Key, Level, Micros, Operation, Protocol, Session, SiteId, VersionId};
 use turnbuckle_node::{NodeId, Planted};
 
 /// Runs golden scripts over a world. Commands that every protocol has:
@@ -13,7 +13,7 @@ use turnbuckle_node::{NodeId, Planted};
 ///           [chunk=BYTES] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
-///                       `as=LABEL` gives the answer a label, for `shown`
+///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
 ///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows
 ///   shown LABEL=ANSWER.. [LABEL..]
@@ -204,9 +204,10 @@ impl<S: Session> Script<S> {
     fn ask(
         &mut self,
         command: &Command,
-        make: impl FnOnce(Vec<Key>, Option<Bytes>) -> Operation,
+        make: impl FnOnce(Vec<Key>, Option<Bytes>, Option<Level>) -> Operation,
     ) -> Answered {
         let mut args = command.consume_args();
+        let level = args.take_key("level").map(str::parse).transpose()?;
         let later = args.take_key("later").is_some();
         let label = args.take_key("as").map(str::to_string);
         let site_name = args.next_pos().unwrap_or_default().to_string();
@@ -215,12 +216,13 @@ impl<S: Session> Script<S> {
         while let Some(word) = args.next_pos() {
             words.push(word.to_string());
         }
+        args.reject_next()?;
         let value = (command.name == "put")
             .then(|| words.pop())
             .flatten()
             .map(Bytes::from);
         let keys: Vec<Key> = words.iter().map(|word| Key::from(word.as_str())).collect();
-        let id = self.there()?.invoke(client, make(keys, value));
+        let id = self.there()?.invoke(client, make(keys, value, level));
         self.labels.extend(label.map(|label| (label, id)));
         if later {
             return Ok(String::new());
@@ -490,24 +492,23 @@ impl<S: Session> Runner for Script<S> {
 
     fn run(&mut self, command: &Command, _: &Context) -> Answered {
         let mut args = command.consume_args();
-        let level = None;
         match command.name.as_str() {
             "cluster" => self.cluster(command),
-            "put" | "del" => self.ask(command, |mut keys, value| Operation::Put {
+            "put" | "del" => self.ask(command, |mut keys, value, level| Operation::Put {
                 key: keys.pop().unwrap_or_else(|| Key::from("")),
                 value,
                 level,
             }),
-            "get" => self.ask(command, |mut keys, _| Operation::Get {
+            "get" => self.ask(command, |mut keys, _, level| Operation::Get {
                 key: keys.pop().unwrap_or_else(|| Key::from("")),
                 level,
             }),
-            "mget" => self.ask(command, |keys, _| Operation::ReadMany { keys, level }),
-            "scan" => self.ask(command, |_, _| Operation::Scan {
+            "mget" => self.ask(command, |keys, _, level| Operation::ReadMany { keys, level }),
+            "scan" => self.ask(command, |_, _, _| Operation::Scan {
                 cursor: 0,
                 count: 1000,
             }),
-            "count" => self.ask(command, |_, _| Operation::Count),
+            "count" => self.ask(command, |_, _, _| Operation::Count),
             "fill" => self.fill(command),
             "advance" => {
                 let time = args.next_pos().ok_or("a time is missing")?.parse()?;
