@@ -435,6 +435,7 @@ const MIXED: Mixed = Mixed {
     writes: 50,
     deletes: 10,
     value_bytes: 100,
+    careless: 0,
 };
 
 fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<Kind, Misplaced> {

@@ -336,6 +336,7 @@ impl Judge {
         version: Option<VersionId>,
         receipt: &Receipt,
     ) {
+        self.audit(id, record, key, version, receipt);
         let Some((witness, floor)) = record.floor else {
             return;
         };
@@ -353,7 +354,6 @@ impl Judge {
                 ),
             );
         }
-        self.audit(id, record, key, version, receipt);
         if let Some(version) = version
             && !self.is_from_before_loss(record, receipt)
         {

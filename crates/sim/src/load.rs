@@ -48,6 +48,13 @@ pub struct Load {
     pub requests: Option<u64>,
 }
 
+impl Load {
+    /// Whether some reads are at level `eventual`, whatever level the others are at.
+    pub fn is_careless(&self) -> bool {
+        matches!(self.kind, Kind::Mixed(mixed) if mixed.careless > 0)
+    }
+}
+
 /// What kind of clients there are.
 #[derive(Debug, Clone)]
 pub enum Kind {
@@ -77,6 +84,9 @@ pub struct Mixed {
     pub deletes: u64,
     /// The longest value, in bytes.
     pub value_bytes: u64,
+    /// Of a hundred reads, so many are at level `eventual`, whatever level the others are at: they are no part of what their
+    /// client has seen.
+    pub careless: u64,
 }
 
 /// How the operations of a run went.
@@ -460,7 +470,7 @@ impl Clients {
 
     fn anything(&mut self, mixed: Mixed) -> Operation {
         let key = |random: &mut Random| Key::from(format!("k{}", random.below(mixed.keys)).as_str());
-        let (read, write) = (self.load.read, self.load.write);
+        let write = self.load.write;
         if self.random.percent(mixed.writes) {
             self.written += 1;
             let padding = self.random.below(mixed.value_bytes) as usize;
@@ -472,6 +482,10 @@ impl Clients {
                 level: write,
             };
         }
+        let read = match mixed.careless > 0 && self.random.percent(mixed.careless) {
+            true => Some(Level::Eventual),
+            false => self.load.read,
+        };
         match self.random.below(20) {
             0 => Operation::Count,
             1 => Operation::Scan {

@@ -15,8 +15,8 @@ use std::{
     fmt,
 };
 use turnbuckle_check::{BadTrace, HistoryBuilder, Report};
-use turnbuckle_core::{Micros, Protocol, Session};
-use turnbuckle_workload::Record;
+use turnbuckle_core::{Level, Micros, Protocol, Session};
+use turnbuckle_workload::{Op, Record};
 
 /// Everything that a run depends on, besides the protocol. The seed is the world's.
 #[derive(Debug, Clone)]
@@ -217,12 +217,28 @@ impl Outcome {
     /// # Errors
     /// If the trace is none: the simulator's mistake.
     pub fn check(&self) -> Result<Report, BadTrace> {
-        let mut history = HistoryBuilder::new();
-        for record in &self.trace {
-            history.add(record)?;
-        }
-        Ok(Report::of(&history.finish()?, &[]))
+        report(self.trace.iter())
     }
+
+    /// What it says when reads at level `eventual` are left out, which are no part of what their clients have seen.
+    ///
+    /// # Errors
+    /// If the trace is none: the simulator's mistake.
+    pub fn check_careful(&self) -> Result<Report, BadTrace> {
+        let eventual = Level::Eventual.to_string();
+        let is_careless = |record: &&Record| {
+            matches!(record.op, Op::Read | Op::Snapshot) && record.level.as_ref() == Some(&eventual)
+        };
+        report(self.trace.iter().filter(|record| !is_careless(record)))
+    }
+}
+
+fn report<'a>(trace: impl Iterator<Item = &'a Record>) -> Result<Report, BadTrace> {
+    let mut history = HistoryBuilder::new();
+    for record in trace {
+        history.add(record)?;
+    }
+    Ok(Report::of(&history.finish()?, &[]))
 }
 
 /// A run that went wrong, and the least that goes wrong in the same way.

@@ -210,6 +210,7 @@ fn draw_load(random: &mut Random) -> Load {
         writes: *random.pick(&[20, 50, 80]),
         deletes: *random.pick(&[0, 5, 30, 60]),
         value_bytes: *random.pick(&[10, 100, 600]),
+        careless: *random.pick(&[0, 0, 0, 20]),
     });
     Load {
         at: Vec::new(),

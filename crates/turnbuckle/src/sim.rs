@@ -186,6 +186,8 @@ struct Done {
     level: Level,
     outcome: Outcome,
     report: Result<Report, String>,
+    /// The same without reads below the level.
+    careful: Result<Report, String>,
     scenario: Scenario,
 }
 
@@ -339,15 +341,22 @@ fn run_all(
         let run = AssertUnwindSafe(|| protocol.run(&scenario, keep));
         // What the panic said has been printed.
         let mut outcome = catch_unwind(run).ok()?;
+        let level = scenario.load.read.unwrap_or(protocol.levels()[0]);
         let report = outcome.check().map_err(|error| error.to_string());
+        // Without a load that mixes levels it is the same.
+        let careful = match level > Level::Eventual && scenario.load.is_careless() {
+            true => outcome.check_careful().map_err(|error| error.to_string()),
+            false => report.clone(),
+        };
         if count > 1 {
             outcome.trace = Vec::new();
         }
         Some(Done {
             seed,
-            level: scenario.load.read.unwrap_or(protocol.levels()[0]),
+            level,
             outcome,
             report,
+            careful,
             scenario,
         })
     };
@@ -406,7 +415,12 @@ impl Summary {
     /// Returns whether nothing was wrong with it.
     fn add(&mut self, done: &Done) -> bool {
         let before: u64 = self.violations.values().sum();
-        let Done { outcome, report, .. } = done;
+        let Done {
+            outcome,
+            report,
+            careful,
+            ..
+        } = done;
         self.seeds += 1;
         self.operations += outcome.tally.answered();
         self.failed += outcome.tally.failed();
@@ -417,13 +431,13 @@ impl Summary {
         for violation in &outcome.violations {
             *self.violations.entry(violation.rule.name().into()).or_default() += 1;
         }
-        match report {
-            Ok(report) => {
-                self.observed.add(report);
+        match (report, careful) {
+            (Ok(report), Ok(careful)) => {
+                self.observed.add(careful);
                 self.audit(done, report);
-                self.hold_to_level(done, report);
+                self.hold_to_level(done, careful);
             }
-            Err(error) => {
+            (Err(error), _) | (_, Err(error)) => {
                 eprintln!("seed {}: the trace is none: {error}", done.seed);
                 *self.violations.entry("trace".into()).or_default() += 1;
             }

@@ -23,6 +23,7 @@ fn bent(seed: u64) -> Scenario {
         writes: 40,
         deletes: 0,
         value_bytes: 10,
+        careless: 0,
     });
     draw.scenario()
 }
@@ -109,6 +110,7 @@ fn collection_by_each_servers_own_dsv_is_caught() {
             writes: 70,
             deletes: 0,
             value_bytes: 10,
+            careless: 0,
         });
     });
 }
