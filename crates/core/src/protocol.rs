@@ -91,7 +91,9 @@ pub trait Protocol: Sized + Send + 'static {
     fn on_copied(&mut self, cx: &mut Context<'_, Self>, from: ServerId, copied: &Recovered);
 
     /// The cut this replica covers: for each site, everything that site stamped up to this time is in the store (or was,
-    /// until something newer made it collectable). A full copy made now claims this much.
+    /// until something newer made it collectable). A full copy made now claims this much, and what comes again after a restart is passed
+    /// over up to here. So of another site it is no more than what no power loss can take there any more: what is given back after one
+    /// comes with its old time.
     fn cut(&self) -> Vec<(SiteId, Hlc)>;
 
     /// Whether nobody may ask this replica any more for what is older than this version: then that is collected. Never asked of

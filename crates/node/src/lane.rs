@@ -71,7 +71,7 @@ pub(crate) struct Lane<P: Protocol> {
     bound: Hlc,
     /// The last checkpoint covers the log up to here.
     covered: Position,
-    named: BTreeMap<String, Bytes>,
+    pub(crate) named: BTreeMap<String, Bytes>,
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<SiteId, Hlc>,
     wants_row_checkpoint: bool,

@@ -333,9 +333,11 @@ impl<P: Protocol> Lane<P> {
         let (begin, purpose) = match purpose {
             Purpose::Return(_) => (None, purpose),
             Purpose::Copy => {
-                let Some(meta) = self.checkpointed.clone() else {
+                let Some(mut meta) = self.checkpointed.clone() else {
                     return Ok(());
                 };
+                // As of now: what was dropped while the checkpoint went on was by what is kept now.
+                meta.set_named(&self.named);
                 let number = meta.next_position.max(1) - 1;
                 let incarnation = self.outgoing.incarnation_of(number);
                 let resume = StreamPosition { incarnation, number };

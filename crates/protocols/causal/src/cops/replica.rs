@@ -110,6 +110,14 @@ struct Peer {
 }
 
 impl Peer {
+    /// One of which everything up to here is known to be settled.
+    fn known(settled: Hlc) -> Peer {
+        Peer {
+            settled,
+            ..Peer::default()
+        }
+    }
+
     /// Of what it promised, this is visible here.
     fn prove(&mut self, visible: Hlc) {
         for (promise, wall) in [self.next, self.last] {
@@ -168,6 +176,7 @@ impl Protocol for Cops {
         // Written by this code; if it does not decode, what it says is found out again.
         let kept = recovered.named.get(NAME).map(Kept::decode);
         let Kept { vv, visible, above } = kept.and_then(Result::ok).unwrap_or_default();
+        let cut: Vector = recovered.cut.iter().copied().collect();
         let sites = topology.site_count() as u16;
         let others = || (0..sites).map(SiteId).filter(|&site| site != me.site);
         Cops {
@@ -175,7 +184,7 @@ impl Protocol for Cops {
             sites,
             partitions: topology.partitions(),
             config: *config,
-            vv: vv.merged(&recovered.cut.iter().copied().collect()),
+            vv: vv.merged(&cut),
             kept: visible.clone(),
             visible,
             // Until their next mark says how far that may be.
@@ -185,7 +194,7 @@ impl Protocol for Cops {
             missing: 0,
             questions: Questions::default(),
             fresh: Hlc::LATEST,
-            peers: others().map(|site| (site, Peer::default())).collect(),
+            peers: others().map(|site| (site, Peer::known(cut.at(site)))).collect(),
             everywhere: Vector::ZERO,
             own_settled: Hlc::ZERO,
             recovery: Recovery::new(topology.partitions()),
@@ -322,8 +331,9 @@ impl Protocol for Cops {
     /// What came with it may not be visible.
     fn on_copied(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
         for &(site, until) in &copied.cut {
-            if self.peers.contains_key(&site) {
+            if let Some(peer) = self.peers.get_mut(&site) {
                 self.vv.raise(site, until);
+                peer.settled = peer.settled.max(until);
             }
         }
         for &site in self.peers.keys() {
@@ -333,7 +343,9 @@ impl Protocol for Cops {
     }
 
     fn cut(&self) -> Vec<(SiteId, Hlc)> {
-        self.all_sites().map(|site| (site, self.vv.at(site))).collect()
+        let settled = |site| self.peers.get(&site).map_or(Hlc::LATEST, |peer| peer.settled);
+        let until = |site| (site, self.vv.at(site).min(settled(site)));
+        self.all_sites().map(until).collect()
     }
 
     /// Nobody reads what is older than something visible. But what depends on a version must find out, after a restart too, that

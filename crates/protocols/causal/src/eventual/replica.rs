@@ -85,7 +85,7 @@ impl Protocol for Eventual {
                         site,
                         Mark {
                             promise: until(site),
-                            settled: Hlc::ZERO,
+                            settled: until(site),
                             wall: Micros(0),
                         },
                     )
@@ -170,12 +170,16 @@ impl Protocol for Eventual {
         for &(site, until) in &copied.cut {
             if let Some(known) = self.vv.get_mut(&site) {
                 known.promise = known.promise.max(until);
+                known.settled = known.settled.max(until);
             }
         }
     }
 
     fn cut(&self) -> Vec<(SiteId, Hlc)> {
-        let others = self.vv.iter().map(|(&site, mark)| (site, mark.promise));
+        let others = self
+            .vv
+            .iter()
+            .map(|(&site, mark)| (site, mark.promise.min(mark.settled)));
         others.chain([(self.me, self.own)]).collect()
     }
 

@@ -169,8 +169,9 @@ pub struct Rotx {
     pub stable: Vector,
     /// DS_c, DT_c.
     pub past: Vector,
-    /// The session comes from elsewhere, and no server here has covered its past yet: this waits for it.
-    pub moved: bool,
+    /// What this waits for: all of that, if no server here has covered it yet, or if one number stands for all sites; and what a
+    /// server had collected that was asked for an older snapshot.
+    pub need: Vector,
     /// Whatever is newest here, visible or not, and no snapshot.
     pub eventual: bool,
 }
@@ -264,7 +265,7 @@ impl Wire for Request {
                     out.bytes(key.as_ref());
                 }
                 out.vector(&rotx.stable).vector(&rotx.past);
-                out.flag(rotx.moved).flag(rotx.eventual);
+                out.vector(&rotx.need).flag(rotx.eventual);
             }
         }
     }
@@ -290,7 +291,7 @@ impl Wire for Request {
                 keys: (0..from.count()?).map(|_| from.key()).collect::<Result<_, _>>()?,
                 stable: from.vector()?,
                 past: from.vector()?,
-                moved: from.flag()?,
+                need: from.vector()?,
                 eventual: from.flag()?,
             }),
             other => return Err(from.bad(format!("kind {other}"))),
@@ -302,7 +303,10 @@ impl Wire for Request {
         match self {
             Request::Get(get) => get.stable.newest().max(get.need.newest()),
             Request::Put(put) => put.past.newest().max(put.stable.newest()),
-            Request::Rotx(rotx) => rotx.stable.newest().max(rotx.past.newest()),
+            Request::Rotx(rotx) => {
+                let newest = rotx.stable.newest().max(rotx.past.newest());
+                newest.max(rotx.need.newest())
+            }
         }
     }
 }

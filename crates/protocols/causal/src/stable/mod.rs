@@ -50,7 +50,9 @@ pub use tree::Tree;
 
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{Context, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId};
+use turnbuckle_core::{
+    BadFrame, Context, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId,
+};
 
 /// How often what is stable is written down: what a restart may hide for a heartbeat, and what cannot be collected before.
 const KEEP_EVERY: Micros = Micros::from_millis(1_000);
@@ -110,28 +112,27 @@ impl Stable {
         scalar: bool,
         recovered: &Recovered,
     ) -> Stable {
-        let mut vv: Vector = recovered.cut.iter().copied().collect();
-        let mut dsv = Vector::ZERO;
+        let cut: Vector = recovered.cut.iter().copied().collect();
         // Written by this code; if it does not decode, what it says is learnt anew.
-        if let Some(Ok((kept_vv, kept_dsv))) = recovered.named.get(NAME).map(decode_kept) {
-            vv.merge(&kept_vv);
-            dsv = kept_dsv;
-        }
+        let kept = recovered.named.get(NAME).map(Kept::decode);
+        let Kept { vv, dsv, collected } = kept.and_then(Result::ok).unwrap_or_default();
+        let mut settled = cut.clone();
+        settled.set(me.site, Hlc::ZERO);
         Stable {
             me,
             sites: topology.site_count(),
             tree: Tree::new(me.partition, topology.partitions()),
             pace,
             scalar,
-            vv,
+            vv: vv.merged(&cut),
             walls: Vector::ZERO,
-            settled: Vector::ZERO,
+            settled,
             reports: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             told_at: None,
             is_late: false,
             kept: dsv.clone(),
-            collected: dsv.clone(),
+            collected: collected.merged(&dsv),
             collectable: dsv.clone(),
             dsv,
             dsv_walls: Vector::ZERO,
@@ -163,11 +164,14 @@ impl Stable {
         self.pace.patience
     }
 
-    /// For each site, everything stamped up to the time is here.
+    /// For each site, everything stamped up to the time is here, and no power loss there takes it and has it come again.
     pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
-        (0..self.sites as u16)
-            .map(|site| (SiteId(site), self.vv.at(SiteId(site))))
-            .collect()
+        let until = |site| match site == self.me.site {
+            true => self.vv.at(site),
+            false => self.vv.at(site).min(self.settled.at(site)),
+        };
+        let sites = (0..self.sites as u16).map(SiteId);
+        sites.map(|site| (site, until(site))).collect()
     }
 
     /// Nothing stamped up to here can arrive any more, from anywhere, and no snapshot is older.
@@ -223,6 +227,7 @@ impl Stable {
         for &(site, until) in &copied.cut {
             if site != self.me.site && usize::from(site.0) < self.sites {
                 self.vv.raise(site, until);
+                self.settled.raise(site, until);
             }
         }
     }
@@ -230,8 +235,8 @@ impl Stable {
     /// A full copy is coming. Its source may have collected what is older than what it had written down as stable: who is shown
     /// less than that may miss something.
     pub fn on_copying(&mut self, copied: &Recovered) {
-        if let Some(Ok((_, theirs))) = copied.named.get(NAME).map(decode_kept) {
-            self.collected.merge(&theirs);
+        if let Some(Ok(theirs)) = copied.named.get(NAME).map(Kept::decode) {
+            self.collected.merge(&theirs.dsv.merged(&theirs.collected));
         }
     }
 
@@ -392,8 +397,9 @@ impl Stable {
     /// As [`Stable::keep`], at once: a site that can be heard no more says nothing again after a restart.
     pub fn write_down<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         let mut bytes = BytesMut::new();
-        self.vv.put(&mut bytes);
-        self.dsv.put(&mut bytes);
+        for vector in [&self.vv, &self.dsv, &self.collected] {
+            vector.put(&mut bytes);
+        }
         cx.put_named(NAME, bytes.freeze());
         self.kept = self.dsv.clone();
         self.collect();
@@ -449,7 +455,22 @@ impl std::fmt::Debug for Stable {
     }
 }
 
-fn decode_kept(bytes: &Bytes) -> Result<(Vector, Vector), turnbuckle_core::BadFrame> {
-    let mut bytes = bytes.clone();
-    Ok((Vector::take(&mut bytes)?, Vector::take(&mut bytes)?))
+/// What is written down.
+#[derive(Default)]
+struct Kept {
+    vv: Vector,
+    dsv: Vector,
+    /// It may be above the others: what the source of a full copy had collected.
+    collected: Vector,
+}
+
+impl Kept {
+    fn decode(bytes: &Bytes) -> Result<Kept, BadFrame> {
+        let mut bytes = bytes.clone();
+        Ok(Kept {
+            vv: Vector::take(&mut bytes)?,
+            dsv: Vector::take(&mut bytes)?,
+            collected: Vector::take(&mut bytes)?,
+        })
+    }
 }

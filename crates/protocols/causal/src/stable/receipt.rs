@@ -99,7 +99,7 @@ impl Stable {
             false => format!(" of site {}", cx.topology.site_name(site)),
         };
         format!(
-            "what this session has seen{of} is not all here yet: this site is {} behind it; {when}",
+            "not all writes{of} that this must show are here yet: this site is {} behind them; {when}",
             shown(behind.0)
         )
     }

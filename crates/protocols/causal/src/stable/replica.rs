@@ -184,6 +184,9 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_, R>, from: ServerId, message: Message<Slice>) {
+        if from.site != self.me.site {
+            return;
+        }
         match message {
             Message::Up(report) => self.stable.on_up(from, report),
             Message::Down(report) => self.stable.on_down(cx, report, self.snapshots.vectors()),
@@ -246,8 +249,9 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         }
     }
 
-    fn on_copying(&mut self, _: &mut Cx<'_, R>, _: ServerId, copied: &Recovered) {
+    fn on_copying(&mut self, cx: &mut Cx<'_, R>, _: ServerId, copied: &Recovered) {
         self.stable.on_copying(copied);
+        self.stable.write_down(cx);
     }
 
     fn on_copied(&mut self, cx: &mut Cx<'_, R>, _: ServerId, copied: &Recovered) {
@@ -289,12 +293,13 @@ impl<R: Rules> TimedReplica<R> {
             Request::Get(get) if get.eventual => return None,
             Request::Rotx(rotx) if rotx.eventual => return None,
             Request::Get(get) => (Some(&get.need), &get.stable, true),
-            Request::Put(put) => (Some(&put.past).filter(|_| put.moved), &put.stable, false),
-            Request::Rotx(rotx) => (
-                Some(&rotx.past).filter(|_| rotx.moved || R::SCALAR),
-                &rotx.stable,
-                true,
+            // Who deletes is told what was there.
+            Request::Put(put) => (
+                Some(&put.past).filter(|_| put.moved),
+                &put.stable,
+                put.value.is_none() && !put.eventual,
             ),
+            Request::Rotx(rotx) => (Some(&rotx.need), &rotx.stable, true),
         };
         let collected = reads.then(|| self.stable.collected());
         [past, collected].into_iter().flatten().find_map(|need| {
@@ -328,11 +333,11 @@ impl<R: Rules> TimedReplica<R> {
         self.reply(cx, id, response, get.eventual, version, hidden);
     }
 
-    fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, put: Put) {
+    fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put) {
         self.stable.raise(cx, R::stable_for(&put));
         let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
         let existed = before.is_some_and(|d| d.value.is_some());
-        // Who deletes is told whether there was something, and so has seen it.
+        // Who deletes is told whether there was something, and so has seen it: what deletes it depends on it.
         let seen = before
             .filter(|_| put.value.is_none())
             .map_or(Vector::ZERO, R::past_of);
@@ -340,6 +345,9 @@ impl<R: Rules> TimedReplica<R> {
             let before = before.map(|d| d.id);
             let response = Response::Written { existed, past: seen };
             return self.reply(cx, id, response, put.eventual, before, hidden);
+        }
+        if !put.eventual {
+            put.past.merge(&seen);
         }
         let (stable, key) = (&mut self.stable, &put.key);
         let written = self.rules.write(stable, cx, key, put.value, put.past);
@@ -454,15 +462,17 @@ impl<R: Rules> TimedReplica<R> {
         }
     }
 
-    /// Only after a restart of one of us: what was collected was stable, and this server will hear of it.
-    fn take_another(&mut self, cx: &mut Cx<'_, R>, again: Snapshot, need: &Vector) {
-        let request = Request::Rotx(again.rotx);
-        match self.stable.dsv().first_below(need) {
-            Some(site) => {
-                let point = need.at(site).0;
-                cx.wait(Line::Stable(site), point, again.deadline, again.id, request);
+    /// Only after a restart of one of us, or a full copy: what was collected was stable, and this server will hear of it.
+    fn take_another(&mut self, cx: &mut Cx<'_, R>, mut again: Snapshot, need: &Vector) {
+        again.rotx.need.merge(need);
+        let (id, deadline, request) = (again.id, again.deadline, Request::Rotx(again.rotx));
+        match self.lacks(&request) {
+            Some((site, need)) if deadline <= cx.now.monotonic => {
+                let why = self.stable.excuse(cx, site, need);
+                self.refuse(cx, id, why);
             }
-            None => self.on_request(cx, again.id, request),
+            Some((site, need)) => cx.wait(Line::Stable(site), need.0, deadline, id, request),
+            None => self.on_rotx(cx, id, request, deadline),
         }
     }
 

@@ -38,9 +38,9 @@ impl<R> TimedSession<R> {
         }
     }
 
-    /// What is only asked of those who have moved.
-    fn need(&self, eventual: bool) -> Vector {
-        match self.moved && !eventual {
+    /// What must be here: `always`, or only of those who have moved.
+    fn need(&self, eventual: bool, always: bool) -> Vector {
+        match (self.moved || always) && !eventual {
             true => self.past.clone(),
             false => Vector::ZERO,
         }
@@ -96,7 +96,7 @@ impl<R: Rules> Session for TimedSession<R> {
             Operation::Get { key, .. } => {
                 let request = Request::Get(Get {
                     stable: self.stable.clone(),
-                    need: self.need(eventual),
+                    need: self.need(eventual, false),
                     eventual,
                     key: key.clone(),
                 });
@@ -125,7 +125,7 @@ impl<R: Rules> Session for TimedSession<R> {
                         keys,
                         stable: self.stable.clone(),
                         past: self.past.clone(),
-                        moved: self.moved,
+                        need: self.need(eventual, R::SCALAR),
                         eventual,
                     });
                     cx.ask(tag, 0, server, request);

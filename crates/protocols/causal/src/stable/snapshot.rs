@@ -1,7 +1,7 @@
 use super::message::{Response, Rotx, Slice};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{Hidden, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
+use turnbuckle_core::{Hidden, Key, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
 
 /// The snapshots that a server coordinates (Algorithm 5.4, lines 9-18).
 ///
@@ -28,7 +28,10 @@ pub struct Snapshot {
     pub receipt: Receipt,
     /// Of the values so far.
     bytes: usize,
+    /// The keys that are still missing, by their first places: a key that stands there twice is asked for once.
     missing: BTreeSet<u32>,
+    /// Further places of a key, by its first.
+    again: BTreeMap<u32, Vec<u32>>,
     asked_at: Micros,
     /// Until when.
     pub deadline: Micros,
@@ -52,13 +55,15 @@ impl Snapshots {
         deadline: Micros,
     ) -> u64 {
         self.last = (self.last + 1).max(now.wall.reading().0);
+        let (missing, again) = places(&rotx.keys);
         let snapshot = Snapshot {
             id,
             sv,
             values: vec![None; rotx.keys.len()],
             past: Vector::ZERO,
             receipt,
-            missing: (0..rotx.keys.len() as u32).collect(),
+            missing,
+            again,
             rotx,
             bytes: 0,
             asked_at: now.monotonic,
@@ -104,7 +109,11 @@ impl Snapshots {
         if !snapshot.missing.remove(&place) {
             return None;
         }
-        snapshot.bytes += value.as_ref().map_or(0, Bytes::len);
+        let again = snapshot.again.remove(&place).unwrap_or_default();
+        snapshot.bytes += value.as_ref().map_or(0, Bytes::len) * (1 + again.len());
+        for twin in again {
+            snapshot.values[twin as usize] = value.clone();
+        }
         snapshot.values[place as usize] = value;
         snapshot.past.merge(past);
         let so_far = &mut snapshot.receipt.hidden;
@@ -155,6 +164,19 @@ impl Snapshots {
     }
 }
 
+/// The first place of each key, and the further ones of those that stand there more than once.
+fn places(keys: &[Key]) -> (BTreeSet<u32>, BTreeMap<u32, Vec<u32>>) {
+    let mut firsts: BTreeMap<&Key, u32> = BTreeMap::new();
+    let mut again: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (place, key) in (0..).zip(keys) {
+        let first = *firsts.entry(key).or_insert(place);
+        if first != place {
+            again.entry(first).or_default().push(place);
+        }
+    }
+    (firsts.into_values().collect(), again)
+}
+
 impl Snapshot {
     /// The answer to who wanted it (lines 17 and 18), with what is stable by now: the values, unless they are too large.
     pub fn finish(self, stable: Vector) -> (RequestId, Response, Receipt) {
@@ -184,7 +206,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::{Key, Level};
+    use turnbuckle_core::Level;
 
     #[test]
     fn one_that_grows_too_large_is_refused_and_never_answered_in_part() {
@@ -205,7 +227,7 @@ mod tests {
             keys: ["x", "y", "z"].map(Key::from).into(),
             stable: Vector::ZERO,
             past: Vector::ZERO,
-            moved: false,
+            need: Vector::ZERO,
             eventual: false,
         };
         let mut snapshots = Snapshots::default();
