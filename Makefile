@@ -10,6 +10,8 @@ verify:
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) test --workspace
 	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test hashes --test swarm
+	for protocol in causalspartanx gentlerain cops; do \
+	    $(CARGO) run --release --quiet -- sim --protocol $$protocol --seeds 1..200 || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 fix:

@@ -36,7 +36,11 @@ impl Draw {
         let world = draw_world(seed, &mut random);
         Draw {
             world,
-            safety: Micros::from_millis(random.of(400..=2_000)),
+            // Some go on longer than a node waits for those that are away.
+            safety: Micros::from_millis(match random.percent(5) {
+                true => random.of(6_000..=12_000),
+                false => random.of(400..=2_000),
+            }),
             load: draw_load(&mut random),
             heartbeat: Micros::from_millis(*random.pick(&[20, 50, 150])),
             fault_every: random

@@ -150,7 +150,12 @@ impl Wire for Mark {
     }
 
     fn decode(frame: Bytes) -> Result<Mark, BadFrame> {
-        let wire: MarkWire = decode(frame, "a mark of an eventual keyspace")?;
+        const WHAT: &str = "a mark of an eventual keyspace";
+        let wire: MarkWire = decode(frame, WHAT)?;
+        // A hybrid clock is never behind the wall clock that it was read with.
+        if Hlc::from_wall(Micros(wire.wall_us)) > Hlc(wire.promise) {
+            return Err(BadFrame::new(WHAT, "a promise that is behind its own wall clock"));
+        }
         Ok(Mark {
             promise: Hlc(wire.promise),
             settled: Hlc(wire.settled),
@@ -198,5 +203,10 @@ mod tests {
             wall: Micros(7),
         };
         assert_eq!(there_and_back(&mark), mark);
+        let mut bytes = BytesMut::new();
+        let wall = Micros(8);
+        Mark { wall, ..mark }.encode(&mut bytes);
+        let error = Mark::decode(bytes.freeze()).expect_err("no clock makes such a promise");
+        assert!(error.to_string().contains("behind its own wall clock"), "{error}");
     }
 }

@@ -1,0 +1,179 @@
+use super::{Cops, Cx};
+use crate::cops::message::{Dependencies, Dependency, Request, Response};
+use crate::cops::waiting::{At, at_of};
+use bytes::Bytes;
+use turnbuckle_core::{
+    Chain, Hidden, Hlc, Key, Level, Micros, Receipt, RequestId, Route, Vector, Version, VersionId, Wire,
+};
+
+/// What clients ask.
+impl Cops {
+    /// What a request must wait for.
+    pub(super) fn lacks(&mut self, cx: &mut Cx<'_>, request: &Request) -> Option<At> {
+        match request {
+            Request::Confirm { waits: false, .. } | Request::Get { eventual: true, .. } => None,
+            Request::Confirm {
+                version: (key, id), ..
+            } => {
+                if !self.is_visible(*id) {
+                    self.touch(cx, key, *id);
+                }
+                (!self.is_visible(*id)).then(|| at_of(*id))
+            }
+            // Who deletes is told what was there.
+            Request::Get { key, .. } | Request::Put { key, value: None, .. } => self.unsettled(cx, key),
+            Request::Put { .. } => None,
+        }
+    }
+
+    /// The newest hidden version of a key that somebody may have seen all the same, or something that depends on it: in an
+    /// earlier life, or at a partition that knows already that all of that time may be shown.
+    pub(super) fn unsettled(&mut self, cx: &mut Cx<'_>, key: &Key) -> Option<At> {
+        let newest = cx.chain(key)?.newest().id;
+        if self.is_visible(newest) {
+            return None;
+        }
+        let newer = cx.chain(key).into_iter().flat_map(Chain::iter);
+        let hidden = newer.take_while(|version| !self.is_visible(version.id));
+        let unknown = hidden.filter(|version| !self.pending.contains_key(&at_of(version.id)));
+        let unknown: Vec<_> = unknown
+            .map(|version| (version.id, version.meta.clone()))
+            .collect();
+        for (id, nearest) in unknown {
+            self.look_after(cx, id, &nearest, true);
+        }
+        let mut newer = cx
+            .chain(key)
+            .into_iter()
+            .flat_map(Chain::iter)
+            .map(|version| version.id);
+        let shown_later = |id: &VersionId| {
+            let pending = self.pending.get(&at_of(*id));
+            pending.is_none_or(|pending| pending.lazy) || self.recovery.holds(id.at)
+        };
+        let found = newer.find(|id| self.is_visible(*id) || shown_later(id));
+        found.filter(|id| !self.is_visible(*id)).map(at_of)
+    }
+
+    pub(super) fn serve(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        match request {
+            Request::Get { key, eventual } => self.on_get(cx, id, &key, eventual),
+            Request::Put {
+                key,
+                value,
+                nearest,
+                seen,
+                eventual,
+            } => {
+                cx.observe(seen);
+                self.on_put(cx, id, key, value, nearest, eventual);
+            }
+            Request::Confirm { version, .. } => {
+                let everywhere = self.everywhere.covers_id(version.1);
+                let receipt = self.receipt(cx, Level::Causal, Some(version.1), Hidden::default());
+                cx.reply(id, Response::Confirmed { everywhere }, receipt);
+            }
+        }
+    }
+
+    pub(super) fn on_get(&mut self, cx: &mut Cx<'_>, id: RequestId, key: &Key, eventual: bool) {
+        let (found, hidden) = Cops::look(cx.chain(key), |id| eventual || self.is_visible(id));
+        let version = found.map(|version| version.id);
+        let response = Response::Value {
+            value: found.and_then(|version| version.value.clone()),
+            everywhere: version.is_some_and(|id| self.everywhere.covers_id(id)),
+        };
+        cx.reply(id, response, self.receipt(cx, level(eventual), version, hidden));
+    }
+
+    pub(super) fn on_put(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: RequestId,
+        key: Key,
+        value: Option<Bytes>,
+        mut nearest: Dependencies,
+        eventual: bool,
+    ) {
+        let chain = cx.chain(&key);
+        let newest = chain.map_or(Hlc::ZERO, |chain| chain.newest().id.at);
+        let (before, hidden) = Cops::look(chain, |id| self.is_visible(id));
+        let existed = before.is_some_and(|version| version.value.is_some());
+        let before = before.map(|version| version.id);
+        if value.is_none() && !existed {
+            let everywhere = before.is_some_and(|id| self.everywhere.covers_id(id));
+            let receipt = self.receipt(cx, level(eventual), before, hidden);
+            return cx.reply(id, Response::Nothing { everywhere }, receipt);
+        }
+        // Who deletes is told that there was something, and so has seen it.
+        let seen = before.filter(|_| value.is_none() && !eventual);
+        nearest.0.extend(seen.map(|before| (key.clone(), before)));
+        nearest.0.retain(|needed| !self.is_everywhere(cx, needed));
+        // Above what is there, also where a restart forgot that the clock had seen it.
+        cx.observe(newest.max(nearest.newest()));
+        let written = VersionId {
+            at: cx.stamp(),
+            site: self.me.site,
+        };
+        self.vv.raise(written.site, written.at);
+        let version = Version {
+            id: written,
+            value,
+            meta: nearest,
+        };
+        let kept = cx.replicate(cx.other_sites(), key.clone(), version);
+        assert!(kept, "a new stamp is above every version of its key");
+        self.collect(cx, &key);
+        let receipt = self.receipt(cx, level(eventual), Some(written), Hidden::default());
+        cx.reply(id, Response::Written { existed }, receipt);
+    }
+
+    /// Of its own partition a server knows what every site has visible.
+    pub(super) fn is_everywhere(&self, cx: &Cx<'_>, (key, id): &Dependency) -> bool {
+        let partition = cx.topology.partition_of_slot(key.slot());
+        partition == self.me.partition && self.everywhere.covers_id(*id)
+    }
+
+    /// What a peer had acknowledged by the wall time of its mark was stamped before that mark. When the watermark has passed the
+    /// mark, all of that is visible in this partition: no other has to do with it.
+    pub(super) fn receipt(
+        &self,
+        cx: &Cx<'_>,
+        given: Level,
+        version: Option<VersionId>,
+        hidden: Hidden,
+    ) -> Receipt {
+        let latest = cx.now.wall.latest;
+        let walls = self.peers.values().map(|peer| peer.wall);
+        let oldest = walls.min().unwrap_or(latest);
+        // A wall of a time that cannot have come: somebody's clock is further off than is assumed.
+        let is_proven = oldest != Micros(0) && self.peers.values().all(|peer| peer.wall <= latest);
+        Receipt {
+            asked: given,
+            given,
+            version,
+            server: cx.me,
+            route: Route::Local,
+            waited: cx.waited,
+            staleness: is_proven.then(|| latest.since(oldest)),
+            clock_bound: Micros(latest.since(cx.now.wall.earliest).0 / 2),
+            siblings: false,
+            cut: Vector::ZERO,
+            hidden,
+        }
+    }
+}
+
+pub(super) fn key_of(request: &Request) -> &Key {
+    match request {
+        Request::Get { key, .. } | Request::Put { key, .. } => key,
+        Request::Confirm { version, .. } => &version.0,
+    }
+}
+
+fn level(eventual: bool) -> Level {
+    match eventual {
+        true => Level::Eventual,
+        false => Level::Causal,
+    }
+}

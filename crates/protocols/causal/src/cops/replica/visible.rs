@@ -1,0 +1,143 @@
+use super::{Cops, Cx, Line, MOST, Pending};
+use crate::cops::message::{Dependencies, Message};
+use crate::cops::waiting::{At, at_of};
+use turnbuckle_core::{Chain, Hidden, Key, ServerId, Version, VersionId};
+
+/// What is visible: dependency checks.
+impl Cops {
+    pub(super) fn is_visible(&self, id: VersionId) -> bool {
+        id.site == self.me.site || self.visible.covers_id(id) || self.above.contains(&at_of(id))
+    }
+
+    /// What was newer here and is not shown, above the latest version of which `shown` is true.
+    pub(super) fn look(
+        chain: Option<&Chain<Dependencies>>,
+        shown: impl Fn(VersionId) -> bool,
+    ) -> (Option<&Version<Dependencies>>, Hidden) {
+        let mut hidden = Hidden::default();
+        for version in chain.into_iter().flat_map(Chain::iter) {
+            if shown(version.id) {
+                return (Some(version), hidden);
+            }
+            hidden.versions += 1;
+            hidden.newest = hidden.newest.max(Some(version.id));
+        }
+        (None, hidden)
+    }
+
+    /// A version of another site is here: it becomes visible when all that it depends on is.
+    pub(super) fn look_after(&mut self, cx: &mut Cx<'_>, id: VersionId, nearest: &Dependencies, lazy: bool) {
+        let at = at_of(id);
+        if self.is_visible(id) || self.pending.contains_key(&at) {
+            return;
+        }
+        let has_room = self.pending.len() < MOST && self.missing < MOST && self.questions.len() < MOST;
+        if !has_room && !nearest.0.is_empty() {
+            // The watermark must not pass it.
+            self.unsure.raise(at.0, at.1);
+            return;
+        }
+        let mut missing = 0;
+        for (key, needed) in &nearest.0 {
+            let partition = cx.topology.partition_of_slot(key.slot());
+            let is_here = partition == self.me.partition && self.is_visible(*needed);
+            // What this site wrote has been visible here since.
+            if needed.site == self.me.site || is_here {
+                continue;
+            }
+            missing += usize::from(self.questions.await_version(partition, key, *needed, at));
+            if self
+                .questions
+                .must_ask(partition, at_of(*needed), cx.now.monotonic, self.config.retry)
+            {
+                let server = ServerId { partition, ..self.me };
+                cx.send(server, Message::DepCheck(key.clone(), *needed));
+            }
+        }
+        self.missing += missing;
+        self.pending.insert(at, Pending { missing, lazy });
+        if missing == 0 {
+            self.become_visible(cx, at);
+        }
+    }
+
+    pub(super) fn on_dep_check(&mut self, cx: &mut Cx<'_>, from: ServerId, key: &Key, id: VersionId) {
+        if self.is_visible(id) {
+            // To itself it is no news: who waits here is told when something becomes visible.
+            if from != self.me {
+                cx.send(from, Message::Visible(id));
+            }
+            return;
+        }
+        if from != self.me
+            && (self.questions.len() < MOST || self.questions.is_open(self.me.partition, at_of(id)))
+        {
+            self.questions.await_server(self.me.partition, key, id, from);
+        }
+        self.touch(cx, key, id);
+    }
+
+    /// If a version is here and nobody looks after it, somebody does from now on.
+    pub(super) fn touch(&mut self, cx: &mut Cx<'_>, key: &Key, id: VersionId) {
+        let found = cx
+            .chain(key)
+            .and_then(|chain| chain.latest(|version| version.id == id));
+        if let Some(nearest) = found.map(|version| version.meta.clone()) {
+            self.look_after(cx, id, &nearest, true);
+        }
+    }
+
+    /// Of each of these one thing less is missing.
+    pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, versions: Vec<At>) {
+        for at in versions {
+            let Some(pending) = self.pending.get_mut(&at) else {
+                continue;
+            };
+            pending.missing -= 1;
+            self.missing -= 1;
+            if pending.missing == 0 {
+                self.become_visible(cx, at);
+            }
+        }
+    }
+
+    /// And whatever waited for that alone.
+    pub(super) fn become_visible(&mut self, cx: &mut Cx<'_>, first: At) {
+        let mut visible = vec![first];
+        while let Some(at) = visible.pop() {
+            if let Some(pending) = self.pending.remove(&at) {
+                self.missing -= pending.missing;
+                if !pending.lazy {
+                    let took = cx.now.wall.reading().since(at.1.wall());
+                    self.spans[usize::from(at.0.0)].add(took);
+                }
+            }
+            if at.1 > self.visible.at(at.0) {
+                self.above.insert(at);
+                self.fresh = self.fresh.min(at.1);
+                if self.above.len() > MOST {
+                    self.above.pop_first();
+                }
+            }
+            let waiting = self.questions.answer(self.me.partition, at);
+            for server in waiting.servers {
+                cx.send(server, Message::Visible(VersionId { at: at.1, site: at.0 }));
+            }
+            for version in waiting.versions {
+                if let Some(pending) = self.pending.get_mut(&version) {
+                    pending.missing -= 1;
+                    self.missing -= 1;
+                    if pending.missing == 0 {
+                        visible.push(version);
+                    }
+                }
+            }
+            if waiting.requests {
+                let line = Line::of(at);
+                let called = &mut self.lines[usize::from(line.0)];
+                *called += 1;
+                cx.advance(line, *called);
+            }
+        }
+    }
+}

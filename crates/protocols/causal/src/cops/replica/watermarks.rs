@@ -1,0 +1,112 @@
+use super::{Cops, Cx, Kept, MOST_AGAIN, NAME, Timer};
+use crate::cops::message::{Heartbeat, Message};
+use crate::cops::waiting::{At, at_of};
+use turnbuckle_core::{Hlc, Key, ServerId, SiteId};
+
+/// Up to where everything is visible, and what is told, written down and collected for it.
+impl Cops {
+    /// Up to here this partition has everything of every site.
+    pub(super) fn has_all_until(&self) -> Hlc {
+        let others = self.peers.keys().map(|&site| self.vv.at(site));
+        others.min().unwrap_or(Hlc::LATEST)
+    }
+
+    /// Below the oldest version that waits, and up to the last mark. Where there may be versions that nobody looks after, only
+    /// what the whole site has everything of is certainly visible.
+    pub(super) fn raise_watermarks(&mut self, cx: &mut Cx<'_>) {
+        let me = self.me.site;
+        for site in self.all_sites().filter(|&site| site != me) {
+            let mut until = self.recovery.safe().min(self.vv.at(site));
+            if self.unsure.at(site) <= self.visible.at(site).max(until) {
+                let mut waiting = self.pending.range((site, until.next())..=(site, Hlc(u64::MAX)));
+                let oldest = waiting.next().map(|((_, at), _)| Hlc(at.0 - 1));
+                until = oldest.map_or(self.vv.at(site), |oldest| oldest.min(self.vv.at(site)));
+            }
+            if self.visible.raise(site, until) {
+                self.watermark_rose(cx, site);
+            }
+            if let Some(peer) = self.peers.get_mut(&site) {
+                peer.prove(self.visible.at(site));
+            }
+        }
+        self.everywhere = self.visible.clone();
+        for peer in self.peers.values() {
+            self.everywhere.meet(&peer.visible);
+        }
+    }
+
+    pub(super) fn watermark_rose(&mut self, cx: &mut Cx<'_>, site: SiteId) {
+        let until = self.visible.at(site);
+        let below = (site, Hlc::ZERO)..=(site, until);
+        let released: Vec<At> = self.pending.range(below.clone()).map(|(&at, _)| at).collect();
+        released.into_iter().for_each(|at| self.become_visible(cx, at));
+        for at in self.questions.below(self.me.partition, site, until) {
+            self.become_visible(cx, at);
+        }
+        while let Some(&at) = self.above.range(below.clone()).next() {
+            self.above.remove(&at);
+        }
+    }
+
+    pub(super) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
+        let promise = cx.promise();
+        self.vv.raise(self.me.site, promise);
+        self.visible.raise(self.me.site, promise);
+        self.own_settled = self.own_settled.max(cx.settled_promise());
+        let heartbeat = Heartbeat {
+            promise,
+            settled: self.own_settled,
+            wall: cx.now.wall.earliest,
+            visible: self.visible.clone(),
+        };
+        cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
+        cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
+    }
+
+    /// Messages inside a site are lost with a connection.
+    pub(super) fn ask_again(&mut self, cx: &mut Cx<'_>) {
+        cx.set_timer(Timer::Retry, self.config.retry);
+        for (partition, (key, id)) in self
+            .questions
+            .old(cx.now.monotonic, self.config.retry, MOST_AGAIN)
+        {
+            let server = ServerId { partition, ..self.me };
+            cx.send(server, Message::DepCheck(key, id));
+        }
+        let is_unsure = |&site: &SiteId| self.unsure.at(site) > self.visible.at(site);
+        let is_unsure = self.peers.keys().any(is_unsure);
+        let is_held = || self.pending.keys().any(|&(_, at)| self.recovery.holds(at));
+        if is_unsure || is_held() {
+            for partition in (0..self.partitions).filter(|&partition| partition != self.me.partition) {
+                let server = ServerId { partition, ..self.me };
+                cx.send(server, Message::HowFar(self.recovery.question()));
+            }
+        }
+    }
+
+    pub(super) fn write_down(&mut self, cx: &mut Cx<'_>) {
+        let kept = Kept::encode(&self.vv, &self.visible, &self.above);
+        cx.put_named(NAME, kept);
+        self.kept = self.visible.clone();
+        self.fresh = Hlc::LATEST;
+    }
+
+    /// A hot key need not wait for a checkpoint: what is older than a visible version goes, if all of that is looked after.
+    pub(super) fn collect(&mut self, cx: &mut Cx<'_>, key: &Key) {
+        const LONG: usize = 16;
+        let Some(chain) = cx.chain(key).filter(|chain| chain.len() >= LONG) else {
+            return;
+        };
+        let is_known = |id| self.is_visible(id) || self.pending.contains_key(&at_of(id));
+        let unknown = chain.iter().filter(|version| !is_known(version.id)).last();
+        let unknown = unknown.map(|version| (version.id, version.meta.clone()));
+        let fresh = self.fresh;
+        cx.collect(key, |version| {
+            let is_above = unknown.as_ref().is_some_and(|(unknown, _)| version.id > *unknown);
+            !is_above && version.id.at < fresh && self.is_visible(version.id)
+        });
+        if let Some((id, nearest)) = unknown {
+            self.look_after(cx, id, &nearest, true);
+        }
+    }
+}
