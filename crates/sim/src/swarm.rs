@@ -34,14 +34,18 @@ impl Draw {
     pub fn new(seed: u64) -> Draw {
         let mut random = Random::new(seed);
         let world = draw_world(seed, &mut random);
+        // Some go on longer than a node waits for those that are away, with clients that take their time.
+        let is_long = random.percent(5);
+        let safety = if is_long { 6_000..=12_000 } else { 400..=2_000 };
+        let safety = Micros::from_millis(random.of(safety));
+        let mut load = draw_load(&mut random);
+        if is_long {
+            load.think = Span::us(20_000, 200_000);
+        }
         Draw {
             world,
-            // Some go on longer than a node waits for those that are away.
-            safety: Micros::from_millis(match random.percent(5) {
-                true => random.of(6_000..=12_000),
-                false => random.of(400..=2_000),
-            }),
-            load: draw_load(&mut random),
+            safety,
+            load,
             heartbeat: Micros::from_millis(*random.pick(&[20, 50, 150])),
             fault_every: random
                 .percent(90)
