@@ -8,7 +8,7 @@
 //!      | x stamped 17                               |                               |
 //!      | ~~~~ x@17 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~> |                               |
 //!      | ~~~~ heartbeat: up to 20, wall 20 ~~~~~~~> | VV[a] = 20                    |
-//!      |                                            | -- every theta: Up [20, ..] ->| min over the partitions
+//!      |                                            | -- every theta: Up [20, ..] ->| min over the partitions, when all have reported
 //!      |                                            | <------------ Down [20, ..] --|
 //!      |                                            | DSV[a] = 20: x may be seen    |
 //! ```
@@ -87,6 +87,8 @@ pub struct Stable {
     told_at: Option<Micros>,
     /// Meanwhile there would have been more to tell.
     is_late: bool,
+    /// All children have reported since the last tick, and what they said was told at once.
+    has_told: bool,
     /// What is stable at this site (DSV, or GST), and since when by the sites' walls.
     dsv: Vector,
     dsv_walls: Vector,
@@ -131,6 +133,7 @@ impl Stable {
             unanswered: BTreeSet::new(),
             told_at: None,
             is_late: false,
+            has_told: false,
             kept: dsv.clone(),
             collected: collected.merged(&dsv),
             collectable: dsv.clone(),
@@ -251,6 +254,20 @@ impl Stable {
         P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
     {
         cx.set_timer(Timer::Stabilise, self.pace.theta);
+        if !std::mem::take(&mut self.has_told) {
+            self.tell(cx, snapshots);
+        }
+    }
+
+    /// All children have reported: their parent need not wait for its own turn.
+    pub fn all_reported<'a, P, X>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        snapshots: impl Iterator<Item = &'a Vector>,
+    ) where
+        P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
+    {
+        self.has_told = true;
         self.tell(cx, snapshots);
     }
 
@@ -303,11 +320,13 @@ impl Stable {
     }
 
     /// What a child knows.
-    pub fn on_up(&mut self, from: ServerId, report: Report) {
-        if from.site == self.me.site && self.tree.children().any(|child| child == from.partition) {
-            self.reports.insert(from.partition, report);
-            self.unanswered.insert(from.partition);
+    /// Returns whether all children have said something new.
+    pub fn on_up(&mut self, from: ServerId, report: Report) -> bool {
+        if !self.tree.children().any(|child| child == from.partition) {
+            return false;
         }
+        self.reports.insert(from.partition, report);
+        self.unanswered.insert(from.partition) && self.unanswered.len() == self.tree.children().count()
     }
 
     /// What the root has found, to be passed on. What this partition would have told meanwhile it tells now.

@@ -188,7 +188,12 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             return;
         }
         match message {
-            Message::Up(report) => self.stable.on_up(from, report),
+            Message::Up(report) => {
+                if self.stable.on_up(from, report) {
+                    self.stable.promised(self.rules.promise(cx));
+                    self.stable.all_reported(cx, self.snapshots.vectors());
+                }
+            }
             Message::Down(report) => self.stable.on_down(cx, report, self.snapshots.vectors()),
             Message::Own(slice) => self.on_slice(cx, from, slice),
             Message::Heartbeat(_) => {}
