@@ -107,6 +107,8 @@ pub struct Store<M> {
     pub(crate) epoch: u64,
     /// Where the clock stands.
     pub(crate) hand: usize,
+    /// Where the last version was put: it is the key that is looked at next.
+    recent: usize,
 }
 
 /// How much of a table is read at a time.
@@ -145,6 +147,7 @@ impl<M: Wire + Clone + Send> Store<M> {
             checkpoint: None,
             epoch: 0,
             hand: 0,
+            recent: 0,
         };
         store.load_all(&*snapshot)?;
         Ok((store, meta))
@@ -456,6 +459,7 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
             value: version.value.map(|value| Bytes::copy_from_slice(&value)),
             ..version
         };
+        self.recent = index;
         let history = self.options.history;
         let entry = &mut self.entries[index];
         entry.marks().warm();
@@ -475,7 +479,12 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
     }
 
     fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool) {
-        let Some(index) = self.entries.get_index_of(key) else {
+        let recent = self.entries.get_index(self.recent);
+        let index = match recent.is_some_and(|(stored, _)| stored.as_slice() == key) {
+            true => Some(self.recent),
+            false => self.entries.get_index_of(key),
+        };
+        let Some(index) = index else {
             return;
         };
         let is_long = |chain: &Chain<M>| chain.len() >= LONG_CHAIN && chain.len().is_multiple_of(LONG_CHAIN);
