@@ -44,10 +44,12 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// The bounds of the buckets, in milliseconds; there is one more above the last.
-    pub const BOUNDS_MS: [u64; 34] = [
-        1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 150, 200, 250, 300, 400, 500,
-        600, 800, 1_000, 1_500, 2_000, 3_000, 5_000, 10_000, 60_000,
+    /// The bounds of the buckets, in milliseconds; there is one more above the last. Between 10 ms and a second, where WANs are, each
+    /// is about a tenth above the one before, so that a median is known about as well as a WAN's delay is.
+    pub const BOUNDS_MS: [u64; 64] = [
+        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30, 33, 36, 39, 43, 47, 51,
+        56, 62, 68, 75, 82, 91, 100, 110, 120, 130, 150, 160, 180, 200, 220, 240, 270, 300, 330, 360, 390,
+        430, 470, 510, 560, 620, 680, 750, 820, 910, 1_000, 1_500, 2_000, 3_000, 5_000, 10_000, 60_000,
     ];
 
     /// One more.

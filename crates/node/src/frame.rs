@@ -1,6 +1,7 @@
 //! What two nodes of a cluster say to each other. Prost stays in here: the field tags are what survives a
 //! rolling upgrade, the types around it are ours.
 use crate::record::NamedRecord;
+use crate::status::Written;
 use crate::stream::StreamPosition;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -401,8 +402,20 @@ fn unpack(packed: u64) -> ServerId {
 
 /// Encodes an entry into the memory of `arena`.
 pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
+    encode_and_count(key, version, arena, &mut Written::default())
+}
+
+/// Encodes an entry into the memory of `arena`, and counts it.
+pub(crate) fn encode_and_count<M: Wire>(
+    key: &Key,
+    version: &Version<M>,
+    arena: &mut BytesMut,
+    counted: &mut Written,
+) -> Bytes {
     version.meta.encode(arena);
     let meta = arena.split().freeze();
+    counted.versions += 1;
+    counted.metadata_bytes += meta.len() as u64;
     let frame = EntryFrame {
         key: key.0.clone(),
         at: version.id.at.0,

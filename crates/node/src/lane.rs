@@ -10,6 +10,7 @@ use crate::{
     incoming::{Incoming, RowsOut},
     keyspace::Keyspace,
     record::{CheckpointMeta, ReceivedRecord, Record, WriteRecord},
+    status::Written,
     stream::{Entry, Outgoing, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
@@ -77,6 +78,8 @@ pub(crate) struct Lane<P: Protocol> {
     wants_row_checkpoint: bool,
     /// Versions are encoded into it.
     arena: BytesMut,
+    /// What was stamped here in this life.
+    pub written: Written,
     /// The last record, to be overwritten by the next.
     encoded: Vec<u8>,
     /// What the last finished checkpoint said.
@@ -170,6 +173,7 @@ impl<P: Protocol> Lane<P> {
             held_peers: BTreeMap::new(),
             wants_row_checkpoint: false,
             arena: BytesMut::with_capacity(ARENA_BYTES),
+            written: Written::default(),
             encoded: Vec::new(),
             checkpointed: None,
             moved: false,
@@ -396,7 +400,12 @@ impl<P: Protocol> Lane<P> {
         record.writes.reserve(writes.len());
         let (mut entries, mut bound) = (Vec::new(), None);
         for write in writes {
-            let written = WriteRecord::new(write, &mut self.arena);
+            let mut encoded = Written::default();
+            let written = WriteRecord::new(write, &mut self.arena, &mut encoded);
+            // Not those of a full copy.
+            if matches!(write, Write::Put { version, .. } if version.id.site == self.me.site) {
+                self.written.add(encoded);
+            }
             match write {
                 Write::Put { to, .. } if to.0 != 0 => {
                     let bytes = written.entry.clone().expect("a put has an entry");

@@ -52,7 +52,7 @@ mod record;
 mod shared;
 pub use shared::Wake;
 mod status;
-pub use status::{CheckpointCounts, KeyspaceStatus, StreamStatus};
+pub use status::{CheckpointCounts, KeyspaceStatus, StreamStatus, Written};
 mod stream;
 pub use stream::{StreamLimits, StreamPosition};
 mod survey;

@@ -1,6 +1,7 @@
 //! What lies in the commit log: one record is one batch of one lane.
 use crate::{
-    frame::{check_places, check_time, cut_from_frames, decode_entry, encode_entry, site_of},
+    frame::{check_places, check_time, cut_from_frames, decode_entry, encode_and_count, site_of},
+    status::Written,
     stream::{Incarnation, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
@@ -163,8 +164,9 @@ impl Record {
 }
 
 impl WriteRecord {
-    /// The write as it is logged. Versions are encoded into `arena`, many into one piece of memory.
-    pub fn new<M: Wire>(write: &Write<M>, arena: &mut BytesMut) -> WriteRecord {
+    /// The write as it is logged. A version is encoded into `arena`, many into one piece of memory, and counted, unless
+    /// it came encoded from a peer.
+    pub fn new<M: Wire>(write: &Write<M>, arena: &mut BytesMut, counted: &mut Written) -> WriteRecord {
         let mut record = WriteRecord::default();
         match write {
             Write::Put {
@@ -175,7 +177,7 @@ impl WriteRecord {
             } => {
                 record.entry = encoded
                     .clone()
-                    .or_else(|| Some(encode_entry(key, version, arena)));
+                    .or_else(|| Some(encode_and_count(key, version, arena, counted)));
                 record.to = to.0;
             }
             Write::Drop { key, id } => {

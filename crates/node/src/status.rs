@@ -19,8 +19,29 @@ pub struct KeyspaceStatus {
     pub clock: Hlc,
     /// What its replicas count.
     pub vitals: Vitals,
+    /// What its replicas here have stamped since the node started.
+    pub written: Written,
     /// Its lanes' streams.
     pub streams: Vec<StreamStatus>,
+}
+
+/// Versions that were stamped, deletes among them: each counts where it was written, and not where it arrives. One that a power loss
+/// took and a peer gave back counts again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Written {
+    /// How many.
+    pub versions: u64,
+    /// What the protocol keeps with them, in bytes as it lies in the log and travels. Their timestamp and site, ten bytes that every
+    /// version has, are not in it.
+    pub metadata_bytes: u64,
+}
+
+impl Written {
+    /// Those of others as well.
+    pub fn add(&mut self, other: Written) {
+        self.versions += other.versions;
+        self.metadata_bytes += other.metadata_bytes;
+    }
 }
 
 /// The checkpoints of a node's life.
@@ -70,6 +91,7 @@ impl<P: Protocol> Keyspace<P> {
             status.live_keys += lane.live_keys();
             status.clock = status.clock.max(lane.replica.clock());
             status.vitals.merge(lane.replica.protocol().vitals(now));
+            status.written.add(lane.written);
             status.memory_bytes += lane.store.memory_bytes();
             status.dirty_bytes += lane.store.dirty_bytes();
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;

@@ -49,6 +49,10 @@ pub struct KeyspaceStatus {
     pub parked_operations: u64,
     /// Versions that have arrived here and cannot be seen yet, because something that they depend on is missing; at least so many.
     pub hidden_versions: u64,
+    /// Versions written here since the node started, deletes among them; not those that came from other sites.
+    pub versions_written_total: u64,
+    /// What the protocol keeps with those, in bytes as it is stored and sent, without their timestamps and sites.
+    pub metadata_bytes_total: u64,
 }
 
 /// When the versions of another site can be seen on this node.

@@ -11,7 +11,7 @@ use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, Top
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 use turnbuckle_log::SimulatedDisk;
 use turnbuckle_node::{
-    Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError, Placement, Wake,
+    Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError, Placement, Wake, Written,
 };
 use turnbuckle_store::MemoryEngine;
 
@@ -25,6 +25,8 @@ pub(crate) struct Machine<S: Session> {
     pub disk: SimulatedDisk,
     pub engine: MemoryEngine,
     pub process: Option<Process<S>>,
+    /// What its earlier processes have written.
+    pub written: Written,
     /// How many processes have run here: events of an earlier one find nobody.
     pub lives: u64,
     /// The process ends with one of its next writes.
@@ -114,6 +116,7 @@ impl<S: Session> Machine<S> {
             disk: SimulatedDisk::new(),
             engine: MemoryEngine::new(),
             process: None,
+            written: Written::default(),
             lives: 0,
             dying: false,
             synced_at: Micros(0),
@@ -210,7 +213,20 @@ impl<S: Session> Machine<S> {
         }
     }
 
-    fn end(&mut self) {
+    /// What its processes have written so far.
+    pub fn written(&self, time: Micros) -> Written {
+        let mut written = self.written;
+        if let Some(process) = &self.process {
+            let keyspaces = process.node.status(self.now(time));
+            keyspaces
+                .iter()
+                .for_each(|keyspace| written.add(keyspace.written));
+        }
+        written
+    }
+
+    fn end(&mut self, time: Micros) {
+        self.written = self.written(time);
         (self.process, self.dying) = (None, false);
         self.lives += 1;
         // Whatever was running there is not any more.
@@ -219,15 +235,15 @@ impl<S: Session> Machine<S> {
     }
 
     /// `kill -9`: what was written is there.
-    pub fn kill(&mut self) {
-        self.end();
+    pub fn kill(&mut self, time: Micros) {
+        self.end(time);
         self.disk.crash_process();
         self.engine.crash_keeping(usize::MAX);
     }
 
     /// The power fails: what was not synced is there or not, as the seed has it.
-    pub fn cut_power(&mut self, seed: u64) {
-        self.end();
+    pub fn cut_power(&mut self, time: Micros, seed: u64) {
+        self.end(time);
         self.disk.crash_power(seed);
         let batches = self.engine.unpersisted_batches() as u64;
         self.engine.crash_keeping((seed % (batches + 1)) as usize);

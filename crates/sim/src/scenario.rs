@@ -16,6 +16,7 @@ use std::{
 };
 use turnbuckle_check::{BadTrace, HistoryBuilder, Report};
 use turnbuckle_core::{Level, Micros, Protocol, Session};
+use turnbuckle_node::Written;
 use turnbuckle_workload::{Op, Record};
 
 /// Everything that a run depends on, besides the protocol. The seed is the world's.
@@ -69,6 +70,8 @@ pub struct Outcome {
     pub tally: Tally,
     /// How many receipts' claims of staleness the judge checked.
     pub audited: u64,
+    /// How many versions were written, and how much the protocol kept with them.
+    pub written: Written,
     /// All sites had the same in the end, and what was acknowledged was there.
     pub converged: bool,
     /// Clocks kept their bounds, and no power loss took what it may take: every receipt can be held against the trace.
@@ -117,6 +120,7 @@ impl Scenario {
             violations: world.judge().violations().to_vec(),
             events: world.events(),
             audited: world.judge().audited,
+            written: world.written(),
             converged,
             excuses_nothing: world.judge().excuses_nothing(),
             lost_nothing: world.judge().lost_nothing(),

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
 use turnbuckle_core::{Micros, Now, Protocol, ServerId, Session, SiteId, Topology};
-use turnbuckle_node::{KeyspaceStatus, NodeId, Placement};
+use turnbuckle_node::{KeyspaceStatus, NodeId, Placement, Written};
 
 mod clients;
 mod faults;
@@ -269,6 +269,15 @@ impl<S: Session> World<S> {
         let machine = &self.machines[index(node)];
         let process = machine.process.as_ref()?;
         process.node.status(self.now(index(node))).pop()
+    }
+
+    /// What all nodes have written so far, in all their lives.
+    pub fn written(&self) -> Written {
+        let mut written = Written::default();
+        for machine in &self.machines {
+            written.add(machine.written(self.time));
+        }
+        written
     }
 
     /// Looks into a replica, if its node runs.

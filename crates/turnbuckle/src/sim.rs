@@ -118,6 +118,10 @@ struct Summary {
     events: u64,
     /// Of each core that was used.
     events_per_second: u64,
+    /// By clients and by loads, deletes among them.
+    versions_written: u64,
+    /// What the protocol kept with them, beside stamp and site.
+    metadata_bytes: u64,
     /// Of all seeds' hashes, in their order.
     trace_hash: String,
     /// By the rule that is broken.
@@ -426,6 +430,8 @@ impl Summary {
         self.failed += outcome.tally.failed();
         self.faults += done.scenario.faults.len() as u64;
         self.events += outcome.events;
+        self.versions_written += outcome.written.versions;
+        self.metadata_bytes += outcome.written.metadata_bytes;
         self.converged &= outcome.converged;
         self.receipts.checked += outcome.audited;
         for violation in &outcome.violations {
@@ -511,6 +517,12 @@ impl std::fmt::Display for Summary {
             f,
             "  events      {} ({} a second and core), hash {}",
             self.events, self.events_per_second, self.trace_hash
+        )?;
+        writeln!(
+            f,
+            "  metadata    {:.1} bytes in each of {} versions, beside stamp and site",
+            self.metadata_bytes as f64 / self.versions_written.max(1) as f64,
+            self.versions_written
         )?;
         let converged = if self.converged { "every time" } else { "no" };
         writeln!(f, "  converged   {converged}")?;

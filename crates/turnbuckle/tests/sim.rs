@@ -65,6 +65,25 @@ fn a_seed_gives_the_same_hash_alone_and_again() {
 }
 
 #[test]
+fn each_protocol_says_how_much_it_keeps_with_a_version() {
+    let of = |scenario, protocol| {
+        let found = json(&["sim", scenario, "--protocol", protocol, "--json"]);
+        let count = |name: &str| found[name].as_u64().unwrap_or(0);
+        assert!(count("versions_written") > 100, "{found}");
+        count("metadata_bytes") as f64 / count("versions_written") as f64
+    };
+    assert_eq!(of("scenarios/calm.toml", "eventual"), 0.0);
+    assert_eq!(of("scenarios/calm.toml", "gentlerain"), 0.0);
+    // A byte, and ten for each site: all three, after a while.
+    let vectors = of("scenarios/calm.toml", "causal");
+    assert!((11.0..=31.0).contains(&vectors), "{vectors}");
+    assert!(of("scenarios/calm.toml", "cops") > 0.0);
+    // Nodes crash: what they wrote in earlier lives counts.
+    let vectors = of("scenarios/crash.toml", "causal");
+    assert!((11.0..=31.0).contains(&vectors), "{vectors}");
+}
+
+#[test]
 fn its_trace_is_judged_by_check() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let trace = directory.path().join("run.jsonl.zst");

@@ -3,6 +3,7 @@ use super::{Lane, PATIENCE};
 use crate::{
     keyspace::Keyspace,
     record::{Record, Replayed, WriteRecord},
+    status::Written,
     stream::{Entry, Incarnation},
 };
 use prost::Message;
@@ -99,6 +100,7 @@ impl<P: Protocol> Lane<P> {
         record.writes.push(WriteRecord::new::<P::Meta>(
             &Write::Bound(self.bound),
             &mut self.arena,
+            &mut Written::default(),
         ));
         ks.shared().log().append(&[&record.encode_to_vec()]);
     }

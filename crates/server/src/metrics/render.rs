@@ -1,5 +1,5 @@
 use super::{Exposition, Kind, LevelLabel, LoopCounts, OperationKind, Snapshot, process};
-use crate::status::{Status, StreamStatus};
+use crate::status::{KeyspaceStatus, Status, StreamStatus};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// All families of a node, in an order that stays.
@@ -25,6 +25,7 @@ pub(super) fn render(
     clients(&mut text, loops);
     streams(&mut text, &status.streams);
     visibility(&mut text, status);
+    written(&mut text, status);
     links(&mut text, status);
     storage(&mut text, status);
     process::render(&mut text, start_time_seconds);
@@ -177,6 +178,25 @@ fn visibility(text: &mut Exposition, status: &Status) {
         ];
         family.cumulative(&labels, &of.buckets, of.sum_seconds, of.count);
     }
+}
+
+fn written(text: &mut Exposition, status: &Status) {
+    let mut family = |name, help, value: fn(&KeyspaceStatus) -> u64| {
+        let mut family = text.family(name, Kind::Counter, help);
+        for keyspace in &status.keyspaces {
+            family.sample(&[("keyspace", &keyspace.name)], value(keyspace) as f64);
+        }
+    };
+    family(
+        "turnbuckle_versions_written_total",
+        "Versions that were written on this node, deletes among them.",
+        |keyspace| keyspace.versions_written_total,
+    );
+    family(
+        "turnbuckle_version_metadata_bytes_total",
+        "What the protocol keeps with the versions that were written on this node, as it is stored and sent.",
+        |keyspace| keyspace.metadata_bytes_total,
+    );
 }
 
 fn links(text: &mut Exposition, status: &Status) {

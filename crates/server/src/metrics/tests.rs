@@ -1,5 +1,5 @@
 use super::*;
-use crate::status::{LinkStatus, StreamStatus};
+use crate::status::{KeyspaceStatus, LinkStatus, StreamStatus};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -182,6 +182,29 @@ fn a_sites_lag_is_its_worst_partitions_age_and_all_partitions_entries() {
     assert_eq!(sample(&text, "turnbuckle_replication_lag_seconds", &to("c")), 0.0);
     assert_eq!(sample(&text, "turnbuckle_link_up", &[("peer", "b1")]), 1.0);
     assert_eq!(sample(&text, "turnbuckle_link_up", &[("peer", "c1")]), 0.0);
+}
+
+#[test]
+fn each_keyspace_says_what_was_written_into_it_and_what_its_protocol_added() {
+    let keyspace = |name: &str, versions_written_total, metadata_bytes_total| KeyspaceStatus {
+        name: name.into(),
+        versions_written_total,
+        metadata_bytes_total,
+        ..KeyspaceStatus::default()
+    };
+    let status = Status {
+        keyspaces: vec![keyspace("carts", 3, 0), keyspace("likes", 10, 310)],
+        ..Status::default()
+    };
+    let text = Metrics::new(["carts", "likes"]).render(&status);
+    for (name, versions, bytes) in [("carts", 3.0, 0.0), ("likes", 10.0, 310.0)] {
+        let of = [("keyspace", name)];
+        assert_eq!(sample(&text, "turnbuckle_versions_written_total", &of), versions);
+        assert_eq!(
+            sample(&text, "turnbuckle_version_metadata_bytes_total", &of),
+            bytes
+        );
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -30,8 +30,8 @@ impl<S: Session> World<S> {
             }
         }
         match power {
-            true => self.machines[place].cut_power(seed),
-            false => self.machines[place].kill(),
+            true => self.machines[place].cut_power(self.time, seed),
+            false => self.machines[place].kill(self.time),
         }
         self.lose_clients(node);
         for other in (0..self.machines.len()).filter(|&other| other != place) {

@@ -227,6 +227,8 @@ impl AdminSource for Host {
             levels: levels(&keyspace.protocol),
             parked_operations: state_of(&keyspace.name).map_or(0, |state| state.parked),
             hidden_versions: state_of(&keyspace.name).map_or(0, |state| state.vitals.hidden),
+            versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
+            metadata_bytes_total: state_of(&keyspace.name).map_or(0, |state| state.written.metadata_bytes),
         });
         let checkpoints = self.node.checkpoints();
         Status {
