@@ -2,7 +2,7 @@
 # make fix      formats, and applies what clippy can mend
 # make demo     a three-site cluster with WAN delays
 # make bench    micro-benchmarks
-.PHONY: verify fix demo bench bench-redis test-redis-py deny fuzz
+.PHONY: verify fix demo bench bench-redis bench-causal test-redis-py deny fuzz
 CARGO ?= cargo
 
 verify:
@@ -31,6 +31,11 @@ bench-redis:
 	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
 	$(CARGO) build --release
 	python3 benches/redis.py
+
+# Needs Python. What causal consistency costs; half an hour. One part: python3 benches/causal.py --only throughput|visibility|rotx
+bench-causal:
+	$(CARGO) build --release
+	python3 benches/causal.py
 
 # Needs Python; installs redis-py into a virtual environment under target/.
 test-redis-py:

@@ -1,0 +1,574 @@
+#!/usr/bin/env python3
+"""What causal consistency costs, side by side and in one run: `make bench-causal`.
+
+Three sites on this machine, a process for each node, everything on its cores. Each measurement of a table is made once in
+every round, next to those that it is compared with; a figure is the median of the rounds, with the least and the greatest. A ratio is
+the median of the rounds' ratios. Prints tables in Markdown.
+
+throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays, a fresh cluster for every measurement: operations a
+            second, and CPU of all nodes together for each of them. And what each protocol keeps with a version, in bytes.
+visibility  How long a version of site a takes until site b shows it, over a WAN: as a client finds that reads the key at b all the
+            time, and as the server counts it (turnbuckle_update_visibility_seconds). The client's includes its two round trips and the
+            pause between two reads, about half a millisecond.
+rotx        A ROTX of 3 and of 10 keys beside a GET. One client, closed loop, the kinds in turn, operation by operation; then 16
+            clients that ask at once. The client writes ready-made bytes and counts those that come back, so that a larger answer costs
+            Python nothing. With two nodes in a site, beside GETs that are forwarded, too.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SITES = ["a", "b", "c"]
+KEYSPACES = ["eventual", "causal", "gentlerain", "cops"]
+PARTITIONS = 4
+SLOTS = 16384
+
+
+# ---- a cluster ------------------------------------------------------------------------------------------------------------
+
+
+def free_ports(count):
+    """Held all at once, so that none comes twice."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+class Cluster:
+    """Ends with the `with` block, whatever happens in it."""
+
+    def __init__(self, binary, keyspaces, nodes_per_site=1, durability="interval(10ms)"):
+        self.binary, self.keyspaces, self.durability = binary, keyspaces, durability
+        self.names = [f"{site}{number + 1}" for site in SITES for number in range(nodes_per_site)]
+        self.processes = []
+
+    def __enter__(self):
+        self.directory = tempfile.mkdtemp(prefix="bench-causal-")
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self):
+        ports = free_ports(3 * len(self.names))
+        self.resp = dict(zip(self.names, ports[0::3]))
+        self.admin = dict(zip(self.names, ports[1::3]))
+        peer = dict(zip(self.names, ports[2::3]))
+        lines = ['cluster = "bench"', f'secret = "{os.urandom(16).hex()}"']
+        lines += [f'[[site]]\nname = "{site}"' for site in SITES]
+        for name in self.names:
+            lines.append(f'[[node]]\nname = "{name}"\nsite = "{name[0]}"\nresp = "127.0.0.1:{self.resp[name]}"\n'
+                         f'peer = "127.0.0.1:{peer[name]}"\nadmin = "127.0.0.1:{self.admin[name]}"\ndata = "{name}"')
+        for keyspace in self.keyspaces:
+            lines.append(f'[[keyspace]]\nname = "{keyspace}"\nprotocol = "{keyspace}"\npartitions = {PARTITIONS}\n'
+                         f'durability = "{self.durability}"')
+        file = pathlib.Path(self.directory, "cluster.toml")
+        file.write_text("\n\n".join(lines))
+        for name in self.names:
+            self.processes.append(subprocess.Popen(
+                [self.binary, "start", "--config", file, "--node", name],
+                stdout=subprocess.DEVNULL, env={**os.environ, "TURNBUCKLE_LOG": "warn"}))
+        deadline = time.monotonic() + 20
+        while not all(self.is_connected(name) for name in self.names):
+            if time.monotonic() > deadline:
+                raise SystemExit("the cluster does not come up; its messages are above")
+            time.sleep(0.02)
+
+    def stop(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def get(self, name, path, body=None):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin[name]}{path}",
+                                         data=body and json.dumps(body).encode(),
+                                         headers={"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.read().decode()
+
+    def is_connected(self, name):
+        try:
+            links = json.loads(self.get(name, "/status"))["links"]
+            return all(link["up"] for link in links)
+        except OSError:
+            return False
+
+    def set_wan(self, delays):
+        """One-way delays, in ms, by pairs of sites."""
+        for name in self.names:
+            for (one, other), ms in delays.items():
+                if name[0] not in (one, other):
+                    continue  # It sends nothing there.
+                self.get(name, "/wan", {"from": one, "to": other, "delay": f"{ms}ms", "both": True})
+
+    def metrics(self, names=None):
+        """Samples by name and labels, of all nodes together."""
+        sums = {}
+        for name in names or self.names:
+            for line in self.get(name, "/metrics").splitlines():
+                if not line.startswith("#"):
+                    series, value = line.rsplit(" ", 1)
+                    sums[series] = sums.get(series, 0) + float(value)
+        return sums
+
+    def cpu_seconds(self):
+        return sum(cpu_seconds(process.pid) for process in self.processes)
+
+    def client(self, name, keyspace):
+        return Client(self.resp[name], keyspace)
+
+
+def cpu_seconds(pid):
+    """Of all threads, to the nanosecond: the scheduler's own count."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[0])
+        except FileNotFoundError:
+            pass  # The thread has ended.
+    return total / 1e9
+
+
+def encode(*words):
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+class Client:
+    def __init__(self, port, keyspace):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+        self.call("SELECT", keyspace)
+
+    def call(self, *words):
+        self.socket.sendall(encode(*words))
+        return self.reply()
+
+    def line(self):
+        while b"\r\n" not in self.buffer:
+            self.more()
+        line, self.buffer = self.buffer.split(b"\r\n", 1)
+        return line
+
+    def more(self):
+        received = self.socket.recv(1 << 16)
+        if not received:
+            raise SystemExit("the server closed a connection")
+        self.buffer += received
+
+    def reply(self):
+        line = self.line()
+        kind, rest = line[:1], line[1:]
+        if kind == b"-":
+            raise SystemExit(f"the server refused: {rest.decode()}")
+        if kind == b"*":
+            return [self.reply() for _ in range(int(rest))]
+        if kind == b"$" and int(rest) >= 0:
+            while len(self.buffer) < int(rest) + 2:
+                self.more()
+            value, self.buffer = self.buffer[:int(rest)], self.buffer[int(rest) + 2:]
+            return value
+        return None if kind in b"$_" else int(rest) if kind == b":" else rest
+
+    def send(self, command):
+        self.socket.sendall(command)
+
+    def receive(self, length):
+        """An answer of known length, unread."""
+        while length > 0:
+            received = self.socket.recv(length)
+            if not received or received[:1] == b"-":
+                raise SystemExit(f"the server answered {received!r}")
+            length -= len(received)
+
+    def time(self, command, length):
+        began = time.perf_counter_ns()
+        self.socket.sendall(command)
+        self.receive(length)
+        return (time.perf_counter_ns() - began) / 1e3
+
+
+# ---- figures --------------------------------------------------------------------------------------------------------------
+
+
+def figure(values, form="{:.2f}"):
+    values = list(values)
+    middle, least, greatest = (form.format(value) for value in (statistics.median(values), min(values), max(values)))
+    return middle if len(values) == 1 else f"{middle} ({least}-{greatest})"
+
+
+def quantile(values, share):
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+
+
+def row(*cells):
+    print("| " + " | ".join(str(cell) for cell in cells) + " |")
+
+
+def table(*heads):
+    row(*heads)
+    row(*["---"] * len(heads))
+
+
+def progress(text):
+    print(f"  .. {text}", file=sys.stderr, flush=True)
+
+
+# ---- throughput and metadata ----------------------------------------------------------------------------------------------
+
+# Which workload, and the nodes that clients are at.
+LOADS = {"A": ("a", ["a1"]), "B": ("b", ["a1"]), "A at all sites": ("a", ["a1", "b1", "c1"])}
+
+
+def bench(cluster, keyspace, workload, names, options, seed, *more):
+    target = ",".join(f"127.0.0.1:{cluster.resp[name]}" for name in names)
+    output = subprocess.run(
+        [options.binary, "bench", "--target", target, "--keyspace", keyspace, "--workload", workload, "--clients", "32",
+         "--keys", "10000", "--seed", str(seed), "--json", *more],
+        check=True, capture_output=True, text=True).stdout
+    result = json.loads(output)
+    if result["errors"]:
+        progress(f"errors in {keyspace}, workload {workload}: {result['errors']}")
+    return result
+
+
+def throughput_once(options, keyspace, load, seed):
+    workload, names = LOADS[load]
+    with Cluster(options.binary, [keyspace]) as cluster:
+        bench(cluster, keyspace, workload, names, options, seed, "--load", "--for", "500ms")
+        metrics, cpu = cluster.metrics(), cluster.cpu_seconds()
+        result = bench(cluster, keyspace, workload, names, options, seed, "--for", f"{options.seconds}s")
+        cpu, after = cluster.cpu_seconds() - cpu, cluster.metrics()
+    grown = lambda name: after[f'{name}{{keyspace="{keyspace}"}}'] - metrics[f'{name}{{keyspace="{keyspace}"}}']
+    return {"rate": result["throughput"], "cpu": cpu / result["operations"] * 1e6,
+            "read": result["read"]["p50"], "write": result["write"]["p50"],
+            "bytes": grown("turnbuckle_version_metadata_bytes_total") / grown("turnbuckle_versions_written_total")}
+
+
+def throughput(options):
+    found = {}
+    for number in range(options.rounds):
+        for load in LOADS:
+            progress(f"throughput, round {number + 1} of {options.rounds}, {load}")
+            # Who comes first differs from round to round.
+            order = KEYSPACES[number % 4:] + KEYSPACES[:number % 4]
+            for keyspace in order:
+                found.setdefault((load, keyspace), []).append(throughput_once(options, keyspace, load, number + 1))
+    print("\n### Throughput and CPU\n")
+    table("workload", "keyspace", "op/s", "to `eventual`", "CPU us/op, all nodes", "to `eventual`", "read p50 us", "write p50 us")
+    for load in LOADS:
+        base = found[load, "eventual"]
+        for keyspace in KEYSPACES:
+            runs = found[load, keyspace]
+            ratio = lambda what: figure(run[what] / other[what] for run, other in zip(runs, base))
+            row(load, f"`{keyspace}`", figure((run["rate"] for run in runs), "{:,.0f}"), ratio("rate"),
+                figure((run["cpu"] for run in runs), "{:.1f}"), ratio("cpu"),
+                figure((run["read"] for run in runs), "{:.0f}"), figure((run["write"] for run in runs), "{:.0f}"))
+    print("\n### Metadata\n\nBytes with each version, as it lies in the log and travels, beside its stamp and site (10 bytes, 8 of "
+          "which are GentleRain's number).\n")
+    table("keyspace", *LOADS)
+    for keyspace in KEYSPACES:
+        row(f"`{keyspace}`", *(figure((run["bytes"] for run in found[load, keyspace]), "{:.1f}") for load in LOADS))
+
+
+# ---- visibility -----------------------------------------------------------------------------------------------------------
+
+THETA_MS, HEARTBEAT_MS = 5, 10
+
+# What it is, the one-way delays, and whether the writer at a first reads what c writes.
+WORLDS = [
+    ("depends on nothing, c near", {("a", "b"): 20, ("a", "c"): 20, ("b", "c"): 20}, False),
+    ("depends on nothing, c far", {("a", "b"): 20, ("a", "c"): 100, ("b", "c"): 100}, False),
+    ("depends on c, c near", {("a", "b"): 20, ("a", "c"): 20, ("b", "c"): 20}, True),
+    ("depends on c, c far from b", {("a", "b"): 20, ("a", "c"): 20, ("b", "c"): 100}, True),
+]
+
+
+class Watch:
+    """A writer at a, a reader at b, and a writer at c, of one keyspace. What they do they do in threads."""
+
+    def __init__(self, cluster, keyspace, delays, depends, seed):
+        self.cluster, self.keyspace, self.delays, self.depends = cluster, keyspace, delays, depends
+        self.random = random.Random(seed)
+        self.ending = threading.Event()
+        self.sent, self.bounds, self.seen, self.failure = [], [], [], None
+        # New connections are new sessions, which have seen nothing; new keys, too.
+        self.key, self.far_key = f"near-{seed}", f"far-{seed}"
+        self.clients = {site: cluster.client(f"{site}1", keyspace) for site in SITES}
+        self.clients["a"].call("SET", self.key, -1)
+        self.far_sent = []
+        tasks = [self.write, self.read] + ([self.write_far] if depends else [])
+        self.threads = [threading.Thread(target=self.run, args=(task,)) for task in tasks]
+
+    def run(self, task):
+        try:
+            task()
+        except BaseException as failure:
+            self.failure = failure
+
+    def write(self):
+        """At all phases of heartbeats and thetas."""
+        client, one_way = self.clients["a"], self.delays["a", "b"]
+        while not self.ending.is_set():
+            far_age = None
+            if self.depends:
+                read = client.call("GET", self.far_key)
+                if read is None:
+                    time.sleep(0.005)
+                    continue
+                far_at = self.far_sent[int(read)]
+            now = time.perf_counter()
+            bound = 1.05 * one_way
+            if self.depends:
+                far_age = (now - far_at) * 1e3
+                bound = max(bound, 1.05 * self.delays["b", "c"] - far_age)
+            self.sent.append(now)
+            self.bounds.append(bound + THETA_MS + HEARTBEAT_MS)
+            client.call("SET", self.key, len(self.sent) - 1)
+            time.sleep(self.random.uniform(0.004, 0.026))
+
+    def write_far(self):
+        client = self.clients["c"]
+        while not self.ending.is_set():
+            self.far_sent.append(time.perf_counter())
+            client.call("SET", self.far_key, len(self.far_sent) - 1)
+            time.sleep(self.random.uniform(0.004, 0.016))
+
+    def read(self):
+        client = self.clients["b"]
+        while not self.ending.is_set() or (len(self.seen) < len(self.sent) and time.perf_counter() < self.until):
+            newest = int(client.call("GET", self.key) or -1)
+            now = time.perf_counter()
+            # Whoever sees a version has everything that the same session wrote before it.
+            self.seen += [now] * (newest + 1 - len(self.seen))
+            time.sleep(0.0003)
+
+    def finish(self):
+        self.until = time.perf_counter() + 2
+        self.ending.set()
+        for thread in self.threads:
+            thread.join()
+        for client in self.clients.values():
+            client.socket.close()
+        if self.failure:
+            raise self.failure
+        if len(self.seen) < len(self.sent):
+            raise SystemExit(f"{self.keyspace}: {len(self.sent) - len(self.seen)} versions were never seen")
+        return [(seen - sent) * 1e3 for sent, seen in zip(self.sent, self.seen)]
+
+
+def histogram(before, after, keyspace):
+    """The server's buckets at b for what comes from a, as (bound in ms, how many at most)."""
+    start = f'turnbuckle_update_visibility_seconds_bucket{{keyspace="{keyspace}",from="a",to="b",le="'
+    grown = [(series[len(start):-2], count - before.get(series, 0))
+             for series, count in after.items() if series.startswith(start)]
+    return sorted((float(bound.replace("+Inf", "inf")) * 1e3, count) for bound, count in grown)
+
+
+def quantile_of(buckets, share):
+    """Between the bounds of its bucket, as if that were filled evenly."""
+    wanted, low, below = share * buckets[-1][1], 0.0, 0
+    for bound, count in buckets:
+        if count >= wanted:
+            return low + (bound - low) * (wanted - below) / max(count - below, 1)
+        low, below = bound, count
+    return low
+
+
+def visibility(options):
+    keyspaces, found = ["causal", "gentlerain"], {}
+    sys.setswitchinterval(0.0002)
+    with Cluster(options.binary, keyspaces) as cluster:
+        for number in range(options.rounds):
+            for place, (world, delays, depends) in enumerate(WORLDS):
+                progress(f"visibility, round {number + 1} of {options.rounds}, {world}")
+                cluster.set_wan(delays)
+                time.sleep(1)
+                before = cluster.metrics(["b1"])
+                watches = [Watch(cluster, keyspace, delays, depends, number * 10 + place) for keyspace in keyspaces]
+                for watch in watches:
+                    for thread in watch.threads:
+                        thread.start()
+                time.sleep(options.seconds)
+                spans = [watch.finish() for watch in watches]
+                after = cluster.metrics(["b1"])
+                for watch, spans in zip(watches, spans):
+                    buckets = histogram(before, after, watch.keyspace)
+                    found.setdefault((world, watch.keyspace), []).append({
+                        "p50": quantile(spans, 0.5), "p99": quantile(spans, 0.99),
+                        "server p50": quantile_of(buckets, 0.5), "server p99": quantile_of(buckets, 0.99),
+                        "aim": quantile(watch.bounds, 0.5), "count": buckets[-1][1],
+                        "within": 100 * statistics.mean(span <= bound for span, bound in zip(spans, watch.bounds))})
+    print("\n### Update visibility\n\nFrom a write at a until it is seen at b, in ms; a-b 20 ms one way, far is 100 ms, theta 5 ms, "
+          "heartbeat 10 ms. The aim: the p50 at most 1.05 x one-way + theta + heartbeat; for what depends on c's writes the same of c's "
+          "write if that is later, write by write, of which the p50 is shown.\n")
+    table("writer at a", "keyspace", "client p50", "client p99", "server p50", "server p99", "aim for the p50",
+          "seen within their aim, %", "versions a round")
+    for world, _, _ in WORLDS:
+        for keyspace in keyspaces:
+            runs = found[world, keyspace]
+            of = lambda what: figure((run[what] for run in runs), "{:.1f}")
+            row(world, f"`{keyspace}`", of("p50"), of("p99"), of("server p50"), of("server p99"), of("aim"),
+                figure((run["within"] for run in runs), "{:.0f}"), f"{statistics.median(run['count'] for run in runs):.0f}")
+
+
+# ---- ROTX -----------------------------------------------------------------------------------------------------------------
+
+VALUE = b"v" * 128
+BULK = len(b"$128\r\n\r\n") + len(VALUE)
+
+
+def partition_of(client, key):
+    return client.call("CLUSTER", "KEYSLOT", key) * PARTITIONS // SLOTS
+
+
+def keys_of_partitions(client, count):
+    """So many keys of each partition."""
+    keys, number = {partition: [] for partition in range(PARTITIONS)}, 0
+    while min(map(len, keys.values())) < count:
+        key = f"k{number}"
+        keys[partition_of(client, key)].append(key)
+        number += 1
+    return {partition: keys[:count] for partition, keys in keys.items()}
+
+
+def snapshot(keys):
+    return encode("ROTX", *keys), len(b"*%d\r\n" % len(keys)) + BULK * len(keys)
+
+
+def get(key):
+    return encode("GET", key), BULK
+
+
+def in_turn(cluster, client, kinds, operations):
+    """Latencies in us by kind; one operation of each kind after the other."""
+    found = {name: [] for name in kinds}
+    for _ in range(operations):
+        for name, (command, length) in kinds.items():
+            found[name].append(client.time(command, length))
+    return found
+
+
+def at_once(cluster, clients, command, length, bursts):
+    """us of time and of the nodes' CPU for each operation."""
+    began, cpu = time.perf_counter(), cluster.cpu_seconds()
+    for _ in range(bursts):
+        for client in clients:
+            client.send(command)
+        for client in clients:
+            client.receive(length)
+    each = 1e6 / (bursts * len(clients))
+    return (time.perf_counter() - began) * each, (cluster.cpu_seconds() - cpu) * each
+
+
+def fill(cluster, client, keys):
+    for key in sum(keys.values(), []):
+        client.call("SET", key, VALUE)
+
+
+def rotx_one_node(options, cluster, client, clients, keys):
+    """All partitions are on the node that is asked."""
+    spread = [keys[place % PARTITIONS][place // PARTITIONS] for place in range(10)]
+    # A PING is what the way there and back costs alone.
+    kinds = {"PING": (encode("PING"), len(b"+PONG\r\n")), "GET": get(spread[0]),
+             "ROTX 3": snapshot(spread[:3]), "ROTX 10": snapshot(spread)}
+    found = {name: {"p50": quantile(spans, 0.5), "p99": quantile(spans, 0.99)}
+             for name, spans in in_turn(cluster, client, kinds, options.operations).items()}
+    for name, (command, length) in kinds.items():
+        found[name]["burst"], found[name]["cpu"] = at_once(cluster, clients, command, length, options.operations // 16)
+    return found
+
+
+def rotx_two_nodes(options, cluster, client, clients, keys):
+    """Partitions 0 and 2 are here, 1 and 3 on the other node. The node of the first key reads the snapshot."""
+    here = keys[0] + keys[2]
+    there = keys[1] + keys[3]
+    kinds = {
+        "GET": get(here[0]),
+        "GET forwarded": get(there[0]),
+        "ROTX 3, first key here": snapshot([here[0], there[0], there[1]]),
+        "ROTX 10, first key here": snapshot(here[:5] + there[:5]),
+        "ROTX 3, first key there": snapshot([there[0], here[0], here[1]]),
+        "ROTX 10, first key there": snapshot(there[:5] + here[:5]),
+    }
+    spans = in_turn(cluster, client, kinds, options.operations)
+    found = {name: {"p50": quantile(spans, 0.5), "p99": quantile(spans, 0.99)} for name, spans in spans.items()}
+    forwarded = spans["GET forwarded"]
+    for name in kinds:
+        if name.startswith("ROTX"):
+            # As many as there are keys on the other node than the one that reads the snapshot.
+            count = 2 if name.startswith("ROTX 3") else 5
+            groups = [max(forwarded[at:at + count]) for at in range(0, len(forwarded) - count + 1, count)]
+            found[name]["aim"] = found["GET"]["p50"] + 1.5 * statistics.median(groups)
+    return found
+
+
+def rotx(options):
+    one, two = [], []
+    with Cluster(options.binary, ["causal"]) as small, Cluster(options.binary, ["causal"], 2) as large:
+        client, far = small.client("a1", "causal"), large.client("a1", "causal")
+        clients = [small.client("a1", "causal") for _ in range(16)]
+        keys = keys_of_partitions(client, 10)
+        fill(small, client, keys)
+        fill(large, far, keys)
+        for number in range(options.rounds + 1):
+            progress(f"rotx, round {number} of {options.rounds}" if number else "rotx, to warm up")
+            one.append(rotx_one_node(options, small, client, clients, keys))
+            two.append(rotx_two_nodes(options, large, far, [], keys))
+    one, two = one[1:], two[1:]
+    print("\n### Snapshots, all partitions on the node that is asked\n\nOne client in a closed loop, us; the aim is 1.5 x a GET at the "
+          "median. Then 16 clients at once: us of time and of CPU (of all nodes) for each.\n")
+    table("", "p50", "to a GET", "p99", "16 clients", "to a GET", "CPU", "to a GET")
+    for name in one[0]:
+        of = lambda what: figure((run[name][what] for run in one), "{:.0f}")
+        ratio = lambda what: figure(run[name][what] / run["GET"][what] for run in one)
+        row(name, of("p50"), ratio("p50"), of("p99"), of("burst"), ratio("burst"), of("cpu"), ratio("cpu"))
+    print("\n### Snapshots over the two nodes of a site\n\nOne client in a closed loop, us. The aim at the median: a GET, and 1.5 x the "
+          "slowest of as many forwarded GETs as there are keys on the other node (2 of 3, 5 of 10).\n")
+    table("", "p50", "p99", "aim", "p50 to the aim")
+    for name in two[0]:
+        of = lambda what: figure((run[name][what] for run in two), "{:.0f}")
+        aims = "aim" in two[0][name]
+        row(name, of("p50"), of("p99"), of("aim") if aims else "",
+            figure(run[name]["p50"] / run[name]["aim"] for run in two) if aims else "")
+
+
+def main():
+    parts = {"throughput": throughput, "visibility": visibility, "rotx": rotx}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=parts, help="this part; may be given more than once")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4, help="of each measurement of throughput and visibility")
+    parser.add_argument("--operations", type=int, default=2000, help="of each kind in a round of rotx")
+    parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
+    options = parser.parse_args()
+    print(f"{options.rounds} rounds, medians (least-greatest), {os.cpu_count()} cores", flush=True)
+    for part in options.only or parts:
+        parts[part](options)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
