@@ -73,14 +73,10 @@ fn each_protocol_says_how_much_it_keeps_with_a_version() {
         count("metadata_bytes") as f64 / count("versions_written") as f64
     };
     assert_eq!(of("scenarios/calm.toml", "eventual"), 0.0);
-    assert_eq!(of("scenarios/calm.toml", "gentlerain"), 0.0);
-    // A byte, and ten for each site: all three, after a while.
-    let vectors = of("scenarios/calm.toml", "causal");
-    assert!((11.0..=31.0).contains(&vectors), "{vectors}");
     assert!(of("scenarios/calm.toml", "cops") > 0.0);
-    // Nodes crash: what they wrote in earlier lives counts.
+    // A byte, and ten for each site: nearly always all three.
     let vectors = of("scenarios/crash.toml", "causal");
-    assert!((11.0..=31.0).contains(&vectors), "{vectors}");
+    assert!((21.0..=31.0).contains(&vectors), "{vectors}");
 }
 
 #[test]
