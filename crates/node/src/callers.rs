@@ -2,6 +2,7 @@
 use crate::{
     config::NodeId,
     frame::{ReceiptFrame, ResponseFrame},
+    shared::Unsent,
     survey::Surveyed,
 };
 use bytes::BytesMut;
@@ -11,31 +12,42 @@ use turnbuckle_core::{BadFrame, Outcome, ServerId, Wire};
 /// How many requests of other nodes may be open at once.
 const MOST_CALLERS: usize = 100_000;
 
-/// Who waits for an answer from here: node, the node's own request id, the server it asked.
+/// Who waits for an answer from here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller {
+    /// The node that passed the request on, and its own name for it.
+    pub node: NodeId,
+    pub id: u64,
+    /// The server asked.
+    pub server: ServerId,
+    /// It is a write.
+    pub writes: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Callers {
     next: u64,
-    waiting: BTreeMap<u64, (NodeId, u64, ServerId)>,
+    waiting: BTreeMap<u64, Caller>,
 }
 
 impl Callers {
     /// Remembers a caller. `None` if there are too many.
-    pub fn insert(&mut self, node: NodeId, id: u64, server: ServerId) -> Option<u64> {
+    pub fn insert(&mut self, caller: Caller) -> Option<u64> {
         if self.waiting.len() >= MOST_CALLERS {
             return None;
         }
         self.next += 1;
-        self.waiting.insert(self.next, (node, id, server));
+        self.waiting.insert(self.next, caller);
         Some(self.next)
     }
 
-    pub fn take(&mut self, number: u64) -> Option<(NodeId, u64, ServerId)> {
+    pub fn take(&mut self, number: u64) -> Option<Caller> {
         self.waiting.remove(&number)
     }
 
     /// Nobody on that node waits any more.
     pub fn forget(&mut self, node: NodeId) {
-        self.waiting.retain(|_, (of, ..)| *of != node);
+        self.waiting.retain(|_, caller| caller.node != node);
     }
 }
 
@@ -59,6 +71,24 @@ impl ResponseFrame {
             }
         }
         frame
+    }
+
+    /// What to say instead of this answer, which cannot be sent.
+    pub fn instead(&self, writes: bool, unsent: Unsent) -> ResponseFrame {
+        let maybe_done = self.maybe_done || (writes && self.refused.is_none());
+        let what = if maybe_done {
+            "it may have been done, but the"
+        } else {
+            "the"
+        };
+        ResponseFrame {
+            id: self.id,
+            refused: Some(format!(
+                "{what} answer of the node that holds the partition does not arrive: {unsent}"
+            )),
+            maybe_done,
+            ..ResponseFrame::default()
+        }
     }
 
     pub fn into_answer<R: Wire>(self) -> Result<Outcome<R>, BadFrame> {

@@ -13,6 +13,13 @@ use turnbuckle_core::{
 /// The version of this vocabulary; peers with another one are refused in the handshake.
 pub const WIRE_VERSION: u32 = 1;
 
+/// The largest frame that one node sends to another, in bytes without the length in front; a larger one is refused. A value that a
+/// client may write is far below it: a write, an answer and an entry of a stream carry one, and what it depends on.
+pub const MOST_FRAME_BYTES: usize = 160 << 20;
+
+/// The length in front of a frame.
+pub(crate) const HEADER_BYTES: usize = 4;
+
 /// One frame.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Frame {
@@ -300,9 +307,16 @@ impl Frame {
         unpack(self.to)
     }
 
+    /// How many bytes it takes, without the length in front.
+    pub fn len(&self) -> usize {
+        self.encoded_len()
+    }
+
     /// Appends the frame with its length in front, as it goes over a link.
     pub fn put(&self, out: &mut BytesMut) {
-        let len = u32::try_from(self.encoded_len()).expect("frames are far below 4 GiB");
+        let len = self.len();
+        out.reserve(HEADER_BYTES + len);
+        let len = u32::try_from(len).expect("frames are far below 4 GiB");
         out.extend_from_slice(&len.to_be_bytes());
         self.encode(out).expect("a BytesMut grows");
     }

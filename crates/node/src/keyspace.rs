@@ -1,11 +1,11 @@
 //! The lanes of one keyspace on one node.
 use crate::{
-    callers::Callers,
+    callers::{Caller, Callers},
     config::{KeyspaceConfig, NodeId},
     durability::Durability,
     frame::{Body, Frame, RequestFrame, ResponseFrame},
     lane::{Lane, Question},
-    shared::{Shared, held},
+    shared::{Shared, Unsent, held},
     survey::{Survey, Surveyed},
 };
 use bytes::BytesMut;
@@ -260,17 +260,14 @@ impl<P: Protocol> Keyspace<P> {
         let (node, is_survey) = (self.node_of(server), request.survey.is_some());
         held(&self.forwarded).insert(id, (node, is_survey));
         // Servers that ask have no name of their own here: the frame's sender is the server asked.
-        if !self.shared.send(
-            node,
-            &Frame::new(self.tag, server, server, Body::Request(request)),
-        ) {
+        let frame = Frame::new(self.tag, server, server, Body::Request(request));
+        if let Err(unsent) = self.shared.send(node, &frame) {
             held(&self.forwarded).remove(&id);
-            self.fail(
-                id,
-                is_survey,
-                Outcome::Refused,
-                "the node that holds the partition cannot be reached",
-            );
+            let why = match unsent {
+                Unsent::Down => "the node that holds the partition cannot be reached".to_string(),
+                unsent => format!("the request does not reach the node that holds the partition: {unsent}"),
+            };
+            self.fail(id, is_survey, Outcome::Refused, &why);
         }
     }
 
@@ -331,13 +328,24 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     fn answer_peer(&self, id: RequestId, response: impl FnOnce(u64) -> ResponseFrame) {
-        let Some((node, caller, server)) = held(&self.callers).take(id.number()) else {
+        let Some(caller) = held(&self.callers).take(id.number()) else {
             return;
         };
-        self.shared.send(
-            node,
-            &Frame::new(self.tag, server, server, Body::Response(response(caller))),
-        );
+        self.respond(caller, response(caller.id));
+    }
+
+    /// Who asked is not left to wait in vain: if the answer finds no room, a short one says so.
+    fn respond(&self, caller: Caller, response: ResponseFrame) {
+        let Caller { node, server, .. } = caller;
+        let frame = |response| Frame::new(self.tag, server, server, Body::Response(response));
+        let frame_of_answer = frame(response);
+        if let Err(unsent @ (Unsent::Full | Unsent::TooLarge)) = self.shared.send(node, &frame_of_answer)
+            && let Some(Body::Response(response)) = &frame_of_answer.body
+        {
+            let _ = self
+                .shared
+                .send(node, &frame(response.instead(caller.writes, unsent)));
+        }
     }
 
     // ---- requests of other nodes ----------------------------------------------------------------------------
@@ -358,13 +366,19 @@ impl<P: Protocol> Keyspace<P> {
         } else {
             None
         };
-        let Some(number) = held(&self.callers).insert(node, frame.id, to) else {
-            let refused = ResponseFrame::answer::<P::Response>(
-                frame.id,
-                Outcome::Refused("too many requests wait".into()),
-            );
-            self.shared
-                .send(node, &Frame::new(self.tag, to, to, Body::Response(refused)));
+        if self.shared.is_choked(node) {
+            let found = "one that asks and takes no answers";
+            return Err(BadFrame::new("a node that takes its answers", found));
+        }
+        let caller = Caller {
+            node,
+            id: frame.id,
+            server: to,
+            writes: request.as_ref().is_some_and(P::is_write),
+        };
+        let Some(number) = held(&self.callers).insert(caller) else {
+            let why = Outcome::Refused("too many requests wait".into());
+            self.respond(caller, ResponseFrame::answer::<P::Response>(caller.id, why));
             return Ok(());
         };
         let id = RequestId::of_peer(number);
@@ -422,9 +436,10 @@ impl<P: Protocol> Keyspace<P> {
         self.shared.is_up(self.node_of(server))
     }
 
+    /// Lost if there is no way: so are messages, and what else is said comes again when the link does.
     pub(crate) fn send_frame(&self, from: ServerId, to: ServerId, body: Body) {
-        self.shared
-            .send(self.node_of(to), &Frame::new(self.tag, from, to, body));
+        let frame = Frame::new(self.tag, from, to, body);
+        let _ = self.shared.send(self.node_of(to), &frame);
     }
 
     /// Streams or marks wait for the partition's replicas at these sites.

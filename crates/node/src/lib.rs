@@ -38,7 +38,7 @@ pub use config::{KeyspaceConfig, NodeConfig, NodeId, Placement, Planted};
 mod durability;
 pub use durability::{BadDurability, Durability};
 mod frame;
-pub use frame::{FrameAbout, WIRE_VERSION};
+pub use frame::{FrameAbout, MOST_FRAME_BYTES, WIRE_VERSION};
 mod incoming;
 mod keyspace;
 pub use keyspace::{Delivered, Delivery, Keyspace};

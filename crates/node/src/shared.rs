@@ -1,6 +1,6 @@
 use crate::{
     config::{NodeConfig, NodeId},
-    frame::Frame,
+    frame::{Frame, HEADER_BYTES, MOST_FRAME_BYTES},
     pending::Pending,
 };
 use bytes::{Bytes, BytesMut};
@@ -47,12 +47,66 @@ pub(crate) struct Shared {
 struct LinkQueue {
     up: bool,
     frames: VecDeque<Bytes>,
-    bytes: usize,
-    dropped: u64,
+    /// What long frames cost, and what short ones.
+    bytes: [usize; 2],
 }
 
-/// How much may wait for a link that takes nothing. Beyond it frames are lost, as with a broken connection.
-const MOST_LINK_BYTES: usize = 16 << 20;
+/// Why a frame is not on its way. It is lost, as with a broken connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unsent {
+    /// The link is down.
+    #[error("the node cannot be reached")]
+    Down,
+    /// Too much waits for the link already.
+    #[error("the link to the node is full")]
+    Full,
+    /// No link takes it.
+    #[error("it is more than the {} MiB that one node passes on to another at once", MOST_FRAME_BYTES >> 20)]
+    TooLarge,
+}
+
+/// Once so much waits for a link in long frames, no more of them are taken; before that one of any size is. So a value as large as
+/// clients may write passes every link.
+const MOST_LONG_BYTES: usize = 16 << 20;
+
+/// How much may wait in short frames, and how short those are. They have room of their own: who waits for an answer that found none
+/// is told so.
+const MOST_SHORT_BYTES: usize = 32 << 20;
+const SHORT_BYTES: usize = 1 << 10;
+
+/// What a frame that waits costs beside its bytes.
+const WAITING_BYTES: usize = 64;
+
+impl LinkQueue {
+    /// Whether a frame of so many bytes may wait here.
+    fn admit(&self, len: usize) -> Result<(), Unsent> {
+        let most = [MOST_LONG_BYTES, MOST_SHORT_BYTES];
+        match kind(len) {
+            _ if !self.up => Err(Unsent::Down),
+            _ if len > MOST_FRAME_BYTES => Err(Unsent::TooLarge),
+            kind if self.bytes[kind] >= most[kind] => Err(Unsent::Full),
+            _ => Ok(()),
+        }
+    }
+
+    fn push(&mut self, frame: Bytes) {
+        let len = frame.len() - HEADER_BYTES;
+        self.bytes[kind(len)] += len + WAITING_BYTES;
+        self.frames.push_back(frame);
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let frame = self.frames.pop_front()?;
+        let len = frame.len() - HEADER_BYTES;
+        self.bytes[kind(len)] -= len + WAITING_BYTES;
+        Some(frame)
+    }
+}
+
+/// 0 for a long frame, 1 for a short one.
+fn kind(len: usize) -> usize {
+    usize::from(len <= SHORT_BYTES)
+}
 
 impl Shared {
     pub fn new(config: NodeConfig, wake: Arc<dyn Wake>) -> Shared {
@@ -97,20 +151,24 @@ impl Shared {
         assert!(self.log.set(log).is_ok(), "a node is opened once");
     }
 
-    /// Queues a frame. False if the link is down or full: the frame is lost.
-    pub fn send(&self, to: NodeId, frame: &Frame) -> bool {
+    /// Queues a frame.
+    pub fn send(&self, to: NodeId, frame: &Frame) -> Result<(), Unsent> {
+        let (link, len) = (&self.links[usize::from(to.0)], frame.len());
+        // It is not encoded in vain, nor under the lock.
+        held(link).admit(len)?;
         let mut out = BytesMut::new();
         frame.put(&mut out);
-        let mut link = held(&self.links[usize::from(to.0)]);
-        if !link.up || link.bytes + out.len() > MOST_LINK_BYTES {
-            link.dropped += 1;
-            return false;
-        }
-        link.bytes += out.len();
-        link.frames.push_back(out.freeze());
+        let mut link = held(link);
+        link.admit(len)?;
+        link.push(out.freeze());
         drop(link);
         self.wake.wake_link(to);
-        true
+        Ok(())
+    }
+
+    /// Whether the peer takes so little of what waits for it that it could not even be refused something.
+    pub fn is_choked(&self, peer: NodeId) -> bool {
+        held(&self.links[usize::from(peer.0)]).admit(SHORT_BYTES) == Err(Unsent::Full)
     }
 
     pub fn is_up(&self, peer: NodeId) -> bool {
@@ -129,9 +187,8 @@ impl Shared {
     pub fn take_frames(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
         let mut link = held(&self.links[usize::from(peer.0)]);
         while out.len() < most_bytes
-            && let Some(frame) = link.frames.pop_front()
+            && let Some(frame) = link.pop()
         {
-            link.bytes -= frame.len();
             out.extend_from_slice(&frame);
         }
         !link.frames.is_empty()
@@ -148,4 +205,72 @@ impl Shared {
 /// to shut down.
 pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Placement,
+        frame::{Body, ResponseFrame},
+    };
+    use turnbuckle_core::{ServerId, SiteId};
+
+    struct Quiet;
+
+    impl Wake for Quiet {
+        fn wake_loop(&self, _: usize) {}
+        fn wake_link(&self, _: NodeId) {}
+        fn wake_worker(&self) {}
+    }
+
+    const PEER: NodeId = NodeId(1);
+
+    fn shared() -> Shared {
+        let config = NodeConfig::new(NodeId(0), Placement::new([SiteId(0), SiteId(0)]));
+        let shared = Shared::new(config, Arc::new(Quiet));
+        shared.set_link(PEER, true);
+        shared
+    }
+
+    fn send(shared: &Shared, body_bytes: usize) -> Result<(), Unsent> {
+        let response = ResponseFrame {
+            body: vec![0; body_bytes].into(),
+            ..ResponseFrame::default()
+        };
+        let server = ServerId::default();
+        shared.send(PEER, &Frame::new(1, server, server, Body::Response(response)))
+    }
+
+    #[test]
+    fn a_link_takes_one_frame_of_any_size_and_behind_it_short_ones() {
+        let shared = shared();
+        assert_eq!(send(&shared, MOST_LONG_BYTES - 4_000), Ok(()));
+        assert_eq!(send(&shared, 3 * MOST_LONG_BYTES), Ok(()));
+        assert_eq!(send(&shared, 2 * SHORT_BYTES), Err(Unsent::Full));
+        assert_eq!(send(&shared, SHORT_BYTES / 2), Ok(()));
+        let mut out = BytesMut::new();
+        assert!(shared.take_frames(PEER, &mut out, 1), "there is another");
+        assert_eq!(send(&shared, 2 * SHORT_BYTES), Err(Unsent::Full));
+        assert!(!shared.take_frames(PEER, &mut out, usize::MAX));
+        assert_eq!(send(&shared, 2 * SHORT_BYTES), Ok(()));
+    }
+
+    #[test]
+    fn what_no_peer_would_take_is_not_sent() {
+        let shared = shared();
+        assert_eq!(send(&shared, MOST_FRAME_BYTES), Err(Unsent::TooLarge));
+        shared.set_link(PEER, false);
+        assert_eq!(send(&shared, 1), Err(Unsent::Down));
+    }
+
+    #[test]
+    fn short_frames_are_bounded_too() {
+        let shared = shared();
+        let taken = (0..)
+            .take_while(|_| send(&shared, SHORT_BYTES / 2).is_ok())
+            .count();
+        assert!((50_000..70_000).contains(&taken), "{taken}");
+        assert!(shared.is_choked(PEER));
+    }
 }

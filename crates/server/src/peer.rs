@@ -27,6 +27,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
+use turnbuckle_node::MOST_FRAME_BYTES;
 
 /// How long to wait before a link is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -44,9 +45,6 @@ const GATHER_BYTES: usize = 16 << 10;
 
 /// How much is drawn from the node at a time.
 const CHUNK_BYTES: usize = 128 << 10;
-
-/// The largest frame that a peer may send.
-const MOST_FRAME_BYTES: usize = 160 << 20;
 
 /// How often a silent link says that it is alive, and after how much silence it is taken for dead.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);

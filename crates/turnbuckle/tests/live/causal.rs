@@ -150,6 +150,39 @@ fn a_snapshot_can_have_one_key_twice_or_ten_thousand() {
     assert!(refused.contains("wrong number of arguments"), "{refused}");
 }
 
+/// The partition of half the keys is on the other node of the client's site.
+#[test]
+fn large_values_and_answers_pass_between_the_nodes_of_a_site() {
+    const MIB: usize = 1 << 20;
+    let cluster = Cluster::start_with_nodes(2, "interval(10ms)", Limits::default());
+    for keyspace in ["eventual", "causal"] {
+        let mut clients = [0, 1].map(|node| in_keyspace(&cluster, node, keyspace));
+        let largest = vec![b'v'; Limits::default().max_value_bytes as usize];
+        for (writer, reader) in [(0, 1), (1, 0)] {
+            for key in [b"foo", b"bar"] {
+                assert_eq!(text(&clients[writer].call(&[b"SET", key, &largest])), "OK");
+                let read = clients[reader].call(&[b"GET", key]);
+                assert!(
+                    matches!(&read, Value::Bulk(value) if *value == largest),
+                    "{:.200}",
+                    text(&read)
+                );
+            }
+        }
+        let keys: Vec<Vec<u8>> = (0..20).map(|number| format!("k{number}").into_bytes()).collect();
+        for key in &keys {
+            assert_eq!(text(&clients[0].call(&[b"SET", key, &largest[..MIB]])), "OK");
+        }
+        for client in &mut clients {
+            let read = [vec![b"MGET".to_vec()], keys.clone()].concat();
+            let Value::Array(values) = client.pipeline(&[read]).remove(0) else {
+                panic!("MGET of 20 MiB")
+            };
+            assert!(values.iter().all(|value| text(value).len() == MIB), "{keyspace}");
+        }
+    }
+}
+
 /// Every client's writes and what it had seen of others' survive `kill -9` of all nodes at once, and nobody goes back.
 #[test]
 fn what_was_seen_is_seen_again_after_kill_of_all() {
