@@ -32,7 +32,7 @@ bench-redis:
 	$(CARGO) build --release
 	python3 benches/redis.py
 
-# Needs Python. What causal consistency costs; half an hour. One part: python3 benches/causal.py --only throughput|visibility|rotx
+# Needs Python. What causal consistency costs; ten minutes. One part: python3 benches/causal.py --only throughput|visibility|rotx
 bench-causal:
 	$(CARGO) build --release
 	python3 benches/causal.py

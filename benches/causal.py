@@ -20,6 +20,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -97,7 +98,11 @@ class Cluster:
         for process in self.processes:
             process.terminate()
         for process in self.processes:
-            process.wait()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def get(self, name, path, body=None):
@@ -564,6 +569,8 @@ def main():
     parser.add_argument("--operations", type=int, default=2000, help="of each kind in a round of rotx")
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
     options = parser.parse_args()
+    # Whoever ends this ends the clusters, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     print(f"{options.rounds} rounds, medians (least-greatest), {os.cpu_count()} cores", flush=True)
     for part in options.only or parts:
         parts[part](options)
