@@ -1,5 +1,5 @@
 use crate::{
-    Answer, BadFrame, Failure, Level, Now, Operation, Protocol, Receipt, ServerId, SiteId, Topology,
+    Answer, BadToken, Failure, Level, Now, Operation, Protocol, Receipt, ServerId, SiteId, Topology,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -19,13 +19,12 @@ pub trait Session: Sized + Send + 'static {
     /// before is answered. Operations on the same key are always taken in order by the replica they go to.
     const OVERLAPS: bool;
 
-    /// A session at site `home`, new or continued from the `state` that [`Session::token`] wrote.
-    fn open(
-        config: &<Self::Protocol as Protocol>::Config,
-        home: SiteId,
-        topology: Topology,
-        state: Option<Bytes>,
-    ) -> Result<Self, BadFrame>;
+    /// A new session at site `home`.
+    fn open(config: &<Self::Protocol as Protocol>::Config, home: SiteId, topology: Topology) -> Self;
+
+    /// Takes in the `state` that [`Session::token`] wrote, of a session here or elsewhere, on top of what this one knows: the next
+    /// operation comes after all that either has seen. No operation is under way. After an error the session is as it was.
+    fn resume(&mut self, state: Bytes) -> Result<(), BadToken>;
 
     /// A client wants something.
     fn on_operation(&mut self, cx: &mut SessionContext<'_, Self::Protocol>, tag: u64, operation: Operation);

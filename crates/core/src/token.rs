@@ -72,6 +72,9 @@ pub enum BadToken {
         /// The name in the token.
         found: String,
     },
+    /// A session has no room for what it knows and what the token knows.
+    #[error("the session token does not fit beside what this session has seen: {0}")]
+    NoRoom(String),
 }
 
 const SIGNATURE_BYTES: usize = 16;

@@ -19,7 +19,8 @@ pub(crate) trait AnyDoors {
     fn name(&self) -> &str;
     fn levels(&self) -> &'static [Level];
     fn partitions(&self) -> u16;
-    fn open(&mut self, token: Option<&[u8]>) -> Result<u64, BadToken>;
+    fn open(&mut self) -> u64;
+    fn resume(&mut self, door: u64, token: &[u8]) -> Result<(), BadToken>;
     fn close(&mut self, door: u64);
     fn operate(&mut self, now: Now, door: u64, tag: u64, operation: Operation, answers: &mut Answers);
     fn collect(&mut self, now: Now, answers: &mut Answers);
@@ -341,26 +342,24 @@ impl<S: Session> AnyDoors for Doors<S> {
         self.keyspace.topology().partitions()
     }
 
-    fn open(&mut self, token: Option<&[u8]>) -> Result<u64, BadToken> {
-        let state = token
-            .map(|token| self.header.open(&self.options.secret, token))
-            .transpose()?;
-        let session = S::open(
-            self.keyspace.protocol(),
-            self.home,
-            self.keyspace.topology().clone(),
-            state,
-        )?;
+    fn open(&mut self) -> u64 {
+        let topology = self.keyspace.topology().clone();
         let door = Door {
-            session,
+            session: S::open(self.keyspace.protocol(), self.home, topology),
             queue: VecDeque::new(),
             open: VecDeque::new(),
             counts: BTreeMap::new(),
         };
-        Ok(self
-            .doors
+        self.doors
             .insert(door)
-            .expect("there are fewer connections than doors"))
+            .expect("there are fewer connections than doors")
+    }
+
+    fn resume(&mut self, door: u64, token: &[u8]) -> Result<(), BadToken> {
+        let state = self.header.open(&self.options.secret, token)?;
+        self.doors
+            .find(door)
+            .map_or(Ok(()), |door| door.session.resume(state))
     }
 
     fn close(&mut self, door: u64) {

@@ -74,9 +74,6 @@ pub enum SelectError {
         /// The keyspaces there are.
         known: Vec<String>,
     },
-    /// The token does not fit.
-    #[error(transparent)]
-    Token(#[from] BadToken),
 }
 
 /// The doors of one event loop.
@@ -116,8 +113,8 @@ impl Gateway {
         })
     }
 
-    /// Opens a door to a keyspace, with a new session or the one that a token continues.
-    pub fn open(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError> {
+    /// Opens a door to a keyspace, with a new session.
+    pub fn open(&mut self, keyspace: &str) -> Result<DoorId, SelectError> {
         let Some(index) = self.keyspaces.iter().position(|doors| doors.name() == keyspace) else {
             return Err(SelectError::NoKeyspace {
                 found: keyspace.chars().take(64).collect(),
@@ -128,8 +125,14 @@ impl Gateway {
                     .collect(),
             });
         };
-        let number = self.keyspaces[index].open(token)?;
+        let number = self.keyspaces[index].open();
         Ok(DoorId::new(index as u32, number))
+    }
+
+    /// Lets the session take in what the one of the token had seen, besides what it has seen itself. No operation of the door is
+    /// outstanding.
+    pub fn resume(&mut self, door: DoorId, token: &[u8]) -> Result<(), BadToken> {
+        self.keyspaces[door.keyspace as usize].resume(door.number, token)
     }
 
     /// Closes a door. Its operations are no longer answered; those under way may still happen.

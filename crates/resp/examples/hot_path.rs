@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Instant;
 use turnbuckle_core::{
-    Answer, Answered, Hlc, Key, Level, Micros, Operation, Receipt, Route, ServerId, SiteId, VersionId,
+    Answer, Answered, BadToken, Hlc, Key, Level, Micros, Operation, Receipt, Route, ServerId, SiteId,
+    VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, DoorId, Greeting, InfoSection, Keyspace, Limits, ReplyDecoder,
@@ -22,8 +23,12 @@ use turnbuckle_resp::{
 struct Map(HashMap<Bytes, Bytes>);
 
 impl Backend for Map {
-    fn select(&mut self, _: &str, _: Option<&[u8]>) -> Result<DoorId, SelectError> {
+    fn open(&mut self, _: &str) -> Result<DoorId, SelectError> {
         Ok(DoorId(1))
+    }
+
+    fn resume(&mut self, _: DoorId, _: &[u8]) -> Result<(), BadToken> {
+        Ok(())
     }
 
     fn close(&mut self, _: DoorId) {}

@@ -12,9 +12,12 @@ pub struct DoorId(pub u64);
 /// It is passed into every call and never kept, so one backend may serve many connections. It must not call back into
 /// the connection that called it: answers that come later go to [`crate::Connection::handle_answer`].
 pub trait Backend {
-    /// Opens the client side of a keyspace's protocol: a new session, or one that goes on where `token` (the signed bytes
-    /// of [`Backend::token`]) was taken.
-    fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError>;
+    /// Opens the client side of a keyspace's protocol: a new session.
+    fn open(&mut self, keyspace: &str) -> Result<DoorId, SelectError>;
+
+    /// Lets the session take in what another one had seen, besides what it has seen itself. `token` is the signed bytes of
+    /// [`Backend::token`]. No operation of the door is outstanding. After an error the session is as it was.
+    fn resume(&mut self, door: DoorId, token: &[u8]) -> Result<(), BadToken>;
 
     /// Closes a door. No operation of it is outstanding, except when the connection itself is closed.
     fn close(&mut self, door: DoorId);
@@ -56,9 +59,6 @@ pub enum SelectError {
     /// There is none of that name.
     #[error("no such keyspace")]
     NoKeyspace,
-    /// The token is not one that can be resumed here.
-    #[error(transparent)]
-    BadToken(#[from] BadToken),
     /// It cannot be served now.
     #[error("{0}")]
     Unavailable(String),

@@ -84,7 +84,7 @@ impl Call<'_> {
             Some(door) => Ok(door),
             None => {
                 let keyspace = self.connection.state.keyspace.clone();
-                let door = self.select(&keyspace, None)?;
+                let door = self.open(&keyspace)?;
                 self.connection.state.door = Some(door);
                 Ok(door)
             }
@@ -92,10 +92,9 @@ impl Call<'_> {
     }
 
     /// Opens a keyspace, without changing anything here.
-    pub(crate) fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, Refusal> {
-        self.backend.select(keyspace, token).map_err(|error| match error {
+    pub(crate) fn open(&mut self, keyspace: &str) -> Result<DoorId, Refusal> {
+        self.backend.open(keyspace).map_err(|error| match error {
             SelectError::NoKeyspace => self.no_keyspace(keyspace),
-            SelectError::BadToken(bad) => Refusal(format!("BADTOKEN {bad}")),
             SelectError::Unavailable(why) => Refusal(format!("UNAVAILABLE {why}")),
         })
     }
@@ -114,12 +113,14 @@ impl Call<'_> {
         ))
     }
 
-    /// Closes the door and forgets what was set for its keyspace.
-    pub(crate) fn leave_keyspace(&mut self) {
+    /// Goes to another keyspace. What was set for the one that it was in is forgotten; what its session has seen is not.
+    pub(crate) fn enter(&mut self, keyspace: String) {
         let state = &mut self.connection.state;
+        let left = std::mem::replace(&mut state.keyspace, keyspace);
         if let Some(door) = state.door.take() {
-            self.backend.close(door);
+            state.left.insert(left, door);
         }
+        state.door = state.left.remove(&state.keyspace);
         state.read = None;
         state.write = None;
         state.receipt = None;

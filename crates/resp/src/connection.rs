@@ -5,7 +5,7 @@ use crate::{
     Arguments, Backend, Decoded, Decoder, DoorId, Limits, Resp, TooBig, Writer, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Answered, Level, Operation, Receipt};
 
 /// What a connection is told about itself at its start.
@@ -73,6 +73,9 @@ pub(crate) struct State {
     pub(crate) keyspace: String,
     /// Opened when it is first needed, so that an idle connection costs nothing behind it.
     pub(crate) door: Option<DoorId>,
+    /// The doors of keyspaces that were used and left, by name: who comes back goes on where they were. As many as there are
+    /// keyspaces, at most.
+    pub(crate) left: BTreeMap<String, DoorId>,
     /// The level of reads that name none, where it is not the keyspace's own.
     pub(crate) read: Option<Level>,
     /// The level of writes that name none, where it is not the keyspace's own.
@@ -83,6 +86,16 @@ pub(crate) struct State {
     pub(crate) receipts: bool,
     /// The receipt of the last command on keys, if it has one.
     pub(crate) receipt: Option<Receipt>,
+}
+
+impl State {
+    /// Forgets what every session of this connection has seen.
+    pub(crate) fn close_doors(&mut self, backend: &mut dyn Backend) {
+        let left = std::mem::take(&mut self.left).into_values();
+        for door in self.door.take().into_iter().chain(left) {
+            backend.close(door);
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,11 +240,9 @@ impl Connection {
         self.go_on(backend);
     }
 
-    /// Closes the door. The operations that are outstanding go on; nobody hears of them.
+    /// Closes all doors. The operations that are outstanding go on; nobody hears of them.
     pub fn close(&mut self, backend: &mut dyn Backend) {
-        if let Some(door) = self.state.door.take() {
-            backend.close(door);
-        }
+        self.state.close_doors(backend);
         self.drop_everything();
     }
 

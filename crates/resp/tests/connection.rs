@@ -3,7 +3,7 @@ mod world;
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
-use turnbuckle_core::{Answer, Answered, Failure, Key, Operation};
+use turnbuckle_core::{Answer, Answered, BadToken, Failure, Key, Operation};
 use turnbuckle_resp::{Backend, Connection, Limits, ReplyDecoder, SelectError, Value, encode_command};
 use world::{World, greeting, send};
 
@@ -207,8 +207,12 @@ fn an_answer_to_another_question_is_our_mistake() {
 struct Shut;
 
 impl Backend for Shut {
-    fn select(&mut self, _: &str, _: Option<&[u8]>) -> Result<turnbuckle_resp::DoorId, SelectError> {
+    fn open(&mut self, _: &str) -> Result<turnbuckle_resp::DoorId, SelectError> {
         Err(SelectError::Unavailable("the node is shutting down".into()))
+    }
+
+    fn resume(&mut self, _: turnbuckle_resp::DoorId, _: &[u8]) -> Result<(), BadToken> {
+        unreachable!("no door is open")
     }
 
     fn close(&mut self, _: turnbuckle_resp::DoorId) {}

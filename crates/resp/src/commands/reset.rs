@@ -11,7 +11,7 @@ pub(super) const RESET: Spec = Spec {
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
-    call.leave_keyspace();
+    call.connection.state.close_doors(call.backend);
     call.connection.state = State {
         keyspace: call.connection.greeting.keyspace.clone(),
         ..State::default()

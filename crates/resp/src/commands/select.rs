@@ -4,7 +4,7 @@ use crate::{call::Call, number::parse_integer, refusal::Refusal};
 pub(super) const SELECT: Spec = Spec {
     name: "select",
     arity: 2,
-    summary: "Chooses a keyspace by name; 0 is the one the connection began in.",
+    summary: "Chooses a keyspace by name; 0 is the one the connection began in. The session of each is kept.",
     waits: true,
     run,
     ..PLAIN
@@ -13,13 +13,10 @@ pub(super) const SELECT: Spec = Spec {
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let keyspace = resolve(call)?;
     if keyspace == call.connection.state.keyspace {
-        // Clients select what they are in already whenever they take a connection from their pool. The session stays.
+        // Clients select what they are in already whenever they take a connection from their pool.
         return call.reply_ok();
     }
-    let door = call.select(&keyspace, None)?;
-    call.leave_keyspace();
-    call.connection.state.keyspace = keyspace;
-    call.connection.state.door = Some(door);
+    call.enter(keyspace);
     call.reply_ok()
 }
 

@@ -24,11 +24,18 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
             let token = URL_SAFE_NO_PAD.decode(call.arguments.at(2)).map_err(|_| {
                 Refusal("BADTOKEN not a session token: expected what SESSION TOKEN answered".into())
             })?;
-            reopen(call, Some(&token))
+            let door = call.door()?;
+            let resumed = call.backend.resume(door, &token);
+            resumed.map_err(|bad| Refusal(format!("BADTOKEN {bad}")))?;
+            call.reply_ok()
         }
         "reset" => {
             check_subcommand(call, "session|reset", 2..=2)?;
-            reopen(call, None)
+            // The next one is opened when it is needed.
+            if let Some(door) = call.connection.state.door.take() {
+                call.backend.close(door);
+            }
+            call.reply_ok()
         }
         "help" => reply_help(
             call,
@@ -37,21 +44,11 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
                 "TOKEN",
                 "    Return what this session has seen and written, as a token.",
                 "RESUME <token>",
-                "    Go on where the token was taken: sees what that session saw.",
+                "    Go on where the token was taken: this session has now seen what that one saw, besides its own.",
                 "RESET",
-                "    Forget what this session has seen and written.",
+                "    Forget what this session has seen and written, in the selected keyspace.",
             ],
         ),
         _ => Err(unknown_subcommand(call, "SESSION")),
     }
-}
-
-/// Goes on with another session in the same keyspace; with the old one if that cannot be.
-fn reopen(call: &mut Call<'_>, token: Option<&[u8]>) -> Result<(), Refusal> {
-    let keyspace = call.connection.state.keyspace.clone();
-    let door = call.select(&keyspace, token)?;
-    if let Some(old) = call.connection.state.door.replace(door) {
-        call.backend.close(old);
-    }
-    call.reply_ok()
 }

@@ -175,24 +175,26 @@ impl World {
 }
 
 impl Backend for World {
-    fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError> {
+    fn open(&mut self, keyspace: &str) -> Result<DoorId, SelectError> {
         if !KEYSPACES.iter().any(|(name, _)| *name == keyspace) {
             return Err(SelectError::NoKeyspace);
         }
-        let mut operations = 0;
-        if let Some(token) = token {
-            let state = Self::header(keyspace).open(&Self::secret(), token)?;
-            let known: [u8; 8] = state
-                .as_ref()
-                .try_into()
-                .map_err(|_| BadToken::from(BadFrame::new("8 bytes", "others")))?;
-            operations = u64::from_be_bytes(known);
-        }
         self.opened += 1;
         let door = DoorId(self.opened);
-        let keyspace = keyspace.to_owned();
+        let (keyspace, operations) = (keyspace.to_owned(), 0);
         self.doors.insert(door, Door { keyspace, operations });
         Ok(door)
+    }
+
+    fn resume(&mut self, door: DoorId, token: &[u8]) -> Result<(), BadToken> {
+        let door = self.doors.get_mut(&door).expect("the door is open");
+        let state = Self::header(&door.keyspace).open(&Self::secret(), token)?;
+        let known: [u8; 8] = state
+            .as_ref()
+            .try_into()
+            .map_err(|_| BadToken::from(BadFrame::new("8 bytes", "others")))?;
+        door.operations += u64::from_be_bytes(known);
+        Ok(())
     }
 
     fn close(&mut self, door: DoorId) {

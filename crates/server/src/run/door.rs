@@ -1,7 +1,7 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::event_loop::EventLoop;
 use bytes::Bytes;
-use turnbuckle_core::{Answered, Operation, SiteId};
+use turnbuckle_core::{Answered, BadToken, Operation, SiteId};
 use turnbuckle_gateway as gateway;
 use turnbuckle_resp::{Backend, ClusterNode, DoorId, InfoSection, Keyspace, SelectError};
 
@@ -38,12 +38,16 @@ impl<'a> LoopBackend<'a> {
 }
 
 impl Backend for LoopBackend<'_> {
-    fn select(&mut self, keyspace: &str, token: Option<&[u8]>) -> Result<DoorId, SelectError> {
-        match self.event_loop.gateway.borrow_mut().open(keyspace, token) {
+    fn open(&mut self, keyspace: &str) -> Result<DoorId, SelectError> {
+        match self.event_loop.gateway.borrow_mut().open(keyspace) {
             Ok(door) => Ok(DoorId(door.to_bits())),
             Err(gateway::SelectError::NoKeyspace { .. }) => Err(SelectError::NoKeyspace),
-            Err(gateway::SelectError::Token(bad)) => Err(SelectError::BadToken(bad)),
         }
+    }
+
+    fn resume(&mut self, door: DoorId, token: &[u8]) -> Result<(), BadToken> {
+        let door = gateway::DoorId::from_bits(door.0);
+        self.event_loop.gateway.borrow_mut().resume(door, token)
     }
 
     fn close(&mut self, door: DoorId) {

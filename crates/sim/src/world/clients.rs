@@ -112,9 +112,11 @@ impl<S: Session> World<S> {
         let process = process.expect("an operation reaches a process that runs");
         let gateway = &mut process.gateway;
         let door = *process.doors.entry(client).or_insert_with(|| {
-            let token = known.token.take();
-            let opened = gateway.open(KEYSPACE, token.as_deref());
-            opened.expect("the world's keyspace is there, and tokens are its own")
+            let door = gateway.open(KEYSPACE).expect("the world's keyspace is there");
+            if let Some(token) = known.token.take() {
+                gateway.resume(door, &token).expect("tokens are the world's own");
+            }
+            door
         });
         let mut answers = Vec::new();
         gateway.operate(now, door, id.0 as u64, operation, &mut answers);

@@ -101,6 +101,44 @@ fn a_session_that_moves_waits_until_the_site_has_what_it_saw_or_is_told_when() {
     assert_eq!(words(&mut there, "SET y 1"), "OK");
 }
 
+/// Bob at b reads the photo of a, does `meanwhile`, and comments; of a nothing reaches c. Whatever he did, c shows no comment.
+fn still_depends_after(meanwhile: impl Fn(&mut Client, &mut Client)) {
+    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let (mut alice, mut bob) = (causal(&cluster, 0), causal(&cluster, 1));
+    let (mut other, mut carol) = (causal(&cluster, 1), causal(&cluster, 2));
+    cluster.cut_sites(0, 2, true);
+    assert_eq!(words(&mut alice, "SET photo sunset"), "OK");
+    wait_until("b has the photo", || words(&mut bob, "GET photo") == "sunset");
+    meanwhile(&mut bob, &mut other);
+    assert_eq!(words(&mut bob, "SET comment lovely"), "OK");
+    wait_until("c has the comment", || {
+        words(&mut carol, "GET comment AT eventual") == "lovely"
+    });
+    assert_eq!(words(&mut other, "SET weather fine"), "OK");
+    wait_until("c sees what came after it", || {
+        words(&mut carol, "GET weather") == "fine"
+    });
+    assert!(is_nothing(&words(&mut carol, "GET comment")), "without its photo");
+}
+
+#[test]
+fn a_connection_that_comes_back_to_a_keyspace_has_forgotten_nothing() {
+    still_depends_after(|bob, _| {
+        assert_eq!(words(bob, "SELECT eventual"), "OK");
+        assert_eq!(words(bob, "SET mood good"), "OK");
+        assert_eq!(words(bob, "SELECT causal"), "OK");
+    });
+}
+
+#[test]
+fn a_token_is_added_to_what_a_session_has_seen() {
+    still_depends_after(|bob, other| {
+        assert_eq!(words(other, "SET bread baked"), "OK");
+        let token = words(other, "SESSION TOKEN");
+        assert_eq!(words(bob, &format!("SESSION RESUME {token}")), "OK");
+    });
+}
+
 #[test]
 fn tokens_of_other_keyspaces_and_of_nobody_are_refused() {
     let cluster = Cluster::start("interval(10ms)", Limits::default());

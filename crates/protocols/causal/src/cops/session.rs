@@ -6,7 +6,7 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Answer, BadFrame, Failure, Hlc, Key, Level, Operation, Outcome, Receipt, ServerId, Session,
+    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Operation, Outcome, Receipt, ServerId, Session,
     SessionContext, SiteId, Topology, VersionId, resolve_level,
 };
 
@@ -25,7 +25,8 @@ use turnbuckle_core::{
 /// # Moving
 ///
 /// A token carries the context. At the new site the session first asks the server of each key whether the version is visible
-/// there; each answers when it is, or refuses in time. Only then the client's operation begins.
+/// there; each answers when it is, or refuses in time. Only then the client's operation begins. A session that has seen something itself
+/// and takes in a token has both contexts, if there is room for both.
 pub struct CopsSession {
     home: SiteId,
     topology: Topology,
@@ -55,6 +56,10 @@ struct Confirming {
 /// What an entry takes in a token besides its key.
 const ENTRY_BYTES: usize = 16;
 
+fn bytes_of((key, _): &Dependency) -> usize {
+    key.0.len() + ENTRY_BYTES
+}
+
 impl CopsSession {
     /// How many versions what this client writes next will depend on.
     pub fn context_len(&self) -> usize {
@@ -70,7 +75,7 @@ impl CopsSession {
     }
 
     fn depend(&mut self, dependency: Dependency) {
-        let bytes = dependency.0.0.len() + ENTRY_BYTES;
+        let bytes = bytes_of(&dependency);
         if self.context.insert(dependency) {
             self.context_bytes += bytes;
         }
@@ -78,7 +83,7 @@ impl CopsSession {
 
     fn forget(&mut self, dependency: &Dependency) {
         if self.context.remove(dependency) {
-            self.context_bytes -= dependency.0.0.len() + ENTRY_BYTES;
+            self.context_bytes -= bytes_of(dependency);
         }
     }
 
@@ -222,13 +227,8 @@ impl Session for CopsSession {
     /// What a write depends on is known when the operation before it is answered.
     const OVERLAPS: bool = false;
 
-    fn open(
-        config: &CopsConfig,
-        home: SiteId,
-        topology: Topology,
-        state: Option<Bytes>,
-    ) -> Result<CopsSession, BadFrame> {
-        let mut session = CopsSession {
+    fn open(config: &CopsConfig, home: SiteId, topology: Topology) -> CopsSession {
+        CopsSession {
             home,
             topology,
             most_context: config.most_context,
@@ -239,11 +239,28 @@ impl Session for CopsSession {
             key: Key::default(),
             is_list: false,
             confirming: None,
-        };
-        if let Some(state) = state.filter(|state| !state.is_empty()) {
-            session.read_token(state)?;
         }
-        Ok(session)
+    }
+
+    fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
+        if state.is_empty() {
+            return Ok(());
+        }
+        let (seen, context) = read_token(state, &self.topology)?;
+        let news: Vec<Dependency> = context.difference(&self.context).cloned().collect();
+        let bytes = self.context_bytes + news.iter().map(bytes_of).sum::<usize>();
+        // What a token holds alone fits alone.
+        if bytes > self.most_context && !self.context.is_empty() && !news.is_empty() {
+            let (mine, theirs, most) = (self.context.len(), context.len(), self.most_context);
+            return Err(BadToken::NoRoom(format!(
+                "{mine} versions here and {theirs} there, {bytes} bytes of at most {most}; write something first, or SESSION RESET"
+            )));
+        }
+        // What this session had seen itself, it had seen here.
+        self.moved |= !news.is_empty();
+        self.seen = self.seen.max(seen);
+        news.into_iter().for_each(|dependency| self.depend(dependency));
+        Ok(())
     }
 
     fn on_operation(&mut self, cx: &mut SessionContext<'_, Cops>, tag: u64, operation: Operation) {
@@ -317,32 +334,30 @@ impl Session for CopsSession {
 /// The version of the token's form.
 const TOKEN: u8 = 1;
 
-impl CopsSession {
-    /// A site that is no longer there was removed only when all others had everything of it.
-    fn read_token(&mut self, state: Bytes) -> Result<(), BadFrame> {
-        let mut from = Reader::new(state, "the state of a COPS session");
-        match from.byte()? {
-            TOKEN => {}
-            other => return Err(from.bad(format!("version {other}, not {TOKEN}"))),
-        }
-        self.seen = from.hlc()?;
-        let mut sites = Vec::new();
-        for _ in 0..from.byte()? {
-            let name = from.bytes()?;
-            let name = std::str::from_utf8(&name).map_err(|_| from.bad("a site's name that is no text"))?;
-            sites.push(self.topology.site_named(name));
-        }
-        for _ in 0..from.count()? {
-            let (key, place, at) = (from.key()?, from.byte()?, from.hlc()?);
-            let site = sites.get(usize::from(place));
-            let site = site.ok_or_else(|| from.bad(format!("site {place} of {}", sites.len())))?;
-            if let Some(site) = *site {
-                self.depend((key.compact(), VersionId { at, site }));
-            }
-        }
-        self.moved = !self.context.is_empty();
-        from.end(())
+/// What its session has seen, and its context. A site that is no longer there was removed only when all others had everything of it.
+fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Dependency>), BadFrame> {
+    let mut from = Reader::new(state, "the state of a COPS session");
+    match from.byte()? {
+        TOKEN => {}
+        other => return Err(from.bad(format!("version {other}, not {TOKEN}"))),
     }
+    let seen = from.hlc()?;
+    let mut sites = Vec::new();
+    for _ in 0..from.byte()? {
+        let name = from.bytes()?;
+        let name = std::str::from_utf8(&name).map_err(|_| from.bad("a site's name that is no text"))?;
+        sites.push(topology.site_named(name));
+    }
+    let mut context = BTreeSet::new();
+    for _ in 0..from.count()? {
+        let (key, place, at) = (from.key()?, from.byte()?, from.hlc()?);
+        let site = sites.get(usize::from(place));
+        let site = site.ok_or_else(|| from.bad(format!("site {place} of {}", sites.len())))?;
+        if let Some(site) = *site {
+            context.insert((key.compact(), VersionId { at, site }));
+        }
+    }
+    from.end((seen, context))
 }
 
 #[cfg(test)]
@@ -356,7 +371,11 @@ mod tests {
             most_context,
             ..CopsConfig::default()
         };
-        CopsSession::open(&config, SiteId(0), topology, state).expect("it opens")
+        let mut session = CopsSession::open(&config, SiteId(0), topology);
+        if let Some(state) = state {
+            session.resume(state).expect("it is a token");
+        }
+        session
     }
 
     fn operate(session: &mut CopsSession, operation: Operation) -> Vec<SessionStep<Cops>> {
@@ -494,6 +513,49 @@ mod tests {
     }
 
     #[test]
+    fn what_a_token_knows_is_added_to_the_context_and_confirmed() {
+        let mut left = session(1000, None);
+        read(&mut left, "x", 1, false);
+        let mut token = BytesMut::new();
+        left.token(&mut token);
+        let token = token.freeze();
+        let mut here = session(1000, None);
+        read(&mut here, "y", 2, false);
+        here.resume(token.clone()).expect("there is room");
+        assert_eq!(operate(&mut here, get("z")).len(), 2, "both are confirmed first");
+        for part in 0..2 {
+            let everywhere = false;
+            answer(
+                &mut here,
+                part,
+                1,
+                Level::Causal,
+                Response::Confirmed { everywhere },
+            );
+        }
+        assert_eq!(nearest(&mut here), [("x".into(), 1), ("y".into(), 2)]);
+        here.resume(token.clone()).expect("there is room");
+        let steps = operate(&mut here, get("z"));
+        let is_get = |step: &SessionStep<Cops>| {
+            matches!(
+                step,
+                SessionStep::Ask {
+                    request: Request::Get { .. },
+                    ..
+                }
+            )
+        };
+        assert!(is_get(&steps[0]), "nothing of it was new");
+
+        let mut full = session(20, None);
+        read(&mut full, "y", 2, false);
+        assert!(matches!(full.resume(token.clone()), Err(BadToken::NoRoom(_))));
+        assert_eq!(nearest(&mut full), [("y".into(), 2)], "it is as it was");
+        let mut fresh = session(10, None);
+        fresh.resume(token).expect("what was a session can be one again");
+    }
+
+    #[test]
     fn a_token_carries_the_context_which_is_confirmed_before_anything_else() {
         let mut left = session(1000, None);
         read(&mut left, "x", 1, false);
@@ -501,9 +563,7 @@ mod tests {
         left.token(&mut token);
         let token = token.freeze();
         for len in 1..token.len() {
-            let topology = left.topology.clone();
-            let cut = Some(token.slice(..len));
-            assert!(CopsSession::open(&CopsConfig::default(), SiteId(1), topology, cut).is_err());
+            assert!(session(1000, None).resume(token.slice(..len)).is_err());
         }
         let mut moved = session(1000, Some(token));
         let steps = operate(&mut moved, get("z"));

@@ -5,8 +5,8 @@ use super::{
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, Failure, Key, Level, Operation, Outcome, Receipt, ServerId, Session, SessionContext,
-    SiteId, Topology, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, Receipt, ServerId, Session,
+    SessionContext, SiteId, Topology, resolve_level,
 };
 
 /// A client of an eventual keyspace. It knows nothing that a token would have to carry.
@@ -41,22 +41,21 @@ impl Session for EventualSession {
     const LEVELS: &'static [Level] = &[Level::Eventual];
     const OVERLAPS: bool = true;
 
-    fn open(
-        _: &EventualConfig,
-        home: SiteId,
-        topology: Topology,
-        state: Option<Bytes>,
-    ) -> Result<EventualSession, BadFrame> {
-        match state {
-            Some(state) if !state.is_empty() => Err(BadFrame::new(
-                "the empty state of an eventual session",
-                format!("{} bytes", state.len()),
-            )),
-            _ => Ok(EventualSession {
-                home,
-                topology,
-                gathering: BTreeMap::new(),
-            }),
+    fn open(_: &EventualConfig, home: SiteId, topology: Topology) -> EventualSession {
+        EventualSession {
+            home,
+            topology,
+            gathering: BTreeMap::new(),
+        }
+    }
+
+    fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
+        match state.len() {
+            0 => Ok(()),
+            bytes => {
+                let expected = "the empty state of an eventual session";
+                Err(BadFrame::new(expected, format!("{bytes} bytes")).into())
+            }
         }
     }
 

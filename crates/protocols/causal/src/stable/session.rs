@@ -3,8 +3,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, Failure, Key, Level, Operation, Outcome, ServerId, Session, SessionContext, SiteId,
-    Topology, Vector, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, ServerId, Session, SessionContext,
+    SiteId, Topology, Vector, resolve_level,
 };
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
@@ -16,7 +16,8 @@ use turnbuckle_core::{
 ///
 /// A token carries the past alone. What was stable at another site says nothing about this one: a server here that took it for its own
 /// would show versions without what they depend on. Until a server has answered, and so has covered the past, each request
-/// names it and waits for it there; afterwards DSV_c covers it.
+/// names it and waits for it there; afterwards DSV_c covers it. A session that has seen something itself and takes in a token has both
+/// pasts, and waits in the same way.
 pub struct TimedSession<R> {
     home: SiteId,
     topology: Topology,
@@ -65,25 +66,28 @@ impl<R: Rules> Session for TimedSession<R> {
     /// What a write depends on is known when the operation before it is answered.
     const OVERLAPS: bool = false;
 
-    fn open(
-        config: &R::Config,
-        home: SiteId,
-        topology: Topology,
-        state: Option<Bytes>,
-    ) -> Result<TimedSession<R>, BadFrame> {
-        let (past, stable) = match state {
-            Some(state) if !state.is_empty() => read_token(state, &topology)?,
-            _ => (Vector::ZERO, Vector::ZERO),
-        };
-        Ok(TimedSession {
+    fn open(config: &R::Config, home: SiteId, topology: Topology) -> TimedSession<R> {
+        TimedSession {
             home,
             topology,
-            moved: past != Vector::ZERO && stable == Vector::ZERO,
-            past,
-            stable,
+            moved: false,
+            past: Vector::ZERO,
+            stable: Vector::ZERO,
             token_has_stable: R::token_has_stable(config),
             rules: PhantomData,
-        })
+        }
+    }
+
+    fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
+        if state.is_empty() {
+            return Ok(());
+        }
+        let (past, stable) = read_token(state, &self.topology)?;
+        // What this session had seen itself, it had seen here.
+        self.moved |= !self.past.covers(&past) && stable == Vector::ZERO;
+        self.past.merge(&past);
+        self.stable.merge(&stable);
+        Ok(())
     }
 
     fn on_operation(&mut self, cx: &mut SessionContext<'_, TimedReplica<R>>, tag: u64, operation: Operation) {
@@ -209,4 +213,74 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector), Bad
     }
     let [past, stable] = vectors;
     from.end((past, stable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CausalSpartanXConfig, CausalSpartanXSession};
+    use turnbuckle_core::{Hlc, Now, SessionStep};
+
+    fn session() -> CausalSpartanXSession {
+        let topology = Topology::new(["a", "b", "c"], 1, 1);
+        CausalSpartanXSession::open(&CausalSpartanXConfig::default(), SiteId(1), topology)
+    }
+
+    fn seen(entries: &[(u16, u64)]) -> Vector {
+        let mut vector = Vector::ZERO;
+        for &(site, at) in entries {
+            vector.raise(SiteId(site), Hlc(at));
+        }
+        vector
+    }
+
+    fn token(past: Vector) -> Bytes {
+        let mut token = BytesMut::new();
+        CausalSpartanXSession { past, ..session() }.token(&mut token);
+        token.freeze()
+    }
+
+    /// What the session asks of a server when it reads, and whether that must be here.
+    fn need(session: &mut CausalSpartanXSession) -> Vector {
+        let mut steps = Vec::new();
+        let mut cx = SessionContext {
+            now: Now::default(),
+            steps: &mut steps,
+        };
+        let (key, level) = (Key::from("k"), None);
+        session.on_operation(&mut cx, 1, Operation::Get { key, level });
+        let [
+            SessionStep::Ask {
+                request: Request::Get(get),
+                ..
+            },
+        ] = &steps[..]
+        else {
+            panic!("a read asks one server")
+        };
+        get.need.clone()
+    }
+
+    #[test]
+    fn what_a_token_knows_is_added_to_what_the_session_has_seen_and_waited_for() {
+        let mut here = session();
+        here.saw(&seen(&[(0, 7), (1, 5)]), &seen(&[(0, 7)]), Level::Causal);
+        assert_eq!(need(&mut here), Vector::ZERO, "it was seen here");
+        here.resume(token(seen(&[(0, 6), (1, 5)])))
+            .expect("it is a token");
+        assert_eq!(need(&mut here), Vector::ZERO, "nothing of it is new");
+        here.resume(token(seen(&[(0, 3), (2, 9)])))
+            .expect("it is a token");
+        assert_eq!(need(&mut here), seen(&[(0, 7), (1, 5), (2, 9)]));
+        here.resume(token(seen(&[(2, 4)]))).expect("it is a token");
+        let all = need(&mut here);
+        assert_eq!(all, seen(&[(0, 7), (1, 5), (2, 9)]), "it still waits");
+
+        let whole = token(seen(&[(0, 99)]));
+        for len in 1..whole.len() {
+            here.resume(whole.slice(..len))
+                .expect_err("a token that is cut short");
+        }
+        assert_eq!(need(&mut here), all, "and is as it was");
+    }
 }
