@@ -148,7 +148,8 @@ impl Wire for Dependencies {
     }
 
     fn decode(frame: Bytes) -> Result<Dependencies, BadFrame> {
-        let mut from = Reader::new(frame, "what a version depends on");
+        // They stay with the version: in memory of their own, they do not keep the whole buffer that they came in.
+        let mut from = Reader::new(Bytes::copy_from_slice(&frame), "what a version depends on");
         let all = Dependencies::take(&mut from)?;
         from.end(all)
     }
