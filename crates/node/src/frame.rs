@@ -267,7 +267,7 @@ pub(crate) struct CutFrame {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct CopyRowsFrame {
-    /// Encoded entries, those of one key together.
+    /// Encoded entries, by key in the order of the engine's rows; those of one key may go on in the next frame.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub entries: Vec<Bytes>,
     #[prost(bool, tag = "2")]

@@ -1,11 +1,20 @@
 //! The receiver's side of one peer's stream.
 use crate::{
-    frame::decode_entry,
+    frame::{decode_entry, encode_entry},
     pending::{Item, Pending},
     stream::StreamPosition,
 };
-use bytes::Bytes;
-use turnbuckle_core::{BadFrame, Hlc, Protocol, Recovered};
+use bytes::{Bytes, BytesMut};
+use std::{cmp::Ordering, collections::VecDeque};
+use turnbuckle_core::{BadFrame, Chain, Hlc, Key, Protocol, Recovered, SiteId, Version, VersionId, Wire};
+use turnbuckle_store::{RowCursor, Snapshot, StoreError, compare_rows, rows};
+
+/// How many rows are read at a time for a peer, and how many bytes, unless one row is larger.
+const PAGE_ROWS: usize = 256;
+const PAGE_BYTES: usize = 256 << 10;
+
+/// How much of them goes into one frame, unless one version is larger.
+const FRAME_BYTES: usize = 1 << 20;
 
 /// Where a lane is in the stream of another site, and what has arrived and waits for its turn.
 pub(crate) struct Incoming<P: Protocol> {
@@ -21,20 +30,92 @@ pub(crate) struct Incoming<P: Protocol> {
     resumed: bool,
     pub pending: Pending<P>,
     /// A full copy on its way.
-    pub copy: Option<CopyIn>,
+    pub copy: Option<CopyIn<P::Meta>>,
     /// A full copy was offered while that of another site was under way: it is asked for again afterwards.
     pub declined: bool,
 }
 
 /// A full copy that is being received.
 #[derive(Debug, Clone)]
-pub(crate) struct CopyIn {
+pub(crate) struct CopyIn<M> {
     /// Where the stream goes on afterwards.
     pub resume: StreamPosition,
     /// What the copy covers, and what its source keeps beside its versions.
     pub copied: Recovered,
+    /// The last row so far: the next frame may go on with it.
+    pub open: Option<OpenRow<M>>,
     /// All rows are staged: it can be put in place.
     pub complete: bool,
+}
+
+/// How large a row of a copy may be, in bytes: all versions of a key.
+const MOST_ROW_BYTES: usize = 1 << 30;
+
+/// What a version costs beside its bytes.
+const VERSION_BYTES: usize = 128;
+
+/// A row of a full copy, of which there may be more in the next frame.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenRow<M> {
+    key: Key,
+    versions: Vec<Version<M>>,
+    bytes: usize,
+}
+
+impl<M> CopyIn<M> {
+    /// Takes the next version. Returns the row before it, if it begins another. Rows come in the engine's order, each once: a
+    /// second part of a row would replace what is staged of it.
+    ///
+    /// # Errors
+    /// If the rows are in another order, or the row is larger than any.
+    pub fn take(
+        &mut self,
+        key: Key,
+        version: Version<M>,
+        bytes: usize,
+    ) -> Result<Option<(Key, Chain<M>)>, BadFrame> {
+        let bytes = bytes + VERSION_BYTES;
+        if let Some(open) = self.open.as_mut().filter(|open| open.key == key) {
+            open.versions.push(version);
+            open.bytes += bytes;
+            return match open.bytes > MOST_ROW_BYTES {
+                true => Err(BadFrame::new("a key whose versions take at most 1 GiB", "more")),
+                false => Ok(None),
+            };
+        }
+        let before = self
+            .open
+            .as_ref()
+            .map(|open| compare_rows(open.key.as_ref(), key.as_ref()));
+        if before.is_some_and(|order| order != Ordering::Less) {
+            return Err(BadFrame::new(
+                "rows of a full copy in their order",
+                key.to_string(),
+            ));
+        }
+        let versions = vec![version];
+        Ok(self
+            .open
+            .replace(OpenRow { key, versions, bytes })
+            .map(OpenRow::close))
+    }
+}
+
+impl<M> OpenRow<M> {
+    /// The row as it is stored.
+    pub fn close(self) -> (Key, Chain<M>) {
+        let OpenRow {
+            key, mut versions, ..
+        } = self;
+        // The oldest first: each of the others then goes to the end.
+        versions.sort_unstable_by_key(|version| version.id);
+        let mut versions = versions.into_iter();
+        let mut chain = Chain::new(versions.next().expect("a row begins with a version"));
+        for version in versions {
+            chain.insert(version);
+        }
+        (key, chain)
+    }
 }
 
 impl<P: Protocol> Incoming<P> {
@@ -143,13 +224,64 @@ pub(crate) struct TakeBack {
 }
 
 /// Something on its way to a peer, row by row, from a snapshot of the store.
-pub(crate) struct RowsOut {
-    pub snapshot: Box<dyn turnbuckle_store::Snapshot>,
+pub(crate) struct RowsOut<M> {
+    snapshot: Box<dyn Snapshot>,
     /// Where the next rows begin.
-    pub cursor: Option<turnbuckle_store::RowCursor>,
+    cursor: Option<RowCursor>,
+    /// What has been read of them and not sent: the versions of a hot key may be more than one frame takes.
+    unsent: VecDeque<(Key, Version<M>)>,
+    /// There are no more rows behind those.
+    is_read: bool,
     /// What a full copy says in front of its rows.
     pub begin: Option<crate::frame::CopyBeginFrame>,
     pub purpose: Purpose,
+}
+
+impl<M: Wire + Clone> RowsOut<M> {
+    pub fn new(
+        snapshot: Box<dyn Snapshot>,
+        begin: Option<crate::frame::CopyBeginFrame>,
+        purpose: Purpose,
+    ) -> RowsOut<M> {
+        RowsOut {
+            snapshot,
+            cursor: None,
+            unsent: VecDeque::new(),
+            is_read: false,
+            begin,
+            purpose,
+        }
+    }
+
+    /// The next frame's entries for a peer at `site`, and whether they are the last.
+    pub fn next(&mut self, site: SiteId) -> Result<(Vec<Bytes>, bool), StoreError> {
+        if self.unsent.is_empty() {
+            self.read(site)?;
+        }
+        let (mut arena, mut entries, mut bytes) = (BytesMut::new(), Vec::new(), 0);
+        while bytes < FRAME_BYTES
+            && let Some((key, version)) = self.unsent.pop_front()
+        {
+            let entry = encode_entry(&key, &version, &mut arena);
+            bytes += entry.len();
+            entries.push(entry);
+        }
+        Ok((entries, self.is_read && self.unsent.is_empty()))
+    }
+
+    fn read(&mut self, site: SiteId) -> Result<(), StoreError> {
+        let page = rows::<M>(&*self.snapshot, self.cursor.as_ref(), PAGE_ROWS, PAGE_BYTES)?;
+        self.is_read = page.next.is_none();
+        self.cursor = page.next;
+        for (key, chain) in page.rows {
+            let wanted = chain
+                .iter()
+                .filter(|version| self.purpose.wants(site, version.id));
+            let wanted = wanted.map(|version| (key.clone(), version.clone()));
+            self.unsent.extend(wanted);
+        }
+        Ok(())
+    }
 }
 
 /// What rows are sent for.
@@ -159,4 +291,14 @@ pub(crate) enum Purpose {
     Copy,
     /// Giving back what the peer lost.
     Return(TakeBack),
+}
+
+impl Purpose {
+    /// Whether a peer at `site` is sent this version.
+    fn wants(self, site: SiteId, id: VersionId) -> bool {
+        match self {
+            Purpose::Copy => true,
+            Purpose::Return(lost) => id.site == site && id.at > lost.since,
+        }
+    }
 }

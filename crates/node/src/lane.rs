@@ -46,7 +46,7 @@ pub(crate) struct Lane<P: Protocol> {
     pub incoming: BTreeMap<SiteId, Incoming<P>>,
     pub cold: Cold<Waiting<P>>,
     /// What peers are sent row by row: a copy, or what they lost, or one after the other.
-    pub rows_out: BTreeMap<SiteId, VecDeque<RowsOut>>,
+    pub rows_out: BTreeMap<SiteId, VecDeque<RowsOut<P::Meta>>>,
     /// Peers that wait for rows until a checkpoint has been made.
     pub rows_wanted: BTreeMap<SiteId, Vec<crate::incoming::Purpose>>,
     /// Everything this replica stamped in its earlier lives up to here is in the last checkpoint. The log behind it may hold more, but

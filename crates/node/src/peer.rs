@@ -3,25 +3,20 @@ use crate::{
     frame::{
         self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ReturnedFrame, TakeBackFrame,
     },
-    incoming::{CopyIn, Purpose, RowsOut, TakeBack},
+    incoming::{CopyIn, OpenRow, Purpose, RowsOut, TakeBack},
     keyspace::Keyspace,
     lane::{Lane, entries_of},
     pending::Item,
     record::{Record, named_of},
     stream::{CursorState, Resumption, Step, StreamPosition},
 };
-use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{
-    BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, VersionId, Wire,
-};
+use bytes::BytesMut;
+use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Wire};
 use turnbuckle_log::Position;
-use turnbuckle_store::{clear_staged, rows, stage};
+use turnbuckle_store::{clear_staged, stage};
 
 /// How much of the log is read at a time for a peer that lags.
 const READ_BYTES: usize = 256 << 10;
-
-/// How many rows go into one frame, unless they are large.
-const FRAME_ROWS: usize = 256;
 
 impl<P: Protocol> Lane<P> {
     /// The link to a peer's node came up or went down.
@@ -193,6 +188,7 @@ impl<P: Protocol> Lane<P> {
         incoming.copy = Some(CopyIn {
             resume: frame.resume.into(),
             copied,
+            open: None,
             complete: false,
         });
         tracing::info!(
@@ -220,12 +216,13 @@ impl<P: Protocol> Lane<P> {
         };
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
         for entry in frame.entries {
+            let bytes = entry.len();
             let (key, version) = frame::decode_entry(entry)?;
             not_beyond(horizon, frame::newest(&version))?;
-            match staged.last_mut() {
-                Some((last, chain)) if *last == key => drop(chain.insert(version)),
-                _ => staged.push((key, Chain::new(version))),
-            }
+            staged.extend(copy.take(key, version, bytes)?);
+        }
+        if frame.end {
+            staged.extend(copy.open.take().map(OpenRow::close));
         }
         stage(&*table, &staged).map_err(|error| BadFrame::new("room for a full copy", error.to_string()))?;
         if frame.end {
@@ -351,12 +348,8 @@ impl<P: Protocol> Lane<P> {
                 )
             }
         };
-        self.rows_out.entry(site).or_default().push_back(RowsOut {
-            snapshot,
-            cursor: None,
-            begin,
-            purpose,
-        });
+        let rows_out = RowsOut::new(snapshot, begin, purpose);
+        self.rows_out.entry(site).or_default().push_back(rows_out);
         ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
         Ok(())
     }
@@ -454,13 +447,8 @@ impl<P: Protocol> Lane<P> {
         if let Some(begin) = rows_out.begin.take() {
             return Some(Body::CopyBegin(begin));
         }
-        let page = match rows::<P::Meta>(
-            &*rows_out.snapshot,
-            rows_out.cursor.as_ref(),
-            FRAME_ROWS,
-            READ_BYTES,
-        ) {
-            Ok(page) => page,
+        let (entries, end) = match rows_out.next(site) {
+            Ok(next) => next,
             Err(error) => {
                 tracing::error!(
                     keyspace = ks.name(),
@@ -472,20 +460,9 @@ impl<P: Protocol> Lane<P> {
                 return None;
             }
         };
-        let end = page.next.is_none();
-        rows_out.cursor = page.next;
         let body = match &rows_out.purpose {
-            Purpose::Copy => Body::CopyRows(CopyRowsFrame {
-                entries: encode_rows(&page.rows, |_| true),
-                end,
-            }),
-            Purpose::Return(back) => {
-                let lost = |id: VersionId| id.site == site && id.at > back.since;
-                Body::Returned(ReturnedFrame {
-                    entries: encode_rows(&page.rows, lost),
-                    end,
-                })
-            }
+            Purpose::Copy => Body::CopyRows(CopyRowsFrame { entries, end }),
+            Purpose::Return(_) => Body::Returned(ReturnedFrame { entries, end }),
         };
         if end {
             errands.pop_front();
@@ -504,16 +481,4 @@ fn not_beyond(horizon: Hlc, newest: Hlc) -> Result<(), BadFrame> {
         ));
     }
     Ok(())
-}
-
-/// The versions among `rows` that are `wanted`, as stream entries.
-fn encode_rows<M: Wire>(rows: &[(Key, Chain<M>)], wanted: impl Fn(VersionId) -> bool) -> Vec<Bytes> {
-    let mut arena = BytesMut::new();
-    let versions = rows
-        .iter()
-        .flat_map(|(key, chain)| chain.iter().map(move |version| (key, version)));
-    let wanted = versions.filter(|(_, version)| wanted(version.id));
-    wanted
-        .map(|(key, version)| frame::encode_entry(key, version, &mut arena))
-        .collect()
 }

@@ -275,7 +275,13 @@ impl<P: Protocol> Keyspace<P> {
     ///   or collected.
     ///
     /// A mere union would bring back what was deleted while this side was away.
-    fn place_copy(&self, now: Now, cell: &LaneCell<P>, site: SiteId, copy: &CopyIn) -> Result<(), WorkError> {
+    fn place_copy(
+        &self,
+        now: Now,
+        cell: &LaneCell<P>,
+        site: SiteId,
+        copy: &CopyIn<P::Meta>,
+    ) -> Result<(), WorkError> {
         let from = self.topology().peer_at(cell.me, site);
         let table = {
             let mut lane = held(&cell.lane);
@@ -322,7 +328,7 @@ impl<P: Protocol> Keyspace<P> {
         &self,
         now: Now,
         cell: &LaneCell<P>,
-        copy: &CopyIn,
+        copy: &CopyIn<P::Meta>,
         part: Vec<Pair<P>>,
     ) -> Result<(), WorkError> {
         for (key, ours, theirs) in part {
@@ -340,7 +346,7 @@ impl<P: Protocol> Keyspace<P> {
         &self,
         now: Now,
         lane: &mut Lane<P>,
-        copy: &CopyIn,
+        copy: &CopyIn<P::Meta>,
         key: &Key,
         ours: Option<&Chain<P::Meta>>,
         theirs: Option<&Chain<P::Meta>>,

@@ -153,6 +153,7 @@ fn open<P: Protocol<Config: Default>>(
     let mut config = NodeConfig::new(id, placement());
     config.retained_log_bytes = 64 << 10;
     config.segment_bytes = 16 << 10;
+    config.stream.tail_bytes = 64 << 10;
     let mut builder = NodeBuilder::new(
         config,
         Arc::new(disk.clone()),

@@ -54,11 +54,14 @@ const MIB: u64 = 1024 * KIB;
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
+/// A value travels in one frame, and the frame has to take what is beside it: its key, what the version depends on.
+const _: () = assert!(65 * MIB * 2 <= turnbuckle_node::MOST_FRAME_BYTES as u64);
+
 limits! {
     /// The longest key that a client may name, in bytes.
     max_key_bytes = 64 * KIB, 1..=MIB;
     /// The longest value that a client may write, in bytes.
-    max_value_bytes = 16 * MIB, 1..=512 * MIB;
+    max_value_bytes = 16 * MIB, 1..=64 * MIB;
     /// How many arguments one command may have.
     max_arguments = 65_536, 16..=16_777_216;
     /// How many bytes one command may have in all.
