@@ -15,6 +15,11 @@ impl Refusal {
         Refusal::err("syntax error")
     }
 
+    /// A command of our own that was written in another way.
+    pub(crate) fn usage(syntax: &str) -> Refusal {
+        Refusal::err(format_args!("syntax error; expected {syntax}"))
+    }
+
     pub(crate) fn not_an_integer() -> Refusal {
         Refusal::err("value is not an integer or out of range")
     }
@@ -36,6 +41,15 @@ impl Refusal {
 
     pub(crate) fn bad_level(bad: &BadLevel) -> Refusal {
         Refusal(format!("BADLEVEL {bad}"))
+    }
+
+    /// What a command that promises a snapshot cannot be asked for.
+    pub(crate) fn not_a_snapshot(asked: Level, offered: &[Level]) -> Refusal {
+        let offered: Vec<String> = offered.iter().map(Level::to_string).collect();
+        let offered = offered.join(", ");
+        Refusal(format!(
+            "BADLEVEL a snapshot cannot be had at {asked}; ROTX offers {offered}. MGET reads at every level of the keyspace"
+        ))
     }
 
     pub(crate) fn level_not_offered(asked: Level, offered: &[Level]) -> Refusal {

@@ -1,6 +1,7 @@
 use super::{
     PLAIN, Spec,
     keyspace::{described, write_levels},
+    reply_help,
 };
 use crate::{call::Call, refusal::Refusal};
 use std::mem::discriminant;
@@ -8,7 +9,7 @@ use turnbuckle_core::Level;
 
 pub(super) const CONSISTENCY: Spec = Spec {
     name: "consistency",
-    summary: "The connection's levels: CONSISTENCY [LIST | [READ level] [WRITE level]]. DEFAULT is the keyspace's own.",
+    summary: "The connection's levels: CONSISTENCY [LIST | HELP | [READ level|DEFAULT] [WRITE level|DEFAULT]].",
     waits: true,
     run,
     ..PLAIN
@@ -21,8 +22,30 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
             let levels = described(call, &call.connection.state.keyspace)?.levels;
             call.reply(|writer| write_levels(&levels, writer))
         }
+        2 if call.arguments.is(1, "HELP") => help(call),
         _ => change(call),
     }
+}
+
+fn usage() -> Refusal {
+    Refusal::usage("CONSISTENCY [LIST | HELP | [READ level|DEFAULT] [WRITE level|DEFAULT]]")
+}
+
+fn help(call: &mut Call<'_>) -> Result<(), Refusal> {
+    reply_help(
+        call,
+        "CONSISTENCY",
+        &[
+            "(no subcommand)",
+            "    Return the keyspace and the levels of this connection's reads and writes that name none.",
+            "LIST",
+            "    Return the levels that the keyspace offers, its own default first.",
+            "READ <level>|DEFAULT [WRITE <level>|DEFAULT]",
+            "    Set the level of reads that name none, until another keyspace is selected. DEFAULT is the keyspace's own.",
+            "WRITE <level>|DEFAULT [READ <level>|DEFAULT]",
+            "    Set the level of writes that name none, likewise.",
+        ],
+    )
 }
 
 fn show(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -44,7 +67,7 @@ fn show(call: &mut Call<'_>) -> Result<(), Refusal> {
 
 fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
     if call.len().is_multiple_of(2) {
-        return Err(Refusal::syntax());
+        return Err(usage());
     }
     let offered = described(call, &call.connection.state.keyspace)?.levels;
     let (mut read, mut write) = (call.connection.state.read, call.connection.state.write);
@@ -54,7 +77,7 @@ fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
         } else if call.arguments.is(place, "WRITE") {
             &mut write
         } else {
-            return Err(Refusal::syntax());
+            return Err(usage());
         };
         *changed = if call.arguments.is(place + 1, "DEFAULT") {
             None

@@ -13,7 +13,7 @@ pub(super) const RECEIPTS: Spec = Spec {
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let on = call.arguments.is(1, "ON");
     if !on && !call.arguments.is(1, "OFF") {
-        return Err(Refusal::syntax());
+        return Err(Refusal::usage("RECEIPTS ON | OFF"));
     }
     if on && call.connection.state.resp == Resp::Two {
         return Err(Refusal::err(

@@ -8,17 +8,24 @@ pub(super) const ROTX: Spec = Spec {
     flags: &["readonly", "fast"],
     keys: Keys::ALL,
     group: "string",
-    summary: "A causally consistent snapshot of several keys, or an error: ROTX key [key ...] [AT level].",
+    summary: "A causally consistent snapshot of several keys, or an error: ROTX key [key ...] [AT causal].",
     run,
     ..PLAIN
 };
 
+/// The levels at which a read of several keys is a causally consistent snapshot.
+const SNAPSHOTS: [Level; 1] = [Level::Causal];
+
 /// MGET that insists on a snapshot, whatever the connection's level: a keyspace without them says which levels it has.
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
+    let level = level.unwrap_or(Level::Causal);
+    if !SNAPSHOTS.contains(&level) {
+        return Err(Refusal::not_a_snapshot(level, &SNAPSHOTS));
+    }
     let read = Operation::ReadMany {
         keys: (1..end).map(|place| call.key(place)).collect::<Result<_, _>>()?,
-        level: Some(level.unwrap_or(Level::Causal)),
+        level: Some(level),
     };
     call.operate(Shape::Values, read)
 }
