@@ -432,6 +432,7 @@ impl Connection {
         match why {
             TooBig::Argument(bytes) => Refusal::too_big("the value", bytes, limits.max_bulk_bytes as u64),
             TooBig::Frame(bytes) => Refusal::too_big("the command", bytes, limits.max_frame_bytes as u64),
+            TooBig::Arguments(count) => Refusal::too_many_arguments(count, limits.max_arguments),
         }
     }
 }

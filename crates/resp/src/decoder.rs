@@ -49,6 +49,8 @@ pub enum TooBig {
     Argument(u64),
     /// At least so many bytes in all, over [`Limits::max_frame_bytes`].
     Frame(u64),
+    /// So many arguments, its name included, over [`Limits::max_arguments`].
+    Arguments(u64),
 }
 
 /// The longest header of an array or argument that can be a number: type, sign, 19 digits and some.
@@ -141,6 +143,10 @@ impl Decoder {
                     left: count,
                     body: None,
                 };
+            }
+            Ok(count) if count <= self.limits.max_skipped_arguments => {
+                let (left, why) = (count, TooBig::Arguments(count as u64));
+                self.skip_from(input, end, Stage::Skip { left, skip: 0, why });
             }
             Ok(_) => return Err(ProtocolError::ArrayLength),
         }

@@ -4,7 +4,7 @@ use thiserror::Error;
 /// connection is closed: where the next command begins is anybody's guess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
-    /// An array's length is not a number, or over [`crate::Limits::max_arguments`].
+    /// An array's length is not a number, or over [`crate::Limits::max_skipped_arguments`].
     #[error("invalid multibulk length")]
     ArrayLength,
     /// An array's length goes on for longer than any number does.

@@ -10,8 +10,11 @@ pub struct Limits {
     pub max_skipped_bytes: u64,
     /// The longest whole command, in bytes; less than 4 GiB. A longer one is skipped and refused with `-TOOBIG`.
     pub max_frame_bytes: usize,
-    /// The most arguments a command may announce. More is a protocol error before anything is allocated.
+    /// The most arguments a command may have, its name included. One with more is skipped as it streams in, never buffered, and refused
+    /// with `-TOOBIG`.
     pub max_arguments: usize,
+    /// The most arguments that are worth skipping. More is a protocol error, as in Redis.
+    pub max_skipped_arguments: usize,
     /// The longest line of a command typed by hand, in bytes. A longer one is a protocol error, as in Redis.
     pub max_inline_bytes: usize,
     /// The longest single reply, in bytes. `MGET` of more is refused with `-TOOBIG`.
@@ -37,6 +40,7 @@ impl Default for Limits {
             max_skipped_bytes: 512 << 20,
             max_frame_bytes: 64 << 20,
             max_arguments: 65_536,
+            max_skipped_arguments: 1 << 20,
             max_inline_bytes: 64 << 10,
             max_reply_bytes: 64 << 20,
             max_output_bytes: 1 << 20,

@@ -39,6 +39,12 @@ impl Refusal {
         ))
     }
 
+    pub(crate) fn too_many_arguments(found: u64, most: usize) -> Refusal {
+        Refusal(format!(
+            "TOOBIG the command has {found} arguments, its name included; at most {most} are taken"
+        ))
+    }
+
     pub(crate) fn bad_level(bad: &BadLevel) -> Refusal {
         Refusal(format!("BADLEVEL {bad}"))
     }

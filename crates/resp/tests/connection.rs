@@ -203,6 +203,23 @@ fn an_answer_to_another_question_is_our_mistake() {
     connection.handle_answer(0, (Answer::Count(0), None), &mut world);
 }
 
+#[test]
+fn a_command_of_too_many_arguments_is_refused_by_number_and_the_next_is_answered() {
+    let limits = Limits {
+        max_arguments: 3,
+        ..Limits::default()
+    };
+    let mut connection = Connection::new(greeting(limits));
+    let mut input = BytesMut::new();
+    encode_command(&["ROTX", "a", "b", "c"], &mut input);
+    encode_command(&["PING"], &mut input);
+    let refusal = "-TOOBIG the command has 4 arguments, its name included; at most 3 are taken\r\n";
+    assert_eq!(
+        send(&input, &mut connection, &mut World::default()),
+        format!("{refusal}+PONG\r\n")
+    );
+}
+
 /// A keyspace that cannot be opened.
 struct Shut;
 

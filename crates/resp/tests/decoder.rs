@@ -12,6 +12,7 @@ fn limits() -> Limits {
         max_skipped_bytes: 60,
         max_frame_bytes: 80,
         max_arguments: 6,
+        max_skipped_arguments: 9,
         max_inline_bytes: 40,
         ..Limits::default()
     }
@@ -119,11 +120,11 @@ fn oracle_array(bytes: &[u8]) -> Step<'_> {
     if count <= 0 {
         return Ok(Some((None, &bytes[place..])));
     }
-    if count > limits.max_arguments as i64 {
+    if count > limits.max_skipped_arguments as i64 {
         return Err(ProtocolError::ArrayLength);
     }
     let mut arguments = Vec::new();
-    let mut too_big = None;
+    let mut too_big = (count > limits.max_arguments as i64).then_some(TooBig::Arguments(count as u64));
     for _ in 0..count {
         match bytes.get(place) {
             None => return Ok(None),
@@ -188,7 +189,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
         1 => prop::collection::vec(Just(b'x'), 19..23),
         1 => prop::collection::vec(Just(b'x'), 58..63),
     ];
-    let command = prop::collection::vec(argument, 0..8).prop_map(|arguments| {
+    let command = prop::collection::vec(argument, 0..12).prop_map(|arguments| {
         let mut out = BytesMut::new();
         encode_command(&arguments, &mut out);
         out.to_vec()
