@@ -6,8 +6,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Operation, Outcome, Receipt, ServerId, Session,
-    SessionContext, SiteId, Topology, VersionId, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Micros, Operation, Outcome, Receipt, ServerId,
+    Session, SessionContext, SiteId, Topology, VersionId, resolve_level,
 };
 
 /// A client.
@@ -41,6 +41,8 @@ pub struct CopsSession {
     /// The operation under way: its key, and whether it asked for one of many.
     key: Key,
     is_list: bool,
+    /// How long it waited until the context was confirmed.
+    confirmed_after: Micros,
     confirming: Option<Confirming>,
 }
 
@@ -50,6 +52,7 @@ struct Confirming {
     eventual: bool,
     asked: Vec<Dependency>,
     open: usize,
+    since: Micros,
     trouble: Option<String>,
 }
 
@@ -135,6 +138,7 @@ impl CopsSession {
             eventual,
             open: asked.len(),
             asked,
+            since: cx.now.monotonic,
             trouble: None,
         });
     }
@@ -177,6 +181,7 @@ impl CopsSession {
             }
             None => {
                 self.moved = false;
+                self.confirmed_after = cx.now.monotonic.since(confirming.since);
                 self.begin(cx, tag, confirming.operation, confirming.eventual);
             }
         }
@@ -238,6 +243,7 @@ impl Session for CopsSession {
             moved: false,
             key: Key::default(),
             is_list: false,
+            confirmed_after: Micros(0),
             confirming: None,
         }
     }
@@ -269,6 +275,7 @@ impl Session for CopsSession {
             Err(failure) => return cx.fail(tag, failure),
         };
         let eventual = level == Level::Eventual;
+        self.confirmed_after = Micros(0);
         let must_confirm = self.moved || self.is_full_for(&operation);
         match must_confirm && !eventual && !self.context.is_empty() {
             true => self.confirm(cx, tag, operation, eventual),
@@ -287,7 +294,7 @@ impl Session for CopsSession {
         if self.confirming.is_some() {
             return self.on_confirmed(cx, tag, part, outcome);
         }
-        let (response, receipt) = match outcome {
+        let (response, mut receipt) = match outcome {
             Outcome::Answered(response, receipt) => (response, receipt),
             lost => return cx.fail(tag, lost.into_failure().expect("it is not an answer")),
         };
@@ -310,6 +317,7 @@ impl Session for CopsSession {
             Response::Refused(why) => return cx.fail(tag, Failure::Unavailable(why)),
             Response::Confirmed { .. } => return,
         };
+        receipt.waited = receipt.waited + self.confirmed_after;
         cx.answer(tag, answer, Some(receipt));
     }
 
@@ -363,7 +371,7 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Depend
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::{Micros, Now, Receipt, Route, SessionStep, Vector};
+    use turnbuckle_core::{Now, Route, SessionStep, Vector};
 
     fn session(most_context: usize, state: Option<Bytes>) -> CopsSession {
         let topology = Topology::new(["a", "b"], 1, 1);
@@ -395,6 +403,17 @@ mod tests {
         given: Level,
         response: Response,
     ) -> Vec<SessionStep<Cops>> {
+        answer_at(session, Micros(0), part, at, given, response)
+    }
+
+    fn answer_at(
+        session: &mut CopsSession,
+        monotonic: Micros,
+        part: u32,
+        at: u64,
+        given: Level,
+        response: Response,
+    ) -> Vec<SessionStep<Cops>> {
         let site = SiteId(1);
         let server = ServerId::default();
         let receipt = Receipt {
@@ -403,7 +422,7 @@ mod tests {
             version: Some(VersionId { at: Hlc(at), site }),
             server,
             route: Route::Local,
-            waited: Micros(0),
+            waited: Micros(3),
             staleness: None,
             clock_bound: Micros(0),
             siblings: false,
@@ -412,7 +431,10 @@ mod tests {
         };
         let mut steps = Vec::new();
         let mut cx = SessionContext {
-            now: Now::default(),
+            now: Now {
+                monotonic,
+                ..Now::default()
+            },
             steps: &mut steps,
         };
         session.on_response(&mut cx, 1, part, server, Outcome::Answered(response, receipt));
@@ -510,6 +532,37 @@ mod tests {
         let steps = answer(&mut session, 1, 2, Level::Causal, confirmed(false));
         assert!(matches!(&steps[..], [SessionStep::Ask { .. }]), "now z is read");
         assert_eq!(nearest(&mut session), [("y".into(), 2)]);
+    }
+
+    #[test]
+    fn a_receipt_says_how_long_the_session_waited_for_its_context() {
+        let mut left = session(1000, None);
+        read(&mut left, "x", 1, false);
+        let mut token = BytesMut::new();
+        left.token(&mut token);
+        let mut moved = session(1000, Some(token.freeze()));
+        let mut waited = |confirmed_at: u64| {
+            operate(&mut moved, get("z"));
+            if confirmed_at > 0 {
+                let confirmed = Response::Confirmed { everywhere: false };
+                answer_at(&mut moved, Micros(confirmed_at), 0, 1, Level::Causal, confirmed);
+            }
+            let (value, everywhere) = (None, false);
+            let found = Response::Value { value, everywhere };
+            let steps = answer_at(&mut moved, Micros(60_000), 0, 2, Level::Causal, found);
+            let [
+                SessionStep::Answer {
+                    receipt: Some(receipt),
+                    ..
+                },
+            ] = &steps[..]
+            else {
+                panic!("the read is answered")
+            };
+            receipt.waited
+        };
+        assert_eq!(waited(57_000), Micros(57_003), "and the server's own");
+        assert_eq!(waited(0), Micros(3), "the next is confirmed");
     }
 
     #[test]
