@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 use turnbuckle_resp::{Arguments, Decoded, Decoder, Limits, Resp, Writer};
-use turnbuckle_workload::{Op, Record, Status};
+use turnbuckle_workload::{Op, Record, Status, label};
 
 /// What the server does about the n-th GET or SET.
 #[derive(Clone, Copy)]
@@ -29,52 +29,115 @@ enum Mood {
 
 type Moods = fn(u64) -> Mood;
 
-/// A small Redis: GET and SET, and an error for everything else.
-fn serve(moods: Moods) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it is bound").to_string();
-    let data = Arc::new(Mutex::new(HashMap::new()));
-    let count = Arc::new(AtomicU64::new(0));
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (data, count) = (data.clone(), count.clone());
-            thread::spawn(move || answer(stream, &data, &count, moods));
-        }
-    });
-    address
+/// A small store, which one server has or several share.
+struct Store {
+    moods: Moods,
+    /// How many GETs and SETs there were.
+    count: AtomicU64,
+    data: Mutex<HashMap<Bytes, Bytes>>,
+    /// What becomes of the n-th attempt to go on with a session. Without it there are no sessions.
+    resuming: Option<Moods>,
+    resumed: AtomicU64,
+    begun: AtomicU64,
+    /// The session in which each value was written.
+    written_in: Mutex<HashMap<Bytes, u64>>,
 }
 
-fn answer(mut stream: TcpStream, data: &Mutex<HashMap<Bytes, Bytes>>, count: &AtomicU64, moods: Moods) {
-    let mut decoder = Decoder::new(Limits::default());
-    let (mut input, mut arguments) = (BytesMut::new(), Arguments::default());
-    let mut buffer = [0; 4096];
-    while let Ok(read @ 1..) = stream.read(&mut buffer) {
-        input.extend_from_slice(&buffer[..read]);
-        let mut output = BytesMut::new();
-        while let Ok(Decoded::Command) = decoder.decode(&mut input, &mut arguments) {
-            let mut writer = Writer::new(&mut output, Resp::Two);
-            if !arguments.is(0, "GET") && !arguments.is(0, "SET") {
-                writer.error("ERR unknown command");
-                continue;
+impl Store {
+    fn new(moods: Moods, resuming: Option<Moods>) -> Arc<Store> {
+        Arc::new(Store {
+            moods,
+            resuming,
+            count: AtomicU64::default(),
+            data: Mutex::default(),
+            resumed: AtomicU64::default(),
+            begun: AtomicU64::default(),
+            written_in: Mutex::default(),
+        })
+    }
+
+    /// One more server of it.
+    fn serve(self: &Arc<Store>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let store = self.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let store = store.clone();
+                thread::spawn(move || store.answer(stream));
             }
-            match moods(count.fetch_add(1, Ordering::Relaxed)) {
-                Mood::Error(why) => writer.error(why),
-                Mood::HangUp => return,
-                Mood::Good if arguments.is(0, "GET") => {
-                    let data = data.lock().expect("nobody panics");
-                    writer.bulk_or_null(data.get(&arguments.bytes(1)).map(|value| &value[..]));
-                }
-                Mood::Good => {
-                    let mut data = data.lock().expect("nobody panics");
-                    data.insert(arguments.bytes(1), arguments.bytes(2));
-                    writer.simple("OK");
+        });
+        address
+    }
+
+    fn answer(&self, mut stream: TcpStream) {
+        let mut decoder = Decoder::new(Limits::default());
+        let (mut input, mut arguments) = (BytesMut::new(), Arguments::default());
+        let mut session = self.begun.fetch_add(1, Ordering::Relaxed);
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = stream.read(&mut buffer) {
+            input.extend_from_slice(&buffer[..read]);
+            let mut output = BytesMut::new();
+            while let Ok(Decoded::Command) = decoder.decode(&mut input, &mut arguments) {
+                let mut writer = Writer::new(&mut output, Resp::Two);
+                if !self.carry_out(&arguments, &mut session, &mut writer) {
+                    return;
                 }
             }
-        }
-        if stream.write_all(&output).is_err() {
-            return;
+            if stream.write_all(&output).is_err() {
+                return;
+            }
         }
     }
+
+    /// False if it hangs up instead.
+    fn carry_out(&self, arguments: &Arguments, session: &mut u64, writer: &mut Writer<'_>) -> bool {
+        let is_session = arguments.is(0, "SESSION");
+        let mood = match self.resuming {
+            Some(resuming) if is_session && arguments.is(1, "RESUME") => {
+                resuming(self.resumed.fetch_add(1, Ordering::Relaxed))
+            }
+            Some(_) if is_session => Mood::Good,
+            _ if arguments.is(0, "GET") || arguments.is(0, "SET") => {
+                (self.moods)(self.count.fetch_add(1, Ordering::Relaxed))
+            }
+            _ => Mood::Error("ERR unknown command"),
+        };
+        match mood {
+            Mood::Error(why) => writer.error(why),
+            Mood::HangUp => return false,
+            Mood::Good if is_session && arguments.is(1, "TOKEN") => {
+                writer.bulk(session.to_string().as_bytes());
+            }
+            Mood::Good if is_session => {
+                let token = String::from_utf8(arguments.bytes(2).to_vec()).expect("a token of this server");
+                *session = token.parse().expect("a token of this server");
+                writer.simple("OK");
+            }
+            Mood::Good if arguments.is(0, "GET") => {
+                let data = self.data.lock().expect("nobody panics");
+                writer.bulk_or_null(data.get(&arguments.bytes(1)).map(|value| &value[..]));
+            }
+            Mood::Good => {
+                let (key, value) = (arguments.bytes(1), arguments.bytes(2));
+                let mut written_in = self.written_in.lock().expect("nobody panics");
+                written_in.insert(Bytes::copy_from_slice(name(&value)), *session);
+                self.data.lock().expect("nobody panics").insert(key, value);
+                writer.simple("OK");
+            }
+        }
+        true
+    }
+}
+
+/// What a trace calls a value.
+fn name(value: &[u8]) -> &[u8] {
+    label(value).map_or(value, str::as_bytes)
+}
+
+/// A small Redis: GET and SET, and an error for everything else.
+fn serve(moods: Moods) -> String {
+    Store::new(moods, None).serve()
 }
 
 fn bench(arguments: &[&str]) -> Output {
@@ -244,6 +307,34 @@ fn a_lost_connection_leaves_its_operations_unknown_and_begins_a_new_session() {
             other.client == record.client && other.start_ns > record.start_ns && other.status == Status::Ok
         });
         assert_eq!(later, 0, "the session went on after {record:?}");
+    }
+}
+
+/// Whoever roams finds every third server busy with something else. Whether it hangs up or refuses the session: what stands
+/// in the trace as one client was one session of the server's, and only who was refused began another one.
+#[test]
+fn a_session_of_the_trace_is_one_of_the_server_whatever_becomes_of_the_way_to_the_next() {
+    const HANGS_UP: Moods = |n| if n % 3 == 1 { Mood::HangUp } else { Mood::Good };
+    const REFUSES: Moods = |n| match n % 3 {
+        1 => Mood::Error("ERR no such session"),
+        _ => Mood::Good,
+    };
+    for (resuming, begins_anew) in [(HANGS_UP, false), (REFUSES, true)] {
+        let store = Store::new(|_| Mood::Good, Some(resuming));
+        let targets = [store.serve(), store.serve()].join(",");
+        let (_, records) = run(&targets, &["--session", "roam"]);
+        let written_in = store.written_in.lock().expect("nobody panics");
+        let mut sessions: BTreeMap<&str, HashSet<u64>> = BTreeMap::new();
+        for record in records.iter().filter(|record| record.op == Op::Write) {
+            let value = record.value.as_ref().expect("a write has a value");
+            let session = written_in[&value.0];
+            sessions.entry(&record.client).or_default().insert(session);
+        }
+        for (client, sessions) in &sessions {
+            assert_eq!(sessions.len(), 1, "{client} was the sessions {sessions:?}");
+        }
+        assert!(store.resumed.load(Ordering::Relaxed) > 6, "they roam");
+        assert_eq!(sessions.len() > 4, begins_anew, "{:?}", sessions.keys());
     }
 }
 

@@ -386,8 +386,8 @@ impl Client {
             if self.shared.is_over(now_ns) || (!is_timed && now_ns >= patience_ns) {
                 return Err(trouble);
             }
-            if let (Trouble::Refused(_), Some(_)) = (&trouble, self.token.take()) {
-                // That session cannot be gone on with. A new one, then.
+            // Who is refused cannot go on with that session: a new one, then. A target that is away says nothing against it.
+            if matches!(trouble, Trouble::Refused(_)) && self.token.take().is_some() {
                 self.sessions_lost += 1;
             }
             if self.shared.roams {
