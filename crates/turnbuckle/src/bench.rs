@@ -23,6 +23,8 @@
 //! - A trace holds when an operation was really sent; latencies count from when it should have been. Only the former says
 //!   what the server may have reordered.
 //! - Receipts cost bytes, so they are asked for only together with `--trace`.
+//! - A trace is evidence only of what it holds from the beginning: reads of what an earlier run wrote are, to the checker, reads of
+//!   what nobody wrote. `--load` takes care of that; without it the keyspace must be empty.
 
 mod alarm;
 mod client;
@@ -32,6 +34,7 @@ mod options;
 mod receipts;
 mod report;
 mod shared;
+mod shown;
 mod source;
 mod tally;
 mod target;
@@ -107,7 +110,10 @@ impl Bench<'_> {
         let clients = self.connect_clients(&shared).await?;
         stop_on_interrupt(&shared);
         let (clients, was_loaded) = match self.arguments.load {
-            true => self.load(&shared, clients).await,
+            true => match self.refuse_old_inserts(&shared).await {
+                Ok(()) => self.load(&shared, clients).await,
+                Err(failure) => (clients, Err(failure)),
+            },
             false => (clients, Ok(())),
         };
         let measured = match was_loaded {
@@ -201,7 +207,30 @@ impl Bench<'_> {
         Ok(clients)
     }
 
-    /// Writes every record once.
+    /// Whether this run's trace is to be judged by what it has loaded.
+    fn traces_what_it_loads(&self) -> bool {
+        self.arguments.load && self.arguments.trace.is_some()
+    }
+
+    /// A read of what an earlier run inserted would stand in the trace before this run inserts it.
+    async fn refuse_old_inserts(&self, shared: &Rc<Shared>) -> Result<(), Failure> {
+        if !self.traces_what_it_loads() || !self.workload().mix.inserts() {
+            return Ok(());
+        }
+        let records = self.workload().records.get();
+        match shown::inserted_before(shared, records).await.map_err(failure)? {
+            None => Ok(()),
+            Some((key, target)) => Err(Failure::Environment(format!(
+                "{} ({}) has {}, which this workload inserts: its trace would have reads of what nobody wrote. Expected a \
+                 keyspace that is empty, or more --keys than were ever there",
+                target.address,
+                target.site,
+                String::from_utf8_lossy(&key)
+            ))),
+        }
+    }
+
+    /// Writes every record once. If there is a trace, every target shows all of them then.
     async fn load(&self, shared: &Rc<Shared>, clients: Vec<Client>) -> (Vec<Client>, Result<(), Failure>) {
         let records = self.workload().records.get();
         let queue = Rc::new(RefCell::new(LoadQueue::new(records)));
@@ -223,7 +252,13 @@ impl Bench<'_> {
         if !self.arguments.json {
             eprintln!("loaded {} keys in {seconds:.1} s", grouped(records));
         }
-        (over.into_iter().map(|over| over.client).collect(), Ok(()))
+        let was_shown = match self.traces_what_it_loads() {
+            true => shown::wait_until_shown(shared, records).await,
+            false => Ok(()),
+        };
+        let clients = over.into_iter().map(|over| over.client).collect();
+        let loading = |why| Failure::Environment(format!("loading: {why}"));
+        (clients, was_shown.map_err(loading))
     }
 
     /// Runs the workload and reports.

@@ -25,6 +25,8 @@ enum Mood {
     Error(&'static str),
     /// Closes the connection instead.
     HangUp,
+    /// Reads what an earlier run wrote.
+    Stale,
 }
 
 type Moods = fn(u64) -> Mood;
@@ -34,7 +36,7 @@ struct Store {
     moods: Moods,
     /// How many GETs and SETs there were.
     count: AtomicU64,
-    data: Mutex<HashMap<Bytes, Bytes>>,
+    data: Arc<Mutex<HashMap<Bytes, Bytes>>>,
     /// What becomes of the n-th attempt to go on with a session. Without it there are no sessions.
     resuming: Option<Moods>,
     resumed: AtomicU64,
@@ -49,11 +51,19 @@ impl Store {
             moods,
             resuming,
             count: AtomicU64::default(),
-            data: Mutex::default(),
+            data: Arc::default(),
             resumed: AtomicU64::default(),
             begun: AtomicU64::default(),
             written_in: Mutex::default(),
         })
+    }
+
+    /// Another one with the same data, which has moods of its own.
+    fn site(&self, moods: Moods) -> Arc<Store> {
+        let mut site = Store::new(moods, self.resuming);
+        let shared = Arc::get_mut(&mut site).expect("nobody else has it yet");
+        shared.data = self.data.clone();
+        site
     }
 
     /// One more server of it.
@@ -106,6 +116,7 @@ impl Store {
         match mood {
             Mood::Error(why) => writer.error(why),
             Mood::HangUp => return false,
+            Mood::Stale if arguments.is(0, "GET") => writer.bulk(b"of an earlier run"),
             Mood::Good if is_session && arguments.is(1, "TOKEN") => {
                 writer.bulk(session.to_string().as_bytes());
             }
@@ -118,7 +129,7 @@ impl Store {
                 let data = self.data.lock().expect("nobody panics");
                 writer.bulk_or_null(data.get(&arguments.bytes(1)).map(|value| &value[..]));
             }
-            Mood::Good => {
+            Mood::Good | Mood::Stale => {
                 let (key, value) = (arguments.bytes(1), arguments.bytes(2));
                 let mut written_in = self.written_in.lock().expect("nobody panics");
                 written_in.insert(Bytes::copy_from_slice(name(&value)), *session);
@@ -180,19 +191,14 @@ fn run(address: &str, more: &[&str]) -> (serde_json::Value, Vec<Record>) {
     std::fs::write(&workload, WORKLOAD).expect("a small file");
     let trace = directory.path().join("trace.jsonl");
     let paths = [&workload, &trace].map(|path| path.to_str().expect("an ordinary path").to_owned());
+    let workload = match more.contains(&"--workload") {
+        true => &[][..],
+        false => &["--workload", &paths[0]],
+    };
     let fixed = [
-        "--target",
-        address,
-        "--workload",
-        &paths[0],
-        "--trace",
-        &paths[1],
-        "--json",
-        "--load",
-        "--seed",
-        "5",
+        "--target", address, "--trace", &paths[1], "--json", "--load", "--seed", "5",
     ];
-    let output = bench(&[&fixed[..], more].concat());
+    let output = bench(&[&fixed[..], workload, more].concat());
     assert!(
         output.status.success(),
         "{}",
@@ -336,6 +342,60 @@ fn a_session_of_the_trace_is_one_of_the_server_whatever_becomes_of_the_way_to_th
         assert!(store.resumed.load(Ordering::Relaxed) > 6, "they roam");
         assert_eq!(sessions.len() > 4, begins_anew, "{:?}", sessions.keys());
     }
+}
+
+/// What a site has is what an earlier run wrote, until what this run loads has come there. To a checker that knows only this run's
+/// trace, that would be what nobody wrote.
+#[test]
+fn a_traced_run_begins_when_every_target_shows_what_was_loaded() {
+    let near = Store::new(|_| Mood::Good, None);
+    let far = near.site(|n| if n < 300 { Mood::Stale } else { Mood::Good });
+    let targets = [near.serve(), far.serve()].join(",");
+    // It checks that what is read was written.
+    let updates = ["--workload", "a", "--keys", "20", "--for", "200ms"];
+    let (report, _) = run(&targets, &updates);
+    assert_eq!(report["errors"], serde_json::json!({}));
+
+    let far = near.site(|_| Mood::Stale).serve();
+    let targets = [near.serve(), far.clone()].join(",");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace.jsonl");
+    let trace = trace.to_str().expect("an ordinary path");
+    let loading = ["--target", &targets, "--load", "--keys", "20", "--for", "1ms"];
+    let output = bench(&[&loading[..], &["--trace", trace, "--timeout", "200ms"]].concat());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    let expected = format!(
+        "loading: {far} ({far}) does not show what was loaded: of user0, it has a value that this run"
+    );
+    assert!(message.contains(&expected), "{message}");
+    let output = bench(&loading);
+    assert_eq!(output.status.code(), Some(0), "without a trace nobody waits");
+}
+
+#[test]
+fn a_traced_run_does_not_insert_what_is_there_already() {
+    let address = serve(|_| Mood::Good);
+    run(&address, &[]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace.jsonl");
+    let trace = trace.to_str().expect("an ordinary path");
+    let again = [
+        "--target",
+        &address,
+        "--workload",
+        "d",
+        "--load",
+        "--trace",
+        trace,
+    ];
+    let output = bench(&[&again[..], &["--keys", "20"]].concat());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(
+        message.contains("has user20, which this workload inserts"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -54,6 +54,11 @@ impl Mix {
         })
     }
 
+    /// Whether records are written that did not exist.
+    pub fn inserts(&self) -> bool {
+        self.update < self.insert
+    }
+
     /// The next action.
     pub fn choose(&self, random: &mut Random) -> Action {
         let unit = random.unit();
@@ -108,7 +113,9 @@ mod tests {
             (Mix::new(0.0, 0.0, 1.0, 0.0), Action::Insert),
             (Mix::new(0.0, 0.0, 0.0, 1.0), Action::ReadModifyWrite),
         ] {
-            assert_eq!(count(mix.expect("a mix")), BTreeMap::from([(action, 100_000)]));
+            let mix = mix.expect("a mix");
+            assert_eq!(count(mix), BTreeMap::from([(action, 100_000)]));
+            assert_eq!(mix.inserts(), action == Action::Insert);
         }
     }
 

@@ -53,10 +53,11 @@ pub(crate) struct Arguments {
     /// How many operations a client may have under way at once; each is a session of its own in a trace
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) pipeline: u16,
-    /// Record every operation there, as JSON lines; packed if the name ends in .zst
+    /// Record every operation there, as JSON lines; packed if the name ends in .zst. Together with --load, unless the
+    /// keyspace is empty
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// First write every key once
+    /// First write every key once; with --trace, go on when every target shows all of them
     #[arg(long)]
     pub(crate) load: bool,
     /// What all choices follow from [default: another one each time]
@@ -71,7 +72,7 @@ pub(crate) struct Arguments {
     /// Which keys are popular: uniform, zipfian or latest [default: the workload's]
     #[arg(long, value_name = "KIND")]
     pub(crate) distribution: Option<Distribution>,
-    /// How long an answer may take before the connection is given up
+    /// How long an answer may take before the connection is given up, and a target may show nothing new of what is loaded
     #[arg(long, default_value = "10s", value_name = "SPAN", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }
