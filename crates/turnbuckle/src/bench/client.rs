@@ -22,7 +22,7 @@ use super::{
 };
 use bytes::Bytes;
 use std::{collections::VecDeque, io, rc::Rc, time::Duration};
-use tokio::sync::watch;
+use tokio::{sync::watch, task::yield_now};
 use turnbuckle_resp::Value;
 use turnbuckle_workload::{Arrival, ClientId, Generator, Op, Random, Status};
 
@@ -149,7 +149,9 @@ impl Client {
             let went_well = if self.should_move() && self.flight.is_empty() {
                 self.move_on().await
             } else {
-                self.let_others().await;
+                // An answer may already be there each time, and one client could go on and on while the others' answers lie there
+                // and grow old: tokio looks for them only when all tasks wait. So they come first, once each turn.
+                yield_now().await;
                 self.wait(until_ns)
                     .await
                     .and_then(|()| self.take_replies(&mut source))
@@ -196,14 +198,6 @@ impl Client {
             Some(value) => connection.send(&[&b"SET"[..], &job.key, value]),
         }
         self.flight.push_back(Flight { job, lane, sent_ns });
-    }
-
-    /// With several lanes some answer is always just arriving, and one client could go on and on while the others' answers lie
-    /// there and grow old. So they come first, once each turn.
-    async fn let_others(&self) {
-        if self.shared.pipeline > 1 {
-            tokio::task::yield_now().await;
-        }
     }
 
     /// Until something arrives, the next operation is due, the oldest has taken too long, or everybody should stop.
