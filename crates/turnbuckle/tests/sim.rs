@@ -142,6 +142,21 @@ fn gentlerain_keeps_its_promises_unless_a_clock_goes_back() {
     assert_eq!(stands.status.code(), Some(0), "{}", out(&stands));
 }
 
+/// What a client read at level eventual is no part of what it has seen, whatever its keyspace could give it.
+#[test]
+fn reads_at_level_eventual_promise_nothing_to_their_clients() {
+    for protocol in ["causal", "gentlerain", "cops"] {
+        let protocol = ["sim", "--protocol", protocol, "--level", "eventual", "--json"];
+        for what in [&["--seeds", "1..20"][..], &["scenarios/roaming.toml"]] {
+            let found = json(&[&protocol, what].concat());
+            assert!(
+                found["observed"]["monotonic_reads"].as_u64().unwrap_or(0) > 0,
+                "{found}"
+            );
+        }
+    }
+}
+
 #[test]
 fn nonsense_is_refused_with_what_was_expected() {
     for (arguments, code, expected) in [
