@@ -72,6 +72,8 @@ pub struct Outcome {
     pub audited: u64,
     /// How many versions were written, and how much the protocol kept with them.
     pub written: Written,
+    /// How many it did not check, because a clock had been outside the bound that its node believes in.
+    pub unaudited: u64,
     /// All sites had the same in the end, and what was acknowledged was there.
     pub converged: bool,
     /// Clocks kept their bounds, and no power loss took what it may take: every receipt can be held against the trace.
@@ -121,6 +123,7 @@ impl Scenario {
             events: world.events(),
             audited: world.judge().audited,
             written: world.written(),
+            unaudited: world.judge().unaudited,
             converged,
             excuses_nothing: world.judge().excuses_nothing(),
             lost_nothing: world.judge().lost_nothing(),

@@ -111,6 +111,9 @@ pub fn run(options: &Check) -> Result<(), Failure> {
         }
     }
     match (broken, unknown) {
+        (Some(broken), _) if options.explain.is_none() => Err(Failure::Broken(format!(
+            "{broken}\nSEE WHY WITH: turnbuckle check --explain"
+        ))),
         (Some(broken), _) => Err(Failure::Broken(broken)),
         (None, Some(unknown)) => Err(Failure::Usage(unknown)),
         (None, None) => Ok(()),
@@ -350,6 +353,16 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
         line("receipts", counts(&audit.receipts));
         for (claim, verdicts) in &audit.claims {
             line("", format!("{claim}: {}", counts(verdicts)));
+        }
+        if audit
+            .claims
+            .get("staleness")
+            .is_some_and(|claim| claim.broken > 0)
+        {
+            line(
+                "",
+                "how stale an answer may be follows from clocks: where one was outside its server's bound, it is false".into(),
+            );
         }
     }
     if audit.weaker > 0 {

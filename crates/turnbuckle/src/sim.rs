@@ -143,6 +143,10 @@ struct Receipts {
     wrong: u64,
     /// Receipts that the checker held against the trace: all it has is what clients saw.
     audited: u64,
+    /// Claims that were made once a clock was outside the bound that its node believes in.
+    unchecked: u64,
+    /// Claims of freshness that the checker found false, and `unchecked` or a power loss that took what it may take is why.
+    excused: u64,
 }
 
 /// Sums over all traces.
@@ -274,14 +278,15 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     match first_wrong {
         None => Ok(()),
         Some(done) => {
+            // The judge looks at one answer after the other; what several of them mean together, only the trace tells.
             let failed = match done.outcome.violations.is_empty() {
-                true => "the checker found what the judge did not: see above".to_string(),
+                true => "what clients saw, all together, breaks a promise: see above".to_string(),
                 false => protocol.explain(&done.scenario, &done.outcome).to_string(),
             };
+            let line = options.reproduce(done.seed);
             Err(Failure::Broken(format!(
-                "seed {}: {failed}\nREPRODUCE WITH: {}",
+                "seed {}: {failed}\nREPRODUCE WITH: {line}\nSEE WHY WITH:   {line} --trace run.jsonl; turnbuckle check --explain run.jsonl",
                 done.seed,
-                options.reproduce(done.seed)
             )))
         }
     }
@@ -434,6 +439,7 @@ impl Summary {
         self.metadata_bytes += outcome.written.metadata_bytes;
         self.converged &= outcome.converged;
         self.receipts.checked += outcome.audited;
+        self.receipts.unchecked += outcome.unaudited;
         for violation in &outcome.violations {
             *self.violations.entry(violation.rule.name().into()).or_default() += 1;
         }
@@ -493,7 +499,10 @@ impl Summary {
             );
             *self.violations.entry("phantom".into()).or_default() += impossible;
         }
-        if done.outcome.excuses_nothing && receipts.broken > 0 {
+        if !done.outcome.excuses_nothing {
+            let freshness = report.audit.claims.get("staleness");
+            self.receipts.excused += freshness.map_or(0, |verdicts| verdicts.broken);
+        } else if receipts.broken > 0 {
             for broken in report.audit.broken.iter().take(3) {
                 eprintln!("seed {}: the checker says: {broken:?}", done.seed);
             }
@@ -531,6 +540,14 @@ impl std::fmt::Display for Summary {
             "  receipts    {} claims of freshness checked against what happened, {} false; {} receipts against the traces",
             self.receipts.checked, self.receipts.wrong, self.receipts.audited
         )?;
+        if self.receipts.unchecked + self.receipts.excused > 0 {
+            writeln!(
+                f,
+                "              {} more, made once a clock was outside the bound that its node believes in, are not checked; {} that \
+                 the traces contradict are excused by that, or by a power loss",
+                self.receipts.unchecked, self.receipts.excused
+            )?;
+        }
         let observed = &self.observed;
         writeln!(
             f,

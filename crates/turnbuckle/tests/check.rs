@@ -135,6 +135,16 @@ fn a_false_receipt_is_a_broken_promise() {
         said.contains("trace.jsonl:3: staleness is promised and broken: it missed a write"),
         "{said}"
     );
+    assert!(
+        text.contains("where one was outside its server's bound"),
+        "{text}"
+    );
+    assert!(
+        said.contains("SEE WHY WITH: turnbuckle check --explain"),
+        "{said}"
+    );
+    let (_, _, said) = traced(&stale_read(&receipt(4_999)), &["--explain"]);
+    assert!(!said.contains("SEE WHY"), "{said}");
 }
 
 #[test]

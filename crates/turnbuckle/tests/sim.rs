@@ -137,6 +137,24 @@ fn gentlerain_keeps_its_promises_unless_a_clock_goes_back() {
             "{promise} was kept: {found}"
         );
     }
+    // What the judge does not hold against a server whose clock lies, and where to look.
+    let count = |name: &str| found["receipts"][name].as_u64().unwrap_or(0);
+    assert!(
+        count("unchecked") > 0 && count("excused") > 0 && count("false") == 0,
+        "{found}"
+    );
+    let broken = turnbuckle(&["sim", scenario]);
+    assert!(
+        out(&broken).contains("made once a clock was outside the bound"),
+        "{}",
+        out(&broken)
+    );
+    let said = String::from_utf8_lossy(&broken.stderr).into_owned();
+    let line = format!(
+        "SEE WHY WITH:   turnbuckle sim {scenario} --seed 5 --trace run.jsonl; turnbuckle check --explain run.jsonl"
+    );
+    assert!(said.contains(&line) && !said.contains("judge"), "{said}");
+
     let protocol = ["--protocol", "causalspartanx"];
     let stands = turnbuckle(&[&["sim", scenario, "--seeds", "5..7"][..], &protocol].concat());
     assert_eq!(stands.status.code(), Some(0), "{}", out(&stands));
