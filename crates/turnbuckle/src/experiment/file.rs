@@ -32,6 +32,7 @@
 //! paper = 4.0                         # the paper's number, if it gives one
 //! least = 3.0                         # what counts as held: at least, at most, or both
 //! most = 5.0
+//! differs = "why"                     # ours is far from the paper's number, which is what is said of it: printed behind both
 //! beyond = "why"                      # the simulator cannot show it: it is printed, and does not count
 //!
 //! [scenario]                          # a scenario as in scenarios/*.toml; "$skew" stands for the axis's value,
@@ -114,6 +115,7 @@ pub struct Claim {
     pub paper: Option<f64>,
     pub least: Option<f64>,
     pub most: Option<f64>,
+    pub differs: Option<String>,
     pub beyond: Option<String>,
 }
 
@@ -211,6 +213,7 @@ struct ClaimTable {
     paper: Option<f64>,
     least: Option<f64>,
     most: Option<f64>,
+    differs: Option<String>,
     beyond: Option<String>,
 }
 
@@ -544,6 +547,7 @@ impl ClaimTable {
             paper: self.paper,
             least: self.least,
             most: self.most,
+            differs: self.differs,
             beyond: self.beyond,
         })
     }

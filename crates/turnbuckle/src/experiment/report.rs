@@ -62,6 +62,9 @@ struct JsonClaim<'a> {
     held: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
+    /// Why ours is far from the paper's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    differs: Option<&'a str>,
 }
 
 impl<'a> Report<'a> {
@@ -114,26 +117,34 @@ impl<'a> Report<'a> {
     pub fn text(&self) -> String {
         let experiment = self.experiment;
         let mut text = format!(
-            "{}: {}\n  {}\n",
-            experiment.name, experiment.title, experiment.source
+            "{}: {}\n  {}\n\n{}",
+            experiment.name,
+            experiment.title,
+            experiment.source,
+            self.findings()
         );
+        if !experiment.notes.is_empty() {
+            write!(text, "\n\n{}", experiment.notes.trim_end()).expect("a String grows");
+        }
+        text
+    }
+
+    /// What was found: all that changes when the protocols do.
+    pub fn findings(&self) -> String {
+        let (experiment, mut text) = (self.experiment, String::new());
         let numbers = experiment
             .measures
             .iter()
             .filter(|measure| !measure.what.is_distribution());
         for measure in numbers {
             let table = self.table(measure);
-            write!(text, "\n{}\n{table}\n", measure.label).expect("a String grows");
+            write!(text, "{}\n{table}\n\n", measure.label).expect("a String grows");
         }
-        text.push('\n');
         for (claim, verdict) in experiment.claims.iter().zip(&self.verdicts) {
             writeln!(text, "{}", line(claim, verdict)).expect("a String grows");
         }
         for violation in &self.results.violations {
             writeln!(text, "wrong: {violation}").expect("a String grows");
-        }
-        if !experiment.notes.is_empty() {
-            write!(text, "\n{}", experiment.notes.trim_end()).expect("a String grows");
         }
         text.trim_end().to_string()
     }
@@ -285,6 +296,7 @@ impl<'a> Report<'a> {
                 Held::Unknown(why) => Some(why),
                 _ => None,
             },
+            differs: claim.differs.as_deref(),
         }
     }
 }
@@ -316,6 +328,9 @@ fn line(claim: &Claim, verdict: &Verdict) -> String {
         .filter_map(|(words, bound)| bound.map(|bound| format!("{words} {}{unit}", short(bound))))
         .collect();
     write!(line, "; expected {}", bounds.join(" and ")).expect("a String grows");
+    if let Some(why) = &claim.differs {
+        write!(line, "; ours is another number because {why}").expect("a String grows");
+    }
     line
 }
 

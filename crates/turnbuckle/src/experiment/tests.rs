@@ -121,8 +121,14 @@ fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
             .all(|(_, plot)| plot.series.len() == 2 && plot.series[0].points.len() == 3)
     );
     experiment.claims[0].least = Some(1e6);
+    experiment.claims[0].differs = Some("it is another machine".into());
     let report = report::Report::new(&experiment, &results);
     assert!(report.text().contains("not held: visibility grows") && report.broken() == 1);
+    assert!(
+        report
+            .text()
+            .contains("expected at least 1000000; ours is another number because it is another machine")
+    );
     // What was not measured does not hold.
     let verdict = experiment.claims[0].judge(&experiment, &results::Results::default());
     assert_eq!((verdict.found, verdict.held), (None, claim::Held::No));
