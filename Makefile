@@ -2,7 +2,8 @@
 # make fix      formats, and applies what clippy can mend
 # make demo     a three-site cluster with WAN delays
 # make bench    micro-benchmarks
-.PHONY: verify fix demo bench bench-redis bench-causal test-redis-py deny fuzz
+# make figures  the tables of docs/experiments.md, anew
+.PHONY: verify fix demo bench figures bench-redis bench-causal test-redis-py deny fuzz
 CARGO ?= cargo
 
 verify:
@@ -25,6 +26,10 @@ bench:
 	$(CARGO) bench -p turnbuckle-store
 	$(CARGO) bench -p turnbuckle-check --bench check
 	$(CARGO) bench -p turnbuckle-sim --bench events
+
+figures:
+	$(CARGO) run --release --quiet -- experiment run --into docs/experiments.md \
+		$$($(CARGO) run --release --quiet -- experiment list | cut -d ' ' -f 1) >/dev/null
 
 # Needs Python, and Debian packages, which it installs: redis-server and redis-tools.
 bench-redis:

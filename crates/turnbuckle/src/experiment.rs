@@ -4,6 +4,7 @@
 //! claims. Each of its points is one run of the simulated world; nothing depends on the machine, so the same binary prints the same
 //! numbers everywhere. The files are in the binary.
 mod claim;
+mod document;
 mod file;
 mod measure;
 mod report;
@@ -46,6 +47,9 @@ struct Run {
     /// Write the figures as SVG into this directory, and the tables.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Put what was found into this Markdown file, into the first code block below each experiment's heading.
+    #[arg(long, value_name = "FILE", conflicts_with = "quick")]
+    into: Option<PathBuf>,
     /// The first and the last value of each axis alone, and two seconds of each run: whether it works at all.
     #[arg(long)]
     quick: bool,
@@ -131,6 +135,9 @@ impl Run {
             let report = report::Report::new(experiment, &results);
             if let Some(directory) = &self.out {
                 write(directory, experiment, &report)?;
+            }
+            if let Some(path) = &self.into {
+                document::update(path, &experiment.name, &report.findings())?;
             }
             if !self.json {
                 let gap = if number > 0 { "\n" } else { "" };
