@@ -17,8 +17,8 @@ use turnbuckle_node::{NodeId, Planted};
 ///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows
 ///   shown LABEL=ANSWER.. [LABEL..]
-///                       whether the answers were these, and those of the labels alone were not all the same:
-///                       `shown`, `prevented` with an answer that was another, or `not offered`
+///                       whether the answers were these, and those of the labels alone were not all the same
+///                       (several that belong together as LABEL/LABEL): `shown`, `prevented` with an answer that was another, or `not offered`
 ///   fill SITE COUNT     puts as many other keys, so that the log grows
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
@@ -177,10 +177,11 @@ impl<S: Session> Script<S> {
             }
         }
         let mut alike = Vec::new();
-        while let Some(label) = args.next_pos() {
-            match self.labelled(label)? {
+        while let Some(labels) = args.next_pos() {
+            let answers = labels.split('/').map(|label| self.labelled(label));
+            match answers.collect::<Result<Option<Vec<String>>, _>>()? {
                 None => return Ok("not offered\n".into()),
-                Some(words) => alike.push(words),
+                Some(words) => alike.push(words.join(", ")),
             }
         }
         if prevented.is_none() && !alike.is_empty() && alike.windows(2).all(|pair| pair[0] == pair[1]) {
