@@ -5,8 +5,11 @@ use crate::wire::Fields;
 use bytes::{Buf, Bytes, BytesMut};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use std::sync::Arc;
-use turnbuckle_causal::{Eventual, EventualConfig, eventual};
-use turnbuckle_core::{Hlc, Key, Micros, Now, Outcome, RequestId, ServerId, SiteId, Topology, WallInterval};
+use turnbuckle_causal::{CausalSpartanX, Eventual, eventual, stable};
+use turnbuckle_core::{
+    Hlc, Key, Micros, Now, Outcome, Protocol, RequestId, ServerId, SiteId, Topology, Vector, WallInterval,
+    Wire,
+};
 use turnbuckle_log::SimulatedDisk;
 use turnbuckle_node::{
     Delivered, Durability, Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError,
@@ -34,18 +37,101 @@ impl Wake for Quiet {
     fn wake_worker(&self) {}
 }
 
+/// A protocol of which a target knows what its clients say.
+pub trait Spoken: Protocol<Config: Default> {
+    fn get(key: Key) -> Self::Request;
+    fn put(key: Key, value: Option<Bytes>) -> Self::Request;
+    /// What a GET was answered with, or a PUT: then nothing.
+    fn value(response: Self::Response) -> Option<Bytes>;
+    /// What is kept with a version that depends on these.
+    fn meta(depends: &[(Site, Stamp)]) -> Vec<u8>;
+
+    fn key(request: &Self::Request) -> Key {
+        let mut found = Key::from("");
+        Self::keys(request, &mut |key| found = key.clone());
+        found
+    }
+
+    fn encoded(request: &Self::Request) -> BytesMut {
+        let mut out = BytesMut::new();
+        request.encode(&mut out);
+        out
+    }
+}
+
+impl Spoken for Eventual {
+    fn get(key: Key) -> eventual::Request {
+        eventual::Request::Get(key)
+    }
+
+    fn put(key: Key, value: Option<Bytes>) -> eventual::Request {
+        eventual::Request::Put(key, value)
+    }
+
+    fn value(response: eventual::Response) -> Option<Bytes> {
+        match response {
+            eventual::Response::Value(value) => value,
+            eventual::Response::Written { .. } => None,
+        }
+    }
+
+    fn meta(_: &[(Site, Stamp)]) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+impl Spoken for CausalSpartanX {
+    fn get(key: Key) -> stable::Request {
+        stable::Request::Get(stable::Get {
+            key,
+            stable: Vector::ZERO,
+            need: Vector::ZERO,
+            eventual: false,
+        })
+    }
+
+    fn put(key: Key, value: Option<Bytes>) -> stable::Request {
+        stable::Request::Put(stable::Put {
+            key,
+            value,
+            past: Vector::ZERO,
+            stable: Vector::ZERO,
+            moved: false,
+            eventual: false,
+        })
+    }
+
+    fn value(response: stable::Response) -> Option<Bytes> {
+        match response {
+            stable::Response::Value { value, .. } => value,
+            _ => None,
+        }
+    }
+
+    /// A vector, of whatever sites.
+    fn meta(depends: &[(Site, Stamp)]) -> Vec<u8> {
+        let depends = &depends[..depends.len().min(4)];
+        let mut meta = vec![depends.len() as u8];
+        for (site, at) in depends {
+            meta.extend((site.value() as u16).to_be_bytes());
+            meta.extend(at.value().to_be_bytes());
+        }
+        meta
+    }
+}
+
 /// A node, its disks, and what it takes to open it again.
-pub struct Machine {
+pub struct Machine<P: Spoken = Eventual> {
     pub id: NodeId,
     pub disk: SimulatedDisk,
     pub engine: MemoryEngine,
     pub node: Arc<Node>,
-    pub keyspace: Arc<Keyspace<Eventual>>,
+    pub keyspace: Arc<Keyspace<P>>,
     asked: u64,
 }
 
-impl Machine {
-    pub fn new(id: u16, clock: Clock) -> Machine {
+impl<P: Spoken> Machine<P> {
+    pub fn new(id: u16, clock: Clock) -> Machine<P> {
         let (disk, engine) = (SimulatedDisk::new(), MemoryEngine::new());
         Machine::over(NodeId(id), disk, engine, clock).expect("an empty disk is opened")
     }
@@ -55,7 +141,7 @@ impl Machine {
         disk: SimulatedDisk,
         engine: MemoryEngine,
         clock: Clock,
-    ) -> Result<Machine, OpenError> {
+    ) -> Result<Machine<P>, OpenError> {
         let (node, keyspace) = open(id, &disk, &engine, clock)?;
         Ok(Machine {
             id,
@@ -89,8 +175,8 @@ impl Machine {
     }
 
     /// A request of a client here; what comes of it is the answer, unless it has to wait for another node.
-    pub fn ask(&mut self, clock: Clock, request: eventual::Request) -> Option<Outcome<eventual::Response>> {
-        let (eventual::Request::Get(key) | eventual::Request::Put(key, _)) = &request;
+    pub fn ask(&mut self, clock: Clock, request: P::Request) -> Option<Outcome<P::Response>> {
+        let key = P::key(&request);
         let server = ServerId {
             site: placement().site_of(self.id),
             partition: topology().partition_of_slot(key.slot()),
@@ -138,12 +224,12 @@ impl Machine {
     }
 }
 
-fn open(
+fn open<P: Spoken>(
     id: NodeId,
     disk: &SimulatedDisk,
     engine: &MemoryEngine,
     clock: Clock,
-) -> Result<(Arc<Node>, Arc<Keyspace<Eventual>>), OpenError> {
+) -> Result<(Arc<Node>, Arc<Keyspace<P>>), OpenError> {
     let mut config = NodeConfig::new(id, placement());
     config.memory_limit_bytes = 4 << 10;
     config.retained_log_bytes = 4 << 10;
@@ -165,7 +251,7 @@ fn open(
         topology: topology(),
         durability: Durability::None,
     };
-    let keyspace = builder.keyspace::<Eventual>(keyspace, EventualConfig::default(), 4 << 10)?;
+    let keyspace = builder.keyspace::<P>(keyspace, P::Config::default(), 4 << 10)?;
     Ok((builder.open(clock.now())?, keyspace))
 }
 
@@ -269,20 +355,28 @@ pub enum Entry {
         at: Stamp,
         site: Site,
         value: Option<Vec<u8>>,
+        depends: Vec<(Site, Stamp)>,
     },
     WithMeta(Vec<u8>),
     Raw(Vec<u8>),
 }
 
 impl Entry {
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn bytes<P: Spoken>(&self) -> Vec<u8> {
         match self {
-            Entry::Formed { key, at, site, value } => {
+            Entry::Formed {
+                key,
+                at,
+                site,
+                value,
+                depends,
+            } => {
                 let fields = Fields::default()
                     .bytes(1, key.bytes())
                     .fixed64(2, at.value())
                     .uint(3, site.value());
-                fields.each(value, |fields, value| fields.bytes(4, value)).0
+                let fields = fields.each(value, |fields, value| fields.bytes(4, value));
+                fields.bytes(5, P::meta(depends)).0
             }
             Entry::WithMeta(meta) => Fields::default().bytes(1, b"k").bytes(5, meta).0,
             Entry::Raw(bytes) => bytes.clone(),

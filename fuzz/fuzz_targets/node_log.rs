@@ -12,7 +12,10 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use std::sync::Arc;
-use turnbuckle_causal::eventual::{Request, Response};
+use turnbuckle_causal::{
+    Eventual,
+    eventual::{Request, Response},
+};
 use turnbuckle_core::{Key, Outcome};
 use turnbuckle_log::{Log, Options, Position, SimulatedDisk};
 use turnbuckle_node::NodeId;
@@ -56,7 +59,7 @@ impl Write {
         let fields = Fields::default();
         match self {
             Write::Put { entry, to } => fields
-                .bytes(1, entry.bytes())
+                .bytes(1, entry.bytes::<Eventual>())
                 .uint(2, to.map_or(0b110, Number::value)),
             Write::Drop { key, at, site } => {
                 let dropped = Fields::default()
@@ -115,8 +118,10 @@ impl Record {
 
 fuzz_target!(|input: Input| {
     let (disk, engine) = (SimulatedDisk::new(), MemoryEngine::new());
-    let log = Log::open(Arc::new(disk.clone()), Options::default(), Position(0), |_, _| Ok(()))
-        .expect("an empty disk is opened");
+    let log = Log::open(Arc::new(disk.clone()), Options::default(), Position(0), |_, _| {
+        Ok(())
+    })
+    .expect("an empty disk is opened");
     let mut next = 1;
     for record in input.records.iter().take(64) {
         log.append(&[&record.bytes(&mut next)]);
@@ -125,7 +130,7 @@ fuzz_target!(|input: Input| {
     log.sync().expect("the disk works");
     disk.crash_process();
     let mut clock = Clock::default();
-    let mut machine = match Machine::over(NodeId(0), disk, engine, clock) {
+    let mut machine = match Machine::<Eventual>::over(NodeId(0), disk, engine, clock) {
         Ok(machine) => machine,
         Err(error) => {
             assert!(!error.to_string().is_empty());

@@ -1,4 +1,4 @@
-use crate::{Hlc, Vector};
+use crate::{Hlc, SiteSet, Vector};
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
@@ -16,6 +16,12 @@ pub trait Wire: Sized {
     /// The newest timestamp that it speaks of, or [`Hlc::ZERO`]. What speaks of a time too far ahead of a node's clock is
     /// kept away from its replicas: it would drag their clocks along, and through them those of all.
     fn newest(&self) -> Hlc;
+
+    /// The sites that it names. What names one that is no site of the cluster is kept away from replicas, too: they have a place for
+    /// each site that there is, and no other.
+    fn sites(&self) -> SiteSet {
+        SiteSet::default()
+    }
 
     /// What it takes on the heap besides its own size, in bytes, as far as that is known.
     fn heap_bytes(&self) -> usize {
@@ -76,6 +82,10 @@ impl Wire for Vector {
 
     fn newest(&self) -> Hlc {
         Vector::newest(self)
+    }
+
+    fn sites(&self) -> SiteSet {
+        Vector::sites(self)
     }
 
     fn heap_bytes(&self) -> usize {

@@ -1,3 +1,4 @@
+use crate::BadFrame;
 use std::{fmt, sync::Arc};
 
 /// A site by its place in the configuration. People see its name ([`Topology::site_name`]), never this number.
@@ -44,11 +45,26 @@ impl SiteSet {
         SiteSet(self.0 & !(1 << site.0))
     }
 
+    /// The sites in either.
+    #[must_use]
+    pub fn union(self, other: SiteSet) -> SiteSet {
+        SiteSet(self.0 | other.0)
+    }
+
     /// The sites in it, in order.
     pub fn iter(self) -> impl Iterator<Item = SiteId> {
         (0..Self::MOST_SITES)
             .map(SiteId)
             .filter(move |&site| self.contains(site))
+    }
+}
+
+impl FromIterator<SiteId> for SiteSet {
+    fn from_iter<I: IntoIterator<Item = SiteId>>(sites: I) -> SiteSet {
+        sites
+            .into_iter()
+            .map(SiteSet::one)
+            .fold(SiteSet::default(), SiteSet::union)
     }
 }
 
@@ -125,6 +141,21 @@ impl Topology {
     /// How many replicas of a partition each site has.
     pub fn members(&self) -> u16 {
         self.members
+    }
+
+    /// That all these are sites of the cluster: what comes from outside may name others.
+    ///
+    /// # Errors
+    /// If one is not; it says which.
+    pub fn check_sites(&self, named: SiteSet) -> Result<(), BadFrame> {
+        let strangers = SiteSet(named.0 & !self.all_sites().0);
+        match strangers.iter().next() {
+            None => Ok(()),
+            Some(site) => {
+                let found = format!("site {} of {}", site.0, self.site_count());
+                Err(BadFrame::new("sites of the cluster, counted from 0", found))
+            }
+        }
     }
 
     /// Whether such a server exists.

@@ -102,6 +102,11 @@ impl Vector {
         named.map(|(place, &at)| (SiteId(place as u16), at))
     }
 
+    /// The sites whose entries say something.
+    pub fn sites(&self) -> SiteSet {
+        self.entries().map(|(site, _)| site).collect()
+    }
+
     /// The largest entry.
     pub fn newest(&self) -> Hlc {
         self.0.iter().copied().max().unwrap_or(Hlc::ZERO)

@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use std::collections::BTreeMap;
-use turnbuckle_core::{BadFrame, Outcome, ServerId, Wire};
+use turnbuckle_core::{BadFrame, Outcome, ServerId, Topology, Wire};
 
 /// How many requests of other nodes may be open at once.
 const MOST_CALLERS: usize = 100_000;
@@ -91,7 +91,7 @@ impl ResponseFrame {
         }
     }
 
-    pub fn into_answer<R: Wire>(self) -> Result<Outcome<R>, BadFrame> {
+    pub fn into_answer<R: Wire>(self, topology: &Topology) -> Result<Outcome<R>, BadFrame> {
         if let Some(why) = self.refused {
             return Ok(if self.maybe_done {
                 Outcome::Lost(why)
@@ -102,10 +102,9 @@ impl ResponseFrame {
         let receipt = self
             .receipt
             .ok_or_else(|| BadFrame::new("an answer with a receipt", "one without"))?;
-        Ok(Outcome::Answered(
-            R::decode(self.body)?,
-            receipt.into_forwarded()?,
-        ))
+        let response = R::decode(self.body)?;
+        topology.check_sites(response.sites())?;
+        Ok(Outcome::Answered(response, receipt.into_forwarded(topology)?))
     }
 
     pub fn survey(id: u64, surveyed: Result<Surveyed, String>) -> ResponseFrame {

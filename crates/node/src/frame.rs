@@ -6,8 +6,8 @@ use crate::stream::StreamPosition;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hidden, Hlc, Key, Level, Micros, Receipt, Route, ServerId, SiteId, SiteSet, Vector, Version,
-    VersionId, Wire,
+    BadFrame, Hidden, Hlc, Key, Level, Micros, Receipt, Route, ServerId, SiteId, SiteSet, Topology, Vector,
+    Version, VersionId, Wire,
 };
 
 /// The version of this vocabulary; peers with another one are refused in the handshake.
@@ -446,21 +446,20 @@ pub(crate) fn newest<M: Wire>(version: &Version<M>) -> Hlc {
     version.id.at.max(version.meta.newest())
 }
 
-/// Decodes an entry.
-pub(crate) fn decode_entry<M: Wire>(bytes: Bytes) -> Result<(Key, Version<M>), BadFrame> {
+/// Decodes an entry, which names sites of the cluster alone.
+pub(crate) fn decode_entry<M: Wire>(
+    bytes: Bytes,
+    topology: &Topology,
+) -> Result<(Key, Version<M>), BadFrame> {
     let frame = EntryFrame::decode(bytes).map_err(|error| BadFrame::new("an entry", error.to_string()))?;
     let id = VersionId {
         at: check_time(frame.at)?,
         site: site_of(frame.site)?,
     };
-    Ok((
-        Key(frame.key),
-        Version {
-            id,
-            value: frame.value,
-            meta: M::decode(frame.meta)?,
-        },
-    ))
+    let meta = M::decode(frame.meta)?;
+    topology.check_sites(meta.sites().union(SiteSet::one(id.site)))?;
+    let value = frame.value;
+    Ok((Key(frame.key), Version { id, value, meta }))
 }
 
 impl From<StreamPosition> for PositionFrame {
@@ -497,18 +496,13 @@ pub(crate) fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(SiteId, Hlc)>,
         .collect()
 }
 
-fn vector_site(number: u32) -> Result<SiteId, BadFrame> {
-    let site = site_of(number)?;
-    match site.0 < SiteSet::MOST_SITES {
-        true => Ok(site),
-        false => Err(BadFrame::new("a site below 64", number.to_string())),
-    }
-}
-
+/// A site that a cluster may have.
 pub(crate) fn site_of(number: u32) -> Result<SiteId, BadFrame> {
-    u16::try_from(number)
-        .map(SiteId)
-        .map_err(|_| BadFrame::new("a site below 65536", number.to_string()))
+    let site = u16::try_from(number)
+        .ok()
+        .filter(|&site| site < SiteSet::MOST_SITES);
+    site.map(SiteId)
+        .ok_or_else(|| BadFrame::new("a site below 64", number.to_string()))
 }
 
 impl From<&Receipt> for ReceiptFrame {
@@ -533,7 +527,21 @@ impl From<&Receipt> for ReceiptFrame {
 
 impl ReceiptFrame {
     /// The receipt, as one that came from another node of the site.
-    pub fn into_forwarded(self) -> Result<Receipt, BadFrame> {
+    pub fn into_forwarded(self, topology: &Topology) -> Result<Receipt, BadFrame> {
+        let version = |at: Option<u64>, site: u32| {
+            at.map(|at| {
+                let (at, site) = (check_time(at)?, site_of(site)?);
+                topology.check_sites(SiteSet::one(site))?;
+                Ok(VersionId { at, site })
+            })
+            .transpose()
+        };
+        let cut = cut_from_frames(&self.cut)?;
+        topology.check_sites(cut.iter().map(|&(site, _)| site).collect())?;
+        let server = unpack(self.server);
+        if !topology.contains(server) {
+            return Err(BadFrame::new("a receipt of a server", server.to_string()));
+        }
         let level = |name: &str| {
             name.parse::<Level>()
                 .map_err(|error| BadFrame::new("a level in a receipt", error.found))
@@ -541,27 +549,17 @@ impl ReceiptFrame {
         Ok(Receipt {
             asked: level(&self.asked)?,
             given: level(&self.given)?,
-            version: self.version_at.map(|at| VersionId {
-                at: Hlc(at),
-                site: SiteId(self.version_site as u16),
-            }),
-            server: unpack(self.server),
+            version: version(self.version_at, self.version_site)?,
+            server,
             route: Route::Forwarded,
             waited: Micros(self.waited_us),
             staleness: self.staleness_us.map(Micros),
             clock_bound: Micros(self.clock_bound_us),
             siblings: self.siblings,
-            cut: self
-                .cut
-                .iter()
-                .map(|frame| Ok((vector_site(frame.site)?, check_time(frame.until)?)))
-                .collect::<Result<Vector, BadFrame>>()?,
+            cut: cut.into_iter().collect::<Vector>(),
             hidden: Hidden {
                 versions: self.hidden,
-                newest: self.hidden_at.map(|at| VersionId {
-                    at: Hlc(at),
-                    site: SiteId(self.hidden_site as u16),
-                }),
+                newest: version(self.hidden_at, self.hidden_site)?,
             },
         })
     }
@@ -604,6 +602,51 @@ mod tests {
                 Body::CopyBegin(copy),
             ] {
                 assert!(parse(body.clone()).is_err(), "{body:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_receipt_names_servers_and_sites_that_there_are() {
+        let topology = Topology::new(["a", "b", "c"], 2, 1);
+        let at = Hlc::LATEST.0;
+        let receipt = ReceiptFrame {
+            asked: "eventual".into(),
+            given: "eventual".into(),
+            version_at: Some(at),
+            version_site: 2,
+            server: pack(ServerId {
+                site: SiteId(2),
+                partition: 1,
+                member: 0,
+            }),
+            cut: vec![CutFrame { site: 2, until: at }],
+            hidden_at: Some(at),
+            hidden_site: 2,
+            ..ReceiptFrame::default()
+        };
+        assert!(receipt.clone().into_forwarded(&topology).is_ok());
+        for site in [3_u32, 63, 64] {
+            let altered = [
+                ReceiptFrame {
+                    version_site: site,
+                    ..receipt.clone()
+                },
+                ReceiptFrame {
+                    hidden_site: site,
+                    ..receipt.clone()
+                },
+                ReceiptFrame {
+                    server: u64::from(site) << 32,
+                    ..receipt.clone()
+                },
+                ReceiptFrame {
+                    cut: vec![CutFrame { site, until: at }],
+                    ..receipt.clone()
+                },
+            ];
+            for altered in altered {
+                assert!(altered.into_forwarded(&topology).is_err(), "site {site}");
             }
         }
     }

@@ -6,7 +6,9 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use std::{cmp::Ordering, collections::VecDeque};
-use turnbuckle_core::{BadFrame, Chain, Hlc, Key, Protocol, Recovered, SiteId, Version, VersionId, Wire};
+use turnbuckle_core::{
+    BadFrame, Chain, Hlc, Key, Protocol, Recovered, SiteId, Topology, Version, VersionId, Wire,
+};
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, compare_rows, rows};
 
 /// How many rows are read at a time for a peer, and how many bytes, unless one row is larger.
@@ -164,9 +166,12 @@ impl<P: Protocol> Incoming<P> {
         self.resumed && self.copy.is_none() && !self.declined
     }
 
-    /// Entries that continue behind `previous`, up to `last`.
+    /// Entries that continue behind `previous`, up to `last`, of the stream of `source`. They are its own versions, also those that
+    /// it had lost and was given back; those of other sites come from there.
     pub fn arrive(
         &mut self,
+        topology: &Topology,
+        source: SiteId,
         previous: u64,
         last: StreamPosition,
         entries: Vec<Bytes>,
@@ -189,8 +194,22 @@ impl<P: Protocol> Incoming<P> {
             let found = format!("{} numbers for {}", numbers.len(), entries.len());
             return Err(BadFrame::new("a number for each stream entry", found));
         }
-        for (place, entry) in entries.into_iter().enumerate() {
-            let (key, version) = decode_entry(entry.clone())?;
+        let decode = |entry: Bytes| {
+            let (key, version) = decode_entry::<P::Meta>(entry.clone(), topology)?;
+            match version.id.site == source {
+                true => Ok((entry, key, version)),
+                false => Err(BadFrame::new(
+                    "versions of the stream's own site",
+                    version.id.to_string(),
+                )),
+            }
+        };
+        // All or none of them.
+        let entries = entries
+            .into_iter()
+            .map(decode)
+            .collect::<Result<Vec<_>, BadFrame>>()?;
+        for (place, (entry, key, version)) in entries.into_iter().enumerate() {
             let number = numbers.get(place).copied().unwrap_or(previous + 1 + place as u64);
             self.pending.push(Item::Entry {
                 key,

@@ -361,11 +361,13 @@ impl<P: Protocol> Keyspace<P> {
             .cell(to)
             .ok_or_else(|| BadFrame::new("a request for a server of this node", to.to_string()))?;
         let survey = frame.survey.map(Survey::from);
-        let request = if survey.is_none() {
-            Some(P::Request::decode(frame.body)?)
-        } else {
-            None
+        let request = match survey {
+            None => Some(P::Request::decode(frame.body)?),
+            Some(_) => None,
         };
+        if let Some(request) = &request {
+            self.topology().check_sites(request.sites())?;
+        }
         if self.shared.is_choked(node) {
             let found = "one that asks and takes no answers";
             return Err(BadFrame::new("a node that takes its answers", found));
@@ -402,15 +404,25 @@ impl<P: Protocol> Keyspace<P> {
         Ok(())
     }
 
-    pub(crate) fn on_response(&self, frame: ResponseFrame) -> Result<(), BadFrame> {
+    pub(crate) fn on_response(&self, node: NodeId, frame: ResponseFrame) -> Result<(), BadFrame> {
         let id = RequestId(frame.id);
-        // One that was given up on already.
-        let Some((_, is_survey)) = held(&self.forwarded).remove(&id) else {
-            return Ok(());
-        };
-        match is_survey {
-            true => self.deliver_survey(id, frame.into_survey()?),
-            false => self.deliver(id, frame.into_answer()?),
+        let asked = held(&self.forwarded).get(&id).copied();
+        match asked {
+            Some((to, true)) if to == node => {
+                let surveyed = frame.into_survey()?;
+                if held(&self.forwarded).remove(&id).is_some() {
+                    self.deliver_survey(id, surveyed);
+                }
+            }
+            // If it does not decode, the request fails with the link.
+            Some((to, false)) if to == node => {
+                let outcome = frame.into_answer(self.topology())?;
+                if held(&self.forwarded).remove(&id).is_some() {
+                    self.deliver(id, outcome);
+                }
+            }
+            // It was given up on already, or somebody else was asked.
+            _ => {}
         }
         Ok(())
     }
@@ -575,7 +587,7 @@ impl<P: Protocol> Keyspace<P> {
             .ok_or_else(|| BadFrame::new("a frame with a body this release knows", "another"))?
         {
             Body::Request(request) => self.on_request(now, node, to, request),
-            Body::Response(response) => self.on_response(response),
+            Body::Response(response) => self.on_response(node, response),
             body => {
                 let known = self.topology().contains(from) && self.node_of(from) == node;
                 let cell = self.cell(to).filter(|_| known && from != to);

@@ -551,7 +551,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
                 )
         });
         match lane {
-            Some(cell) => held(&cell.lane).replay(record, from),
+            Some(cell) => held(&cell.lane).replay(self, record, from),
             // A partition that has moved to another node.
             None => Ok(()),
         }

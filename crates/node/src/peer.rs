@@ -10,7 +10,7 @@ use crate::{
     record::{Record, named_of},
     stream::{CursorState, Resumption, Step, StreamPosition},
 };
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Wire};
 use turnbuckle_log::Position;
 use turnbuckle_store::{clear_staged, stage};
@@ -48,7 +48,7 @@ impl<P: Protocol> Lane<P> {
         let site = from.site;
         match body {
             Body::Message(message) => {
-                let message = P::Message::decode(message)?;
+                let message = message_of::<P>(ks, message)?;
                 let newest = message.newest();
                 if newest > self.horizon(ks, now) {
                     // It may be lost.
@@ -110,7 +110,14 @@ impl<P: Protocol> Lane<P> {
                 incarnation: frame.incarnation,
                 number: frame.last,
             };
-            incoming.arrive(frame.previous, last, frame.entries, &frame.numbers)?;
+            incoming.arrive(
+                ks.topology(),
+                site,
+                frame.previous,
+                last,
+                frame.entries,
+                &frame.numbers,
+            )?;
             self.drain(ks, now, site);
         }
         Ok(())
@@ -123,7 +130,7 @@ impl<P: Protocol> Lane<P> {
         site: SiteId,
         frame: MarkFrame,
     ) -> Result<(), BadFrame> {
-        let message = P::Message::decode(frame.body)?;
+        let message = message_of::<P>(ks, frame.body)?;
         let incoming = self.incoming_from(site)?;
         if incoming.is_streaming() {
             incoming.arrive_mark(frame.after, message)?;
@@ -142,7 +149,7 @@ impl<P: Protocol> Lane<P> {
         let me = self.me.site;
         let incoming = self.incoming_from(site)?;
         for entry in frame.entries {
-            let (key, version) = frame::decode_entry::<P::Meta>(entry)?;
+            let (key, version) = frame::decode_entry::<P::Meta>(entry, ks.topology())?;
             if version.id.site != me {
                 return Err(BadFrame::new(
                     "versions of this site given back",
@@ -172,6 +179,8 @@ impl<P: Protocol> Lane<P> {
             cut: frame::cut_from_frames(&frame.cut)?,
             named: named_of(&frame.named),
         };
+        ks.topology()
+            .check_sites(copied.cut.iter().map(|&(site, _)| site).collect())?;
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
         let newest = newest.unwrap_or(Hlc::ZERO);
         not_beyond(self.horizon(ks, now), newest)?;
@@ -217,7 +226,7 @@ impl<P: Protocol> Lane<P> {
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
         for entry in frame.entries {
             let bytes = entry.len();
-            let (key, version) = frame::decode_entry(entry)?;
+            let (key, version) = frame::decode_entry(entry, ks.topology())?;
             not_beyond(horizon, frame::newest(&version))?;
             staged.extend(copy.take(key, version, bytes)?);
         }
@@ -469,6 +478,13 @@ impl<P: Protocol> Lane<P> {
         }
         Some(body)
     }
+}
+
+/// A message of a peer, which names sites of the cluster alone.
+fn message_of<P: Protocol>(ks: &Keyspace<P>, bytes: Bytes) -> Result<P::Message, BadFrame> {
+    let message = P::Message::decode(bytes)?;
+    ks.topology().check_sites(message.sites())?;
+    Ok(message)
 }
 
 /// What a full copy speaks of must be in the past: there is no waiting in the middle of one.

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, Recovered, ServerId, SiteId, SiteSet, Version, VersionId, Wire, Write,
+    BadFrame, Hlc, Key, Recovered, ServerId, SiteId, SiteSet, Topology, Version, VersionId, Wire, Write,
 };
 use turnbuckle_log::Position;
 
@@ -198,9 +198,10 @@ impl WriteRecord {
         record
     }
 
-    pub fn replay<M: Wire>(self) -> Result<Replayed<M>, BadFrame> {
+    /// The write, which names sites of the cluster alone.
+    pub fn replay<M: Wire>(self, topology: &Topology) -> Result<Replayed<M>, BadFrame> {
         if let Some(entry) = self.entry {
-            let (key, version) = decode_entry(entry)?;
+            let (key, version) = decode_entry(entry, topology)?;
             return Ok(Replayed::Put {
                 key,
                 version,
@@ -212,6 +213,7 @@ impl WriteRecord {
                 at: check_time(drop.at)?,
                 site: site_of(drop.site)?,
             };
+            topology.check_sites(SiteSet::one(id.site))?;
             return Ok(Replayed::Drop {
                 key: Key(drop.key),
                 id,

@@ -1,6 +1,6 @@
 use crate::place::{Place, split_row_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Chain, Hlc, Key, SiteId, Version, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Chain, Hlc, Key, SiteId, SiteSet, Version, VersionId, Wire};
 
 /// The first byte of every row. A change to what follows takes another.
 const FORMAT: u8 = 1;
@@ -86,6 +86,12 @@ fn take_version<M: Wire>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadF
         at: Hlc(rest.get_u64()),
         site: SiteId(rest.get_u16()),
     };
+    if id.site.0 >= SiteSet::MOST_SITES {
+        return Err(BadFrame::new(
+            "a version of a site below 64",
+            id.site.0.to_string(),
+        ));
+    }
     let value = match take_length(rest)? {
         0 => None,
         length => Some(take_bytes(rest, length - 1)?),
@@ -200,7 +206,7 @@ mod tests {
         ]);
         vec![
             (b"key".to_vec(), chain(&[(5, 1, Some(b"value"))])),
-            (Vec::new(), chain(&[(u64::MAX, u16::MAX, None)])),
+            (Vec::new(), chain(&[(u64::MAX, SiteSet::MOST_SITES - 1, None)])),
             (b"key".to_vec(), several.clone()),
             (vec![b'k'; 2000], several),
         ]

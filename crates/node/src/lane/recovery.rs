@@ -24,7 +24,7 @@ pub enum ReplayError {
 
 impl<P: Protocol> Lane<P> {
     /// A record of this lane, which began at `from`.
-    pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
+    pub fn replay(&mut self, ks: &Keyspace<P>, record: Record, from: Position) -> Result<(), ReplayError> {
         // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
         // would not be there to keep down what it deleted.
         if from < self.covered {
@@ -42,7 +42,7 @@ impl<P: Protocol> Lane<P> {
         }
         for write in record.writes {
             let entry = write.entry.clone();
-            match write.replay::<P::Meta>()? {
+            match write.replay::<P::Meta>(ks.topology())? {
                 Replayed::Put { key, version, to } => {
                     self.store.load(&key)?;
                     self.bound = self.bound.max(version.id.at);

@@ -54,6 +54,8 @@ pub struct Machine<P: Protocol> {
     pub node: Arc<Node>,
     pub keyspace: Arc<Keyspace<P>>,
     pub id: NodeId,
+    disk: SimulatedDisk,
+    engine: MemoryEngine,
     asked: u64,
 }
 
@@ -65,8 +67,16 @@ impl<P: Protocol<Config: Default>> Machine<P> {
             node,
             keyspace,
             id,
+            disk,
+            engine,
             asked: 0,
         }
+    }
+
+    /// `kill -9`, and the node is opened again.
+    pub fn restart(&mut self, now: Now) {
+        self.disk.crash_process();
+        (self.node, self.keyspace) = open(self.id, &self.disk, &self.engine, now);
     }
 
     /// A turn of the loop, with everything in the background.

@@ -2,3 +2,4 @@
 mod long_chains;
 mod long_frames;
 mod machine;
+mod strangers;

@@ -1,6 +1,6 @@
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Key, Micros, Vector, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Key, Micros, SiteSet, Vector, VersionId, Wire};
 
 /// A version of a key that must be visible first.
 pub type Dependency = (Key, VersionId);
@@ -158,6 +158,10 @@ impl Wire for Dependencies {
         self.0.iter().map(|(_, id)| id.at).max().unwrap_or(Hlc::ZERO)
     }
 
+    fn sites(&self) -> SiteSet {
+        self.0.iter().map(|(_, id)| id.site).collect()
+    }
+
     fn heap_bytes(&self) -> usize {
         self.0.capacity() * size_of::<Dependency>() + self.0.iter().map(|(key, _)| key.0.len()).sum::<usize>()
     }
@@ -216,6 +220,14 @@ impl Wire for Request {
             Request::Get { .. } => Hlc::ZERO,
             Request::Put { nearest, seen, .. } => nearest.newest().max(*seen),
             Request::Confirm { version, .. } => version.1.at,
+        }
+    }
+
+    fn sites(&self) -> SiteSet {
+        match self {
+            Request::Get { .. } => SiteSet::default(),
+            Request::Put { nearest, .. } => nearest.sites(),
+            Request::Confirm { version, .. } => SiteSet::one(version.1.site),
         }
     }
 }
@@ -307,6 +319,14 @@ impl Wire for Message {
             Message::DepCheck(_, id) | Message::Visible(id) => id.at,
             Message::HowFar(found) => found.arrived.max(found.safe),
             Message::Reached(reply) => reply.until.max(reply.prepared),
+        }
+    }
+
+    fn sites(&self) -> SiteSet {
+        match self {
+            Message::Heartbeat(beat) => beat.visible.sites(),
+            Message::DepCheck(_, id) | Message::Visible(id) => SiteSet::one(id.site),
+            Message::HowFar(_) | Message::Reached(_) => SiteSet::default(),
         }
     }
 }

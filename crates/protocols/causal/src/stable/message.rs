@@ -1,6 +1,6 @@
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, Vector, Wire};
+use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, SiteSet, Vector, Wire};
 
 /// What replicas tell each other about what is stable, and what else a protocol has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,18 @@ impl Report {
         let newest = vectors.into_iter().map(Vector::newest).max();
         newest.unwrap_or(Hlc::ZERO).max(self.clock)
     }
+
+    fn sites(&self) -> SiteSet {
+        sites_of([&self.stable, &self.walls, &self.collectable])
+    }
+}
+
+fn sites_of<'a>(vectors: impl IntoIterator<Item = &'a Vector>) -> SiteSet {
+    vectors
+        .into_iter()
+        .flat_map(Vector::entries)
+        .map(|(site, _)| site)
+        .collect()
 }
 
 impl<X: Wire> Wire for Message<X> {
@@ -115,6 +127,14 @@ impl<X: Wire> Wire for Message<X> {
                 .max(Hlc::from_wall(heartbeat.wall)),
             Message::Up(report) | Message::Down(report) => report.newest(),
             Message::Own(own) => own.newest(),
+        }
+    }
+
+    fn sites(&self) -> SiteSet {
+        match self {
+            Message::Heartbeat(_) => SiteSet::default(),
+            Message::Up(report) | Message::Down(report) => report.sites(),
+            Message::Own(own) => own.sites(),
         }
     }
 }
@@ -309,6 +329,14 @@ impl Wire for Request {
             }
         }
     }
+
+    fn sites(&self) -> SiteSet {
+        match self {
+            Request::Get(get) => sites_of([&get.stable, &get.need]),
+            Request::Put(put) => sites_of([&put.past, &put.stable]),
+            Request::Rotx(rotx) => sites_of([&rotx.stable, &rotx.past]),
+        }
+    }
 }
 
 impl Wire for Response {
@@ -366,6 +394,16 @@ impl Wire for Response {
             }
             Response::Written { past, .. } => past.newest(),
             Response::Refused(_) => Hlc::ZERO,
+        }
+    }
+
+    fn sites(&self) -> SiteSet {
+        match self {
+            Response::Value { past, stable, .. } | Response::Values { past, stable, .. } => {
+                sites_of([past, stable])
+            }
+            Response::Written { past, .. } => past.sites(),
+            Response::Refused(_) => SiteSet::default(),
         }
     }
 }
@@ -440,6 +478,17 @@ impl Wire for Slice {
             Slice::Request { sv, .. } => sv.newest(),
             Slice::Reply { past, .. } => past.newest(),
             Slice::TooOld { need, .. } => need.newest(),
+        }
+    }
+
+    fn sites(&self) -> SiteSet {
+        match self {
+            Slice::Request { sv, .. } => sv.sites(),
+            Slice::Reply { past, hidden, .. } => {
+                let newest = hidden.newest.map(|version| version.site);
+                past.sites().union(newest.into_iter().collect())
+            }
+            Slice::TooOld { need, .. } => need.sites(),
         }
     }
 }

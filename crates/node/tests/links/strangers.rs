@@ -1,0 +1,132 @@
+//! What names a site that is none of the cluster's, or a version in the stream of a site that did not write it, is refused as a
+//! whole: the driver breaks the link, nothing of it is stored, and the node goes on.
+use crate::machine::{Machine, at, link, server};
+use bytes::Bytes;
+use turnbuckle_causal::{
+    CausalSpartanX,
+    stable::{Get, Put, Request, Response},
+};
+use turnbuckle_core::{Hlc, Key, Outcome, SiteId, Vector};
+
+/// In partition 0.
+const KEY: &str = "last";
+
+fn get() -> Request {
+    Request::Get(Get {
+        key: Key::from(KEY),
+        stable: Vector::ZERO,
+        need: Vector::ZERO,
+        eventual: true,
+    })
+}
+
+fn put(past: Vector) -> Request {
+    Request::Put(Put {
+        key: Key::from(KEY),
+        value: Some(Bytes::from_static(b"value")),
+        past,
+        stable: Vector::ZERO,
+        moved: false,
+        eventual: false,
+    })
+}
+
+/// The fields of an entry that say whose version it is (and that its value follows), and the first site that it depends on.
+const SITE: [u8; 5] = [0x18, 1, 0x22, 5, b'v'];
+const DEPENDS: [u8; 5] = [0x2a, 11, 1, 0, 1];
+
+/// Another number where `place` of `bytes` stands in the frame; `None` if they do not.
+fn altered(frame: &Bytes, bytes: &[u8], place: usize, number: u8) -> Option<Bytes> {
+    let found = frame.windows(bytes.len()).position(|window| window == bytes)?;
+    let mut altered = frame.to_vec();
+    altered[found + place] = number;
+    Some(altered.into())
+}
+
+fn is_there(a: &mut Machine<CausalSpartanX>, ms: u64) -> bool {
+    a.ask(at(ms), server(0, 0), get());
+    match a.answer() {
+        Outcome::Answered(Response::Value { value, .. }, _) => value.is_some(),
+        _ => panic!("a value or none"),
+    }
+}
+
+/// b has written a key. Every frame of it in which `bytes` stand is altered on its way to a. Returns how many a refused.
+fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
+    let (mut a, mut b) = (Machine::<CausalSpartanX>::new(0), Machine::new(1));
+    let past = [(SiteId(1), Hlc::from_wall(at(0).wall.earliest))]
+        .into_iter()
+        .collect();
+    b.ask(at(1), server(1, 0), put(past));
+    if with_copy {
+        // What the log has no longer comes as a full copy.
+        for number in 0..40_u8 {
+            let filler = Put {
+                key: Key::from(format!("{{last}}{number}").as_str()),
+                value: Some(vec![0; 20 << 10].into()),
+                past: Vector::ZERO,
+                stable: Vector::ZERO,
+                moved: false,
+                eventual: false,
+            };
+            b.ask(at(1), server(1, 0), Request::Put(filler));
+            b.node.checkpoint_now(at(2)).expect("the disks work");
+        }
+    }
+    link(at(3), &a, &b, true);
+    let mut refused = 0;
+    'links: for ms in 4..24 {
+        a.carry(at(ms), &b);
+        for frame in b.frames(a.id) {
+            let altered = altered(&frame, bytes, place, number);
+            let heard = a.hear(at(ms), b.id, altered.clone().unwrap_or(frame));
+            assert_eq!(heard.is_err(), altered.is_some(), "{heard:?}");
+            if heard.is_err() {
+                refused += 1;
+                link(at(ms), &a, &b, false);
+                break 'links;
+            }
+        }
+        a.turn(at(ms));
+    }
+    a.turn(at(30));
+    assert!(!is_there(&mut a, 31), "it was refused, and is there");
+    a.node.checkpoint_now(at(32)).expect("the disks work");
+    a.restart(at(40));
+    assert!(
+        !is_there(&mut a, 41),
+        "it was refused, and is there after a restart"
+    );
+    // It comes as it was written.
+    link(at(50), &a, &b, true);
+    for ms in 51..91 {
+        a.carry(at(ms), &b);
+        b.carry(at(ms), &a);
+    }
+    assert!(is_there(&mut a, 92));
+    assert_eq!(a.node.copies_placed() == 1, with_copy);
+    refused
+}
+
+#[test]
+fn an_entry_of_another_site_than_its_streams_is_refused() {
+    // a itself, c, and what no cluster of three sites has.
+    for site in [0, 2, 3, 63, 64, 127] {
+        assert_eq!(refused(&SITE, 1, site, false), 1, "site {site}");
+    }
+}
+
+#[test]
+fn an_entry_that_depends_on_a_site_that_is_none_is_refused() {
+    for site in [3, 63, 64] {
+        assert_eq!(refused(&DEPENDS, 4, site, false), 1, "site {site}");
+    }
+}
+
+#[test]
+fn a_row_of_a_full_copy_from_a_site_that_is_none_is_refused() {
+    for site in [3, 63, 64] {
+        assert_eq!(refused(&SITE, 1, site, true), 1, "site {site}");
+    }
+    assert_eq!(refused(&DEPENDS, 4, 3, true), 1);
+}
