@@ -108,7 +108,7 @@ pub struct NodeEntry {
 pub struct KeyspaceEntry {
     /// Its name, one of a kind in the cluster.
     pub name: String,
-    /// Its protocol, one of those that the caller of [`ClusterConfig::parse`] knows.
+    /// Its protocol, one of those that the caller of [`ClusterConfig::parse`] knows, by its own name.
     pub protocol: String,
     /// Its sites, partitions and members.
     pub topology: Topology,
@@ -120,13 +120,24 @@ pub struct KeyspaceEntry {
     pub theta: Option<Micros>,
 }
 
+/// What a configuration has to know of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownProtocol {
+    /// A name that the file may have.
+    pub name: &'static str,
+    /// The protocol's own name: another one, where `name` is a kind of keyspace that stands for its usual protocol.
+    pub means: &'static str,
+    /// Whether its partitions work out what is stable, and so how often can be set.
+    pub has_theta: bool,
+}
+
 impl ClusterConfig {
-    /// Reads and checks a file. `protocols` are the names of those that exist.
+    /// Reads and checks a file. `protocols` are those that exist.
     ///
     /// # Errors
     /// [`ConfigError::Unreadable`] if the file cannot be read, is no regular file or larger than 1 MiB;
     /// [`ConfigError::Wrong`] if what it says is wrong.
-    pub fn read(file: &Path, protocols: &[&str]) -> Result<ClusterConfig, ConfigError> {
+    pub fn read(file: &Path, protocols: &[KnownProtocol]) -> Result<ClusterConfig, ConfigError> {
         Ok(Self::parse(file, &document::read_text(file)?, protocols)?)
     }
 
@@ -135,7 +146,7 @@ impl ClusterConfig {
     ///
     /// # Errors
     /// If anything in it is wrong.
-    pub fn parse(file: &Path, text: &str, protocols: &[&str]) -> Result<ClusterConfig, WrongConfig> {
+    pub fn parse(file: &Path, text: &str, protocols: &[KnownProtocol]) -> Result<ClusterConfig, WrongConfig> {
         check::check(&document::Document::parse(file, text)?, protocols)
     }
 

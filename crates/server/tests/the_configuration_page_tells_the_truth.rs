@@ -1,6 +1,9 @@
 //! `docs/configuration.md` is what people copy from: its example must be accepted, and its limits be those of the code.
 use std::{fs, path::Path};
-use turnbuckle_server::config::{ClusterConfig, Limits};
+use turnbuckle_server::{
+    PROTOCOLS,
+    config::{ClusterConfig, Limits},
+};
 
 fn page() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
@@ -19,12 +22,30 @@ fn the_example_is_accepted() {
     )
     .expect("it can be written");
     let file = directory.path().join("cluster.toml");
-    let config =
-        ClusterConfig::parse(&file, example, &["eventual"]).unwrap_or_else(|error| panic!("{error}"));
+    let config = ClusterConfig::parse(&file, example, PROTOCOLS).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
         config.layout(),
         "sites a b; nodes a1@a b1@b; keyspaces carts:eventual:2"
     );
+}
+
+#[test]
+fn every_protocol_stands_there_and_whether_it_has_a_theta() {
+    let page = page();
+    for protocol in PROTOCOLS {
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{}` |", protocol.name)));
+        let row = row.unwrap_or_else(|| panic!("{} is not in docs/configuration.md", protocol.name));
+        let theta = if protocol.has_theta { "`5ms`" } else { "none" };
+        assert!(row.ends_with(&format!(" | {theta} |")), "{row}");
+        let is_alias = protocol.means != protocol.name;
+        assert_eq!(
+            row.contains(&format!("another name of `{}`", protocol.means)),
+            is_alias,
+            "{row}"
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! From what the file says to what it means. Every function takes a piece of the raw file and either gives the checked
 //! piece or says what is wrong with it and where.
 use super::{
-    Address, ClusterConfig, Durability, KeyspaceEntry, KeyspaceId, MOST_PARTITIONS, NodeEntry, NodeId,
-    WrongConfig,
+    Address, ClusterConfig, Durability, KeyspaceEntry, KeyspaceId, KnownProtocol, MOST_PARTITIONS, NodeEntry,
+    NodeId, WrongConfig,
     document::{Document, read_bounded},
     limits::within,
     name,
@@ -24,7 +24,10 @@ const MOST_NODES: usize = 1024;
 const MOST_KEYSPACES: usize = 256;
 const MOST_LOOPS: u64 = 256;
 
-pub(super) fn check(document: &Document<'_>, protocols: &[&str]) -> Result<ClusterConfig, WrongConfig> {
+pub(super) fn check(
+    document: &Document<'_>,
+    protocols: &[KnownProtocol],
+) -> Result<ClusterConfig, WrongConfig> {
     let raw: RawCluster = document.decode()?;
     let cluster = required(document, raw.cluster.as_ref(), 0..0, "cluster", name::EXPECTED)?;
     let cluster_name = checked_name(document, cluster)?;
@@ -221,7 +224,7 @@ fn check_keyspaces(
     document: &Document<'_>,
     raw: &[Spanned<RawKeyspace>],
     sites: &[String],
-    protocols: &[&str],
+    protocols: &[KnownProtocol],
 ) -> Result<(Vec<KeyspaceEntry>, KeyspaceId), WrongConfig> {
     let Some(first) = raw.first() else {
         return Err(document.missing(0..0, "keyspace", "at least one [[keyspace]]"));
@@ -257,21 +260,18 @@ fn check_keyspace(
     document: &Document<'_>,
     entry: &Spanned<RawKeyspace>,
     sites: &[String],
-    protocols: &[&str],
+    protocols: &[KnownProtocol],
     names: &mut Names,
 ) -> Result<KeyspaceEntry, WrongConfig> {
     let (raw, span) = (entry.get_ref(), entry.span());
     let name = names.take(document, raw.name.as_ref(), span.clone())?;
-    let one_of_protocols = || format!("one of the protocols {}", protocols.join(", "));
-    let protocol = required(
-        document,
-        raw.protocol.as_ref(),
-        span.clone(),
-        "protocol",
-        one_of_protocols(),
-    )?;
-    if !protocols.contains(&protocol.get_ref().as_str()) {
-        return Err(document.wrong(protocol.span(), quote(protocol), one_of_protocols()));
+    let protocol = check_protocol(document, raw, span.clone(), protocols)?;
+    if let (Some(theta), false) = (&raw.theta, protocol.has_theta) {
+        let (found, have) = (
+            format!("theta on a keyspace of {}", protocol.means),
+            theta_is_of(protocols),
+        );
+        return Err(document.wrong(theta.span(), found, have));
     }
     let in_range = format!("a whole number from 1 to {MOST_PARTITIONS}");
     let partitions = required(document, raw.partitions.as_ref(), span, "partitions", in_range)?;
@@ -285,12 +285,38 @@ fn check_keyspace(
     };
     Ok(KeyspaceEntry {
         name,
-        protocol: protocol.get_ref().clone(),
+        protocol: protocol.means.to_string(),
         topology: Topology::new(sites, partitions, 1),
         durability,
         heartbeat: interval(document, raw.heartbeat.as_ref())?,
         theta: interval(document, raw.theta.as_ref())?,
     })
+}
+
+fn check_protocol<'a>(
+    document: &Document<'_>,
+    raw: &RawKeyspace,
+    span: Range<usize>,
+    protocols: &'a [KnownProtocol],
+) -> Result<&'a KnownProtocol, WrongConfig> {
+    let names = |known: &[KnownProtocol]| {
+        known
+            .iter()
+            .map(|known| known.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let one_of_them = || format!("one of the protocols {}", names(protocols));
+    let protocol = required(document, raw.protocol.as_ref(), span, "protocol", one_of_them())?;
+    let known = protocols.iter().find(|known| known.name == protocol.get_ref());
+    known.ok_or_else(|| document.wrong(protocol.span(), quote(protocol), one_of_them()))
+}
+
+/// Where a `theta` may stand.
+fn theta_is_of(protocols: &[KnownProtocol]) -> String {
+    let have = protocols.iter().filter(|known| known.has_theta);
+    let names: Vec<&str> = have.map(|known| known.name).collect();
+    format!("it only with {}", names.join(", "))
 }
 
 /// How often something happens.
@@ -299,11 +325,18 @@ fn interval(document: &Document<'_>, given: Option<&Text>) -> Result<Option<Micr
     let interval = text.get_ref().parse().ok();
     match interval.filter(|interval| (LEAST_INTERVAL..=MOST_INTERVAL).contains(interval)) {
         Some(interval) => Ok(Some(interval)),
-        None => {
-            let expected = format!("a time from {LEAST_INTERVAL} to {MOST_INTERVAL}, such as 5ms");
-            Err(document.wrong(text.span(), quote(text), expected))
-        }
+        None => Err(document.wrong(text.span(), quote(text), expected_interval())),
     }
+}
+
+fn expected_interval() -> String {
+    format!("a time in quotes from \"{LEAST_INTERVAL}\" to \"{MOST_INTERVAL}\", such as \"5ms\"")
+}
+
+/// What is expected of a field that is text in quotes, where more can be said of it than that.
+pub(super) fn expected_text(field: &str) -> Option<String> {
+    let name = field.rsplit('.').next().unwrap_or_default();
+    matches!(name, "heartbeat" | "theta").then(expected_interval)
 }
 
 /// More often, a node would do nothing else; more seldom, nobody would see anything.

@@ -1,4 +1,4 @@
-use super::{ConfigError, WrongConfig};
+use super::{ConfigError, WrongConfig, check::expected_text};
 use serde::de::DeserializeOwned;
 use std::{
     fs::File,
@@ -46,7 +46,11 @@ impl<'a> Document<'a> {
     pub(super) fn decode<T: DeserializeOwned>(&self) -> Result<T, WrongConfig> {
         T::deserialize(Deserializer::from(self.table.clone())).map_err(|error| {
             let (found, expected) = split_message(error.message());
+            let is_text = expected == TEXT;
             let mut wrong = self.wrong(error.span().unwrap_or(0..0), found, expected);
+            if let (true, Some(form)) = (is_text, expected_text(&wrong.field)) {
+                wrong.expected = form;
+            }
             if wrong.field == "secret" {
                 wrong.found = "something else".into();
             }
@@ -140,6 +144,9 @@ pub(super) fn read_bounded(file: &Path, most_bytes: u64) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
+/// What the library calls a string.
+const TEXT: &str = "text in quotes";
+
 /// Splits a message of the TOML library, `<found>, expected <expected>`, and says it in our words.
 fn split_message(message: &str) -> (String, String) {
     let otherwise = match message {
@@ -156,7 +163,7 @@ fn split_message(message: &str) -> (String, String) {
         ("map", "a sequence") => "a list of tables, with double brackets: [[..]]",
         (_, "a sequence") => "a list of tables: [[..]]",
         (_, "i64") => "a whole number",
-        (_, "a string" | "literal string") => "text in quotes",
+        (_, "a string" | "literal string") => TEXT,
         (_, "a map" | "struct RawLimits") => "a table",
         (_, expected) => expected,
     };

@@ -1,8 +1,6 @@
 use super::*;
-use crate::wan::LinkDelay;
+use crate::{PROTOCOLS, wan::LinkDelay};
 use proptest::prelude::*;
-
-const PROTOCOLS: &[&str] = &["causal", "eventual"];
 
 const GOOD: &str = r#"
 cluster = "shop"
@@ -182,11 +180,12 @@ fn the_layout_is_what_nodes_must_agree_on_and_nothing_else() {
     let layout = good().layout();
     assert_eq!(
         layout,
-        "sites eu-west us; nodes e1@eu-west u1@us u2@us; keyspaces carts:causal:3 likes:eventual:2"
+        "sites eu-west us; nodes e1@eu-west u1@us u2@us; keyspaces carts:causalspartanx:3 likes:eventual:2"
     );
     let text = GOOD
         .replace("7001", "7009")
         .replace("fsync", "none")
+        .replace("\"causal\"", "\"causalspartanx\"")
         .replace("= 10", "= 11");
     assert_eq!(
         ClusterConfig::parse(Path::new("c"), &text, PROTOCOLS)
@@ -229,7 +228,7 @@ fn the_demo_goes_through_the_same_checks() {
     assert_eq!(b1.data, Path::new("some/where/b1"));
     assert_eq!(config.keyspace(config.default_keyspace()).name, "eventual");
 
-    let error = demo.config(&["causal"]).unwrap_err();
+    let error = demo.config(&PROTOCOLS[..1]).unwrap_err();
     assert_eq!(
         (error.field.as_str(), error.expected.as_str()),
         ("keyspace[eventual].protocol", "one of the protocols causal")

@@ -1,4 +1,5 @@
 //! Whose data a directory holds: written when it is new, checked ever after.
+use super::registry::own_name;
 use crate::config::{ClusterConfig, NodeId};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -146,9 +147,11 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<String, Identit
     for keyspace in &theirs.keyspaces {
         if let Some(now) = mine.keyspaces.iter().find(|now| now.name == keyspace.name) {
             let describe = |it: &KeyspaceIdentity| {
+                // Earlier releases wrote the name that the configuration had.
+                let protocol = own_name(&it.protocol).unwrap_or(&it.protocol);
                 format!(
-                    "'{}' of {} partitions with protocol {}",
-                    it.name, it.partitions, it.protocol
+                    "'{}' of {} partitions with protocol {protocol}",
+                    it.name, it.partitions
                 )
             };
             same("a keyspace", describe(now), describe(keyspace))?;
@@ -178,16 +181,20 @@ fn write(directory: &Path, path: &Path, identity: &Identity) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PROTOCOLS;
 
     fn config(cluster: &str, partitions: u16) -> ClusterConfig {
+        config_of(cluster, partitions, "eventual")
+    }
+
+    fn config_of(cluster: &str, partitions: u16, protocol: &str) -> ClusterConfig {
         let text = format!(
             "cluster = \"{cluster}\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n[[site]]\nname = \"a\"\n[[node]]\nname = \"a1\"\n\
              site = \"a\"\nresp = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\nadmin = \"127.0.0.1:3\"\ndata = \"d1\"\n[[node]]\nname = \"a2\"\n\
              site = \"a\"\nresp = \"127.0.0.1:4\"\npeer = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:6\"\ndata = \"d2\"\n\
-             [[keyspace]]\nname = \"k\"\nprotocol = \"eventual\"\npartitions = {partitions}\n"
+             [[keyspace]]\nname = \"k\"\nprotocol = \"{protocol}\"\npartitions = {partitions}\n"
         );
-        ClusterConfig::parse(Path::new("cluster.toml"), &text, &["eventual"])
-            .expect("the configuration is right")
+        ClusterConfig::parse(Path::new("cluster.toml"), &text, PROTOCOLS).expect("the configuration is right")
     }
 
     #[test]
@@ -215,6 +222,25 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("'k' of 4 partitions"), "{error}");
+    }
+
+    #[test]
+    fn a_kind_of_keyspace_and_its_usual_protocol_are_the_same_data() {
+        for (first, then) in [("causal", "causalspartanx"), ("causalspartanx", "causal")] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path();
+            check(path, &config_of("shop", 4, first), NodeId(0), 7).unwrap();
+            let file = path.join("node.json");
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(text.contains("\"causalspartanx\""), "{text}");
+            check(path, &config_of("shop", 4, then), NodeId(0), 8).unwrap();
+            // As an earlier release wrote it.
+            fs::write(&file, text.replace("causalspartanx", "causal")).unwrap();
+            check(path, &config_of("shop", 4, then), NodeId(0), 8).unwrap();
+            let error = check(path, &config_of("shop", 4, "cops"), NodeId(0), 8).unwrap_err();
+            let told = "with protocol causalspartanx; the configuration says";
+            assert!(error.to_string().contains(told), "{error}");
+        }
     }
 
     #[test]

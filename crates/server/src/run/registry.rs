@@ -1,5 +1,5 @@
 //! The protocols that a keyspace can have.
-use crate::config::KeyspaceEntry;
+use crate::config::{KeyspaceEntry, KnownProtocol};
 use std::sync::Arc;
 use turnbuckle_causal::{
     CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
@@ -9,15 +9,32 @@ use turnbuckle_core::{Level, Protocol, Session};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{Keyspace, KeyspaceConfig, NodeBuilder, OpenError};
 
-/// The names of all protocols, as the configuration has them. A kind of keyspace stands for its usual protocol.
-pub const PROTOCOLS: &[&str] = &[
-    "causal",
-    "causalspartanx",
-    "causalspartanx-published",
-    "cops",
-    "eventual",
-    "gentlerain",
+/// All protocols, by the names that the configuration may have. A kind of keyspace stands for its usual protocol: on disk, between
+/// nodes and in what a node says of itself it has that one's name.
+pub const PROTOCOLS: &[KnownProtocol] = &[
+    known("causal", "causalspartanx", true),
+    known("causalspartanx", "causalspartanx", true),
+    known("causalspartanx-published", "causalspartanx-published", true),
+    known("cops", "cops", false),
+    known("eventual", "eventual", false),
+    known("gentlerain", "gentlerain", true),
 ];
+
+const fn known(name: &'static str, means: &'static str, has_theta: bool) -> KnownProtocol {
+    KnownProtocol {
+        name,
+        means,
+        has_theta,
+    }
+}
+
+/// The protocol's own name, if this is a name of one.
+pub(crate) fn own_name(name: &str) -> Option<&'static str> {
+    PROTOCOLS
+        .iter()
+        .find(|known| known.name == name)
+        .map(|known| known.means)
+}
 
 /// The keyspaces of a cluster that nobody has configured, each named after its kind; the first is where a new connection is.
 pub const KINDS: &[&str] = &["causal", "eventual"];
@@ -46,7 +63,7 @@ fn entry(protocol: &str) -> Option<Entry> {
                 add::<EventualSession>(builder, entry, config, memory)
             },
         },
-        "causal" | "causalspartanx" => Entry {
+        "causalspartanx" => Entry {
             kind: "causal",
             levels: CausalSpartanXSession::LEVELS,
             add: |builder, entry, memory| {
@@ -100,7 +117,7 @@ fn add<S: Session>(
 /// Adds a keyspace to a node.
 ///
 /// # Panics
-/// If the protocol is none of [`PROTOCOLS`]: the configuration is checked before.
+/// If the protocol's own name is none of [`PROTOCOLS`]: the configuration is checked before.
 pub(crate) fn add_keyspace(
     builder: &mut NodeBuilder,
     keyspace: &KeyspaceEntry,
@@ -129,11 +146,16 @@ mod tests {
 
     #[test]
     fn every_name_is_of_a_protocol_and_every_kind_is_a_name() {
-        for name in PROTOCOLS {
-            assert!(!levels_of(name).is_empty(), "{name} offers no level");
+        for protocol in PROTOCOLS {
+            assert!(
+                !levels_of(protocol.means).is_empty(),
+                "{} offers no level",
+                protocol.name
+            );
+            assert_eq!(own_name(protocol.means), Some(protocol.means));
         }
         for kind in KINDS {
-            assert_eq!(kind_of(kind), *kind);
+            assert_eq!(own_name(kind).map(kind_of), Some(*kind));
         }
     }
 }
