@@ -18,7 +18,7 @@ use turnbuckle_core::Micros;
 use turnbuckle_server::{
     KINDS, PROTOCOLS,
     admin::AdminClient,
-    config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, read_wan_file},
+    config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, NodeId, read_wan_file},
     wan::{WanDelays, WanMatrix},
 };
 
@@ -34,6 +34,9 @@ pub struct Demo {
     /// How many partitions each keyspace has.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16_384))]
     partitions: u16,
+    /// One more keyspace, such as rain=gentlerain, beside 'causal' and 'eventual'; or another protocol for one of those. May be repeated.
+    #[arg(long = "keyspace", value_name = "NAME=PROTOCOL", value_parser = keyspace)]
+    keyspaces: Vec<(String, String)>,
     /// Delays from a file (docs/configuration.md), or 'off' for none. Without it: those of three continents.
     #[arg(long, value_name = "FILE|off")]
     wan: Option<PathBuf>,
@@ -47,7 +50,7 @@ pub struct Demo {
     /// first free block from 7000 on.
     #[arg(long)]
     port: Option<u16>,
-    /// Each site in a process of its own, so that it can be killed.
+    /// Each site in a process of its own, so that it can be killed; the demo says when one has ended, and how to start it again.
     #[arg(long)]
     processes: bool,
     /// Print one JSON object with the addresses once ready.
@@ -62,6 +65,13 @@ pub struct Demo {
     /// Memory for versions per site, in MiB; what does not fit is read from disk.
     #[arg(long, default_value_t = 1024)]
     memory_mb: u64,
+}
+
+fn keyspace(text: &str) -> Result<(String, String), String> {
+    let (name, protocol) = text
+        .split_once('=')
+        .ok_or_else(|| "expected a name and a protocol, such as rain=gentlerain".to_string())?;
+    Ok((name.to_string(), protocol.to_string()))
 }
 
 /// What a program that started a demo may want to know.
@@ -144,13 +154,7 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
         secret: secret.iter().map(|byte| format!("{byte:02x}")).collect(),
         ports,
         partitions: options.partitions,
-        keyspaces: KINDS
-            .iter()
-            .map(|kind| DemoKeyspace {
-                durability: options.durability,
-                ..DemoKeyspace::of(kind)
-            })
-            .collect(),
+        keyspaces: keyspaces(options),
         data_root: data.to_path_buf(),
         loops: usize::from(options.loops),
         wan,
@@ -159,6 +163,24 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
             ..Limits::default()
         },
     })
+}
+
+/// One of each kind, and what was asked for.
+fn keyspaces(options: &Demo) -> Vec<DemoKeyspace> {
+    let mut keyspaces: Vec<DemoKeyspace> = KINDS.iter().map(|kind| DemoKeyspace::of(kind)).collect();
+    for (name, protocol) in &options.keyspaces {
+        match keyspaces.iter_mut().find(|known| known.name == *name) {
+            Some(known) => known.protocol.clone_from(protocol),
+            None => keyspaces.push(DemoKeyspace {
+                name: name.clone(),
+                ..DemoKeyspace::of(protocol)
+            }),
+        }
+    }
+    for keyspace in &mut keyspaces {
+        keyspace.durability = options.durability;
+    }
+    keyspaces
 }
 
 fn free_block(sites: usize) -> Result<Vec<DemoPorts>, Failure> {
@@ -188,18 +210,46 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
         std::thread::park_timeout(Duration::from_millis(5));
     }
     announce(options, &config, data, &[std::process::id()])?;
-    wait_for_end(running, options.time.map(|time| Duration::from_micros(time.0)))
+    let time = options.time.map(|time| Duration::from_micros(time.0));
+    wait_for_end(running, time, || ())
 }
 
-/// The processes of a demo. They end with it.
-struct Processes(Vec<Child>);
+/// The processes of a demo, one for each node. They end with it.
+struct Processes<'a> {
+    config: &'a ClusterConfig,
+    file: &'a Path,
+    /// Those that run, as far as is known.
+    running: Vec<(NodeId, Child)>,
+}
 
-impl Drop for Processes {
+impl Processes<'_> {
+    /// Says which have ended since the last time.
+    fn look(&mut self) {
+        let (config, file) = (self.config, self.file);
+        self.running.retain_mut(|(id, child)| {
+            let Ok(Some(status)) = child.try_wait() else {
+                return true;
+            };
+            let node = config.node(*id);
+            let program = std::env::args().next().unwrap_or_else(|| "turnbuckle".into());
+            let site = config.site_name(node.site);
+            eprintln!(
+                "site {site}: its process (pid {}) has ended: {status}. To start it again:\n  {program} start --config {} --node {}",
+                child.id(),
+                file.display(),
+                node.name
+            );
+            false
+        });
+    }
+}
+
+impl Drop for Processes<'_> {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for (_, child) in &mut self.running {
             let _ = Command::new("kill").arg(child.id().to_string()).status();
         }
-        for child in &mut self.0 {
+        for (_, child) in &mut self.running {
             let _ = child.wait();
         }
     }
@@ -207,8 +257,12 @@ impl Drop for Processes {
 
 fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(|error| environment(&error))?;
-    let mut processes = Processes(Vec::new());
-    for (_, node) in config.nodes() {
+    let mut processes = Processes {
+        config,
+        file,
+        running: Vec::new(),
+    };
+    for (id, node) in config.nodes() {
         let child = Command::new(&program)
             .args(["start", "--config"])
             .arg(file)
@@ -220,7 +274,7 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| environment(&error))?;
-        processes.0.push(child);
+        processes.running.push((id, child));
     }
     let begun = Instant::now();
     for (_, node) in config.nodes() {
@@ -235,9 +289,10 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
             std::thread::park_timeout(Duration::from_millis(10));
         }
     }
-    let pids: Vec<u32> = processes.0.iter().map(Child::id).collect();
+    let pids: Vec<u32> = processes.running.iter().map(|(_, child)| child.id()).collect();
     announce(options, config, file.parent().unwrap_or(file), &pids)?;
-    wait_for_end(Vec::new(), options.time.map(|time| Duration::from_micros(time.0)))
+    let time = options.time.map(|time| Duration::from_micros(time.0));
+    wait_for_end(Vec::new(), time, || processes.look())
 }
 
 fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -> Result<(), Failure> {

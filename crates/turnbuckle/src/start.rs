@@ -53,12 +53,17 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     );
     // A node serves, whether anybody reads this or not.
     let _ = say(&ready);
-    wait_for_end(vec![running], None)
+    wait_for_end(vec![running], None, || ())
 }
 
-/// Runs until the process is told to end, or the time is up, or a node fails; then stops the nodes in good order.
-pub fn wait_for_end(running: Vec<Running>, time: Option<std::time::Duration>) -> Result<(), Failure> {
-    let ended = wait(&running, time);
+/// Runs until the process is told to end, or the time is up, or a node fails; then stops the nodes in good order. Until then it takes a
+/// `look` now and then.
+pub fn wait_for_end(
+    running: Vec<Running>,
+    time: Option<std::time::Duration>,
+    look: impl FnMut(),
+) -> Result<(), Failure> {
+    let ended = wait(&running, time, look);
     let stopped: Vec<_> = running.into_iter().map(Running::stop).collect();
     ended.and_then(|()| {
         let failed = stopped.into_iter().find_map(Result::err);
@@ -67,7 +72,11 @@ pub fn wait_for_end(running: Vec<Running>, time: Option<std::time::Duration>) ->
 }
 
 /// Runs until the process is told to end, or the time is up, or a node fails.
-fn wait(running: &[Running], time: Option<std::time::Duration>) -> Result<(), Failure> {
+fn wait(
+    running: &[Running],
+    time: Option<std::time::Duration>,
+    mut look: impl FnMut(),
+) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -92,6 +101,7 @@ fn wait(running: &[Running], time: Option<std::time::Duration>) -> Result<(), Fa
                     if let Some(why) = running.iter().find_map(Running::failure) {
                         return Err(environment(&why));
                     }
+                    look();
                 }
             }
         }
