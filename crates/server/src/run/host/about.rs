@@ -8,7 +8,10 @@ use crate::{
         VisibilityStatus,
     },
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
 
@@ -84,6 +87,10 @@ impl Host {
                     line("node", status.node.clone()),
                     line("uptime_in_seconds", format!("{uptime:.0}")),
                 ],
+            },
+            InfoSection {
+                title: "Replication".into(),
+                lines: replication(&status),
             },
             InfoSection {
                 title: "Clients".into(),
@@ -185,6 +192,35 @@ impl Host {
     }
 }
 
+/// How the other sites are connected, how far they are behind, and what waits here: `/status` in a few lines.
+fn replication(status: &Status) -> Vec<(String, String)> {
+    let sites: BTreeSet<&str> = status.links.iter().map(|link| link.site.as_str()).collect();
+    let others = sites.into_iter().filter(|site| *site != status.site);
+    let sites = others.map(|site| {
+        let links: Vec<_> = status.links.iter().filter(|link| link.site == site).collect();
+        let up = links.iter().filter(|link| link.up).count();
+        let streams = || {
+            let ours = status.streams.iter().filter(|stream| stream.from == status.site);
+            ours.filter(|stream| stream.to == site)
+        };
+        let entries: u64 = streams().map(|stream| stream.lag_entries).sum();
+        let seconds = streams().map(|stream| stream.lag_seconds).fold(0.0, f64::max);
+        let links = links.len();
+        (
+            format!("site_{site}"),
+            format!("links_up={up},links={links},lag_entries={entries},lag_seconds={seconds:.3}"),
+        )
+    });
+    let keyspaces = status.keyspaces.iter().map(|keyspace| {
+        let (hidden, parked) = (keyspace.hidden_versions, keyspace.parked_operations);
+        (
+            format!("keyspace_{}", keyspace.name),
+            format!("hidden_versions={hidden},parked_operations={parked}"),
+        )
+    });
+    sites.chain(keyspaces).collect()
+}
+
 impl AdminSource for Host {
     fn readiness(&self) -> Result<(), String> {
         match held(&self.failure).as_ref() {
@@ -264,5 +300,59 @@ impl AdminSource for Host {
                     .map(|at| now.monotonic.since(at).0 as f64 / 1e6),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_of_links_lags_and_what_is_hidden() {
+        let link = |site: &str, up| LinkStatus {
+            site: site.into(),
+            up,
+            ..LinkStatus::default()
+        };
+        let stream = |from: &str, to: &str, lag_entries, lag_seconds| StreamStatus {
+            from: from.into(),
+            to: to.into(),
+            lag_entries,
+            lag_seconds,
+            ..StreamStatus::default()
+        };
+        let status = Status {
+            site: "a".into(),
+            links: vec![
+                link("a", true),
+                link("c", false),
+                link("b", true),
+                link("b", false),
+            ],
+            streams: vec![
+                stream("a", "b", 2, 0.5),
+                stream("a", "b", 3, 1.25),
+                stream("b", "a", 9, 9.0),
+            ],
+            keyspaces: vec![KeyspaceStatus {
+                name: "carts".into(),
+                hidden_versions: 7,
+                parked_operations: 1,
+                ..KeyspaceStatus::default()
+            }],
+            ..Status::default()
+        };
+        let lines: Vec<String> = replication(&status)
+            .into_iter()
+            .map(|(name, value)| format!("{name}:{value}"))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "site_b:links_up=1,links=2,lag_entries=5,lag_seconds=1.250",
+                "site_c:links_up=0,links=1,lag_entries=0,lag_seconds=0.000",
+                "keyspace_carts:hidden_versions=7,parked_operations=1",
+            ]
+        );
     }
 }
