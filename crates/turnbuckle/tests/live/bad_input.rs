@@ -49,7 +49,7 @@ fn what_is_not_resp_ends_only_its_own_connection() {
     let before = cluster.resident_bytes(0);
     let million = [b"*1000000\r\n".to_vec(), b"$1\r\na\r\n".repeat(1_000_000)].concat();
     let nested = b"*1\r\n".repeat(100_000);
-    let cases: [(&str, &[u8], &str); 14] = [
+    let cases: [(&str, &[u8], &str); 15] = [
         ("noise", &noise(300_000), "-ERR"),
         (
             "a bulk of 4 GiB",
@@ -64,6 +64,11 @@ fn what_is_not_resp_ends_only_its_own_connection() {
         (
             "a million arguments",
             &million,
+            "-TOOBIG the command has 1000000 arguments",
+        ),
+        (
+            "two million arguments",
+            b"*2000000\r\n",
             "-ERR Protocol error: invalid multibulk length",
         ),
         (
