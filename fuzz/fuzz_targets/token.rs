@@ -92,11 +92,15 @@ fn session(state: &[u8]) {
 /// What a session takes, it says again, and takes again.
 fn session_of<S: Session>(config: &<S::Protocol as Protocol>::Config, state: &Bytes) {
     let topology = Topology::new(["a", "b"], 3, 1);
-    match S::open(config, SiteId(0), topology.clone(), Some(state.clone())) {
-        Ok(session) => {
+    let open = || S::open(config, SiteId(0), topology.clone());
+    let mut session = open();
+    match session.resume(state.clone()) {
+        Ok(()) => {
             let mut token = BytesMut::new();
             session.token(&mut token);
-            assert!(S::open(config, SiteId(0), topology, Some(token.freeze())).is_ok());
+            let token = token.freeze();
+            assert!(open().resume(token.clone()).is_ok());
+            assert!(session.resume(token).is_ok(), "it knows all of that");
         }
         Err(error) => assert!(!state.is_empty(), "{error}"),
     }
