@@ -33,7 +33,12 @@ fn put(document: &str, name: &str, findings: &str) -> Option<String> {
     let section = &section[..section.find("\n#").unwrap_or(section.len())];
     let begin = heading + section.find(BEGIN)? + BEGIN.len();
     let end = begin + document[begin..].find(END)?;
-    Some(format!("{}{findings}\n{}", &document[..begin], &document[end..]))
+    // Tables are filled up with blanks, which have no place in a document.
+    let lines: String = findings
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect();
+    Some(format!("{}{lines}{}", &document[..begin], &document[end..]))
 }
 
 #[cfg(test)]
@@ -60,7 +65,7 @@ Nothing yet.
 
     #[test]
     fn the_block_below_its_heading_is_replaced_and_nothing_else() {
-        let new = put(DOCUMENT, "a/1", "new\n\nheld: it").expect("there is a place");
+        let new = put(DOCUMENT, "a/1", "new  \n\nheld: it").expect("there is a place");
         assert_eq!(new, DOCUMENT.replace("old\n", "new\n\nheld: it\n"));
         assert_eq!(
             put(&new, "a/1", "old").as_deref(),
