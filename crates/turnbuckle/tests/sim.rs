@@ -142,10 +142,10 @@ fn gentlerain_keeps_its_promises_unless_a_clock_goes_back() {
     );
 
     let scenario = "scenarios/gentlerain-clock-goes-back.toml";
-    let broken = turnbuckle(&["sim", scenario, "--seeds", "5..7", "--json"]);
+    let broken = turnbuckle(&["sim", scenario, "--json"]);
     assert_eq!(broken.status.code(), Some(1), "{broken:?}");
     let found: Value = serde_json::from_slice(&broken.stdout).expect("it prints JSON");
-    for promise in ["read-your-writes", "causal"] {
+    for promise in ["read-your-writes", "causal-convergence"] {
         assert!(
             found["violations"][promise].as_u64().unwrap_or(0) > 0,
             "{promise} was kept: {found}"
@@ -165,12 +165,12 @@ fn gentlerain_keeps_its_promises_unless_a_clock_goes_back() {
     );
     let said = String::from_utf8_lossy(&broken.stderr).into_owned();
     let line = format!(
-        "SEE WHY WITH:   turnbuckle sim {scenario} --seed 5 --trace run.jsonl; turnbuckle check --explain run.jsonl"
+        "SEE WHY WITH:   turnbuckle sim {scenario} --seed 4 --trace run.jsonl; turnbuckle check --explain run.jsonl"
     );
     assert!(said.contains(&line) && !said.contains("judge"), "{said}");
 
     let protocol = ["--protocol", "causalspartanx"];
-    let stands = turnbuckle(&[&["sim", scenario, "--seeds", "5..7"][..], &protocol].concat());
+    let stands = turnbuckle(&[&["sim", scenario, "--seeds", "3..5"][..], &protocol].concat());
     assert_eq!(stands.status.code(), Some(0), "{}", out(&stands));
 }
 
