@@ -47,9 +47,10 @@ impl Draw {
             safety,
             load,
             heartbeat: Micros::from_millis(*random.pick(&[20, 50, 150])),
-            fault_every: random
-                .percent(90)
-                .then_some(Micros::from_millis(random.of(50..=400))),
+            // As many in a long one as in others: each restart leads a node's clock by up to three seconds.
+            fault_every: random.percent(90).then_some(Micros::from_millis(
+                random.of(50..=400) * if is_long { 6 } else { 1 },
+            )),
             outage: Span::us(1_000, *random.pick(&[100_000, 2_000_000])),
             power: random.percent(50),
             clocks_lie: random.percent(10),

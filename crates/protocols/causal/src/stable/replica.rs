@@ -346,8 +346,12 @@ impl<R: Rules> TimedReplica<R> {
         let seen = before
             .filter(|_| put.value.is_none())
             .map_or(Vector::ZERO, R::past_of);
+        let is_local = before.is_some_and(|d| d.id.site == self.me.site);
+        let before = before.map(|d| d.id);
+        if is_local && put.value.is_none() && !put.eventual {
+            self.rules.on_local_read(&mut self.stable, cx, &seen);
+        }
         if put.value.is_none() && !existed {
-            let before = before.map(|d| d.id);
             let response = Response::Written { existed, past: seen };
             return self.reply(cx, id, response, put.eventual, before, hidden);
         }
