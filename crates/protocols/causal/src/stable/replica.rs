@@ -343,21 +343,17 @@ impl<R: Rules> TimedReplica<R> {
         let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
         let existed = before.is_some_and(|d| d.value.is_some());
         // Who deletes is told whether there was something, and so has seen it: what deletes it depends on it.
-        let seen = before
-            .filter(|_| put.value.is_none())
-            .map_or(Vector::ZERO, R::past_of);
-        let is_local = before.is_some_and(|d| d.id.site == self.me.site);
-        let before = before.map(|d| d.id);
-        if is_local && put.value.is_none() && !put.eventual {
+        let seen = before.filter(|_| put.value.is_none() && !put.eventual);
+        let is_local = seen.is_some_and(|d| d.id.site == self.me.site);
+        let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(|d| d.id));
+        if is_local {
             self.rules.on_local_read(&mut self.stable, cx, &seen);
         }
         if put.value.is_none() && !existed {
             let response = Response::Written { existed, past: seen };
             return self.reply(cx, id, response, put.eventual, before, hidden);
         }
-        if !put.eventual {
-            put.past.merge(&seen);
-        }
+        put.past.merge(&seen);
         let (stable, key) = (&mut self.stable, &put.key);
         let written = self.rules.write(stable, cx, key, put.value, put.past);
         cx.collect(key, |version| self.covered(version));
