@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    Chain, Hlc, Key, Micros, Now, Receipt, ServerId, SiteId, SiteSet, Topology, Version, Versions, Vitals,
-    Wire,
+    Chain, Hidden, Hlc, Key, Level, Micros, Now, Receipt, Route, ServerId, SiteId, SiteSet, Topology, Vector,
+    Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -315,6 +315,23 @@ impl<P: Protocol> Context<'_, P> {
     pub fn mark(&mut self, to: SiteSet, message: P::Message) {
         let promise = self.parts.promised;
         self.parts.emit(Emitted::Mark { to, message, promise });
+    }
+
+    /// The receipt of an answer that is given here at a level, about a version. It proves nothing yet.
+    pub fn receipt(&self, given: Level, version: Option<VersionId>) -> Receipt {
+        Receipt {
+            asked: given,
+            given,
+            version,
+            server: self.me,
+            route: Route::Local,
+            waited: self.waited,
+            staleness: None,
+            clock_bound: self.now.wall.bound(),
+            siblings: false,
+            cut: Vector::ZERO,
+            hidden: Hidden::default(),
+        }
     }
 
     /// Answers a request.

@@ -63,6 +63,34 @@ impl WallInterval {
     pub fn reading(self) -> Micros {
         Micros(self.earliest.0 + (self.latest.0 - self.earliest.0) / 2)
     }
+
+    /// How far the clock may be from true time.
+    pub fn bound(self) -> Micros {
+        Micros(self.latest.since(self.earliest).0 / 2)
+    }
+
+    /// How long ago the oldest of these readings was, at most; none, if one of them is 0, for never, or of a time that cannot have
+    /// come: then somebody's clock is further off than is assumed.
+    ///
+    /// ```
+    /// # use turnbuckle_core::{Micros, WallInterval};
+    /// let wall = WallInterval { earliest: Micros(90), latest: Micros(110) };
+    /// let age = |readings: &[u64]| wall.age_of_oldest(readings.iter().map(|&us| Micros(us)));
+    /// assert_eq!(age(&[100, 60, 110]), Some(Micros(50)));
+    /// assert_eq!(age(&[]), Some(Micros(0)));
+    /// assert_eq!(age(&[100, 0]), None);
+    /// assert_eq!(age(&[60, 111]), None);
+    /// ```
+    pub fn age_of_oldest(self, readings: impl Iterator<Item = Micros>) -> Option<Micros> {
+        let mut oldest = self.latest;
+        for reading in readings {
+            if reading == Micros(0) || reading > self.latest {
+                return None;
+            }
+            oldest = oldest.min(reading);
+        }
+        Some(self.latest.since(oldest))
+    }
 }
 
 /// The time that comes in with every input. Nothing below the driver reads a clock.

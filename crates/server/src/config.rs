@@ -38,9 +38,12 @@
 //! **Caveats.** One error at a time. Each partition has one member per site for now. That all nodes were given the same
 //! file is for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on.
 use std::path::{Path, PathBuf};
-use turnbuckle_core::{ClusterSecret, HASH_SLOTS, Micros, ServerId, SiteId, Topology};
+use turnbuckle_core::{ClusterSecret, HASH_SLOTS, ServerId, SiteId, Topology};
 
-use crate::wan::WanDelays;
+use crate::{
+    protocols::{KnownProtocol, Pace},
+    wan::WanDelays,
+};
 
 mod address;
 pub use address::{Address, BadAddress};
@@ -108,37 +111,24 @@ pub struct NodeEntry {
 pub struct KeyspaceEntry {
     /// Its name, one of a kind in the cluster.
     pub name: String,
-    /// Its protocol, one of those that the caller of [`ClusterConfig::parse`] knows, by its own name.
-    pub protocol: String,
+    /// Its protocol.
+    pub protocol: KnownProtocol,
     /// Its sites, partitions and members.
     pub topology: Topology,
     /// When its writes are acknowledged.
     pub durability: Durability,
-    /// How often its replicas tell their peers how far they are; the protocol's default if none.
-    pub heartbeat: Option<Micros>,
-    /// How often a site's partitions work out what is stable; likewise.
-    pub theta: Option<Micros>,
-}
-
-/// What a configuration has to know of a protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownProtocol {
-    /// A name that the file may have.
-    pub name: &'static str,
-    /// The protocol's own name: another one, where `name` is a kind of keyspace that stands for its usual protocol.
-    pub means: &'static str,
-    /// Whether its partitions work out what is stable, and so how often can be set.
-    pub has_theta: bool,
+    /// How often its replicas speak.
+    pub pace: Pace,
 }
 
 impl ClusterConfig {
-    /// Reads and checks a file. `protocols` are those that exist.
+    /// Reads and checks a file.
     ///
     /// # Errors
     /// [`ConfigError::Unreadable`] if the file cannot be read, is no regular file or larger than 1 MiB;
     /// [`ConfigError::Wrong`] if what it says is wrong.
-    pub fn read(file: &Path, protocols: &[KnownProtocol]) -> Result<ClusterConfig, ConfigError> {
-        Ok(Self::parse(file, &document::read_text(file)?, protocols)?)
+    pub fn read(file: &Path) -> Result<ClusterConfig, ConfigError> {
+        Ok(Self::parse(file, &document::read_text(file)?)?)
     }
 
     /// Checks the text of a file. `file` is named in errors and is where relative paths start; only a `secret_file`
@@ -146,8 +136,8 @@ impl ClusterConfig {
     ///
     /// # Errors
     /// If anything in it is wrong.
-    pub fn parse(file: &Path, text: &str, protocols: &[KnownProtocol]) -> Result<ClusterConfig, WrongConfig> {
-        check::check(&document::Document::parse(file, text)?, protocols)
+    pub fn parse(file: &Path, text: &str) -> Result<ClusterConfig, WrongConfig> {
+        check::check(&document::Document::parse(file, text)?)
     }
 
     /// The names of the sites, in their order: place n is `SiteId(n)`.

@@ -15,6 +15,7 @@
 //!
 //! - [`admin`]: HTTP for people and monitoring, and a client for it.
 //! - [`config`]: the cluster's file, parsed into what it means or refused with file, line and field.
+//! - [`protocols`]: what a keyspace can have.
 //! - [`metrics`] and [`status`]: what it counts and what it says about itself.
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
@@ -24,7 +25,8 @@ pub use clock::Clock;
 pub mod config;
 pub mod metrics;
 mod peer;
+pub mod protocols;
 mod run;
-pub use run::{IdentityError, KINDS, PROTOCOLS, Running, StartError, start};
+pub use run::{IdentityError, Running, StartError, start};
 pub mod status;
 pub mod wan;

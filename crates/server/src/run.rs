@@ -7,8 +7,6 @@ mod host;
 pub(crate) use host::Host;
 mod identity;
 pub use identity::IdentityError;
-mod registry;
-pub use registry::{KINDS, PROTOCOLS};
 mod wakes;
 mod workers;
 

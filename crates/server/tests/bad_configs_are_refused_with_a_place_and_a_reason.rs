@@ -6,7 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use turnbuckle_server::{PROTOCOLS, config::ClusterConfig};
+use turnbuckle_server::config::ClusterConfig;
 
 const FOLDER: &str = "tests/config/bad";
 
@@ -24,7 +24,7 @@ fn every_bad_file_is_refused_with_the_text_beside_it() {
     let bad = files("toml");
     let mut differences = Vec::new();
     for path in &bad {
-        let error = ClusterConfig::read(path, PROTOCOLS)
+        let error = ClusterConfig::read(path)
             .map(|_| ())
             .expect_err(&format!("{} was accepted", path.display()));
         let found = error.to_string().replace(&format!("{FOLDER}/"), "") + "\n";
@@ -57,7 +57,7 @@ fn no_golden_text_has_lost_its_file() {
 
 #[test]
 fn a_file_that_is_not_there_is_the_worlds_fault() {
-    let error = ClusterConfig::read(Path::new("tests/config/nowhere.toml"), PROTOCOLS).unwrap_err();
+    let error = ClusterConfig::read(Path::new("tests/config/nowhere.toml")).unwrap_err();
     let text = error.to_string();
     assert!(
         text.starts_with("tests/config/nowhere.toml: cannot be read: "),

@@ -1,8 +1,8 @@
 //! `docs/configuration.md` is what people copy from: its example must be accepted, and its limits be those of the code.
 use std::{fs, path::Path};
 use turnbuckle_server::{
-    PROTOCOLS,
     config::{ClusterConfig, Limits},
+    protocols::KnownProtocol,
 };
 
 fn page() -> String {
@@ -22,7 +22,7 @@ fn the_example_is_accepted() {
     )
     .expect("it can be written");
     let file = directory.path().join("cluster.toml");
-    let config = ClusterConfig::parse(&file, example, PROTOCOLS).unwrap_or_else(|error| panic!("{error}"));
+    let config = ClusterConfig::parse(&file, example).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
         config.layout(),
         "sites a b; nodes a1@a b1@b; keyspaces carts:eventual:2"
@@ -32,16 +32,17 @@ fn the_example_is_accepted() {
 #[test]
 fn every_protocol_stands_there_and_whether_it_has_a_theta() {
     let page = page();
-    for protocol in PROTOCOLS {
+    for name in KnownProtocol::names() {
+        let protocol = KnownProtocol::named(name).expect("it is a name of one");
         let row = page
             .lines()
-            .find(|line| line.starts_with(&format!("| `{}` |", protocol.name)));
-        let row = row.unwrap_or_else(|| panic!("{} is not in docs/configuration.md", protocol.name));
-        let theta = if protocol.has_theta { "`5ms`" } else { "none" };
+            .find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in docs/configuration.md"));
+        let theta = if protocol.has_theta() { "`5ms`" } else { "none" };
         assert!(row.ends_with(&format!(" | {theta} |")), "{row}");
-        let is_alias = protocol.means != protocol.name;
+        let is_alias = protocol.to_string() != name;
         assert_eq!(
-            row.contains(&format!("another name of `{}`", protocol.means)),
+            row.contains(&format!("another name of `{protocol}`")),
             is_alias,
             "{row}"
         );

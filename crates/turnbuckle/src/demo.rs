@@ -16,9 +16,9 @@ use std::{
 };
 use turnbuckle_core::Micros;
 use turnbuckle_server::{
-    KINDS, PROTOCOLS,
     admin::AdminClient,
     config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, NodeId, read_wan_file},
+    protocols::KINDS,
     wan::{WanDelays, WanMatrix},
 };
 
@@ -117,7 +117,7 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
         (None, None) => unreachable!("without --data there is a temporary directory"),
     };
     let demo = describe(options, &data)?;
-    let config = demo.config(PROTOCOLS).map_err(|error| usage(&error))?;
+    let config = demo.config().map_err(|error| usage(&error))?;
     let file = data.join("cluster.toml");
     std::fs::write(&file, demo.to_toml())
         .map_err(|error| environment(&format!("{}: {error}", file.display())))?;

@@ -17,6 +17,7 @@ use std::{
 };
 use turnbuckle_check::Report;
 use turnbuckle_core::{Level, Micros};
+use turnbuckle_server::protocols::KnownProtocol;
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
@@ -335,7 +336,7 @@ fn scenario(file: Option<&ScenarioFile>, seed: u64, level: Option<Level>) -> Sce
 fn run_all(
     seeds: RangeInclusive<u64>,
     keep: Keep,
-    protocol: &dyn Simulated,
+    protocol: KnownProtocol,
     scenario_of: &(impl Fn(u64) -> Scenario + Sync),
     panicked: &dyn Fn(u64) -> Failure,
     mut take: impl FnMut(Done) -> Result<(), Failure>,

@@ -4,7 +4,7 @@ use clap::Args;
 use std::{path::PathBuf, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turnbuckle_server::{
-    PROTOCOLS, Running,
+    Running,
     config::{ClusterConfig, ConfigError},
     wan::WanMatrix,
 };
@@ -25,7 +25,7 @@ pub struct Start {
 }
 
 pub fn run(options: &Start) -> Result<(), Failure> {
-    let config = ClusterConfig::read(&options.config, PROTOCOLS).map_err(|error| match error {
+    let config = ClusterConfig::read(&options.config).map_err(|error| match error {
         ConfigError::Wrong(_) => usage(&error),
         ConfigError::Unreadable { .. } => environment(&error),
     })?;

@@ -1,14 +1,15 @@
 //! From what the file says to what it means. Every function takes a piece of the raw file and either gives the checked
 //! piece or says what is wrong with it and where.
 use super::{
-    Address, ClusterConfig, Durability, KeyspaceEntry, KeyspaceId, KnownProtocol, MOST_PARTITIONS, NodeEntry,
-    NodeId, WrongConfig,
+    Address, ClusterConfig, Durability, KeyspaceEntry, KeyspaceId, MOST_PARTITIONS, NodeEntry, NodeId,
+    WrongConfig,
     document::{Document, read_bounded},
     limits::within,
     name,
     raw::{RawCluster, RawKeyspace, RawNode, RawSite, Text},
     wan::check_wan,
 };
+use crate::protocols::{KnownProtocol, Pace};
 use std::{
     collections::HashMap,
     ops::Range,
@@ -24,10 +25,7 @@ const MOST_NODES: usize = 1024;
 const MOST_KEYSPACES: usize = 256;
 const MOST_LOOPS: u64 = 256;
 
-pub(super) fn check(
-    document: &Document<'_>,
-    protocols: &[KnownProtocol],
-) -> Result<ClusterConfig, WrongConfig> {
+pub(super) fn check(document: &Document<'_>) -> Result<ClusterConfig, WrongConfig> {
     let raw: RawCluster = document.decode()?;
     let cluster = required(document, raw.cluster.as_ref(), 0..0, "cluster", name::EXPECTED)?;
     let cluster_name = checked_name(document, cluster)?;
@@ -35,7 +33,7 @@ pub(super) fn check(
     let sites = check_sites(document, &raw.site)?;
     let nodes = check_nodes(document, &raw.node, &sites)?;
     let nodes_of_site = group_by_site(document, &raw.site, &nodes)?;
-    let (keyspaces, default_keyspace) = check_keyspaces(document, &raw.keyspace, &sites, protocols)?;
+    let (keyspaces, default_keyspace) = check_keyspaces(document, &raw.keyspace, &sites)?;
     let limits = raw.limits.check(document)?;
     check_limits_together(document, &raw, &limits)?;
     let wan = check_wan(document, &raw.wan, &sites)?;
@@ -224,7 +222,6 @@ fn check_keyspaces(
     document: &Document<'_>,
     raw: &[Spanned<RawKeyspace>],
     sites: &[String],
-    protocols: &[KnownProtocol],
 ) -> Result<(Vec<KeyspaceEntry>, KeyspaceId), WrongConfig> {
     let Some(first) = raw.first() else {
         return Err(document.missing(0..0, "keyspace", "at least one [[keyspace]]"));
@@ -242,7 +239,7 @@ fn check_keyspaces(
     let mut default: Option<(usize, usize)> = None;
     let mut keyspaces = Vec::new();
     for (place, entry) in raw.iter().enumerate() {
-        keyspaces.push(check_keyspace(document, entry, sites, protocols, &mut names)?);
+        keyspaces.push(check_keyspace(document, entry, sites, &mut names)?);
         match (&entry.get_ref().default, default) {
             (Some(flag), Some((_, line))) if *flag.get_ref() => {
                 let found = format!("a second default; the first is on line {line}");
@@ -260,18 +257,14 @@ fn check_keyspace(
     document: &Document<'_>,
     entry: &Spanned<RawKeyspace>,
     sites: &[String],
-    protocols: &[KnownProtocol],
     names: &mut Names,
 ) -> Result<KeyspaceEntry, WrongConfig> {
     let (raw, span) = (entry.get_ref(), entry.span());
     let name = names.take(document, raw.name.as_ref(), span.clone())?;
-    let protocol = check_protocol(document, raw, span.clone(), protocols)?;
-    if let (Some(theta), false) = (&raw.theta, protocol.has_theta) {
-        let (found, have) = (
-            format!("theta on a keyspace of {}", protocol.means),
-            theta_is_of(protocols),
-        );
-        return Err(document.wrong(theta.span(), found, have));
+    let protocol = check_protocol(document, raw, span.clone())?;
+    if let (Some(theta), false) = (&raw.theta, protocol.has_theta()) {
+        let found = format!("theta on a keyspace of {protocol}");
+        return Err(document.wrong(theta.span(), found, theta_is_of()));
     }
     let in_range = format!("a whole number from 1 to {MOST_PARTITIONS}");
     let partitions = required(document, raw.partitions.as_ref(), span, "partitions", in_range)?;
@@ -285,38 +278,35 @@ fn check_keyspace(
     };
     Ok(KeyspaceEntry {
         name,
-        protocol: protocol.means.to_string(),
+        protocol,
         topology: Topology::new(sites, partitions, 1),
         durability,
-        heartbeat: interval(document, raw.heartbeat.as_ref())?,
-        theta: interval(document, raw.theta.as_ref())?,
+        pace: Pace {
+            heartbeat: interval(document, raw.heartbeat.as_ref())?,
+            theta: interval(document, raw.theta.as_ref())?,
+        },
     })
 }
 
-fn check_protocol<'a>(
+fn check_protocol(
     document: &Document<'_>,
     raw: &RawKeyspace,
     span: Range<usize>,
-    protocols: &'a [KnownProtocol],
-) -> Result<&'a KnownProtocol, WrongConfig> {
-    let names = |known: &[KnownProtocol]| {
-        known
-            .iter()
-            .map(|known| known.name)
-            .collect::<Vec<_>>()
-            .join(", ")
+) -> Result<KnownProtocol, WrongConfig> {
+    let one_of_them = || {
+        let names: Vec<&str> = KnownProtocol::names().collect();
+        format!("one of the protocols {}", names.join(", "))
     };
-    let one_of_them = || format!("one of the protocols {}", names(protocols));
     let protocol = required(document, raw.protocol.as_ref(), span, "protocol", one_of_them())?;
-    let known = protocols.iter().find(|known| known.name == protocol.get_ref());
+    let known = KnownProtocol::named(protocol.get_ref());
     known.ok_or_else(|| document.wrong(protocol.span(), quote(protocol), one_of_them()))
 }
 
 /// Where a `theta` may stand.
-fn theta_is_of(protocols: &[KnownProtocol]) -> String {
-    let have = protocols.iter().filter(|known| known.has_theta);
-    let names: Vec<&str> = have.map(|known| known.name).collect();
-    format!("it only with {}", names.join(", "))
+fn theta_is_of() -> String {
+    let have = KnownProtocol::names()
+        .filter(|name| KnownProtocol::named(name).is_some_and(KnownProtocol::has_theta));
+    format!("it only with {}", have.collect::<Vec<_>>().join(", "))
 }
 
 /// How often something happens.

@@ -1,4 +1,4 @@
-use super::{ClusterConfig, Durability, KnownProtocol, Limits, WrongConfig};
+use super::{ClusterConfig, Durability, Limits, WrongConfig};
 use crate::wan::{LinkDelay, WanDelays};
 use std::{fmt::Write, path::PathBuf};
 use turnbuckle_core::SiteId;
@@ -125,15 +125,15 @@ impl Demo {
         text + &self.limits_table() + &self.wan_table()
     }
 
-    /// The cluster, checked like any other. `protocols` are those that exist.
+    /// The cluster, checked like any other.
     ///
     /// # Errors
     /// If a field is wrong; the error's line is that of [`Demo::to_toml`].
     ///
     /// # Panics
     /// As [`Demo::to_toml`].
-    pub fn config(&self, protocols: &[KnownProtocol]) -> Result<ClusterConfig, WrongConfig> {
-        ClusterConfig::parse(&self.data_root.join("cluster.toml"), &self.to_toml(), protocols)
+    pub fn config(&self) -> Result<ClusterConfig, WrongConfig> {
+        ClusterConfig::parse(&self.data_root.join("cluster.toml"), &self.to_toml())
     }
 
     fn limits_table(&self) -> String {

@@ -1,10 +1,7 @@
 mod about;
+mod keyspaces;
 
-use super::{
-    StartError,
-    registry::{AddToGateway, add_keyspace, kind_of},
-    wakes::Wakes,
-};
+use super::{StartError, wakes::Wakes};
 use crate::{
     clock::Clock,
     config::{ClusterConfig, NodeId},
@@ -12,6 +9,7 @@ use crate::{
     peer::Identity,
     wan::{LinkDelay, WanMatrix},
 };
+use keyspaces::{AddToGateway, add_keyspace};
 use rand::{Rng, SeedableRng};
 use std::{
     sync::{

@@ -1,6 +1,8 @@
 //! Whose data a directory holds: written when it is new, checked ever after.
-use super::registry::own_name;
-use crate::config::{ClusterConfig, NodeId};
+use crate::{
+    config::{ClusterConfig, NodeId},
+    protocols::KnownProtocol,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
@@ -94,7 +96,7 @@ fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
     let node = config.node(id);
     let keyspaces = config.keyspaces().map(|(_, keyspace)| KeyspaceIdentity {
         name: keyspace.name.clone(),
-        protocol: keyspace.protocol.clone(),
+        protocol: keyspace.protocol.to_string(),
         partitions: keyspace.topology.partitions(),
     });
     Identity {
@@ -148,7 +150,8 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<String, Identit
         if let Some(now) = mine.keyspaces.iter().find(|now| now.name == keyspace.name) {
             let describe = |it: &KeyspaceIdentity| {
                 // Earlier releases wrote the name that the configuration had.
-                let protocol = own_name(&it.protocol).unwrap_or(&it.protocol);
+                let known = KnownProtocol::named(&it.protocol).map(|known| known.to_string());
+                let protocol = known.as_ref().unwrap_or(&it.protocol);
                 format!(
                     "'{}' of {} partitions with protocol {protocol}",
                     it.name, it.partitions
@@ -181,7 +184,6 @@ fn write(directory: &Path, path: &Path, identity: &Identity) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PROTOCOLS;
 
     fn config(cluster: &str, partitions: u16) -> ClusterConfig {
         config_of(cluster, partitions, "eventual")
@@ -194,7 +196,7 @@ mod tests {
              site = \"a\"\nresp = \"127.0.0.1:4\"\npeer = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:6\"\ndata = \"d2\"\n\
              [[keyspace]]\nname = \"k\"\nprotocol = \"{protocol}\"\npartitions = {partitions}\n"
         );
-        ClusterConfig::parse(Path::new("cluster.toml"), &text, PROTOCOLS).expect("the configuration is right")
+        ClusterConfig::parse(Path::new("cluster.toml"), &text).expect("the configuration is right")
     }
 
     #[test]

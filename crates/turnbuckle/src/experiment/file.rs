@@ -52,12 +52,13 @@
 //! A value's literal takes the place of `"$name"`, quotes and all, before the file is read again for each point: the lines of what is
 //! wrong are right, its columns are those of the line with the values in it.
 use super::measure::What;
-use crate::protocols::{Simulated, protocol_named};
+use crate::protocols::protocol_named;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::{Spanned, Value};
 use turnbuckle_check::Scale;
 use turnbuckle_core::Micros;
+use turnbuckle_server::protocols::KnownProtocol;
 use turnbuckle_sim::{Scenario, ScenarioTable};
 use turnbuckle_workload::{BadFile, Misplaced};
 
@@ -77,7 +78,7 @@ pub struct Experiment {
 
 pub struct Protocol {
     pub name: String,
-    pub simulated: &'static dyn Simulated,
+    pub known: KnownProtocol,
 }
 
 pub struct Axis {
@@ -362,9 +363,9 @@ fn protocols(names: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Protocol>, Mis
         return Err((names.span(), "protocols: none; expected at least one".into()));
     }
     let named = |name: &Spanned<String>| match protocol_named(name.get_ref()) {
-        Ok(simulated) => Ok(Protocol {
+        Ok(known) => Ok(Protocol {
             name: name.get_ref().clone(),
-            simulated,
+            known,
         }),
         Err(error) => Err((name.span(), format!("protocols: {error}"))),
     };

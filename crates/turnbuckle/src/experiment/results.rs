@@ -1,6 +1,9 @@
 //! The runs of an experiment.
 use super::file::Experiment;
-use crate::failure::{Failure, usage};
+use crate::{
+    failure::{Failure, usage},
+    protocols::Simulated,
+};
 use std::{
     collections::BTreeMap,
     io::{IsTerminal, Write},
@@ -120,8 +123,8 @@ fn jobs(experiment: &Experiment, is_quick: bool) -> Result<Vec<Job>, Failure> {
 }
 
 fn run(experiment: &Experiment, job: &Job) -> (Tally, Vec<String>) {
-    let simulated = experiment.protocols[job.protocol].simulated;
-    let outcome = simulated.run(&job.scenario, KEEP);
+    let protocol = experiment.protocols[job.protocol].known;
+    let outcome = protocol.run(&job.scenario, KEEP);
     let violations = outcome.violations.iter().map(ToString::to_string).collect();
     (outcome.tally, violations)
 }

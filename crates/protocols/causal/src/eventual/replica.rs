@@ -2,8 +2,8 @@ use super::message::{Mark, Request, Response};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Key, Level, Micros, Protocol, Receipt, Recovered, RequestId, Route, ServerId,
-    SiteId, Topology, Vector, Version, VersionId,
+    Context, Hlc, Key, Level, Micros, Protocol, Receipt, Recovered, RequestId, ServerId, SiteId, Topology,
+    Version, VersionId,
 };
 
 /// What a keyspace may set.
@@ -246,27 +246,10 @@ impl Eventual {
 
     /// Every other site's mark says: whatever it had acknowledged by then is here.
     fn receipt(&self, cx: &Context<'_, Eventual>, version: Option<VersionId>) -> Receipt {
-        let latest = cx.now.wall.latest;
-        let marks = || self.vv.values().map(|mark| mark.wall);
-        let staleness = match (marks().min(), marks().max()) {
-            (Some(Micros(0)), _) => None,
-            // A mark of a time that cannot have come: somebody's clock is further off than is assumed.
-            (_, Some(newest)) if newest > latest => None,
-            (Some(oldest), _) => Some(latest.since(oldest)),
-            (None, _) => Some(Micros(0)),
-        };
+        let marks = self.vv.values().map(|mark| mark.wall);
         Receipt {
-            asked: Level::Eventual,
-            given: Level::Eventual,
-            version,
-            server: cx.me,
-            route: Route::Local,
-            waited: cx.waited,
-            staleness,
-            clock_bound: Micros(cx.now.wall.latest.since(cx.now.wall.earliest).0 / 2),
-            siblings: false,
-            cut: Vector::ZERO,
-            hidden: Hidden::default(),
+            staleness: cx.now.wall.age_of_oldest(marks),
+            ..cx.receipt(Level::Eventual, version)
         }
     }
 }

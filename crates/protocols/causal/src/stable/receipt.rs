@@ -1,6 +1,6 @@
 use super::Stable;
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, Route, SiteId, Vector, VersionId, Vitals,
+    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, SiteId, Vector, VersionId, Vitals,
 };
 
 /// What clients, and those who watch over a server, are told of what is stable.
@@ -17,36 +17,23 @@ impl Stable {
         cut: Option<Vector>,
         hidden: Hidden,
     ) -> Receipt {
-        let latest = cx.now.wall.latest;
-        let clock_bound = Micros(latest.since(cx.now.wall.earliest).0 / 2);
         let own = cut.is_none().then_some(self.me.site);
         let sites = (0..self.sites as u16)
             .map(SiteId)
             .filter(|&site| Some(site) != own);
         let walls = sites.map(|site| match self.scalar {
             // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond.
-            true => self.dsv.newest().wall().since(clock_bound + Micros(1)),
+            true => self.dsv.newest().wall().since(cx.now.wall.bound() + Micros(1)),
             false => self.dsv_walls.at(site).wall(),
         });
-        let (mut oldest, mut newest) = (latest, Micros(0));
-        walls.for_each(|wall| (oldest, newest) = (oldest.min(wall), newest.max(wall)));
-        // A wall of a time that cannot have come: somebody's clock is further off than is assumed.
-        let is_proven = oldest != Micros(0) && newest <= latest;
         Receipt {
-            asked: given,
-            given,
-            version,
-            server: cx.me,
-            route: Route::Local,
-            waited: cx.waited,
-            staleness: is_proven.then(|| latest.since(oldest)),
-            clock_bound,
-            siblings: false,
+            staleness: cx.now.wall.age_of_oldest(walls),
             cut: match self.scalar {
                 true => self.gst_of_each(),
                 false => cut.unwrap_or_else(|| self.dsv.clone()),
             },
             hidden,
+            ..cx.receipt(given, version)
         }
     }
 

@@ -1,8 +1,7 @@
 //! What a node says about itself: to clients, and to operators.
-use super::{Host, held, kind_of};
+use super::{Host, held};
 use crate::{
     admin::{Admin, AdminSource},
-    run::registry::levels_of,
     status::{
         CheckpointStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status, StreamStatus,
         VisibilityStatus,
@@ -21,8 +20,8 @@ impl Host {
         entries
             .map(|((_, entry), about)| Keyspace {
                 name: about.name,
-                kind: kind_of(&entry.protocol).to_string(),
-                protocol: entry.protocol.clone(),
+                kind: entry.protocol.kind().to_string(),
+                protocol: entry.protocol.to_string(),
                 levels: about.levels.to_vec(),
                 read: about.levels[0],
                 write: about.levels[0],
@@ -254,13 +253,17 @@ impl AdminSource for Host {
             }
         });
         let state_of = |name: &str| states.iter().find(|state| state.name == name);
-        let levels = |protocol: &str| levels_of(protocol).iter().map(ToString::to_string).collect();
         let keyspaces = self.config.keyspaces().map(|(_, keyspace)| KeyspaceStatus {
             name: keyspace.name.clone(),
-            protocol: keyspace.protocol.clone(),
+            protocol: keyspace.protocol.to_string(),
             partitions: keyspace.topology.partitions(),
             durability: keyspace.durability.to_string(),
-            levels: levels(&keyspace.protocol),
+            levels: keyspace
+                .protocol
+                .levels()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             parked_operations: state_of(&keyspace.name).map_or(0, |state| state.parked),
             hidden_versions: state_of(&keyspace.name).map_or(0, |state| state.vitals.hidden),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),

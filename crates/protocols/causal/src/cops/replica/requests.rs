@@ -3,7 +3,7 @@ use crate::cops::message::{Dependencies, Dependency, Request, Response};
 use crate::cops::waiting::{At, at_of};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Chain, Hidden, Hlc, Key, Level, Micros, Receipt, RequestId, Route, Vector, Version, VersionId, Wire,
+    Chain, Hidden, Hlc, Key, Level, Receipt, RequestId, Version, VersionId, Wire,
 };
 
 /// What clients ask.
@@ -143,23 +143,11 @@ impl Cops {
         version: Option<VersionId>,
         hidden: Hidden,
     ) -> Receipt {
-        let latest = cx.now.wall.latest;
         let walls = self.peers.values().map(|peer| peer.wall);
-        let oldest = walls.min().unwrap_or(latest);
-        // A wall of a time that cannot have come: somebody's clock is further off than is assumed.
-        let is_proven = oldest != Micros(0) && self.peers.values().all(|peer| peer.wall <= latest);
         Receipt {
-            asked: given,
-            given,
-            version,
-            server: cx.me,
-            route: Route::Local,
-            waited: cx.waited,
-            staleness: is_proven.then(|| latest.since(oldest)),
-            clock_bound: Micros(latest.since(cx.now.wall.earliest).0 / 2),
-            siblings: false,
-            cut: Vector::ZERO,
+            staleness: cx.now.wall.age_of_oldest(walls),
             hidden,
+            ..cx.receipt(given, version)
         }
     }
 }

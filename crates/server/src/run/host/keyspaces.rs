@@ -1,0 +1,47 @@
+//! Keyspaces, where their protocols' types are still known: at a node, and at the gateway of each event loop.
+use crate::{config::KeyspaceEntry, protocols::ForProtocol};
+use std::sync::Arc;
+use turnbuckle_core::{Protocol, Session};
+use turnbuckle_gateway::Gateway;
+use turnbuckle_node::{Keyspace, KeyspaceConfig, NodeBuilder, OpenError};
+
+/// Adds a keyspace to an event loop's gateway.
+pub(crate) type AddToGateway = Box<dyn Fn(&mut Gateway) + Send + Sync>;
+
+/// Adds a keyspace to a node.
+pub(super) fn add_keyspace(
+    builder: &mut NodeBuilder,
+    entry: &KeyspaceEntry,
+    memory_limit_bytes: u64,
+) -> Result<AddToGateway, OpenError> {
+    let add = Add {
+        builder,
+        entry,
+        memory_limit_bytes,
+    };
+    entry.protocol.apply(entry.pace, add)
+}
+
+struct Add<'a> {
+    builder: &'a mut NodeBuilder,
+    entry: &'a KeyspaceEntry,
+    memory_limit_bytes: u64,
+}
+
+impl ForProtocol for Add<'_> {
+    type Output = Result<AddToGateway, OpenError>;
+
+    fn with<S: Session>(
+        self,
+        protocol: <S::Protocol as Protocol>::Config,
+    ) -> Result<AddToGateway, OpenError> {
+        let config = KeyspaceConfig {
+            name: self.entry.name.clone(),
+            topology: self.entry.topology.clone(),
+            durability: self.entry.durability,
+        };
+        let keyspace: Arc<Keyspace<S::Protocol>> =
+            self.builder.keyspace(config, protocol, self.memory_limit_bytes)?;
+        Ok(Box::new(move |gateway| gateway.add::<S>(keyspace.clone())))
+    }
+}
