@@ -5,8 +5,10 @@ Three sites on this machine, a process for each node, everything on its cores. E
 every round, next to those that it is compared with; a figure is the median of the rounds, with the least and the greatest. A ratio is
 the median of the rounds' ratios. Prints tables in Markdown.
 
-throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays, a fresh cluster for every measurement: operations a
-            second, and CPU of all nodes together for each of them. And what each protocol keeps with a version, in bytes.
+throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays: operations a second, and CPU of all nodes together for
+            each of them. And what each protocol keeps with a version, in bytes. Each protocol has a cluster of its own; those that
+            are not measured are paused. Windows of a second in turn, so that what the machine does besides hits all of them
+            alike: medians (quartiles) of all windows, and of the ratios of neighbours.
 visibility  How long a version of site a takes until site b shows it, over a WAN: as a client finds that reads the key at b all the
             time, and as the server counts it (turnbuckle_update_visibility_seconds). The client's includes its two round trips and the
             pause between two reads, about half a millisecond.
@@ -15,6 +17,7 @@ rotx        A ROTX of 3 and of 10 keys beside a GET. One client, closed loop, th
             Python nothing. With two nodes in a site, beside GETs that are forwarded, too.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -97,6 +100,7 @@ class Cluster:
     def stop(self):
         for process in self.processes:
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # If it was paused.
         for process in self.processes:
             try:
                 process.wait(timeout=10)
@@ -104,6 +108,10 @@ class Cluster:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def signal(self, number):
+        for process in self.processes:
+            process.send_signal(number)
 
     def get(self, name, path, body=None):
         request = urllib.request.Request(f"http://127.0.0.1:{self.admin[name]}{path}",
@@ -224,6 +232,14 @@ def figure(values, form="{:.2f}"):
     return middle if len(values) == 1 else f"{middle} ({least}-{greatest})"
 
 
+def quartiles(values, form="{:.2f}"):
+    """For measurements that are many and short: a neighbour's burst of work spoils a few."""
+    values = sorted(values)
+    low, high = (form.format(quantile(values, share)) for share in (0.25, 0.75))
+    middle = form.format(statistics.median(values))
+    return middle if low == high else f"{middle} ({low}-{high})"
+
+
 def quantile(values, share):
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
@@ -259,13 +275,15 @@ def bench(cluster, keyspace, workload, names, options, seed, *more):
     return result
 
 
-def throughput_once(options, keyspace, load, seed):
+def window(cluster, options, keyspace, load, seed):
     workload, names = LOADS[load]
-    with Cluster(options.binary, [keyspace]) as cluster:
-        bench(cluster, keyspace, workload, names, options, seed, "--load", "--for", "500ms")
-        metrics, cpu = cluster.metrics(), cluster.cpu_seconds()
-        result = bench(cluster, keyspace, workload, names, options, seed, "--for", f"{options.seconds}s")
-        cpu, after = cluster.cpu_seconds() - cpu, cluster.metrics()
+    cluster.signal(signal.SIGCONT)
+    # Links and caches come back.
+    bench(cluster, keyspace, workload, names, options, seed, "--for", "300ms")
+    metrics, cpu = cluster.metrics(), cluster.cpu_seconds()
+    result = bench(cluster, keyspace, workload, names, options, seed, "--for", "1s")
+    cpu, after = cluster.cpu_seconds() - cpu, cluster.metrics()
+    cluster.signal(signal.SIGSTOP)
     grown = lambda name: after[f'{name}{{keyspace="{keyspace}"}}'] - metrics[f'{name}{{keyspace="{keyspace}"}}']
     return {"rate": result["throughput"], "cpu": cpu / result["operations"] * 1e6,
             "read": result["read"]["p50"], "write": result["write"]["p50"],
@@ -274,28 +292,34 @@ def throughput_once(options, keyspace, load, seed):
 
 def throughput(options):
     found = {}
-    for number in range(options.rounds):
-        for load in LOADS:
-            progress(f"throughput, round {number + 1} of {options.rounds}, {load}")
-            # Who comes first differs from round to round.
-            order = KEYSPACES[number % 4:] + KEYSPACES[:number % 4]
-            for keyspace in order:
-                found.setdefault((load, keyspace), []).append(throughput_once(options, keyspace, load, number + 1))
+    for load in LOADS:
+        with contextlib.ExitStack() as stack:
+            clusters = {keyspace: stack.enter_context(Cluster(options.binary, [keyspace])) for keyspace in KEYSPACES}
+            for keyspace, cluster in clusters.items():
+                workload, names = LOADS[load]
+                bench(cluster, keyspace, workload, names, options, 0, "--load", "--for", "500ms")
+                cluster.signal(signal.SIGSTOP)
+            for number in range(options.windows):
+                progress(f"throughput, {load}, window {number + 1} of {options.windows}")
+                # Who comes first differs from window to window.
+                for keyspace in KEYSPACES[number % 4:] + KEYSPACES[:number % 4]:
+                    measured = window(clusters[keyspace], options, keyspace, load, number + 1)
+                    found.setdefault((load, keyspace), []).append(measured)
     print("\n### Throughput and CPU\n")
     table("workload", "keyspace", "op/s", "to `eventual`", "CPU us/op, all nodes", "to `eventual`", "read p50 us", "write p50 us")
     for load in LOADS:
         base = found[load, "eventual"]
         for keyspace in KEYSPACES:
             runs = found[load, keyspace]
-            ratio = lambda what: figure(run[what] / other[what] for run, other in zip(runs, base))
-            row(load, f"`{keyspace}`", figure((run["rate"] for run in runs), "{:,.0f}"), ratio("rate"),
-                figure((run["cpu"] for run in runs), "{:.1f}"), ratio("cpu"),
-                figure((run["read"] for run in runs), "{:.0f}"), figure((run["write"] for run in runs), "{:.0f}"))
+            ratio = lambda what: quartiles(run[what] / other[what] for run, other in zip(runs, base))
+            row(load, f"`{keyspace}`", quartiles((run["rate"] for run in runs), "{:,.0f}"), ratio("rate"),
+                quartiles((run["cpu"] for run in runs), "{:.1f}"), ratio("cpu"),
+                quartiles((run["read"] for run in runs), "{:.0f}"), quartiles((run["write"] for run in runs), "{:.0f}"))
     print("\n### Metadata\n\nBytes with each version, as it lies in the log and travels, beside its stamp and site (10 bytes, 8 of "
           "which are GentleRain's number).\n")
     table("keyspace", *LOADS)
     for keyspace in KEYSPACES:
-        row(f"`{keyspace}`", *(figure((run["bytes"] for run in found[load, keyspace]), "{:.1f}") for load in LOADS))
+        row(f"`{keyspace}`", *(quartiles((run["bytes"] for run in found[load, keyspace]), "{:.1f}") for load in LOADS))
 
 
 # ---- visibility -----------------------------------------------------------------------------------------------------------
@@ -565,7 +589,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=parts, help="this part; may be given more than once")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4, help="of each measurement of throughput and visibility")
+    parser.add_argument("--windows", type=int, default=15, help="of throughput, for each workload and keyspace")
+    parser.add_argument("--seconds", type=float, default=4, help="of each measurement of visibility")
     parser.add_argument("--operations", type=int, default=2000, help="of each kind in a round of rotx")
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
     options = parser.parse_args()

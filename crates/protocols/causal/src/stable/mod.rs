@@ -54,8 +54,12 @@ use turnbuckle_core::{
     BadFrame, Context, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId,
 };
 
-/// How often what is stable is written down: what a restart may hide for a heartbeat, and what cannot be collected before.
+/// How often what is stable is written down, at least: what a restart may hide for a heartbeat, and what cannot be collected before.
 const KEEP_EVERY: Micros = Micros::from_millis(1_000);
+
+/// After so many versions it is written down in between: where much is overwritten, much can be collected, and until it is, it costs
+/// memory, and is no longer in a cache when it is freed. A record in the log for so many of versions is not noticed.
+const KEEP_AFTER: u32 = 128;
 
 /// No site: its own entry counts like the others.
 const NOBODY: SiteId = SiteId(u16::MAX);
@@ -99,6 +103,8 @@ pub struct Stable {
     hidden: HiddenVersions,
     /// Written down: a restart begins here.
     kept: Vector,
+    /// How many versions were put since.
+    put_since: u32,
     /// What was collected up to: the lower of the last two. Nobody may be shown less.
     collected: Vector,
     /// How far it was the last time it was written down, and how far at the time before: how fast it moves.
@@ -135,6 +141,7 @@ impl Stable {
             is_late: false,
             has_told: false,
             kept: dsv.clone(),
+            put_since: 0,
             collected: collected.merged(&dsv),
             collectable: dsv.clone(),
             dsv,
@@ -413,6 +420,14 @@ impl Stable {
         self.write_down(cx);
     }
 
+    /// A version was put.
+    pub fn has_put<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        self.put_since += 1;
+        if self.put_since >= KEEP_AFTER {
+            self.write_down(cx);
+        }
+    }
+
     /// As [`Stable::keep`], at once: a site that can be heard no more says nothing again after a restart.
     pub fn write_down<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         let mut bytes = BytesMut::new();
@@ -421,6 +436,7 @@ impl Stable {
         }
         cx.put_named(NAME, bytes.freeze());
         self.kept = self.dsv.clone();
+        self.put_since = 0;
         self.collect();
     }
 

@@ -210,6 +210,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             true => cx.replicate(cx.other_sites(), key.clone(), version),
             false => cx.put(key.clone(), version),
         };
+        self.stable.has_put(cx);
         cx.collect(&key, |version| self.covered(version));
     }
 
@@ -356,6 +357,7 @@ impl<R: Rules> TimedReplica<R> {
         put.past.merge(&seen);
         let (stable, key) = (&mut self.stable, &put.key);
         let written = self.rules.write(stable, cx, key, put.value, put.past);
+        stable.has_put(cx);
         cx.collect(key, |version| self.covered(version));
         let own = if R::SCALAR {
             Vector::filled(1, written.at)

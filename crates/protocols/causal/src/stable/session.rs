@@ -98,15 +98,17 @@ impl<R: Rules> Session for TimedSession<R> {
         let eventual = level == Level::Eventual;
         match operation {
             Operation::Get { key, .. } => {
+                let server = self.server_of(&key);
                 let request = Request::Get(Get {
                     stable: self.stable.clone(),
                     need: self.need(eventual, false),
                     eventual,
-                    key: key.clone(),
+                    key,
                 });
-                cx.ask(tag, 0, self.server_of(&key), request);
+                cx.ask(tag, 0, server, request);
             }
             Operation::Put { key, value, .. } => {
+                let server = self.server_of(&key);
                 let request = Request::Put(Put {
                     past: if eventual { Vector::ZERO } else { self.past.clone() },
                     stable: if R::SCALAR {
@@ -116,10 +118,10 @@ impl<R: Rules> Session for TimedSession<R> {
                     },
                     moved: self.moved && !eventual,
                     eventual,
-                    key: key.clone(),
+                    key,
                     value,
                 });
-                cx.ask(tag, 0, self.server_of(&key), request);
+                cx.ask(tag, 0, server, request);
             }
             Operation::ReadMany { keys, .. } => match keys.first() {
                 None => cx.answer(tag, Answer::Values(Vec::new()), None),

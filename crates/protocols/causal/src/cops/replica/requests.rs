@@ -2,9 +2,7 @@ use super::{Cops, Cx};
 use crate::cops::message::{Dependencies, Dependency, Request, Response};
 use crate::cops::waiting::{At, at_of};
 use bytes::Bytes;
-use turnbuckle_core::{
-    Chain, Hidden, Hlc, Key, Level, Receipt, RequestId, Version, VersionId, Wire,
-};
+use turnbuckle_core::{Chain, Hidden, Hlc, Key, Level, Receipt, RequestId, Version, VersionId, Wire};
 
 /// What clients ask.
 impl Cops {
