@@ -1,9 +1,12 @@
 //! Which of two writes to a key is the older one, as far as that is known.
 //!
-//! | the trace names a stamp for every written value of the key | a write is older if |
+//! | the trace names a stamp for every write of the key that was answered | a write is older if |
 //! |---|---|
 //! | yes | its stamp is less |
 //! | no | it had certainly taken effect (some operation of its cluster was over) before the other began |
+//!
+//! Of a write of unknown outcome a stamp is known only if a read shows one (snapshots do not). By stamps one without is neither older
+//! nor newer than any other: what cannot be known speaks against nobody.
 //!
 //! The initial value is older than every write. The two can differ: a store in which the last writer wins lets a write with a
 //! slow clock lose against an earlier one. Both are comparisons of two numbers, so whoever asks need not know which it is: a
@@ -27,9 +30,7 @@ impl Order {
 
     /// Where time decides, it must do so by more than `margin` nanoseconds.
     pub fn with_margin(history: &History, margin: i64) -> Order {
-        let by_versions: Vec<bool> = (0..history.keys.len())
-            .map(|key| has_stamps(history, key))
-            .collect();
+        let by_versions = have_stamps(history);
         let blank = |no: i64| -> Vec<Vec<i64>> {
             let keys = history.keys.iter();
             keys.map(|key| {
@@ -46,11 +47,10 @@ impl Order {
                 continue;
             }
             if by_versions[key] {
-                let stamp = history.keys[key]
-                    .version(value)
-                    .and_then(|version| version.stamp());
-                let stamp = stamp.map_or(i64::MAX, signed);
-                (effects[key][value.index()], begins[key][value.index()]) = (stamp, stamp);
+                // Without one: newer than the initial value, and older than none.
+                let stamp = stamp_of(history, operation).map(signed);
+                effects[key][value.index()] = stamp.unwrap_or(i64::MAX);
+                begins[key][value.index()] = stamp.unwrap_or(LEAST);
                 continue;
             }
             let effect = &mut effects[key][value.index()];
@@ -96,19 +96,29 @@ impl Order {
     }
 }
 
-/// Whether every written value of a key has a stamp, and there is one.
-fn has_stamps(history: &History, key: usize) -> bool {
-    let key = &history.keys[key];
-    let mut written = (0..key.versions.len())
-        .filter(|&place| key.writers[place].is_some())
-        .peekable();
-    written.peek().is_some()
-        && written.all(|place| key.versions[place].is_some_and(|version| version.stamp().is_some()))
+/// For each key, whether every write that was answered has a stamp, and there is one.
+fn have_stamps(history: &History) -> Vec<bool> {
+    let mut of_keys = vec![None; history.keys.len()];
+    for write in &history.operations {
+        if write.kind != Kind::Read && write.finish < i64::MAX {
+            let all = of_keys[write.key as usize].get_or_insert(true);
+            *all &= stamp_of(history, write).is_some();
+        }
+    }
+    of_keys.into_iter().map(|all| all.unwrap_or(false)).collect()
 }
+
+fn stamp_of(history: &History, operation: &Operation) -> Option<u64> {
+    let version = history.keys[operation.key as usize].version(operation.value)?;
+    version.stamp()
+}
+
+/// Above the initial value.
+const LEAST: i64 = i64::MIN + 1;
 
 /// In the same order, above the initial value.
 fn signed(stamp: u64) -> i64 {
-    ((stamp ^ 1 << 63) as i64).max(i64::MIN + 1)
+    ((stamp ^ 1 << 63) as i64).max(LEAST)
 }
 
 /// A write, or a read that returned what had been written or the initial value: no phantom, and not from the future.

@@ -11,7 +11,8 @@ use turnbuckle_workload::{Claim, Op, Random, Record, SnapshotRead, Status};
 
 const TRACES: u64 = 20_000;
 
-/// Some clients on two keys, timed by one recorder or two. Every write has a version, or none has; stamps need not follow time.
+/// Some clients on two keys, timed by one recorder or two. Every write has a version, or none has; stamps need not follow time. Of some
+/// writes the outcome is unknown: then only who reads it tells its version, or does not.
 fn records(seed: u64) -> Vec<Record> {
     let mut random = Random::new(seed, 11);
     let (versions, recorders) = (random.below(3) > 0, 1 + random.below(2));
@@ -62,8 +63,18 @@ fn records(seed: u64) -> Vec<Record> {
                 let stamp = number.saturating_add(random.below(3)) * 10 + number;
                 let version = versions.then(|| format!("{stamp}.0@a"));
                 let value = Some(format!("v{number}"));
-                known[at].push((value.clone(), version.clone()));
-                (record.value, record.version) = (value.map(|value| value.as_str().into()), version);
+                let is_known = random.below(6) > 0;
+                let told = version.clone().filter(|_| is_known || random.below(4) > 0);
+                known[at].push((value.clone(), told));
+                record.value = value.map(|value| value.as_str().into());
+                match is_known {
+                    true => record.version = version,
+                    // Its client gives up and comes back as another.
+                    false => {
+                        record.client = format!("gone{number}");
+                        (record.status, record.finish_ns, record.receipt) = (Status::Unknown, None, None);
+                    }
+                }
             }
             Op::Snapshot => {
                 let read = |at: usize, random: &mut Random| {
@@ -124,11 +135,10 @@ impl Dumb<'_> {
     }
 
     fn has_stamps(&self, key: u32) -> bool {
-        let writes = || {
-            self.operations()
-                .filter(|write| write.key == key && write.kind != Kind::Read)
-        };
-        writes().count() > 0 && writes().all(|write| self.stamp(write).is_some())
+        let is_answered =
+            |write: &&Operation| write.key == key && write.kind != Kind::Read && write.finish < i64::MAX;
+        let answered = || self.operations().filter(is_answered);
+        answered().count() > 0 && answered().all(|write| self.stamp(write).is_some())
     }
 
     /// Whether what `read` returned is known older than `write`.
@@ -137,7 +147,9 @@ impl Dumb<'_> {
             return true;
         }
         if self.has_stamps(read.key) {
-            return self.stamp(read) < self.stamp(write);
+            // What nobody has seen has no place in that order.
+            let stamps = self.stamp(read).zip(self.stamp(write));
+            return stamps.is_some_and(|(read, write)| read < write);
         }
         let same =
             |other: &&Operation| (other.key, other.value) == (read.key, read.value) && self.counts(other);
