@@ -200,7 +200,7 @@ fn nonsense_is_refused_with_what_was_expected() {
         (
             &["sim", "--protocol", "paxos"],
             2,
-            "there is no protocol 'paxos'; expected eventual",
+            "there is no protocol 'paxos'; expected causal, causalspartanx, ",
         ),
         (
             &["sim", "--level", "linearizable"],
