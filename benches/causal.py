@@ -2,8 +2,8 @@
 """What causal consistency costs, side by side and in one run: `make bench-causal`.
 
 Three sites on this machine, a process for each node, everything on its cores. Each measurement of a table is made once in
-every round, next to those that it is compared with; a figure is the median of the rounds, with the least and the greatest. A ratio is
-the median of the rounds' ratios. Prints tables in Markdown.
+every round, next to those that it is compared with; a figure is the median of the rounds, with the least and the greatest (throughput:
+the quartiles). A ratio is the median of the rounds' ratios. Prints tables in Markdown.
 
 throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays: operations a second, and CPU of all nodes together for
             each of them. And what each protocol keeps with a version, in bytes. Each protocol has a cluster of its own; those that
@@ -596,7 +596,8 @@ def main():
     options = parser.parse_args()
     # Whoever ends this ends the clusters, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    print(f"{options.rounds} rounds, medians (least-greatest), {os.cpu_count()} cores", flush=True)
+    print(f"{os.cpu_count()} cores; throughput: medians (quartiles) of {options.windows} windows; "
+          f"else medians (least-greatest) of {options.rounds} rounds", flush=True)
     for part in options.only or parts:
         parts[part](options)
         sys.stdout.flush()

@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::path::Path;
-use turnbuckle_server::{PROTOCOLS, config::ClusterConfig};
+use turnbuckle_server::config::ClusterConfig;
 
 fuzz_target!(|text: &str| {
-    match ClusterConfig::parse(Path::new("/nowhere/cluster.toml"), text, PROTOCOLS) {
+    match ClusterConfig::parse(Path::new("/nowhere/cluster.toml"), text) {
         Err(error) => {
             assert!(
                 (1..=text.matches('\n').count() + 1).contains(&error.line),

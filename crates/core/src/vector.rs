@@ -15,11 +15,6 @@ impl Clone for Vector {
     fn clone(&self) -> Vector {
         Vector(SmallVec::from_slice(&self.0))
     }
-
-    fn clone_from(&mut self, other: &Vector) {
-        self.0.clear();
-        self.0.extend_from_slice(&other.0);
-    }
 }
 
 impl Vector {

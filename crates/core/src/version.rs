@@ -81,6 +81,12 @@ impl<M> Chain<M> {
         1 + self.older.as_ref().map_or(0, |older| older.len())
     }
 
+    /// Whether it has just grown to `few` versions, or to twice as many as when this was last so. Who looks through it only then pays
+    /// for a few versions at each write, however many must stay.
+    pub fn has_doubled(&self, few: usize) -> bool {
+        self.len() >= few && self.len().is_power_of_two()
+    }
+
     /// Puts a version where it belongs. Returns false, and changes nothing, if it was there already.
     pub fn insert(&mut self, version: Version<M>) -> bool {
         if version.id > self.newest.id {

@@ -58,13 +58,13 @@ pub struct Pace {
 impl KnownProtocol {
     /// The protocol that a name stands for.
     pub fn named(name: &str) -> Option<KnownProtocol> {
-        let found = NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|&(_, protocol)| protocol)
+        let found = KnownProtocol::names().find(|(known, _)| *known == name);
+        found.map(|(_, protocol)| protocol)
     }
 
-    /// All names that stand for a protocol.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        NAMES.iter().map(|(name, _)| *name)
+    /// All names, each with the protocol that it stands for.
+    pub fn names() -> impl Iterator<Item = (&'static str, KnownProtocol)> {
+        NAMES.iter().copied()
     }
 
     /// The kind of keyspace that it belongs to.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn every_protocol_is_found_by_its_own_name_and_every_kind_by_its_usual_one() {
-        for &(name, protocol) in NAMES {
+        for (name, protocol) in KnownProtocol::names() {
             assert_eq!(
                 KnownProtocol::named(&protocol.to_string()),
                 Some(protocol),

@@ -32,8 +32,7 @@ fn the_example_is_accepted() {
 #[test]
 fn every_protocol_stands_there_and_whether_it_has_a_theta() {
     let page = page();
-    for name in KnownProtocol::names() {
-        let protocol = KnownProtocol::named(name).expect("it is a name of one");
+    for (name, protocol) in KnownProtocol::names() {
         let row = page
             .lines()
             .find(|line| line.starts_with(&format!("| `{name}` |")));

@@ -487,8 +487,8 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
         let Some(index) = index else {
             return;
         };
-        let is_long = |chain: &Chain<M>| chain.len() >= LONG_CHAIN && chain.len().is_power_of_two();
-        if self.entries[index].chain().is_some_and(is_long) {
+        let chain = self.entries[index].chain();
+        if chain.is_some_and(|chain| chain.has_doubled(LONG_CHAIN)) {
             self.change(index, |entry| {
                 if let Some(chain) = entry.chain_mut() {
                     chain.collect(covered);
@@ -502,8 +502,7 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
     }
 }
 
-/// From so many versions on a chain is looked through, whenever their number has doubled, for those that nobody asks for any more.
-/// So however many must stay, a write pays for a few.
+/// From so many versions on a chain is looked through, whenever it has doubled, for those that nobody asks for any more.
 const LONG_CHAIN: usize = 4;
 
 pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {

@@ -6,7 +6,7 @@ use turnbuckle_sim::{Failed, FaultKind, Keep, Outcome, Scenario};
 
 /// The protocol of that name.
 pub(crate) fn protocol_named(name: &str) -> Result<KnownProtocol, Failure> {
-    let names: Vec<&str> = KnownProtocol::names().collect();
+    let names: Vec<&str> = KnownProtocol::names().map(|(name, _)| name).collect();
     let unknown = || {
         usage(&format!(
             "there is no protocol '{name}'; expected {}",

@@ -51,6 +51,36 @@ fn stays_flat<S: Session>(config: <S::Protocol as Protocol>::Config) {
     );
 }
 
+/// A key that is overwritten all the time for less than a second: most of its versions go in the same second.
+fn a_second_stays_small<S: Session>(config: <S::Protocol as Protocol>::Config) {
+    const WRITES: u64 = 4_000;
+    let sites = ["a", "b"].map(String::from).to_vec();
+    let mut world = World::<S>::new(WorldOptions::plain(sites, Micros::from_millis(5)), config);
+    let nodes: Vec<_> = world.nodes().collect();
+    let client = world.add_client(nodes[0]);
+    world.judge_nothing();
+    // What is written down every second was, and will not be again.
+    world.advance(Micros::from_millis(1_100));
+    let mut most = 0;
+    for written in 0..WRITES {
+        let (key, level) = (Key::from("x"), None);
+        let value = Some(Bytes::from(format!("{written:>100}")));
+        world.invoke(client, Operation::Put { key, value, level });
+        world.advance(Micros(200));
+        world.forget_history();
+        let now = nodes.iter().filter_map(|&node| world.status(node));
+        most = most.max(now.map(|status| status.memory_bytes).max().unwrap_or(0));
+    }
+    println!("{most} bytes");
+    assert!(most < 80_000, "{most} bytes; all versions take 133,000");
+}
+
+#[test]
+fn a_hot_key_is_collected_within_its_second() {
+    a_second_stays_small::<CausalSpartanXSession>(CausalSpartanXConfig::default());
+    a_second_stays_small::<GentleRainSession>(GentleRainConfig::default());
+}
+
 const HEARTBEAT: Option<Micros> = Some(Micros::from_millis(1_000));
 const THETA: Option<Micros> = Some(Micros::from_millis(500));
 

@@ -294,7 +294,7 @@ fn check_protocol(
     span: Range<usize>,
 ) -> Result<KnownProtocol, WrongConfig> {
     let one_of_them = || {
-        let names: Vec<&str> = KnownProtocol::names().collect();
+        let names: Vec<&str> = KnownProtocol::names().map(|(name, _)| name).collect();
         format!("one of the protocols {}", names.join(", "))
     };
     let protocol = required(document, raw.protocol.as_ref(), span, "protocol", one_of_them())?;
@@ -304,9 +304,9 @@ fn check_protocol(
 
 /// Where a `theta` may stand.
 fn theta_is_of() -> String {
-    let have = KnownProtocol::names()
-        .filter(|name| KnownProtocol::named(name).is_some_and(KnownProtocol::has_theta));
-    format!("it only with {}", have.collect::<Vec<_>>().join(", "))
+    let have = KnownProtocol::names().filter(|(_, protocol)| protocol.has_theta());
+    let names: Vec<&str> = have.map(|(name, _)| name).collect();
+    format!("it only with {}", names.join(", "))
 }
 
 /// How often something happens.

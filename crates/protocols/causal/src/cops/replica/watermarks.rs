@@ -93,9 +93,8 @@ impl Cops {
 
     /// A hot key need not wait for a checkpoint: what is older than a visible version goes, if all of that is looked after.
     pub(super) fn collect(&mut self, cx: &mut Cx<'_>, key: &Key) {
-        // Whenever it has doubled, however many must stay.
-        let is_long = |versions: usize| versions >= 16 && versions.is_power_of_two();
-        let Some(chain) = cx.chain(key).filter(|chain| is_long(chain.len())) else {
+        const LONG: usize = 16;
+        let Some(chain) = cx.chain(key).filter(|chain| chain.has_doubled(LONG)) else {
             return;
         };
         let is_known = |id| self.is_visible(id) || self.pending.contains_key(&at_of(id));
