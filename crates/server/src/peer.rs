@@ -4,7 +4,8 @@
 //!   node.fill() --> chunk --> DelayLine (the WAN's delay, jitter, cuts) --> socket ... socket --> node.handle_frame()
 //! ```
 //!
-//! A link that breaks is made again, after a pause that doubles up to [`MOST_PAUSE`]. While the WAN matrix has a cut between
+//! A link that breaks is made again, after a pause that doubles up to [`MOST_PAUSE`]; inside a site, where clients wait for
+//! partitions of the other nodes, up to [`MOST_PAUSE_INSIDE`]. While the WAN matrix has a cut between
 //! two sites, in either direction, there is no link between their nodes: a connection needs both.
 //!
 //! Backpressure: a chunk is drawn from the node only when the delay line has room, and the delay line empties only as
@@ -32,6 +33,7 @@ use turnbuckle_node::MOST_FRAME_BYTES;
 /// How long to wait before a link is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MOST_PAUSE: Duration = Duration::from_secs(2);
+const MOST_PAUSE_INSIDE: Duration = Duration::from_millis(200);
 
 /// A connection that is not there by then is not coming.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -120,6 +122,10 @@ async fn accept_one(
 }
 
 async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
+    let most_pause = match host.is_far(peer) {
+        true => MOST_PAUSE,
+        false => MOST_PAUSE_INSIDE,
+    };
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
     let mut watch = host.wan.watch();
@@ -152,7 +158,7 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
             }
         }
         sleep(pause).await;
-        pause = (pause * 2).min(MOST_PAUSE);
+        pause = (pause * 2).min(most_pause);
     }
 }
 
@@ -252,7 +258,7 @@ async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String 
     // A chunk that the line had no room for.
     let mut waiting = Bytes::new();
     let mut more = true;
-    let is_far = host.config.node(peer).site != host.site();
+    let is_far = host.is_far(peer);
     let mut drawn = host.clock.monotonic();
     loop {
         loop {

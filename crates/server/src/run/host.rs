@@ -323,10 +323,15 @@ impl Host {
         self.wan.link(self.site(), self.config.node(peer).site).delay
     }
 
+    /// Whether a peer stands in another site.
+    pub fn is_far(&self, peer: NodeId) -> bool {
+        self.config.node(peer).site != self.site()
+    }
+
     /// Whether the WAN matrix cuts the way to a peer or back.
     pub fn is_cut(&self, peer: NodeId) -> bool {
         let (here, there) = (self.site(), self.config.node(peer).site);
-        here != there && (self.wan.link(here, there).cut || self.wan.link(there, here).cut)
+        self.is_far(peer) && (self.wan.link(here, there).cut || self.wan.link(there, here).cut)
     }
 
     fn link(&self, peer: NodeId) -> MutexGuard<'_, Link> {

@@ -1,6 +1,6 @@
 //! Every acknowledged write is at every site in the end, whatever was killed or cut meanwhile: three processes, real sockets,
 //! real `kill -9`.
-use crate::cluster::{Acknowledged, Cluster, wait_until};
+use crate::cluster::{Acknowledged, Cluster, patient, wait_until};
 use turnbuckle_resp::Value;
 use turnbuckle_server::config::Limits;
 
@@ -8,7 +8,7 @@ use turnbuckle_server::config::Limits;
 const KEYS: usize = 300;
 
 fn kills_and_cuts(durability: &str) {
-    let mut cluster = Cluster::start(durability, Limits::default());
+    let mut cluster = Cluster::start(durability, patient());
     cluster.settle();
     let mut writes = Acknowledged::default();
     (0..3).for_each(|site| writes.write(&cluster, site, KEYS, 100));
@@ -52,7 +52,7 @@ fn kills_and_cuts_lose_nothing_under_fsync() {
 
 #[test]
 fn one_key_written_everywhere_at_once_is_the_same_everywhere_in_the_end() {
-    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let cluster = Cluster::start("interval(10ms)", patient());
     cluster.settle();
     std::thread::scope(|scope| {
         for site in 0..3 {
@@ -85,7 +85,7 @@ fn a_peer_away_beyond_the_log_comes_back_by_full_copy_and_deletes_stay_deleted()
     let limits = Limits {
         retained_log_mb: 16,
         checkpoint_log_mb: 1,
-        ..Limits::default()
+        ..patient()
     };
     let mut cluster = Cluster::start("interval(10ms)", limits);
     cluster.settle();
@@ -129,7 +129,7 @@ fn a_peer_away_beyond_the_log_comes_back_by_full_copy_and_deletes_stay_deleted()
 fn a_node_that_is_told_to_end_answers_what_is_under_way_and_ends() {
     let limits = Limits {
         shutdown_grace_ms: 24 * 60 * 60 * 1000,
-        ..Limits::default()
+        ..patient()
     };
     let mut cluster = Cluster::start("fsync", limits);
     cluster.settle();

@@ -1,6 +1,6 @@
 //! What comes in over a node's sockets may be anything: it ends its own connection at most, costs bounded memory, and the
 //! node goes on serving everybody else.
-use crate::cluster::{Client, Cluster, PATIENCE, raise_limit_of_open_files, text, wait_until};
+use crate::cluster::{Client, Cluster, PATIENCE, patient, raise_limit_of_open_files, text, wait_until};
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpStream},
@@ -43,7 +43,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_not_resp_ends_only_its_own_connection() {
-    let mut cluster = Cluster::start("interval(10ms)", Limits::default());
+    let mut cluster = Cluster::start("interval(10ms)", patient());
     let mut bystander = cluster.client(0);
     bystander.call(&[b"SET", b"k", b"v"]);
     let before = cluster.resident_bytes(0);
@@ -121,7 +121,7 @@ fn what_is_not_resp_ends_only_its_own_connection() {
 
 #[test]
 fn keys_and_values_up_to_the_limits_are_taken_and_beyond_them_refused() {
-    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let cluster = Cluster::start("interval(10ms)", patient());
     let mut client = cluster.client(0);
     let limits = Limits::default();
     let (key, value) = (
@@ -157,7 +157,7 @@ fn keys_and_values_up_to_the_limits_are_taken_and_beyond_them_refused() {
 #[test]
 fn a_client_that_never_reads_costs_no_more_than_its_backlog() {
     const ASKED: usize = 1_000;
-    let cluster = Cluster::start("interval(10ms)", Limits::default());
+    let cluster = Cluster::start("interval(10ms)", patient());
     let mut bystander = cluster.client(0);
     bystander.call(&[b"SET", b"k", &vec![b'v'; MIB]]);
     let before = cluster.resident_bytes(0);
@@ -187,7 +187,7 @@ fn idle_clients_are_cheap_and_one_too_many_is_told() {
     raise_limit_of_open_files();
     let limits = Limits {
         max_clients: CLIENTS as u64,
-        ..Limits::default()
+        ..patient()
     };
     let cluster = Cluster::start("interval(10ms)", limits);
     let before = cluster.resident_bytes(0);
@@ -209,7 +209,7 @@ fn idle_clients_are_cheap_and_one_too_many_is_told() {
 #[test]
 fn strangers_at_the_port_of_peers_are_turned_away() {
     raise_limit_of_open_files();
-    let mut cluster = Cluster::start("interval(10ms)", Limits::default());
+    let mut cluster = Cluster::start("interval(10ms)", patient());
     cluster.settle();
     let before = cluster.resident_bytes(0);
     let hello = [b"TBUCKPER".to_vec(), noise(100_000)].concat();

@@ -22,6 +22,14 @@ pub const SECRET: &str = "a secret that is long enough for tests";
 /// Whatever has not happened by then is not going to.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The limits of a cluster whose operations all succeed, however slow the machine is.
+pub fn patient() -> Limits {
+    Limits {
+        operation_deadline_ms: PATIENCE.as_millis() as u64 / 2,
+        ..Limits::default()
+    }
+}
+
 /// The sites of every cluster here.
 pub const SITES: [&str; 3] = ["a", "b", "c"];
 
@@ -97,12 +105,19 @@ impl Cluster {
         &self.file
     }
 
-    /// Starts every node that does not run.
+    /// Starts every node that does not run, and returns when every node can pass requests on to the others of its site.
     pub fn start_all(&mut self) {
         let resting: Vec<usize> = (0..self.nodes.len())
             .filter(|&node| self.nodes[node].is_none())
             .collect();
         resting.into_iter().for_each(|node| self.start_node(node));
+        for node in 0..self.nodes.len() {
+            wait_until("the nodes of every site are linked", || {
+                let status = self.admin(node).status().expect("the node says how it is");
+                let mut inside = status.links.iter().filter(|link| link.site == status.site);
+                inside.all(|link| link.up)
+            });
+        }
     }
 
     /// The command that starts a node.

@@ -1,6 +1,6 @@
 //! The `redis` crate, unchanged, plain and in cluster mode, against a site of two nodes: a plain client's commands are
 //! forwarded to the node that has the key's partition, a cluster client finds it by itself.
-use crate::cluster::{Cluster, wait_until};
+use crate::cluster::{Cluster, patient, wait_until};
 use redis::{Commands, ErrorKind, RedisResult, ServerErrorKind, cluster::ClusterClient};
 use std::collections::BTreeSet;
 use turnbuckle_server::config::Limits;
@@ -54,7 +54,7 @@ fn drive(connection: &mut impl Commands, name: &str) {
 
 #[test]
 fn a_plain_client_uses_every_key_through_either_node() {
-    let cluster = Cluster::start_with_nodes(2, "interval(10ms)", Limits::default());
+    let cluster = Cluster::start_with_nodes(2, "interval(10ms)", patient());
     for (node, query) in [(0, ""), (1, ""), (0, "?protocol=resp3"), (1, "?protocol=resp3")] {
         let name = format!("plain {}{query}", cluster.name(node));
         let client = redis::Client::open(address(&cluster, node, query)).expect("an address");
@@ -78,7 +78,7 @@ fn a_plain_client_uses_every_key_through_either_node() {
 
 #[test]
 fn a_cluster_client_routes_itself() {
-    let cluster = Cluster::start_with_nodes(2, "interval(10ms)", Limits::default());
+    let cluster = Cluster::start_with_nodes(2, "interval(10ms)", patient());
     // It is told of one node, and has to find the other.
     let client = ClusterClient::new(vec![address(&cluster, 1, "")]).expect("an address");
     let mut connection = client.get_connection().expect("a connection");
