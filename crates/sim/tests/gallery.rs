@@ -31,7 +31,7 @@ fn what_nobody_may_see_is_shown_when_a_bug_is_planted() {
 /// No planted bug makes sites differ in the gallery's own script. That `shown` can see it when they do is shown with another.
 #[test]
 fn sites_that_differ_are_seen() {
-    let script = "cluster a b durability=\"interval(500ms)\"\nput a first 1\nadvance 600ms\nput a lost 1\nadvance 20ms\n\
+    let script = "cluster a b durability=\"interval(500ms)\"\nput a first 1\nadvance 900ms\nput a lost 1\nadvance 20ms\n\
         crash a power\nrestart a\nput a second 1\nsettle\nget a lost as=at_a\nget b lost as=at_b\nshown at_a at_b\n---\n";
     assert_eq!(verdict_of("positions_reused", script), Some(Verdict::Shown));
     assert_eq!(verdict_of("nothing", script), Some(Verdict::Prevented));

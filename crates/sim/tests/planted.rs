@@ -93,7 +93,7 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
     is_caught_in("clock_goes_back", &expected, |mut draw| {
         draw.load.think = Span::us(0, 5_000);
         draw.load.kind = Kind::Mixed(Mixed {
-            keys: 10,
+            keys: 100,
             writes: 50,
             deletes: 50,
             value_bytes: 10,
@@ -110,6 +110,7 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
         };
         let mut scenario = draw.scenario();
         scenario.faults = vec![
+            fault(900, 0, FaultKind::Checkpoint { node }),
             fault(1_000, 0, FaultKind::Checkpoint { node }),
             fault(1_010, 500, FaultKind::Isolate { node }),
             fault(
