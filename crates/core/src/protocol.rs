@@ -17,7 +17,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// What this protocol's sessions ask of a replica.
     type Request: Wire + Send + 'static;
     /// What a replica answers.
-    type Response: Wire + Send + 'static;
+    type Response: Wire + Clone + Send + 'static;
     /// What replicas tell each other besides versions: by [`Context::send`] and [`Context::mark`].
     type Message: Wire + Clone + Send + 'static;
     /// When to wake up: an enum, one doc line each, beginning "When to".

@@ -162,6 +162,9 @@ pub struct Batch<M> {
     pub must_sync: bool,
 }
 
+/// How many of the outputs that are held [`Replica::held_reply`] looks through.
+const LAST_HELD: usize = 1024;
+
 /// Everything of a replica but its protocol: what a [`Context`] works on.
 pub(crate) struct Parts<P: Protocol> {
     pub clock: HybridClock,
@@ -384,6 +387,25 @@ impl<P: Protocol> Replica<P> {
             return None;
         }
         self.parts.held.pop_front().map(|(_, output)| output)
+    }
+
+    /// The answer to a request that is held because it is not durable yet, if it is among the last that were given. None while
+    /// timestamps beyond the bound that is on disk may be in it.
+    pub fn held_reply(&self, asked: RequestId) -> Option<(&P::Response, &Receipt)> {
+        if self.parts.clock.last() >= self.parts.granted_bound {
+            return None;
+        }
+        let newest_first = self.parts.held.iter().rev().take(LAST_HELD);
+        newest_first
+            .filter_map(|(_, output)| match output {
+                Output::Reply {
+                    id,
+                    response,
+                    receipt,
+                } => Some((id, response, receipt)),
+                Output::Send { .. } | Output::Mark { .. } => None,
+            })
+            .find_map(|(&id, response, receipt)| (id == asked).then_some((response, receipt)))
     }
 
     /// When to send the next [`Input::Tick`], in monotonic time.

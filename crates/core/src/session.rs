@@ -15,9 +15,9 @@ pub trait Session: Sized + Send + 'static {
     /// The levels a keyspace of this protocol offers, default first.
     const LEVELS: &'static [Level];
 
-    /// Whether operations of one client that were sent without waiting may overlap. If not, each starts when the one
-    /// before is answered. Operations on the same key are always taken in order by the replica they go to.
-    const OVERLAPS: bool;
+    /// When operations start that a client has sent without waiting. Those on the same key are always taken in order by the replica
+    /// they go to.
+    const PIPELINING: Pipelining;
 
     /// A new session at site `home`.
     fn open(config: &<Self::Protocol as Protocol>::Config, home: SiteId, topology: Topology) -> Self;
@@ -41,6 +41,19 @@ pub trait Session: Sized + Send + 'static {
 
     /// Writes what the session knows.
     fn token(&self, out: &mut BytesMut);
+}
+
+/// When an operation starts that was sent without waiting for the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pipelining {
+    /// At once.
+    AtOnce,
+    /// When a replica on this node has carried out the one before, whose answer waits for the disk alone; else when it is answered. What
+    /// is asked then may survive a power loss that takes what it depends on, of which nobody was told. So this is not for
+    /// protocols in which others wait for the very version that something depends on.
+    AfterTaken,
+    /// When the one before is answered.
+    AfterAnswered,
 }
 
 /// What became of a question to a server.

@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, Failure, Level, Micros, Now, Operation, Outcome, RequestId, ServerId, Session,
-    SessionContext, SessionStep, SiteId, TokenHeader,
+    Answer, BadToken, Failure, Level, Micros, Now, Operation, Outcome, Pipelining, Protocol, RequestId,
+    ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -37,7 +37,7 @@ pub(crate) struct Doors<S: Session> {
     header: TokenHeader,
     home: SiteId,
     doors: Slab<Door<S>>,
-    asks: Slab<Ask>,
+    asks: Slab<Ask<S::Protocol>>,
     /// Emptied and used again.
     steps: Vec<SessionStep<S::Protocol>>,
     deliveries: Vec<Delivery<S::Protocol>>,
@@ -45,6 +45,8 @@ pub(crate) struct Doors<S: Session> {
 
 struct Door<S> {
     session: S,
+    /// The operation that others wait for, unless they all start at once.
+    busy: Option<Busy>,
     /// Operations that wait for the one before.
     queue: VecDeque<(u64, Operation)>,
     /// Operations, oldest first, and whether they have been answered; the first has not.
@@ -55,6 +57,7 @@ struct Door<S> {
 impl<S> Door<S> {
     /// An operation is answered. False if it was before, or never came in. Tags rise, so the place is found by halving.
     fn finish(&mut self, tag: u64) -> bool {
+        self.busy = self.busy.take().filter(|busy| busy.tag != tag);
         let Ok(place) = self.open.binary_search_by_key(&tag, |&(tag, _)| tag) else {
             return false;
         };
@@ -66,6 +69,13 @@ impl<S> Door<S> {
     }
 }
 
+/// The newest operation, until its session knows what came of it.
+struct Busy {
+    tag: u64,
+    /// The last question it has asked.
+    ask: Option<u64>,
+}
+
 /// A count under way: partitions that have not answered, keys so far.
 struct Count {
     missing: u16,
@@ -73,12 +83,14 @@ struct Count {
 }
 
 /// A question to a server that has not been answered.
-struct Ask {
+struct Ask<P: Protocol> {
     door: u64,
     tag: u64,
     part: u32,
     server: ServerId,
     deadline: Micros,
+    /// The session has heard the answer ahead of time. This is what it made of it, to be done once the answer comes.
+    ahead: Option<Vec<SessionStep<P>>>,
 }
 
 impl<S: Session> Doors<S> {
@@ -110,6 +122,9 @@ impl<S: Session> Doors<S> {
             return;
         };
         door.open.push_back((tag, false));
+        if S::PIPELINING != Pipelining::AtOnce {
+            door.busy = Some(Busy { tag, ask: None });
+        }
         match operation {
             Operation::Count => {
                 door.counts.insert(
@@ -210,7 +225,13 @@ impl<S: Session> Doors<S> {
             part,
             server,
             deadline,
+            ahead: None,
         })?;
+        if let Some(door) = self.doors.find(door)
+            && let Some(busy) = &mut door.busy
+        {
+            busy.ask = Some(number);
+        }
         Some(RequestId::of_loop(self.options.loop_index, number))
     }
 
@@ -235,15 +256,62 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Passes on operations that waited.
+    /// Passes on operations that waited. What is answered at once is delivered, and waits for [`Doors::drain`]: so however many
+    /// operations waited, none is begun inside another.
     fn advance(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
-        while let Some(door) = self.doors.find(door_number)
-            && door.open.is_empty()
-            && let Some((tag, operation)) = door.queue.pop_front()
-        {
+        loop {
+            self.hear_ahead(now, door_number);
+            let Some(door) = self.doors.find(door_number) else {
+                return;
+            };
+            if door.busy.is_some() {
+                return;
+            }
+            let Some((tag, operation)) = door.queue.pop_front() else {
+                return;
+            };
+            self.keyspace.attend(self.options.loop_index);
             self.begin(now, door_number, tag, operation, answers);
-            self.drain(now, answers);
         }
+    }
+
+    /// Operations wait for one that waits for the disk alone: lets the session go on, and keeps what it would tell the client.
+    fn hear_ahead(&mut self, now: Now, door_number: u64) {
+        let Some(door) = self.doors.find(door_number) else {
+            return;
+        };
+        let Some(Busy {
+            tag,
+            ask: Some(number),
+        }) = door.busy
+        else {
+            return;
+        };
+        if S::PIPELINING != Pipelining::AfterTaken || door.queue.is_empty() {
+            return;
+        }
+        let Some(ask) = self.asks.find(number).filter(|ask| ask.ahead.is_none()) else {
+            return;
+        };
+        let id = RequestId::of_loop(self.options.loop_index, number);
+        let Some((response, receipt)) = self.keyspace.foretell(id, ask.server) else {
+            return;
+        };
+        let mut steps = Vec::new();
+        let mut cx = SessionContext {
+            now,
+            steps: &mut steps,
+        };
+        let outcome = Outcome::Answered(response, receipt);
+        door.session
+            .on_response(&mut cx, tag, ask.part, ask.server, outcome);
+        // A session that has more to ask for this operation goes on when the answer is here.
+        let answered =
+            |step: &SessionStep<_>| matches!(step, SessionStep::Answer { tag: of, .. } if *of == tag);
+        if steps.iter().any(answered) {
+            door.busy = None;
+        }
+        ask.ahead = Some(steps);
     }
 
     /// Hands what was delivered to the sessions.
@@ -256,14 +324,14 @@ impl<S: Session> Doors<S> {
                 break;
             }
             for Delivery { id, answer } in deliveries.drain(..) {
-                let Some(ask) = self.asks.remove(id.number()) else {
+                let Some(mut ask) = self.asks.remove(id.number()) else {
                     continue;
                 };
                 match answer {
-                    Delivered::Response(outcome) => self.on_response(now, &ask, outcome, answers),
+                    Delivered::Response(outcome) => self.on_response(now, &mut ask, outcome, answers),
                     Delivered::Surveyed(surveyed) => self.on_surveyed(&ask, surveyed, answers),
                 }
-                if !S::OVERLAPS {
+                if S::PIPELINING != Pipelining::AtOnce {
                     self.advance(now, ask.door, answers);
                 }
             }
@@ -274,10 +342,16 @@ impl<S: Session> Doors<S> {
     fn on_response(
         &mut self,
         now: Now,
-        ask: &Ask,
-        outcome: Outcome<<S::Protocol as turnbuckle_core::Protocol>::Response>,
+        ask: &mut Ask<S::Protocol>,
+        outcome: Outcome<<S::Protocol as Protocol>::Response>,
         answers: &mut Answers,
     ) {
+        if let Some(mut steps) = ask.ahead.take() {
+            return match outcome.into_failure() {
+                None => self.perform(now, ask.door, &mut steps, answers),
+                Some(failure) => self.answer(ask.door, ask.tag, Answer::Failed(failure), None, answers),
+            };
+        }
         let Some(door) = self.doors.find(ask.door) else {
             return;
         };
@@ -292,7 +366,12 @@ impl<S: Session> Doors<S> {
         self.steps = steps;
     }
 
-    fn on_surveyed(&mut self, ask: &Ask, surveyed: Result<Surveyed, String>, answers: &mut Answers) {
+    fn on_surveyed(
+        &mut self,
+        ask: &Ask<S::Protocol>,
+        surveyed: Result<Surveyed, String>,
+        answers: &mut Answers,
+    ) {
         let Some(door) = self.doors.find(ask.door) else {
             return;
         };
@@ -346,6 +425,7 @@ impl<S: Session> AnyDoors for Doors<S> {
         let topology = self.keyspace.topology().clone();
         let door = Door {
             session: S::open(self.keyspace.protocol(), self.home, topology),
+            busy: None,
             queue: VecDeque::new(),
             open: VecDeque::new(),
             counts: BTreeMap::new(),
@@ -376,12 +456,13 @@ impl<S: Session> AnyDoors for Doors<S> {
         let Some(door) = self.doors.find(door_number) else {
             return;
         };
-        if !S::OVERLAPS && !door.open.is_empty() {
+        if door.busy.is_some() {
             door.queue.push_back((tag, operation));
-            return;
+            self.advance(now, door_number, answers);
+        } else {
+            self.keyspace.attend(self.options.loop_index);
+            self.begin(now, door_number, tag, operation, answers);
         }
-        self.keyspace.attend(self.options.loop_index);
-        self.begin(now, door_number, tag, operation, answers);
         self.drain(now, answers);
     }
 
@@ -394,7 +475,7 @@ impl<S: Session> AnyDoors for Doors<S> {
             return;
         }
         for number in self.asks.numbers(|ask| ask.deadline <= now.monotonic) {
-            let Some(ask) = self.asks.remove(number) else {
+            let Some(mut ask) = self.asks.remove(number) else {
                 continue;
             };
             let why = format!(
@@ -407,12 +488,13 @@ impl<S: Session> AnyDoors for Doors<S> {
                 .is_some_and(|door| door.counts.contains_key(&ask.tag));
             match is_count {
                 true => self.on_surveyed(&ask, Err(why), answers),
-                false => self.on_response(now, &ask, Outcome::Lost(why), answers),
+                false => self.on_response(now, &mut ask, Outcome::Lost(why), answers),
             }
-            if !S::OVERLAPS {
+            if S::PIPELINING != Pipelining::AtOnce {
                 self.advance(now, ask.door, answers);
             }
         }
+        self.drain(now, answers);
     }
 
     fn token(&mut self, door: u64) -> Bytes {

@@ -17,7 +17,7 @@ use std::{
     },
 };
 use turnbuckle_core::{
-    BadFrame, Input, Micros, Now, Outcome, Protocol, RequestId, ServerId, SiteSet, Topology, Wire,
+    BadFrame, Input, Micros, Now, Outcome, Protocol, Receipt, RequestId, ServerId, SiteSet, Topology, Wire,
 };
 use turnbuckle_store::{Store, scan_rows};
 
@@ -196,6 +196,14 @@ impl<P: Protocol> Keyspace<P> {
         ) {
             self.deliver(id, Outcome::Refused(refused));
         }
+    }
+
+    /// What a server on this node is going to answer once something is durable. No client may be shown it before; the
+    /// session that asked may go by it for what it asks next, where that is allowed ([`Pipelining::AfterTaken`](turnbuckle_core::Pipelining)).
+    pub fn foretell(&self, id: RequestId, server: ServerId) -> Option<(P::Response, Receipt)> {
+        let lane = held(&self.cell(server)?.lane);
+        let (response, receipt) = lane.replica.held_reply(id)?;
+        Some((response.clone(), receipt.clone()))
     }
 
     fn take_question(&self, cell: &LaneCell<P>, now: Now, question: Question<P>) -> Result<(), String> {

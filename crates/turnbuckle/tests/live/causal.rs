@@ -236,6 +236,75 @@ fn large_values_and_answers_pass_between_the_nodes_of_a_site() {
     }
 }
 
+/// Those of a connection wait for each other's stamps, not for each other's disk.
+#[test]
+fn writes_of_a_pipeline_are_synced_together() {
+    const WRITES: usize = 500;
+    let cluster = Cluster::start("fsync", patient());
+    let mut client = causal(&cluster, 0);
+    assert_eq!(words(&mut client, "SET key 0"), "OK");
+    let syncs = || {
+        let status = cluster.admin(0).status().expect("the node says how it is");
+        status.log.syncs_total
+    };
+    let before = syncs();
+    let commands: Vec<Vec<Vec<u8>>> = (0..WRITES)
+        .flat_map(|number| {
+            let key = format!("key{}", number % 7).into_bytes();
+            let set = vec![b"SET".to_vec(), key.clone(), number.to_string().into_bytes()];
+            [set, vec![b"GET".to_vec(), key]]
+        })
+        .collect();
+    let answers = client.pipeline(&commands);
+    for (number, answers) in answers.chunks(2).enumerate() {
+        let [set, get] = answers else {
+            panic!("two answers for two commands")
+        };
+        assert_eq!((text(set), text(get)), ("OK".into(), number.to_string()));
+    }
+    let synced = syncs() - before;
+    assert!(
+        synced < WRITES as u64 / 4,
+        "{synced} syncs for {WRITES} writes of one pipeline"
+    );
+}
+
+/// The partitions of `foo` and `bar` are on two nodes: what is written to one is seen only after what was written to the other before.
+#[test]
+fn writes_of_a_pipeline_are_seen_in_its_order() {
+    const ROUNDS: usize = 300;
+    let cluster = Cluster::start_with_nodes(2, "fsync", patient());
+    let mut writers: Vec<Client> = (0..2).map(|node| causal(&cluster, node)).collect();
+    let mut reader = causal(&cluster, 4);
+    for (writer, client) in writers.iter_mut().enumerate() {
+        let keys = ["foo", "bar"].map(|key| format!("{{{key}}}{writer}"));
+        let commands: Vec<Vec<Vec<u8>>> = (1..=ROUNDS)
+            .flat_map(|round| keys.clone().map(|key| (key, round)))
+            .map(|(key, round)| vec![b"SET".to_vec(), key.into_bytes(), round.to_string().into_bytes()])
+            .collect();
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| client.pipeline(&commands));
+            let mut seen = 0;
+            wait_until("c has seen it all", || {
+                let read = [b"ROTX".as_slice(), keys[1].as_bytes(), keys[0].as_bytes()];
+                let Value::Array(values) = reader.call(&read) else {
+                    panic!("ROTX of two keys")
+                };
+                let [second, first] = [0, 1].map(|place| text(&values[place]).parse::<usize>().unwrap_or(0));
+                assert!(
+                    first >= second,
+                    "{second} of the second key was seen with {first} of the first"
+                );
+                assert!(second >= seen, "{second} after {seen}");
+                seen = second;
+                seen == ROUNDS
+            });
+            let answers = writing.join().expect("it ends");
+            assert!(answers.iter().all(|answer| text(answer) == "OK"));
+        });
+    }
+}
+
 /// Every client's writes and what it had seen of others' survive `kill -9` of all nodes at once, and nobody goes back.
 #[test]
 fn what_was_seen_is_seen_again_after_kill_of_all() {

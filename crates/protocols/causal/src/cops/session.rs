@@ -6,8 +6,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Micros, Operation, Outcome, Receipt, ServerId,
-    Session, SessionContext, SiteId, Topology, VersionId, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Micros, Operation, Outcome, Pipelining, Receipt,
+    ServerId, Session, SessionContext, SiteId, Topology, VersionId, resolve_level,
 };
 
 /// A client.
@@ -229,8 +229,8 @@ impl Session for CopsSession {
 
     const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
 
-    /// What a write depends on is known when the operation before it is answered.
-    const OVERLAPS: bool = false;
+    /// Other sites wait for the very versions that a write depends on: those must not be lost any more.
+    const PIPELINING: Pipelining = Pipelining::AfterAnswered;
 
     fn open(config: &CopsConfig, home: SiteId, topology: Topology) -> CopsSession {
         CopsSession {

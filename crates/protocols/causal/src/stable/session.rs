@@ -3,8 +3,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, ServerId, Session, SessionContext,
-    SiteId, Topology, Vector, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, Pipelining, ServerId, Session,
+    SessionContext, SiteId, Topology, Vector, resolve_level,
 };
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
@@ -63,8 +63,9 @@ impl<R: Rules> Session for TimedSession<R> {
 
     const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
 
-    /// What a write depends on is known when the operation before it is answered.
-    const OVERLAPS: bool = false;
+    /// What a write depends on is known when the operation before it has a stamp. If that is lost with the machine, what depends on it waits
+    /// for the partition to promise that it is beyond the stamp, as it will.
+    const PIPELINING: Pipelining = Pipelining::AfterTaken;
 
     fn open(config: &R::Config, home: SiteId, topology: Topology) -> TimedSession<R> {
         TimedSession {
