@@ -49,7 +49,7 @@ pub enum Pipelining {
     /// At once.
     AtOnce,
     /// When a replica on this node has carried out the one before, whose answer waits for the disk alone; else when it is answered. What
-    /// is asked then may survive a power loss that takes what it depends on, of which nobody was told. So this is not for
+    /// is asked then may survive a failure of the node that takes what it depends on, of which nobody was told. So this is not for
     /// protocols in which others wait for the very version that something depends on.
     AfterTaken,
     /// When the one before is answered.

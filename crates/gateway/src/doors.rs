@@ -474,7 +474,11 @@ impl<S: Session> AnyDoors for Doors<S> {
         if self.asks.len() == 0 {
             return;
         }
-        for number in self.asks.numbers(|ask| ask.deadline <= now.monotonic) {
+        let late = self.asks.numbers(|ask| ask.deadline <= now.monotonic);
+        if late.is_empty() {
+            return;
+        }
+        for number in late {
             let Some(mut ask) = self.asks.remove(number) else {
                 continue;
             };
