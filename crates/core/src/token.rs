@@ -54,7 +54,10 @@ pub enum BadToken {
     #[error("not a session token: expected {}, found {}", .0.expected, .0.found)]
     Malformed(#[from] BadFrame),
     /// Written by a release that this one does not understand.
-    #[error("the session token has version {found}; expected {}", TokenHeader::VERSION)]
+    #[error(
+        "not a session token: expected what SESSION TOKEN answered, of version {}; found version {found}",
+        TokenHeader::VERSION
+    )]
     Version {
         /// The version that the token carries.
         found: u8,

@@ -8,6 +8,7 @@ use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use rand::{TryRng, rngs::SysRng};
 use serde::Serialize;
 use std::{
+    collections::BTreeSet,
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -18,7 +19,7 @@ use turnbuckle_core::Micros;
 use turnbuckle_server::{
     admin::AdminClient,
     config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, NodeId, read_wan_file},
-    protocols::KINDS,
+    protocols::{KINDS, KnownProtocol},
     wan::{WanDelays, WanMatrix},
 };
 
@@ -63,7 +64,7 @@ pub struct Demo {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     loops: u8,
     /// Memory for versions per site, in MiB; what does not fit is read from disk.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1 << 24))]
     memory_mb: u64,
 }
 
@@ -71,6 +72,13 @@ fn keyspace(text: &str) -> Result<(String, String), String> {
     let (name, protocol) = text
         .split_once('=')
         .ok_or_else(|| "expected a name and a protocol, such as rain=gentlerain".to_string())?;
+    if KnownProtocol::named(protocol).is_none() {
+        let known: Vec<&str> = KnownProtocol::names().map(|(name, _)| name).collect();
+        return Err(format!(
+            "'{protocol}' is no protocol; expected one of the protocols {}",
+            known.join(", ")
+        ));
+    }
     Ok((name.to_string(), protocol.to_string()))
 }
 
@@ -121,10 +129,18 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
     let file = data.join("cluster.toml");
     std::fs::write(&file, demo.to_toml())
         .map_err(|error| environment(&format!("{}: {error}", file.display())))?;
-    match options.processes {
-        true => run_processes(options, &config, &file),
-        false => run_here(options, config, &data),
+    if !options.processes {
+        return run_here(options, config, &data);
     }
+    let all_ran = run_processes(options, &config, &file)?;
+    // A node that was started again by hand is not the demo's to end, nor are its files.
+    if let Some(temporary) = temporary.filter(|_| !all_ran) {
+        eprintln!(
+            "{} is not removed: a node that was started again may still use it",
+            temporary.keep().display()
+        );
+    }
+    Ok(())
 }
 
 fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
@@ -154,7 +170,7 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
         secret: secret.iter().map(|byte| format!("{byte:02x}")).collect(),
         ports,
         partitions: options.partitions,
-        keyspaces: keyspaces(options),
+        keyspaces: keyspaces(options)?,
         data_root: data.to_path_buf(),
         loops: usize::from(options.loops),
         wan,
@@ -166,7 +182,13 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
 }
 
 /// One of each kind, and what was asked for.
-fn keyspaces(options: &Demo) -> Vec<DemoKeyspace> {
+fn keyspaces(options: &Demo) -> Result<Vec<DemoKeyspace>, Failure> {
+    let mut asked = BTreeSet::new();
+    if let Some((twice, _)) = options.keyspaces.iter().find(|(name, _)| !asked.insert(name)) {
+        return Err(usage(&format!(
+            "--keyspace names '{twice}' twice; expected one protocol for each keyspace"
+        )));
+    }
     let mut keyspaces: Vec<DemoKeyspace> = KINDS.iter().map(|kind| DemoKeyspace::of(kind)).collect();
     for (name, protocol) in &options.keyspaces {
         match keyspaces.iter_mut().find(|known| known.name == *name) {
@@ -180,7 +202,7 @@ fn keyspaces(options: &Demo) -> Vec<DemoKeyspace> {
     for keyspace in &mut keyspaces {
         keyspace.durability = options.durability;
     }
-    keyspaces
+    Ok(keyspaces)
 }
 
 fn free_block(sites: usize) -> Result<Vec<DemoPorts>, Failure> {
@@ -255,7 +277,8 @@ impl Drop for Processes<'_> {
     }
 }
 
-fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<(), Failure> {
+/// Whether all processes ran until the end.
+fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<bool, Failure> {
     let program = std::env::current_exe().map_err(|error| environment(&error))?;
     let mut processes = Processes {
         config,
@@ -292,7 +315,8 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
     let pids: Vec<u32> = processes.running.iter().map(|(_, child)| child.id()).collect();
     announce(options, config, file.parent().unwrap_or(file), &pids)?;
     let time = options.time.map(|time| Duration::from_micros(time.0));
-    wait_for_end(Vec::new(), time, || processes.look())
+    wait_for_end(Vec::new(), time, || processes.look())?;
+    Ok(processes.running.len() == config.nodes().count())
 }
 
 fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -> Result<(), Failure> {
