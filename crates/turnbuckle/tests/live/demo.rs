@@ -11,14 +11,18 @@ struct Demo {
     process: Child,
     ready: serde_json::Value,
     said: BufReader<ChildStderr>,
+    /// Where it puts its files; the demo itself leaves those of a node that it does not end.
+    _directory: tempfile::TempDir,
 }
 
 impl Demo {
     fn start(options: &[&str]) -> Demo {
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let mut process = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
             .args(["demo", "--json", "--wan", "off", "--for", "120s"])
             .args(options)
             .env("TURNBUCKLE_LOG", "error")
+            .env("TMPDIR", directory.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -33,6 +37,7 @@ impl Demo {
             process,
             ready: serde_json::from_str(&line).unwrap_or_else(|_| panic!("it is not ready: {line}")),
             said,
+            _directory: directory,
         }
     }
 
