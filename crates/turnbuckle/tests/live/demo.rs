@@ -4,7 +4,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{BufRead, BufReader},
     process::{Child, ChildStderr, Command, Stdio},
+    sync::{Mutex, PoisonError},
 };
+
+/// A demo looks for free ports before it takes them: one at a time.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// Ends with the test.
 struct Demo {
@@ -17,6 +21,7 @@ struct Demo {
 
 impl Demo {
     fn start(options: &[&str]) -> Demo {
+        let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut process = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
             .args(["demo", "--json", "--wan", "off", "--for", "120s"])
