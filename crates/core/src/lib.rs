@@ -16,7 +16,7 @@ pub use receipt::{Hidden, Receipt, Route};
 mod replica;
 pub use replica::{Batch, Input, Output, Replica};
 mod session;
-pub use session::{Outcome, Pipelining, Session, SessionContext, SessionStep, resolve_level};
+pub use session::{Outcome, Session, SessionContext, SessionStep, resolve_level};
 mod span;
 pub use span::BadSpan;
 mod time;

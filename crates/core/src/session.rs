@@ -15,9 +15,10 @@ pub trait Session: Sized + Send + 'static {
     /// The levels a keyspace of this protocol offers, default first.
     const LEVELS: &'static [Level];
 
-    /// When operations start that a client has sent without waiting. Those on the same key are always taken in order by the replica
-    /// they go to.
-    const PIPELINING: Pipelining;
+    /// Whether operations of one client that were sent without waiting may overlap. If not, each starts when the one before is answered, or
+    /// was heard ahead of that ([`Session::may_hear_ahead`]). Operations on the same key are always taken in order by the
+    /// replica they go to.
+    const OVERLAPS: bool;
 
     /// A new session at site `home`.
     fn open(config: &<Self::Protocol as Protocol>::Config, home: SiteId, topology: Topology) -> Self;
@@ -28,6 +29,16 @@ pub trait Session: Sized + Send + 'static {
 
     /// A client wants something.
     fn on_operation(&mut self, cx: &mut SessionContext<'_, Self::Protocol>, tag: u64, operation: Operation);
+
+    /// A replica on this node has carried out an operation, and holds this answer until it is durable. Whether the session may have it now, by
+    /// [`Session::on_response`], and so begin the next operation; the client hears nothing before it is durable.
+    ///
+    /// What the session asks next is not behind the replica's barrier: other replicas may make it durable, and show it, before what it
+    /// follows, which may yet be lost. So there may be nothing in the answer that others would have to find again: not what
+    /// has arrived from other sites, for one.
+    fn may_hear_ahead(&self, _response: &<Self::Protocol as Protocol>::Response) -> bool {
+        false
+    }
 
     /// A server's answer to `part` of `tag`, or what became of it.
     fn on_response(
@@ -41,19 +52,6 @@ pub trait Session: Sized + Send + 'static {
 
     /// Writes what the session knows.
     fn token(&self, out: &mut BytesMut);
-}
-
-/// When an operation starts that was sent without waiting for the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pipelining {
-    /// At once.
-    AtOnce,
-    /// When a replica on this node has carried out the one before, whose answer waits for the disk alone; else when it is answered. What
-    /// is asked then may survive a failure of the node that takes what it depends on, of which nobody was told. So this is not for
-    /// protocols in which others wait for the very version that something depends on.
-    AfterTaken,
-    /// When the one before is answered.
-    AfterAnswered,
 }
 
 /// What became of a question to a server.

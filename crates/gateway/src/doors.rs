@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, Failure, Level, Micros, Now, Operation, Outcome, Pipelining, Protocol, RequestId,
-    ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
+    Answer, BadToken, Failure, Level, Micros, Now, Operation, Outcome, Protocol, RequestId, ServerId,
+    Session, SessionContext, SessionStep, SiteId, TokenHeader,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -72,7 +72,7 @@ impl<S> Door<S> {
 /// The newest operation, until its session knows what came of it.
 struct Busy {
     tag: u64,
-    /// The last question it has asked.
+    /// The newest of its questions.
     ask: Option<u64>,
 }
 
@@ -89,6 +89,8 @@ struct Ask<P: Protocol> {
     part: u32,
     server: ServerId,
     deadline: Micros,
+    /// It is about keys: the session knows nothing of it.
+    is_survey: bool,
     /// The session has heard the answer ahead of time. This is what it made of it, to be done once the answer comes.
     ahead: Option<Vec<SessionStep<P>>>,
 }
@@ -122,7 +124,7 @@ impl<S: Session> Doors<S> {
             return;
         };
         door.open.push_back((tag, false));
-        if S::PIPELINING != Pipelining::AtOnce {
+        if !S::OVERLAPS {
             door.busy = Some(Busy { tag, ask: None });
         }
         match operation {
@@ -188,7 +190,7 @@ impl<S: Session> Doors<S> {
                     part,
                     server,
                     request,
-                } => match self.note(now, door, tag, part, server) {
+                } => match self.note(now, door, tag, part, server, false) {
                     Some(id) => self.keyspace.ask(now, id, server, request),
                     None => self.answer(door, tag, overfull(), None, answers),
                 },
@@ -210,14 +212,22 @@ impl<S: Session> Doors<S> {
             partition,
             member: 0,
         };
-        match self.note(now, door, tag, u32::from(partition), server) {
+        match self.note(now, door, tag, u32::from(partition), server, true) {
             Some(id) => self.keyspace.survey(id, server, survey),
             None => self.answer(door, tag, overfull(), None, answers),
         }
     }
 
     /// Remembers a question.
-    fn note(&mut self, now: Now, door: u64, tag: u64, part: u32, server: ServerId) -> Option<RequestId> {
+    fn note(
+        &mut self,
+        now: Now,
+        door: u64,
+        tag: u64,
+        part: u32,
+        server: ServerId,
+        is_survey: bool,
+    ) -> Option<RequestId> {
         let deadline = now.monotonic + self.options.deadline;
         let number = self.asks.insert(Ask {
             door,
@@ -225,6 +235,7 @@ impl<S: Session> Doors<S> {
             part,
             server,
             deadline,
+            is_survey,
             ahead: None,
         })?;
         if let Some(door) = self.doors.find(door)
@@ -287,16 +298,19 @@ impl<S: Session> Doors<S> {
         else {
             return;
         };
-        if S::PIPELINING != Pipelining::AfterTaken || door.queue.is_empty() {
+        if door.queue.is_empty() {
             return;
         }
         let Some(ask) = self.asks.find(number).filter(|ask| ask.ahead.is_none()) else {
             return;
         };
         let id = RequestId::of_loop(self.options.loop_index, number);
-        let Some((response, receipt)) = self.keyspace.foretell(id, ask.server) else {
+        let Some((response, receipt)) = self.keyspace.answer_ahead(id, ask.server) else {
             return;
         };
+        if !door.session.may_hear_ahead(&response) {
+            return;
+        }
         let mut steps = Vec::new();
         let mut cx = SessionContext {
             now,
@@ -331,7 +345,7 @@ impl<S: Session> Doors<S> {
                     Delivered::Response(outcome) => self.on_response(now, &mut ask, outcome, answers),
                     Delivered::Surveyed(surveyed) => self.on_surveyed(&ask, surveyed, answers),
                 }
-                if S::PIPELINING != Pipelining::AtOnce {
+                if !S::OVERLAPS {
                     self.advance(now, ask.door, answers);
                 }
             }
@@ -457,8 +471,12 @@ impl<S: Session> AnyDoors for Doors<S> {
             return;
         };
         if door.busy.is_some() {
+            // Who comes behind others waits with them.
+            let is_next = door.queue.is_empty();
             door.queue.push_back((tag, operation));
-            self.advance(now, door_number, answers);
+            if is_next {
+                self.advance(now, door_number, answers);
+            }
         } else {
             self.keyspace.attend(self.options.loop_index);
             self.begin(now, door_number, tag, operation, answers);
@@ -486,15 +504,11 @@ impl<S: Session> AnyDoors for Doors<S> {
                 "no answer from server {} within {}",
                 ask.server, self.options.deadline
             );
-            let is_count = self
-                .doors
-                .find(ask.door)
-                .is_some_and(|door| door.counts.contains_key(&ask.tag));
-            match is_count {
+            match ask.is_survey {
                 true => self.on_surveyed(&ask, Err(why), answers),
                 false => self.on_response(now, &mut ask, Outcome::Lost(why), answers),
             }
-            if S::PIPELINING != Pipelining::AtOnce {
+            if !S::OVERLAPS {
                 self.advance(now, ask.door, answers);
             }
         }

@@ -12,8 +12,10 @@
 //! [`Gateway::collect`], which the loop calls once per turn, after the commit. Each operation is answered exactly once; if nothing comes
 //! back in time the answer is a failure that says whether the operation may have happened.
 //!
-//! Order: the protocol says when operations start that came in without waiting for each other ([`turnbuckle_core::Pipelining`]). Where
-//! that is at once, a key's own order is kept by its lane.
+//! Order: where the protocol's operations may overlap ([`Session::OVERLAPS`]), all that come in are passed on at
+//! once, and a key's own order is kept by its lane; otherwise each waits until the session has heard what came of the one before.
+//!
+//! [`Session::OVERLAPS`]: turnbuckle_core::Session::OVERLAPS
 mod doors;
 mod gateway;
 pub use gateway::{DoorId, Gateway, GatewayOptions, KeyspaceAbout, SelectError};

@@ -198,9 +198,9 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// What a server on this node is going to answer once something is durable. No client may be shown it before; the
-    /// session that asked may go by it for what it asks next, where that is allowed ([`Pipelining::AfterTaken`](turnbuckle_core::Pipelining)).
-    pub fn foretell(&self, id: RequestId, server: ServerId) -> Option<(P::Response, Receipt)> {
+    /// What a server on this node is going to answer once something is durable. No client may be shown it before; its session may hear it
+    /// if it says so ([`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead)).
+    pub fn answer_ahead(&self, id: RequestId, server: ServerId) -> Option<(P::Response, Receipt)> {
         let lane = held(&self.cell(server)?.lane);
         let (response, receipt) = lane.replica.held_reply(id)?;
         Some((response.clone(), receipt.clone()))

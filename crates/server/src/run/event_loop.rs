@@ -148,7 +148,10 @@ impl EventLoop {
 
     pub fn dismiss(&self, slot: usize) {
         self.clients.borrow_mut()[slot] = None;
-        // Its operations under way find nobody.
+        // Its operations under way find nobody, nor do answers that wait for the end of the turn: the slot's next client is another.
+        self.answers
+            .borrow_mut()
+            .retain(|&(_, tag, _)| door::split_tag(tag).0 != slot);
         let (first, last) = door::tags_of(slot);
         let gone: Vec<u64> = self
             .started

@@ -6,8 +6,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Micros, Operation, Outcome, Pipelining, Receipt,
-    ServerId, Session, SessionContext, SiteId, Topology, VersionId, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Micros, Operation, Outcome, Receipt, ServerId,
+    Session, SessionContext, SiteId, Topology, VersionId, resolve_level,
 };
 
 /// A client.
@@ -229,8 +229,9 @@ impl Session for CopsSession {
 
     const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
 
-    /// Other sites wait for the very versions that a write depends on: those must not be lost any more.
-    const PIPELINING: Pipelining = Pipelining::AfterAnswered;
+    /// What a write depends on is known when the operation before it is answered. Other sites wait for these very versions, which must not be
+    /// lost any more: so nothing is heard ahead.
+    const OVERLAPS: bool = false;
 
     fn open(config: &CopsConfig, home: SiteId, topology: Topology) -> CopsSession {
         CopsSession {

@@ -5,8 +5,8 @@ use super::{
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, Pipelining, Receipt, ServerId,
-    Session, SessionContext, SiteId, Topology, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, Receipt, ServerId, Session,
+    SessionContext, SiteId, Topology, resolve_level,
 };
 
 /// A client of an eventual keyspace. It knows nothing that a token would have to carry.
@@ -39,7 +39,7 @@ impl Session for EventualSession {
     type Protocol = Eventual;
 
     const LEVELS: &'static [Level] = &[Level::Eventual];
-    const PIPELINING: Pipelining = Pipelining::AtOnce;
+    const OVERLAPS: bool = true;
 
     fn open(_: &EventualConfig, home: SiteId, topology: Topology) -> EventualSession {
         EventualSession {

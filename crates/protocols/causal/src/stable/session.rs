@@ -3,8 +3,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, Pipelining, ServerId, Session,
-    SessionContext, SiteId, Topology, Vector, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, ServerId, Session, SessionContext,
+    SiteId, Topology, Vector, resolve_level,
 };
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
@@ -63,9 +63,8 @@ impl<R: Rules> Session for TimedSession<R> {
 
     const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
 
-    /// What a write depends on is known when the operation before it has a stamp. If that is lost with the machine, what depends on it waits
-    /// for the partition to promise that it is beyond the stamp, as it will.
-    const PIPELINING: Pipelining = Pipelining::AfterTaken;
+    /// What a write depends on is known when the operation before it is answered, or is a write that has its stamp.
+    const OVERLAPS: bool = false;
 
     fn open(config: &R::Config, home: SiteId, topology: Topology) -> TimedSession<R> {
         TimedSession {
@@ -143,6 +142,17 @@ impl<R: Rules> Session for TimedSession<R> {
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }
         }
+    }
+
+    /// The stamp of a write of this client, and nothing else. If the write is lost with the machine nobody was shown it, and what depends on
+    /// the stamp waits, where it waits for anything, until the partition has promised to be beyond it. It will: its clock
+    /// goes on above a bound that is on disk (GentleRain's has none). What a read has seen, and what a session that
+    /// has moved has waited for, may be from another site and not on disk here: others would be shown what depends on it.
+    fn may_hear_ahead(&self, response: &Response) -> bool {
+        let Response::Written { past, .. } = response else {
+            return false;
+        };
+        !R::SCALAR && !self.moved && past.entries().all(|(site, _)| site == self.home)
     }
 
     fn on_response(
@@ -262,6 +272,38 @@ mod tests {
             panic!("a read asks one server")
         };
         get.need.clone()
+    }
+
+    /// What is asked next could be durable, and shown to others, before what it follows.
+    #[test]
+    fn only_the_stamp_of_an_own_write_is_heard_before_it_is_durable() {
+        let own = seen(&[(1, 7)]);
+        let written = |past| Response::Written { existed: true, past };
+        let mut here = session();
+        assert!(here.may_hear_ahead(&written(own.clone())));
+        let over_another = written(seen(&[(0, 3), (1, 7)]));
+        assert!(
+            !here.may_hear_ahead(&over_another),
+            "a delete of what came from elsewhere"
+        );
+        let value = Response::Value {
+            value: None,
+            past: own.clone(),
+            stable: Vector::ZERO,
+        };
+        assert!(!here.may_hear_ahead(&value), "a read");
+        here.resume(token(seen(&[(2, 9)]))).expect("it is a token");
+        assert!(
+            !here.may_hear_ahead(&written(own.clone())),
+            "what it waited for came from elsewhere"
+        );
+
+        let topology = Topology::new(["a", "b", "c"], 1, 1);
+        let rain = crate::GentleRainSession::open(&crate::GentleRainConfig::default(), SiteId(1), topology);
+        assert!(
+            !rain.may_hear_ahead(&written(own.clone())),
+            "its clock may go back in a restart"
+        );
     }
 
     #[test]
