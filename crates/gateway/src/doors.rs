@@ -238,7 +238,8 @@ impl<S: Session> Doors<S> {
             is_survey,
             ahead: None,
         })?;
-        if let Some(door) = self.doors.find(door)
+        if !S::OVERLAPS
+            && let Some(door) = self.doors.find(door)
             && let Some(busy) = &mut door.busy
         {
             busy.ask = Some(number);

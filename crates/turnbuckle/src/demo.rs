@@ -1,6 +1,7 @@
 //! `turnbuckle demo`: a cluster on this machine, one site beside the other, with the delays of a WAN between them.
 use crate::{
     failure::{Failure, environment, say, usage},
+    protocols::protocol_named,
     start::wait_for_end,
 };
 use clap::Args;
@@ -19,7 +20,7 @@ use turnbuckle_core::Micros;
 use turnbuckle_server::{
     admin::AdminClient,
     config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, NodeId, read_wan_file},
-    protocols::{KINDS, KnownProtocol},
+    protocols::KINDS,
     wan::{WanDelays, WanMatrix},
 };
 
@@ -72,13 +73,6 @@ fn keyspace(text: &str) -> Result<(String, String), String> {
     let (name, protocol) = text
         .split_once('=')
         .ok_or_else(|| "expected a name and a protocol, such as rain=gentlerain".to_string())?;
-    if KnownProtocol::named(protocol).is_none() {
-        let known: Vec<&str> = KnownProtocol::names().map(|(name, _)| name).collect();
-        return Err(format!(
-            "'{protocol}' is no protocol; expected one of the protocols {}",
-            known.join(", ")
-        ));
-    }
     Ok((name.to_string(), protocol.to_string()))
 }
 
@@ -191,6 +185,7 @@ fn keyspaces(options: &Demo) -> Result<Vec<DemoKeyspace>, Failure> {
     }
     let mut keyspaces: Vec<DemoKeyspace> = KINDS.iter().map(|kind| DemoKeyspace::of(kind)).collect();
     for (name, protocol) in &options.keyspaces {
+        protocol_named(protocol)?;
         match keyspaces.iter_mut().find(|known| known.name == *name) {
             Some(known) => known.protocol.clone_from(protocol),
             None => keyspaces.push(DemoKeyspace {

@@ -98,7 +98,7 @@ fn a_demo_has_the_keyspaces_that_were_asked_for() {
     let said = String::from_utf8(refused.stderr).expect("it is text");
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("one of the protocols") && said.contains("gentlerain"),
+        said.contains("there is no protocol 'snow'") && said.contains("gentlerain"),
         "{said}"
     );
 }
