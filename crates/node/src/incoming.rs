@@ -48,6 +48,8 @@ pub(crate) struct CopyIn<M> {
     pub open: Option<OpenRow<M>>,
     /// All rows are staged: it can be put in place.
     pub complete: bool,
+    /// It is in place, and its staged rows are being removed. Until they are, no other copy may begin.
+    pub placed: bool,
 }
 
 /// How large a row of a copy may be, in bytes: all versions of a key.

@@ -546,7 +546,15 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A full copy is in place: the stream goes on behind `resume`, and its source is told.
+    /// A full copy is in place; its staged rows are still to be removed.
+    pub fn placed(&mut self, site: SiteId) {
+        let incoming = self.incoming.get_mut(&site);
+        if let Some(copy) = incoming.and_then(|incoming| incoming.copy.as_mut()) {
+            copy.placed = true;
+        }
+    }
+
+    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind `resume`, and its source is told.
     pub fn copied(&mut self, ks: &Keyspace<P>, site: SiteId, resume: StreamPosition) {
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;

@@ -184,11 +184,12 @@ impl<P: Protocol> Lane<P> {
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
         let newest = newest.unwrap_or(Hlc::ZERO);
         not_beyond(self.horizon(ks, now), newest)?;
-        if self
-            .incoming
-            .iter()
-            .any(|(&other, incoming)| other != site && incoming.copy.is_some())
-        {
+        if self.incoming.iter().any(|(&other, incoming)| {
+            incoming
+                .copy
+                .as_ref()
+                .is_some_and(|copy| other != site || copy.complete)
+        }) {
             self.incoming_from(site)?.declined = true;
             return Ok(());
         }
@@ -199,6 +200,7 @@ impl<P: Protocol> Lane<P> {
             copied,
             open: None,
             complete: false,
+            placed: false,
         });
         tracing::info!(
             keyspace = ks.name(),

@@ -259,9 +259,12 @@ impl<P: Protocol> Keyspace<P> {
             let copies = complete(&held(&cell.lane));
             for (site, copy) in copies {
                 any = true;
-                // So that the engine holds everything, and rows can be compared in their order.
-                self.checkpoint_lane(engine, cell)?;
-                self.place_copy(now, cell, site, &copy)?;
+                if !copy.placed {
+                    // So that the engine holds everything, and rows can be compared in their order.
+                    self.checkpoint_lane(engine, cell)?;
+                    self.place_copy(now, cell, site, &copy)?;
+                }
+                self.finish_copy(cell, site, &copy)?;
             }
         }
         Ok(any)
@@ -311,9 +314,8 @@ impl<P: Protocol> Keyspace<P> {
         let copied = copy.copied.clone();
         lane.step(self, now, Input::Copied { from, copied });
         lane.cover(&copy.copied.cut);
-        lane.copied(self, site, copy.resume);
+        lane.placed(site);
         self.done(cell, lane);
-        clear_staged(&*table)?;
         self.shared().copies_placed.fetch_add(1, Relaxed);
         tracing::info!(
             keyspace = self.name(),
@@ -321,6 +323,17 @@ impl<P: Protocol> Keyspace<P> {
             rows = placed,
             "a full copy is in place"
         );
+        Ok(())
+    }
+
+    /// Removes the staged rows of a copy that is in place, and only then lets the next copy begin. In the other order the rows that are
+    /// removed would be those of the next copy, and what it lacks is deleted here.
+    fn finish_copy(&self, cell: &LaneCell<P>, site: SiteId, copy: &CopyIn<P::Meta>) -> Result<(), WorkError> {
+        let table = held(&cell.lane).store.table();
+        clear_staged(&*table)?;
+        let mut lane = held(&cell.lane);
+        lane.copied(self, site, copy.resume);
+        self.done(cell, lane);
         Ok(())
     }
 
