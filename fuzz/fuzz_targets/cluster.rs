@@ -170,8 +170,8 @@ impl<P: Spoken> Machine<P> {
     pub fn turn(&self, clock: Clock) {
         let now = clock.now();
         self.node.commit(now).expect("the disk works");
-        self.node.sync(now).expect("the disk works");
-        self.node.fetch(now);
+        self.node.sync().run(|| now).expect("the disk works");
+        self.node.fetch().run(|| now);
     }
 
     /// A request of a client here; what comes of it is the answer, unless it has to wait for another node.

@@ -158,7 +158,7 @@ fuzz_target!(|input: Input| {
     clock.pass(100);
     machine.node.tick(clock.now());
     machine.turn(clock);
-    machine.node.checkpoint_now(clock.now()).expect("the disks work");
+    machine.node.checkpoint_now().run(|| clock.now()).expect("the disks work");
     machine.frames(peer);
     machine.crash(clock, Some(7));
     let got = machine.ask(clock, Request::Get(key));

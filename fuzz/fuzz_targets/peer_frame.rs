@@ -291,17 +291,17 @@ impl<P: Spoken> World<P> {
             Step::Turn => self.turn(),
             Step::Pass { ms } => self.clock.pass(ms.into()),
             Step::Maintain => {
-                self.me.node.maintain(self.clock.now()).expect("the disks work");
+                self.me.node.maintain().run(|| self.clock.now()).expect("the disks work");
             }
             Step::Checkpoint => self
                 .me
                 .node
-                .checkpoint_now(self.clock.now())
+                .checkpoint_now().run(|| self.clock.now())
                 .expect("the disks work"),
             Step::CheckpointAtPeer => {
                 let now = self.clock.now();
-                self.peer.node.maintain(now).expect("the disks work");
-                self.peer.node.checkpoint_now(now).expect("the disks work");
+                self.peer.node.maintain().run(|| now).expect("the disks work");
+                self.peer.node.checkpoint_now().run(|| now).expect("the disks work");
             }
             Step::Crash { power } => {
                 self.me.crash(self.clock, power.map(u64::from));
@@ -380,7 +380,7 @@ impl<P: Spoken> World<P> {
     fn end(&mut self) {
         self.clock.pass(1_000);
         self.turn();
-        self.me.node.maintain(self.clock.now()).expect("the disks work");
+        self.me.node.maintain().run(|| self.clock.now()).expect("the disks work");
         // In the partition that stands on this node.
         let key = Key::from("last");
         let value = Bytes::from_static(b"a value");
@@ -391,7 +391,7 @@ impl<P: Spoken> World<P> {
         );
         self.me
             .node
-            .checkpoint_now(self.clock.now())
+            .checkpoint_now().run(|| self.clock.now())
             .expect("the disks work");
         self.me.crash(self.clock, Some(7));
         let got = self.me.ask(self.clock, P::get(key));

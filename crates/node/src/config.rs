@@ -85,6 +85,11 @@ pub struct NodeConfig {
     pub checkpoint_log_bytes: u64,
     /// A checkpoint begins so long after the last one if anything was written since.
     pub checkpoint_interval: Micros,
+    /// How long a replica that was restarted waits for sites that may hold what a power loss took from it, before it promises what it
+    /// can without them.
+    pub patience: Micros,
+    /// How many keys a checkpoint or a full copy takes in one step.
+    pub batch_keys: usize,
     /// Writes are refused, and peers' entries wait, while the disk has less room than this, in bytes.
     pub min_free_bytes: u64,
     /// A peer whose timestamps are further ahead of this node's clock is held.
@@ -115,6 +120,8 @@ impl NodeConfig {
             retained_log_bytes: 1 << 30,
             checkpoint_log_bytes: 256 << 20,
             checkpoint_interval: Micros::from_millis(60_000),
+            patience: Micros::from_millis(5_000),
+            batch_keys: 512,
             min_free_bytes: 64 << 20,
             clock_ahead: Micros::from_millis(60_000),
             segment_bytes: 64 << 20,
@@ -155,4 +162,12 @@ pub struct Planted {
     pub ties_by_arrival: bool,
     /// Receipts claim half of the staleness that was proven.
     pub receipts_claim_more: bool,
+    /// The staged rows of a full copy are removed when the next one may have begun.
+    pub copies_cleared_late: bool,
+    /// What other streams bring while a full copy is put in place is taken in even if the copy covers it.
+    pub copy_ignores_arrivals: bool,
+    /// A peer is sent rows of a checkpoint that began before it asked for them.
+    pub rows_of_begun_checkpoint: bool,
+    /// What waited for a disk is answered with the time from before it waited.
+    pub time_before_disk: bool,
 }

@@ -11,8 +11,7 @@ use turnbuckle_core::{
 };
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, compare_rows, rows};
 
-/// How many rows are read at a time for a peer, and how many bytes, unless one row is larger.
-const PAGE_ROWS: usize = 256;
+/// How many bytes of rows are read at a time for a peer, unless one row is larger.
 const PAGE_BYTES: usize = 256 << 10;
 
 /// How much of them goes into one frame, unless one version is larger.
@@ -46,10 +45,21 @@ pub(crate) struct CopyIn<M> {
     pub copied: Recovered,
     /// The last row so far: the next frame may go on with it.
     pub open: Option<OpenRow<M>>,
+    /// How far it is.
+    pub state: CopyState,
+}
+
+/// How far a full copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CopyState {
+    /// Its rows arrive and are staged.
+    Arriving,
     /// All rows are staged: it can be put in place.
-    pub complete: bool,
+    Whole,
+    /// It is being put in place. Entries of other streams that it covers wait.
+    Placing,
     /// It is in place, and its staged rows are being removed. Until they are, no other copy may begin.
-    pub placed: bool,
+    Placed,
 }
 
 /// How large a row of a copy may be, in bytes: all versions of a key.
@@ -159,7 +169,7 @@ impl<P: Protocol> Incoming<P> {
     pub fn silence(&mut self) {
         self.resumed = false;
         // A copy that has arrived whole is put in place all the same.
-        self.copy = self.copy.take().filter(|copy| copy.complete);
+        self.copy = self.copy.take().filter(|copy| copy.state >= CopyState::Whole);
         self.pending.clear();
     }
 
@@ -244,6 +254,14 @@ pub(crate) struct TakeBack {
     pub since: Hlc,
 }
 
+/// Rows that a peer has asked for and that wait for a checkpoint.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Errand {
+    pub purpose: Purpose,
+    /// The checkpoint under way began after they were asked for: it has them.
+    pub in_checkpoint: bool,
+}
+
 /// Something on its way to a peer, row by row, from a snapshot of the store.
 pub(crate) struct RowsOut<M> {
     snapshot: Box<dyn Snapshot>,
@@ -274,10 +292,10 @@ impl<M: Wire + Clone> RowsOut<M> {
         }
     }
 
-    /// The next frame's entries for a peer at `site`, and whether they are the last.
-    pub fn next(&mut self, site: SiteId) -> Result<(Vec<Bytes>, bool), StoreError> {
+    /// The next frame's entries for a peer at `site`, from about `most_rows` rows, and whether they are the last.
+    pub fn next(&mut self, site: SiteId, most_rows: usize) -> Result<(Vec<Bytes>, bool), StoreError> {
         if self.unsent.is_empty() {
-            self.read(site)?;
+            self.read(site, most_rows)?;
         }
         let (mut arena, mut entries, mut bytes) = (BytesMut::new(), Vec::new(), 0);
         while bytes < FRAME_BYTES
@@ -290,8 +308,8 @@ impl<M: Wire + Clone> RowsOut<M> {
         Ok((entries, self.is_read && self.unsent.is_empty()))
     }
 
-    fn read(&mut self, site: SiteId) -> Result<(), StoreError> {
-        let page = rows::<M>(&*self.snapshot, self.cursor.as_ref(), PAGE_ROWS, PAGE_BYTES)?;
+    fn read(&mut self, site: SiteId, most_rows: usize) -> Result<(), StoreError> {
+        let page = rows::<M>(&*self.snapshot, self.cursor.as_ref(), most_rows, PAGE_BYTES)?;
         self.is_read = page.next.is_none();
         self.cursor = page.next;
         for (key, chain) in page.rows {

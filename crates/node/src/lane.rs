@@ -7,7 +7,7 @@ use crate::{
     cold::Cold,
     durability::Durability,
     frame::{self, Body},
-    incoming::{Incoming, RowsOut},
+    incoming::{CopyIn, CopyState, Errand, Incoming, Purpose, RowsOut},
     keyspace::Keyspace,
     record::{CheckpointMeta, ReceivedRecord, Record, WriteRecord},
     status::Written,
@@ -25,10 +25,6 @@ use turnbuckle_store::{Chunk, Store};
 
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
-
-/// How long a replica that was restarted waits for sites that may hold what a power loss took from it, before it promises what it
-/// can without them.
-pub(crate) const PATIENCE: Micros = Micros::from_millis(5_000);
 
 /// How many promises may wait for a sync; beyond that the newest replaces the one before.
 const MOST_PROMISES: usize = 64;
@@ -48,7 +44,7 @@ pub(crate) struct Lane<P: Protocol> {
     /// What peers are sent row by row: a copy, or what they lost, or one after the other.
     pub rows_out: BTreeMap<SiteId, VecDeque<RowsOut<P::Meta>>>,
     /// Peers that wait for rows until a checkpoint has been made.
-    pub rows_wanted: BTreeMap<SiteId, Vec<crate::incoming::Purpose>>,
+    pub rows_wanted: BTreeMap<SiteId, Vec<Errand>>,
     /// Everything this replica stamped in its earlier lives up to here is in the last checkpoint. The log behind it may hold more, but
     /// with gaps: what peers give back comes in no order, and a crash may end that in the middle.
     recovered: Hlc,
@@ -57,8 +53,10 @@ pub(crate) struct Lane<P: Protocol> {
     /// loss could have taken is among that, so it does not wait for ever for a site that is away.
     unsettled: SiteSet,
     patient_until: Micros,
-    /// The time of the last input.
-    time: Micros,
+    /// The latest time that any input has come with.
+    time: Now,
+    /// A planted bug: inputs may come with an earlier time than those before.
+    time_goes_back: bool,
     /// A planted bug has lost its entry.
     has_dropped: bool,
     /// Peers that have given everything back, in the open batch.
@@ -75,7 +73,6 @@ pub(crate) struct Lane<P: Protocol> {
     pub(crate) named: BTreeMap<String, Bytes>,
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<SiteId, Hlc>,
-    wants_row_checkpoint: bool,
     /// Versions are encoded into it.
     arena: BytesMut,
     /// What was stamped here in this life.
@@ -161,7 +158,8 @@ impl<P: Protocol> Lane<P> {
                 .map_or(Hlc::ZERO, |&(_, until)| until),
             unsettled: SiteSet::default(),
             patient_until: Micros(0),
-            time: Micros(0),
+            time: Now::default(),
+            time_goes_back: ks.shared().config.planted.time_before_disk,
             has_dropped: false,
             taken: Vec::new(),
             logged: VecDeque::new(),
@@ -171,7 +169,6 @@ impl<P: Protocol> Lane<P> {
             covered: Position(meta.log_position),
             named: recovered.named,
             held_peers: BTreeMap::new(),
-            wants_row_checkpoint: false,
             arena: BytesMut::with_capacity(ARENA_BYTES),
             written: Written::default(),
             encoded: Vec::new(),
@@ -195,8 +192,13 @@ impl<P: Protocol> Lane<P> {
         self.settle(ks, now);
     }
 
+    /// Threads read the clock, then wait for a lock or a disk, and come here. A request that they let run may have been asked after they read
+    /// it. So in a lane time never goes back: what an answer proves, it proves as of the latest time that any input came with.
     fn handle(&mut self, now: Now, input: Input<P>) {
-        self.replica.handle_input(now, input, &mut self.store);
+        if now.monotonic >= self.time.monotonic || self.time_goes_back {
+            self.time = now;
+        }
+        self.replica.handle_input(self.time, input, &mut self.store);
         self.moved = true;
     }
 
@@ -249,7 +251,6 @@ impl<P: Protocol> Lane<P> {
 
     /// Everything that the last input made possible: parked requests, then outputs.
     fn settle(&mut self, ks: &Keyspace<P>, now: Now) {
-        self.time = now.monotonic;
         while let Some(ready) = self.replica.take_ready() {
             self.run_or_park(
                 ks,
@@ -286,7 +287,7 @@ impl<P: Protocol> Lane<P> {
 
     fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: Hlc) {
         // A newer one comes when everything is back.
-        if self.unsettled.0 != 0 && self.time < self.patient_until {
+        if self.unsettled.0 != 0 && self.time.monotonic < self.patient_until {
             return;
         }
         let mut body = BytesMut::new();
@@ -546,12 +547,35 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A full copy is in place; its staged rows are still to be removed.
-    pub fn placed(&mut self, site: SiteId) {
+    /// A full copy that has arrived whole, and whose.
+    pub fn whole_copy(&self) -> Option<(SiteId, CopyIn<P::Meta>)> {
+        let mut copies = self
+            .incoming
+            .iter()
+            .filter_map(|(&site, incoming)| Some((site, incoming.copy.as_ref()?)));
+        let (site, copy) = copies.find(|(_, copy)| copy.state >= CopyState::Whole)?;
+        Some((site, copy.clone()))
+    }
+
+    /// How far a full copy is.
+    pub fn set_copy_state(&mut self, site: SiteId, state: CopyState) {
         let incoming = self.incoming.get_mut(&site);
         if let Some(copy) = incoming.and_then(|incoming| incoming.copy.as_mut()) {
-            copy.placed = true;
+            copy.state = state;
         }
+    }
+
+    /// Up to where the entries of a site wait: a full copy that covers them is being put in place.
+    pub fn covered_by_placing(&self, site: SiteId) -> Hlc {
+        let copies = self
+            .incoming
+            .values()
+            .filter_map(|incoming| incoming.copy.as_ref());
+        let mut placing = copies.filter(|copy| copy.state == CopyState::Placing);
+        let cut = placing.next().map_or(&[][..], |copy| &copy.copied.cut);
+        cut.iter()
+            .find(|(origin, _)| *origin == site)
+            .map_or(Hlc::ZERO, |&(_, until)| until)
     }
 
     /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind `resume`, and its source is told.
@@ -605,21 +629,38 @@ impl<P: Protocol> Lane<P> {
         meta
     }
 
-    /// A peer needs rows, and for them a checkpoint that covers everything up to now.
-    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: crate::incoming::Purpose) {
+    /// A peer needs rows, and for them a checkpoint that begins after now.
+    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: Purpose) {
         let wanted = self.rows_wanted.entry(site).or_default();
-        wanted.retain(|other| std::mem::discriminant(other) != std::mem::discriminant(&purpose));
-        wanted.push(purpose);
-        self.wants_row_checkpoint = true;
+        wanted.retain(|other| std::mem::discriminant(&other.purpose) != std::mem::discriminant(&purpose));
+        wanted.push(Errand {
+            purpose,
+            in_checkpoint: false,
+        });
         ks.shared().wake.wake_worker();
     }
 
+    /// Whether peers wait for rows, and no checkpoint has begun since they asked.
     pub fn wants_row_checkpoint(&self) -> bool {
-        self.wants_row_checkpoint
+        let mut errands = self.rows_wanted.values().flatten();
+        errands.any(|errand| !errand.in_checkpoint)
     }
 
-    pub fn row_checkpoint_done(&mut self) {
-        self.wants_row_checkpoint = false;
+    /// A checkpoint begins: it will have what peers have asked for so far.
+    pub fn begin_row_checkpoint(&mut self) {
+        let errands = self.rows_wanted.values_mut().flatten();
+        errands.for_each(|errand| errand.in_checkpoint = true);
+    }
+
+    /// The checkpoint is over: what peers asked for before it began. Those whose link has broken meanwhile ask again.
+    pub fn take_errands(&mut self, ks: &Keyspace<P>) -> Vec<(SiteId, Errand)> {
+        let takes_all = ks.shared().config.planted.rows_of_begun_checkpoint;
+        let mut taken = Vec::new();
+        for (&site, errands) in &mut self.rows_wanted {
+            let done = errands.extract_if(.., |errand| takes_all || errand.in_checkpoint);
+            taken.extend(done.map(|errand| (site, errand)));
+        }
+        taken
     }
 
     pub fn live_keys(&self) -> u64 {

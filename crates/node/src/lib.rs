@@ -21,7 +21,7 @@
 //! batches reach the log in the order in which they were staged.
 //!
 //! **Streams** are in [`stream`], with incarnations and take-backs; **full copies** are a checkpoint, streamed, and are put in
-//! place in `worker`, replacing what they cover. **Checkpoints** write dirty versions into the engine, a chunk at a time, after the
+//! place in `background`, replacing what they cover. **Checkpoints** write dirty versions into the engine, a chunk at a time, after the
 //! log has been synced up to them: what the engine has, the log has too, or has had.
 //!
 //! **Recovery**: the engine's last checkpoint, then the log from where that checkpoint says; then a new incarnation of every stream, synced
@@ -31,6 +31,8 @@
 //! into memory.
 //!
 //! [`stream`]: StreamPosition
+mod background;
+pub use background::WorkError;
 mod callers;
 mod cold;
 mod config;
@@ -53,9 +55,9 @@ mod shared;
 pub use shared::Wake;
 mod status;
 pub use status::{CheckpointCounts, KeyspaceStatus, StreamStatus, Written};
+mod steps;
+pub use steps::Work;
 mod stream;
 pub use stream::{StreamLimits, StreamPosition};
 mod survey;
 pub use survey::{Survey, Surveyed, first_cursor_of};
-mod worker;
-pub use worker::WorkError;

@@ -1,4 +1,5 @@
 use crate::{
+    background::{Retention, WorkError},
     config::{KeyspaceConfig, NodeConfig, NodeId},
     frame::Frame,
     keyspace::Keyspace,
@@ -6,12 +7,12 @@ use crate::{
     record::{CheckpointMeta, Record},
     shared::{Shared, Wake, held},
     status::{CheckpointCounts, KeyspaceStatus},
-    worker::{Retention, WorkError},
+    steps::{Stepping, Steps, Work},
 };
 use bytes::{Bytes, BytesMut};
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol};
 use turnbuckle_log::{Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position};
@@ -21,7 +22,10 @@ use turnbuckle_store::{Engine, EngineError, Options as StoreOptions, Store};
 ///
 /// Every method may be called from any thread. The driver brings requests to [`Keyspace`]s and frames to
 /// [`Node::handle_frame`], calls [`Node::commit`] once per turn of its loop, [`Node::tick`] when [`Node::next_deadline`]
-/// has passed, fills links with [`Node::fill`], and lends threads for [`Node::sync`], [`Node::fetch`] and [`Node::maintain`].
+/// has passed, and fills links with [`Node::fill`].
+///
+/// What waits for disks is [`Work`], which the driver does step by step: [`Node::sync`] when [`Node::wants_sync`], and
+/// [`Node::fetch`] and [`Node::maintain`] when it was woken ([`Wake::wake_worker`]). Several threads may fetch; one maintains.
 pub struct Node {
     shared: Arc<Shared>,
     keyspaces: Vec<Arc<dyn Lanes>>,
@@ -29,8 +33,8 @@ pub struct Node {
     /// The log's position at the last checkpoint.
     checkpointed: AtomicU64,
     opened: Micros,
-    /// One thread at a time.
-    maintaining: Mutex<()>,
+    /// Somebody maintains it.
+    maintaining: AtomicBool,
     checkpoints: Mutex<CheckpointCounts>,
 }
 
@@ -97,10 +101,19 @@ pub(crate) trait Lanes: Send + Sync {
     fn set_link(&self, now: Now, node: NodeId, up: bool);
     fn on_frame(&self, now: Now, node: NodeId, frame: Frame) -> Result<(), BadFrame>;
     fn fill(&self, node: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool;
-    fn fetch(&self, now: Now) -> bool;
-    fn checkpoint(&self, engine: &dyn Engine, only_wanted: bool) -> Result<bool, WorkError>;
+    fn fetch(self: Arc<Self>, steps: Steps) -> Stepping<bool>;
+    fn checkpoint(
+        self: Arc<Self>,
+        engine: Arc<dyn Engine>,
+        only_wanted: bool,
+        steps: Steps,
+    ) -> Stepping<Result<bool, WorkError>>;
     fn trim(&self);
-    fn place_copies(&self, engine: &dyn Engine, now: Now) -> Result<bool, WorkError>;
+    fn place_copies(
+        self: Arc<Self>,
+        engine: Arc<dyn Engine>,
+        steps: Steps,
+    ) -> Stepping<Result<bool, WorkError>>;
     fn retention(&self) -> Retention;
     fn purged(&self, start: Position);
     fn status(&self, now: Now) -> KeyspaceStatus;
@@ -220,7 +233,7 @@ impl NodeBuilder {
             engine: self.engine,
             checkpointed: AtomicU64::new(from.0),
             opened: now.monotonic,
-            maintaining: Mutex::new(()),
+            maintaining: AtomicBool::new(false),
             checkpoints: Mutex::default(),
         };
         for keyspace in &node.keyspaces {
@@ -280,17 +293,21 @@ impl Node {
         self.shared.sync_wanted.load(Ordering::Acquire)
     }
 
-    /// Syncs the log, and lets go what waited for that. Blocks for as long as the disk takes.
-    pub fn sync(&self, now: Now) -> Result<(), LogError> {
-        self.shared.sync_wanted.store(false, Ordering::Release);
-        self.shared.log().sync()?;
-        self.release(now);
-        Ok(())
-    }
-
-    /// The part of [`Node::sync`] that takes no time, for drivers whose disk syncs by itself.
-    pub fn synced(&self, now: Now) {
-        self.release(now);
+    /// Syncs the log, and lets go what waited for that.
+    pub fn sync(self: &Arc<Self>) -> Work<Result<(), LogError>> {
+        let node = Arc::clone(self);
+        Work::new(|steps| async move {
+            let began = steps.now();
+            node.shared.sync_wanted.store(false, Ordering::Release);
+            steps.next().await;
+            node.shared.log().sync()?;
+            steps.next().await;
+            node.release(match node.shared.config.planted.time_before_disk {
+                true => began,
+                false => steps.now(),
+            });
+            Ok(())
+        })
     }
 
     /// Timers and deadlines.
@@ -355,13 +372,16 @@ impl Node {
 
     // ---- background -----------------------------------------------------------------------------------------
 
-    /// Reads keys from disk that requests or streams wait for. Returns whether there were any. Blocks.
-    pub fn fetch(&self, now: Now) -> bool {
-        let mut any = false;
-        for keyspace in &self.keyspaces {
-            any |= keyspace.fetch(now);
-        }
-        any
+    /// Reads keys from disk that requests or streams wait for. Returns whether there were any.
+    pub fn fetch(self: &Arc<Self>) -> Work<bool> {
+        let node = Arc::clone(self);
+        Work::new(|steps| async move {
+            let mut any = false;
+            for keyspace in &node.keyspaces {
+                any |= Arc::clone(keyspace).fetch(steps.clone()).await;
+            }
+            any
+        })
     }
 
     /// Whether enough was written since the last checkpoint for another, or anything long enough ago.
@@ -417,54 +437,78 @@ impl Node {
         !self.is_overloaded() && self.shared.returned_bytes.load(Ordering::Relaxed) < MOST_RETURNED_BYTES
     }
 
-    /// Background work: copies to put in place, checkpoints that peers wait for, checkpoints that are due. Returns whether
-    /// anything was done. Blocks for as long as that takes.
-    pub fn maintain(&self, now: Now) -> Result<bool, WorkError> {
-        let _one_at_a_time = held(&self.maintaining);
-        let mut any = false;
-        for keyspace in &self.keyspaces {
-            keyspace.trim();
-            if self.has_room_for_checkpoints(1) {
-                any |= keyspace.place_copies(&*self.engine, now)?;
+    /// Copies to put in place, checkpoints that peers wait for, checkpoints that are due. Returns whether anything was done.
+    ///
+    /// # Panics
+    /// If the node is being maintained already.
+    pub fn maintain(self: &Arc<Self>) -> Work<Result<bool, WorkError>> {
+        let node = Arc::clone(self);
+        Work::new(|steps| async move {
+            let _one_at_a_time = Maintaining::begin(&node);
+            let mut any = false;
+            for keyspace in &node.keyspaces {
+                keyspace.trim();
+                if node.has_room_for_checkpoints(1) {
+                    let placing = Arc::clone(keyspace).place_copies(Arc::clone(&node.engine), steps.clone());
+                    any |= placing.await?;
+                }
             }
-        }
-        if self.wants_checkpoint(now) {
-            self.checkpoint(now)?;
-            return Ok(true);
-        }
-        if self.has_room_for_checkpoints(1) {
-            for keyspace in &self.keyspaces {
-                any |= keyspace.checkpoint(&*self.engine, true)?;
+            if node.wants_checkpoint(steps.now()) {
+                node.checkpoint(&steps).await?;
+                return Ok(true);
             }
-        }
-        Ok(any)
+            if node.has_room_for_checkpoints(1) {
+                any |= node.checkpoint_lanes(true, &steps).await?;
+            }
+            Ok(any)
+        })
     }
 
     /// A checkpoint of every lane, whether due or not; then the log is purged of what nobody needs.
-    pub fn checkpoint_now(&self, now: Now) -> Result<(), WorkError> {
-        let _one_at_a_time = held(&self.maintaining);
-        self.checkpoint(now)
+    ///
+    /// # Panics
+    /// If the node is being maintained already.
+    pub fn checkpoint_now(self: &Arc<Self>) -> Work<Result<(), WorkError>> {
+        let node = Arc::clone(self);
+        Work::new(|steps| async move {
+            let _one_at_a_time = Maintaining::begin(&node);
+            node.checkpoint(&steps).await
+        })
     }
 
-    fn checkpoint(&self, now: Now) -> Result<(), WorkError> {
+    async fn checkpoint(&self, steps: &Steps) -> Result<(), WorkError> {
         held(&self.checkpoints).running = true;
-        let result = self.checkpoint_all();
+        let began = steps.now().monotonic;
+        let result = self.checkpoint_all(steps).await;
         let mut counts = held(&self.checkpoints);
         counts.running = false;
         match &result {
-            Ok(()) => (counts.completed, counts.last_at) = (counts.completed + 1, Some(now.monotonic)),
+            Ok(()) => {
+                counts.completed += 1;
+                counts.last_at = Some(began);
+                counts.last_took = steps.now().monotonic.since(began);
+            }
             Err(_) => counts.failed += 1,
         }
         result
     }
 
-    fn checkpoint_all(&self) -> Result<(), WorkError> {
+    async fn checkpoint_all(&self, steps: &Steps) -> Result<(), WorkError> {
         let covered = self.shared.log().end();
-        for keyspace in &self.keyspaces {
-            keyspace.checkpoint(&*self.engine, false)?;
-        }
+        self.checkpoint_lanes(false, steps).await?;
         self.checkpointed.store(covered.0, Ordering::Release);
         self.purge(covered)
+    }
+
+    /// Checkpoints of all lanes, or of those whose peers wait for one. Returns whether there were any.
+    async fn checkpoint_lanes(&self, only_wanted: bool, steps: &Steps) -> Result<bool, WorkError> {
+        let mut any = false;
+        for keyspace in &self.keyspaces {
+            let engine = Arc::clone(&self.engine);
+            let checkpoint = Arc::clone(keyspace).checkpoint(engine, only_wanted, steps.clone());
+            any |= checkpoint.await?;
+        }
+        Ok(any)
     }
 
     /// The log is needed from the last checkpoint on; before that by peers that are being fed, and, up to a limit, by those that are away.
@@ -529,6 +573,23 @@ impl Node {
     /// Whether the last attempt to write the log failed.
     pub fn is_log_failing(&self) -> bool {
         self.shared.log_failing.load(Ordering::Relaxed)
+    }
+}
+
+/// A node is being maintained, until this is dropped.
+struct Maintaining(Arc<Node>);
+
+impl Maintaining {
+    fn begin(node: &Arc<Node>) -> Maintaining {
+        let is_maintained = node.maintaining.swap(true, Ordering::AcqRel);
+        assert!(!is_maintained, "a node is maintained by one work at a time");
+        Maintaining(Arc::clone(node))
+    }
+}
+
+impl Drop for Maintaining {
+    fn drop(&mut self) {
+        self.0.maintaining.store(false, Ordering::Release);
     }
 }
 
@@ -611,20 +672,29 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         more
     }
 
-    fn fetch(&self, now: Now) -> bool {
-        Keyspace::fetch(self, now)
+    fn fetch(self: Arc<Self>, steps: Steps) -> Stepping<bool> {
+        Box::pin(async move { Keyspace::fetch(&self, &steps).await })
     }
 
-    fn checkpoint(&self, engine: &dyn Engine, only_wanted: bool) -> Result<bool, WorkError> {
-        Keyspace::checkpoint(self, engine, only_wanted)
+    fn checkpoint(
+        self: Arc<Self>,
+        engine: Arc<dyn Engine>,
+        only_wanted: bool,
+        steps: Steps,
+    ) -> Stepping<Result<bool, WorkError>> {
+        Box::pin(async move { Keyspace::checkpoint(&self, &*engine, only_wanted, &steps).await })
     }
 
     fn trim(&self) {
         Keyspace::trim(self);
     }
 
-    fn place_copies(&self, engine: &dyn Engine, now: Now) -> Result<bool, WorkError> {
-        Keyspace::place_copies(self, engine, now)
+    fn place_copies(
+        self: Arc<Self>,
+        engine: Arc<dyn Engine>,
+        steps: Steps,
+    ) -> Stepping<Result<bool, WorkError>> {
+        Box::pin(async move { Keyspace::place_copies(&self, &*engine, &steps).await })
     }
 
     fn retention(&self) -> Retention {

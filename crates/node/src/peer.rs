@@ -3,7 +3,7 @@ use crate::{
     frame::{
         self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ReturnedFrame, TakeBackFrame,
     },
-    incoming::{CopyIn, OpenRow, Purpose, RowsOut, TakeBack},
+    incoming::{CopyIn, CopyState, OpenRow, Purpose, RowsOut, TakeBack},
     keyspace::Keyspace,
     lane::{Lane, entries_of},
     pending::Item,
@@ -188,7 +188,7 @@ impl<P: Protocol> Lane<P> {
             incoming
                 .copy
                 .as_ref()
-                .is_some_and(|copy| other != site || copy.complete)
+                .is_some_and(|copy| other != site || copy.state != CopyState::Arriving)
         }) {
             self.incoming_from(site)?.declined = true;
             return Ok(());
@@ -199,8 +199,7 @@ impl<P: Protocol> Lane<P> {
             resume: frame.resume.into(),
             copied,
             open: None,
-            complete: false,
-            placed: false,
+            state: CopyState::Arriving,
         });
         tracing::info!(
             keyspace = ks.name(),
@@ -222,7 +221,11 @@ impl<P: Protocol> Lane<P> {
         let horizon = self.horizon(ks, now);
         let table = self.store.table();
         let incoming = self.incoming_from(site)?;
-        let Some(copy) = incoming.copy.as_mut().filter(|copy| !copy.complete) else {
+        let Some(copy) = incoming
+            .copy
+            .as_mut()
+            .filter(|copy| copy.state == CopyState::Arriving)
+        else {
             return Ok(());
         };
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
@@ -237,7 +240,7 @@ impl<P: Protocol> Lane<P> {
         }
         stage(&*table, &staged).map_err(|error| BadFrame::new("room for a full copy", error.to_string()))?;
         if frame.end {
-            copy.complete = true;
+            copy.state = CopyState::Whole;
             ks.shared().wake.wake_worker();
         }
         Ok(())
@@ -258,7 +261,7 @@ impl<P: Protocol> Lane<P> {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
         }
         if let Some(errands) = self.rows_wanted.get_mut(&site) {
-            errands.retain(|purpose| matches!(purpose, Purpose::Return(_)));
+            errands.retain(|errand| matches!(errand.purpose, Purpose::Return(_)));
         }
         let resumption = self.outgoing.resume(site, at);
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
@@ -453,12 +456,13 @@ impl<P: Protocol> Lane<P> {
 
     /// The next rows of a full copy or a take-back.
     fn next_rows(&mut self, ks: &Keyspace<P>, site: SiteId) -> Option<Body> {
+        let most_rows = ks.shared().config.batch_keys;
         let errands = self.rows_out.get_mut(&site)?;
         let rows_out = errands.front_mut()?;
         if let Some(begin) = rows_out.begin.take() {
             return Some(Body::CopyBegin(begin));
         }
-        let (entries, end) = match rows_out.next(site) {
+        let (entries, end) = match rows_out.next(site, most_rows) {
             Ok(next) => next,
             Err(error) => {
                 tracing::error!(

@@ -55,6 +55,8 @@ pub struct CheckpointCounts {
     pub failed: u64,
     /// When the last one began that was completed, in monotonic time.
     pub last_at: Option<Micros>,
+    /// How long it took.
+    pub last_took: Micros,
 }
 
 /// What can be seen of one lane's streams to and from one peer.

@@ -1,7 +1,7 @@
 //! One node's machine: what survives a crash, and what does not.
 use crate::{WorldOptions, clock::Clock};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -9,9 +9,10 @@ use std::{
 };
 use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, Topology};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
-use turnbuckle_log::SimulatedDisk;
+use turnbuckle_log::{LogError, SimulatedDisk};
 use turnbuckle_node::{
-    Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError, Placement, Wake, Written,
+    Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError, Placement, Wake, Work,
+    WorkError, Written,
 };
 use turnbuckle_store::MemoryEngine;
 
@@ -33,6 +34,8 @@ pub(crate) struct Machine<S: Session> {
     pub dying: bool,
     /// When the log was last synced.
     pub synced_at: Micros,
+    /// When each worker did its last step.
+    pub stepped_at: BTreeMap<Worker, Micros>,
     pub clock: Clock,
     /// Nothing happens in the process before this.
     pub paused_until: Micros,
@@ -58,6 +61,12 @@ pub(crate) struct Process<S: Session> {
     pub doors: BTreeMap<usize, DoorId>,
     /// What has been put on the calendar and has not come yet.
     pub due: Due,
+    /// What its background threads are about.
+    pub jobs: BTreeMap<Worker, Job>,
+    /// Threads that were woken while they were about something.
+    pub woken: BTreeSet<Worker>,
+    /// Somebody has asked for a checkpoint.
+    pub checkpoint_wanted: bool,
     /// What had passed on the machine when it started.
     booted: Micros,
 }
@@ -66,9 +75,38 @@ pub(crate) struct Process<S: Session> {
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     pub turn: bool,
-    pub work: bool,
-    pub sync: bool,
+    pub workers: BTreeSet<Worker>,
     pub tick: Option<Micros>,
+}
+
+/// The threads that the server has for work that waits for disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Worker {
+    Sync,
+    Maintain,
+    Fetch(u8),
+}
+
+/// What one of them is about.
+pub(crate) enum Job {
+    Sync(Work<Result<(), LogError>>),
+    Maintain(Work<Result<bool, WorkError>>),
+    Checkpoint(Work<Result<(), WorkError>>),
+    Fetch(Work<bool>),
+}
+
+impl<S: Session> Process<S> {
+    /// Something new for a worker.
+    pub fn begin(&mut self, worker: Worker) -> Job {
+        match worker {
+            Worker::Sync => Job::Sync(self.node.sync()),
+            Worker::Fetch(_) => Job::Fetch(self.node.fetch()),
+            Worker::Maintain if std::mem::take(&mut self.checkpoint_wanted) => {
+                Job::Checkpoint(self.node.checkpoint_now())
+            }
+            Worker::Maintain => Job::Maintain(self.node.maintain()),
+        }
+    }
 }
 
 /// What a node asked for in the call just made.
@@ -120,6 +158,7 @@ impl<S: Session> Machine<S> {
             lives: 0,
             dying: false,
             synced_at: Micros(0),
+            stepped_at: BTreeMap::new(),
             clock,
             paused_until: Micros(0),
             cores: vec![Micros(0); cores],
@@ -165,6 +204,9 @@ impl<S: Session> Machine<S> {
         config.checkpoint_log_bytes = options.checkpoint_log_bytes;
         config.segment_bytes = options.segment_bytes;
         config.stream = options.stream;
+        config.batch_keys = options.batch_keys;
+        config.patience = options.patience;
+        config.checkpoint_interval = options.checkpoint_interval;
         config.seed = options.seed ^ u64::from(self.id.0) << 32 ^ self.lives;
         config.validate = true;
         config.planted = options.planted;
@@ -198,6 +240,9 @@ impl<S: Session> Machine<S> {
             wakes,
             doors: BTreeMap::new(),
             due: Due::default(),
+            jobs: BTreeMap::new(),
+            woken: BTreeSet::new(),
+            checkpoint_wanted: false,
             booted,
         });
         self.tell_room();

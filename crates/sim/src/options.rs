@@ -33,8 +33,10 @@ pub struct WorldOptions {
     pub turn: Span,
     /// How long a disk takes to sync.
     pub sync: Span,
-    /// How long a node takes until it does background work that waits.
+    /// How long a node takes until it begins background work that waits.
     pub work: Span,
+    /// How long a disk takes for one step of background work.
+    pub disk: Span,
     /// How long a broken link takes until it is tried again.
     pub backoff: Span,
     /// What every node believes of its wall clock: it is at most so far from true time.
@@ -49,6 +51,12 @@ pub struct WorldOptions {
     pub retained_log_bytes: u64,
     /// A checkpoint begins when this much log has been written since the last one, in bytes.
     pub checkpoint_log_bytes: u64,
+    /// A checkpoint begins so long after the last one if anything was written since.
+    pub checkpoint_interval: Micros,
+    /// How many keys a checkpoint or a full copy takes in one step.
+    pub batch_keys: usize,
+    /// How long a node that was restarted waits for sites that may hold what a power loss took from it.
+    pub patience: Micros,
     /// The log's segments, in bytes.
     pub segment_bytes: u64,
     /// The streams' limits.
@@ -110,6 +118,7 @@ impl WorldOptions {
             turn: Span::fixed(Micros(10)),
             sync: Span::fixed(Micros::from_millis(1)),
             work: Span::fixed(Micros::from_millis(1)),
+            disk: Span::fixed(Micros(0)),
             backoff: Span::fixed(Micros::from_millis(10)),
             clock_bound: Micros::from_millis(1),
             clock_offsets_us: Vec::new(),
@@ -117,6 +126,9 @@ impl WorldOptions {
             memory_limit_bytes: 64 << 20,
             retained_log_bytes: 64 << 20,
             checkpoint_log_bytes: 64 << 20,
+            checkpoint_interval: Micros::from_millis(60_000),
+            batch_keys: 512,
+            patience: Micros::from_millis(5_000),
             segment_bytes: 1 << 20,
             stream: StreamLimits::default(),
             chunk_bytes: 64 << 10,

@@ -10,7 +10,7 @@ use turnbuckle_node::{NodeId, Planted};
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [segment=BYTES] [tail=BYTES] [window=BYTES]
-///           [chunk=BYTES] [A->B=30ms]
+///           [chunk=BYTES] [sync=1ms] [disk=0us] [batch=512] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
@@ -23,8 +23,10 @@ use turnbuckle_node::{NodeId, Planted};
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
 ///   cut A B | heal A B  the ways between two sites, or two nodes; `cut A` cuts site A off from all
-///   crash NODE [power] | restart NODE | checkpoint NODE
+///   crash NODE [power] | restart NODE
+///   checkpoint NODE     a checkpoint, and lets time pass until it is done; with `later=yes` it does not wait
 ///   pause NODE TIME     its process does nothing for a while
+///   disk NODE PERCENT   its disk takes so many percent of the usual time
 ///   clock NODE ahead|back TIME   its wall clock is set
 ///   receipts on|off     whether answers are shown with what they prove
 ///   status              every node's streams
@@ -383,6 +385,8 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "tail" => options.stream.tail_bytes = value.parse()?,
         "chunk" => options.chunk_bytes = value.parse()?,
         "sync" => options.sync = crate::Span::fixed(value.parse()?),
+        "disk" => options.disk = crate::Span::fixed(value.parse()?),
+        "batch" => options.batch_keys = value.parse()?,
         "plant" => {
             options.planted = planted(value).ok_or_else(|| format!("there is no bug named '{value}'"))?;
         }
@@ -414,6 +418,10 @@ pub fn planted(name: &str) -> Option<Planted> {
         "clock_goes_back" => &mut planted.clock_goes_back,
         "ties_by_arrival" => &mut planted.ties_by_arrival,
         "receipts_claim_more" => &mut planted.receipts_claim_more,
+        "copies_cleared_late" => &mut planted.copies_cleared_late,
+        "copy_ignores_arrivals" => &mut planted.copy_ignores_arrivals,
+        "rows_of_begun_checkpoint" => &mut planted.rows_of_begun_checkpoint,
+        "time_before_disk" => &mut planted.time_before_disk,
         "nothing" => return Some(planted),
         _ => return None,
     };
@@ -537,6 +545,12 @@ impl<S: Session> Runner for Script<S> {
                 self.there()?.pause(node, span);
                 Ok(String::new())
             }
+            "disk" => {
+                let node = self.node(args.next_pos())?;
+                let percent = args.next_pos().ok_or("a number of percent is missing")?.parse()?;
+                self.there()?.set_slow_disk(node, percent);
+                Ok(String::new())
+            }
             "clock" => {
                 let node = self.node(args.next_pos())?;
                 let is_back = args.next_pos() == Some("back");
@@ -547,8 +561,14 @@ impl<S: Session> Runner for Script<S> {
                 Ok(String::new())
             }
             "checkpoint" => {
+                let later = args.take_key("later").is_some();
                 let node = self.node(args.next_pos())?;
-                self.there()?.checkpoint(node);
+                let world = self.there()?;
+                world.checkpoint(node);
+                if !later {
+                    let until = world.time() + Micros::from_millis(60_000);
+                    world.run_until(until, |world| !world.is_checkpointing(node));
+                }
                 Ok(String::new())
             }
             "receipts" => {

@@ -183,6 +183,7 @@ fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {
     world.turn = Span::us(1, *random.pick(&[20, 2_000]));
     world.sync = Span::us(100, *random.pick(&[2_000, 50_000]));
     world.work = Span::us(100, *random.pick(&[2_000, 100_000]));
+    world.disk = Span::us(0, *random.pick(&[0, 100, 2_000, 40_000]));
     world.backoff = Span::us(1_000, *random.pick(&[20_000, 500_000]));
     draw_clocks(&mut world, random);
     draw_limits(&mut world, random);
@@ -202,6 +203,9 @@ fn draw_limits(world: &mut WorldOptions, random: &mut Random) {
     world.memory_limit_bytes = *random.pick(&[4 << 10, 32 << 10, 8 << 20]);
     world.retained_log_bytes = *random.pick(&[0, 20 << 10, 8 << 20]);
     world.checkpoint_log_bytes = *random.pick(&[5 << 10, 40 << 10, 8 << 20]);
+    world.checkpoint_interval = Micros::from_millis(*random.pick(&[30, 200, 60_000]));
+    world.batch_keys = *random.pick(&[1, 5, 512]);
+    world.patience = Micros::from_millis(*random.pick(&[100, 5_000]));
     world.segment_bytes = *random.pick(&[1 << 10, 8 << 10, 1 << 20]);
     world.chunk_bytes = *random.pick(&[64, 2 << 10, 64 << 10]);
     if random.percent(50) {

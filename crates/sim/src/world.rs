@@ -1,6 +1,6 @@
 use crate::{
     MessageLog, OperationId, Random, Record, WorldOptions, clock::Clock, history::History, judge::Judge,
-    link::Link, machine::Machine,
+    link::Link, machine::Machine, machine::Worker,
 };
 use bytes::Bytes;
 use std::{
@@ -15,6 +15,7 @@ mod faults;
 mod links;
 mod nodes;
 mod rest;
+mod workers;
 
 /// A cluster, its network, its disks and its clients, in one thread and on one calendar.
 ///
@@ -81,10 +82,7 @@ enum Event {
     Work {
         node: usize,
         life: u64,
-    },
-    Sync {
-        node: usize,
-        life: u64,
+        worker: Worker,
     },
     Interval {
         node: usize,
@@ -369,7 +367,6 @@ impl<S: Session> World<S> {
             | Event::Tick { node, .. }
             | Event::Look { node, .. }
             | Event::Work { node, .. }
-            | Event::Sync { node, .. }
             | Event::Interval { node, .. }
             | Event::Operate { node, .. } => node,
             Event::Pump { link, end, .. } | Event::Notice { link, end, .. } => self.ends(link)[end],
@@ -385,8 +382,7 @@ impl<S: Session> World<S> {
             Event::Turn { node, life } if self.lives(node, life) => self.turn(node),
             Event::Tick { node, life } if self.lives(node, life) => self.tick(node),
             Event::Look { node, life } if self.lives(node, life) => self.look(node, life),
-            Event::Work { node, life } if self.lives(node, life) => self.work(node),
-            Event::Sync { node, life } if self.lives(node, life) => self.sync(node),
+            Event::Work { node, life, worker } if self.lives(node, life) => self.work(node, worker),
             Event::Interval { node, life } if self.lives(node, life) => self.interval(node, life),
             Event::Pump { link, end, life } if self.links[link].life == life => self.pump(link, end),
             Event::Arrive {

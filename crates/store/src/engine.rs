@@ -37,7 +37,7 @@ pub trait Table: Send + Sync {
 }
 
 /// A table as it was at one instant. Old files and rows stay as long as it lives: do not keep it.
-pub trait Snapshot: Send {
+pub trait Snapshot: Send + Sync {
     /// The row's value at that instant.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 

@@ -19,6 +19,10 @@ impl<P: Protocol> Lane<P> {
         }
         let from = ks.topology().peer_at(self.me, site);
         let horizon = self.horizon(ks, now);
+        let waits_until = match ks.shared().config.planted.copy_ignores_arrivals {
+            true => Hlc::ZERO,
+            false => self.covered_by_placing(site),
+        };
         while let Some(item) = self
             .incoming
             .get(&site)
@@ -31,6 +35,12 @@ impl<P: Protocol> Lane<P> {
             };
             if newest > horizon {
                 self.hold(ks, site, newest);
+                break;
+            }
+            // The copy that is being put in place speaks for it: see `placing`.
+            if let Item::Entry { version, .. } = item
+                && version.id.at <= waits_until
+            {
                 break;
             }
             if let Item::Entry { key, .. } | Item::Returned { key, .. } = item

@@ -1,5 +1,5 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
-use super::{Lane, PATIENCE};
+use super::Lane;
 use crate::{
     keyspace::Keyspace,
     record::{Record, Replayed, WriteRecord},
@@ -89,7 +89,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         self.unsettled = ks.topology().all_sites().without(self.me.site);
-        self.patient_until = now.monotonic + PATIENCE;
+        self.patient_until = now.monotonic + ks.shared().config.patience;
         let opened = self.outgoing.begin(now.wall.reading().0, self.recovered);
         self.append_incarnation(ks, opened);
     }

@@ -59,7 +59,7 @@ fn a_full_copy_brings_a_chain_that_is_longer_than_a_frame() {
     link(at(9), &a, &b, false);
     write_a_hot_key(&mut a, 40);
     for ms in 11..14 {
-        a.node.checkpoint_now(at(ms)).expect("the disks work");
+        a.node.checkpoint_now().run(|| at(ms)).expect("the disks work");
     }
     link(at(20), &a, &b, true);
     let largest = talk(&a, &b, 21);

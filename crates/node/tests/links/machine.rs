@@ -83,11 +83,11 @@ impl<P: Protocol<Config: Default>> Machine<P> {
     pub fn turn(&self, now: Now) {
         self.node.tick(now);
         self.node.commit(now).expect("the disk works");
-        self.node.sync(now).expect("the disk works");
-        self.node.fetch(now);
-        self.node.maintain(now).expect("the disks work");
+        self.node.sync().run(|| now).expect("the disk works");
+        self.node.fetch().run(|| now);
+        self.node.maintain().run(|| now).expect("the disks work");
         self.node.commit(now).expect("the disk works");
-        self.node.sync(now).expect("the disk works");
+        self.node.sync().run(|| now).expect("the disk works");
     }
 
     pub fn ask(&mut self, now: Now, server: ServerId, request: P::Request) -> RequestId {

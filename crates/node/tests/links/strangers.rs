@@ -70,7 +70,7 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
                 eventual: false,
             };
             b.ask(at(1), server(1, 0), Request::Put(filler));
-            b.node.checkpoint_now(at(2)).expect("the disks work");
+            b.node.checkpoint_now().run(|| at(2)).expect("the disks work");
         }
     }
     link(at(3), &a, &b, true);
@@ -91,7 +91,7 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
     }
     a.turn(at(30));
     assert!(!is_there(&mut a, 31), "it was refused, and is there");
-    a.node.checkpoint_now(at(32)).expect("the disks work");
+    a.node.checkpoint_now().run(|| at(32)).expect("the disks work");
     a.restart(at(40));
     assert!(
         !is_there(&mut a, 41),

@@ -42,7 +42,6 @@ pub(crate) struct Host {
     pub workers_stopping: AtomicBool,
     pub client_ids: AtomicU64,
     pub syncs: AtomicU64,
-    checkpoint_us: AtomicU64,
     /// How often the log is synced, at least when there is something to sync, and whether any keyspace asks for that.
     pub sync_every: Duration,
     pub syncs_by_interval: bool,
@@ -137,7 +136,6 @@ impl Host {
             workers_stopping: AtomicBool::new(false),
             client_ids: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
-            checkpoint_us: AtomicU64::new(0),
             sync_every: interval.unwrap_or(LAZY_SYNC),
             syncs_by_interval: interval.is_some(),
             clients: AtomicUsize::new(0),
@@ -166,14 +164,6 @@ impl Host {
     pub fn commit_at(&self, now: Now) {
         if let Err(error) = self.node.commit(now) {
             self.complain(&error);
-        }
-    }
-
-    /// Maintenance that began at `began` has ended; if it was a checkpoint, how long it took is known now.
-    pub fn note_checkpoint(&self, began: Micros) {
-        if self.node.checkpoints().last_at == Some(began) {
-            self.checkpoint_us
-                .store(self.clock.now().monotonic.since(began).0, Ordering::Relaxed);
         }
     }
 
@@ -261,9 +251,8 @@ impl Host {
 
     /// After all threads have ended: what is written is synced, so that a power cut after a clean end loses nothing.
     pub fn finish(&self) -> Result<(), turnbuckle_log::LogError> {
-        let now = self.clock.now();
-        self.node.commit(now)?;
-        self.node.sync(now)
+        self.node.commit(self.clock.now())?;
+        self.node.sync().run(|| self.clock.now())
     }
 
     // ---- clients --------------------------------------------------------------------------------------------

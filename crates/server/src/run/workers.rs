@@ -39,7 +39,7 @@ fn sync(host: &Host) {
             seen = host.wakes.workers().wait(seen, host.sync_every);
         }
         if host.node.wants_sync() || (host.syncs_by_interval && host.node.unsynced_bytes() > 0) {
-            if let Err(error) = host.node.sync(host.clock.now()) {
+            if let Err(error) = host.node.sync().run(|| host.clock.now()) {
                 host.fail(&format!("the commit log cannot be synced: {error}"));
                 return;
             }
@@ -58,8 +58,7 @@ fn maintain(host: &Host) {
     let mut said = String::new();
     let mut pause = LOOK_EVERY;
     while !host.workers_stopping.load(Ordering::Acquire) {
-        let now = host.clock.now();
-        match host.node.maintain(now) {
+        match host.node.maintain().run(|| host.clock.now()) {
             Ok(done) => {
                 if !said.is_empty() {
                     tracing::warn!(node = host.name, "background work goes on again");
@@ -67,7 +66,6 @@ fn maintain(host: &Host) {
                 }
                 if done {
                     host.commit();
-                    host.note_checkpoint(now.monotonic);
                 } else {
                     seen = host.wakes.workers().wait(seen, LOOK_EVERY);
                 }
@@ -101,7 +99,7 @@ fn rest(host: &Host, pause: Duration) {
 fn fetch(host: &Host) {
     let mut seen = 0;
     while !host.workers_stopping.load(Ordering::Acquire) {
-        match host.node.fetch(host.clock.now()) {
+        match host.node.fetch().run(|| host.clock.now()) {
             true => host.commit(),
             false => seen = host.wakes.workers().wait(seen, LOOK_EVERY),
         }

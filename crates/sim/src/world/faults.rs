@@ -225,26 +225,4 @@ impl<S: Session> World<S> {
         self.machines[index(node)].is_full = full;
         self.machines[index(node)].tell_room();
     }
-
-    /// Makes a node take a checkpoint now, if it runs.
-    pub fn checkpoint(&mut self, node: NodeId) {
-        let now = self.now(index(node));
-        let Some(process) = &self.machines[index(node)].process else {
-            return;
-        };
-        if let Err(error) = process.node.checkpoint_now(now) {
-            if self.machines[index(node)].dying {
-                return self.crash(node, false);
-            }
-            if !self.machines[index(node)].disk_has_failed {
-                let name = self.node_name(node);
-                self.judge.report(
-                    Rule::Service,
-                    format!("the checkpoint of node {name} failed: {error}"),
-                );
-            }
-        }
-        self.want_turn(index(node));
-        self.look_after(index(node));
-    }
 }

@@ -43,9 +43,8 @@ impl<S: Session> World<S> {
         for other in (0..self.machines.len()).filter(|other| links >> other & 1 == 1) {
             self.want_pump(self.link_of(node, other), end_of(node, other));
         }
-        if work && !std::mem::replace(&mut self.process(node).due.work, true) {
-            let after = self.random.span(self.options.work);
-            self.schedule(after, Event::Work { node, life });
+        if work {
+            self.wake_workers(node);
         }
         if sync {
             self.want_sync(node);
@@ -64,15 +63,6 @@ impl<S: Session> World<S> {
     pub(super) fn look_after_if_running(&mut self, node: usize) {
         if self.machines[node].process.is_some() {
             self.look_after(node);
-        }
-    }
-
-    pub(super) fn want_sync(&mut self, node: usize) {
-        let life = self.machines[node].lives;
-        if !std::mem::replace(&mut self.process(node).due.sync, true) {
-            let usual = self.random.span(self.options.sync);
-            let after = Micros(usual.0.saturating_mul(self.machines[node].slow_disk_percent) / 100);
-            self.schedule(after, Event::Sync { node, life });
         }
     }
 
@@ -127,35 +117,7 @@ impl<S: Session> World<S> {
         self.look_at_clocks();
         self.machines[node].tell_room();
         self.schedule(LOOK_EVERY, Event::Look { node, life });
-        self.work(node);
-    }
-
-    /// What the server's background threads do.
-    pub(super) fn work(&mut self, node: usize) {
-        let now = self.now(node);
-        let process = self.process(node);
-        process.due.work = false;
-        let fetched = process.node.fetch(now);
-        let maintained = process.node.maintain(now);
-        if let Err(error) = &maintained {
-            let machine = &self.machines[node];
-            if machine.dying {
-                return self.crash(NodeId(node as u16), false);
-            }
-            // What fails because of the disk is tried again at the next look.
-            if !machine.disk_has_failed {
-                let name = self.node_name(NodeId(node as u16));
-                let words = format!("background work of node {name} failed, and its disk is right: {error}");
-                self.judge.report(Rule::Service, words);
-            }
-        }
-        let process = self.process(node);
-        let maintained = maintained.unwrap_or(false);
-        if fetched || maintained {
-            turnbuckle_node::Wake::wake_worker(&*process.wakes);
-            self.want_turn(node);
-        }
-        self.look_after(node);
+        self.wake_workers(node);
     }
 
     pub(super) fn interval(&mut self, node: usize, life: u64) {
@@ -165,18 +127,5 @@ impl<S: Session> World<S> {
         if let Durability::Interval(every) = self.options.durability {
             self.schedule(every, Event::Interval { node, life });
         }
-    }
-
-    pub(super) fn sync(&mut self, node: usize) {
-        let now = self.now(node);
-        let process = self.process(node);
-        process.due.sync = false;
-        let synced = process.node.sync(now);
-        if synced.is_ok() {
-            self.machines[node].synced_at = self.time;
-        }
-        self.look_after(node);
-        self.want_turn(node);
-        self.after_log(node, synced);
     }
 }

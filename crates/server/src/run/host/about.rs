@@ -297,7 +297,7 @@ impl AdminSource for Host {
                 running: checkpoints.running,
                 completed_total: checkpoints.completed,
                 failed_total: checkpoints.failed,
-                last_duration_seconds: self.checkpoint_us.load(Ordering::Relaxed) as f64 / 1e6,
+                last_duration_seconds: checkpoints.last_took.0 as f64 / 1e6,
                 age_seconds: checkpoints
                     .last_at
                     .map(|at| now.monotonic.since(at).0 as f64 / 1e6),

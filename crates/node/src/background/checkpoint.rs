@@ -1,0 +1,183 @@
+//! Checkpoints: what changed goes into the engine, deletes that nobody needs go from it, and the log is kept from where somebody needs it.
+use super::WorkError;
+use crate::{
+    incoming::Errand,
+    keyspace::{Keyspace, LaneCell},
+    record::CheckpointMeta,
+    shared::held,
+    steps::Steps,
+};
+use prost::Message;
+use turnbuckle_core::Protocol;
+use turnbuckle_log::Position;
+use turnbuckle_store::{Engine, Table, TombstonePage};
+
+/// How many deletes are looked at under one lock, and how often in one checkpoint.
+const TOMBSTONE_KEYS: usize = 256;
+const MOST_TOMBSTONE_PAGES: usize = 64;
+
+impl<P: Protocol> Keyspace<P> {
+    /// Writes what changed since the last checkpoint of each lane into the engine. The caller makes the engine persist
+    /// before the log is purged.
+    pub(crate) async fn checkpoint(
+        &self,
+        engine: &dyn Engine,
+        only_wanted: bool,
+        steps: &Steps,
+    ) -> Result<bool, WorkError> {
+        let mut any = false;
+        for cell in self.lanes() {
+            if only_wanted && !held(&cell.lane).wants_row_checkpoint() {
+                continue;
+            }
+            any = true;
+            self.checkpoint_lane(engine, cell, steps).await?;
+        }
+        Ok(any)
+    }
+
+    pub(super) async fn checkpoint_lane(
+        &self,
+        engine: &dyn Engine,
+        cell: &LaneCell<P>,
+        steps: &Steps,
+    ) -> Result<(), WorkError> {
+        self.collect_deletes(cell, steps).await?;
+        let (table, meta) = {
+            let mut lane = held(&cell.lane);
+            lane.append(self);
+            cell.set_waiting();
+            let meta = lane.meta(self.shared().log().end());
+            lane.store.begin_checkpoint(meta.encode_to_vec().into());
+            lane.begin_row_checkpoint();
+            (lane.store.table(), meta)
+        };
+        let mut result = self.write_chunks(cell, &*table, steps).await;
+        if result.is_ok() {
+            steps.next().await;
+            result = engine.persist().map_err(WorkError::from);
+            steps.next().await;
+        }
+        self.end_checkpoint(cell, meta, result)
+    }
+
+    /// The checkpoint is over. Peers that asked for rows before it began get theirs; those that asked later wait for the next one: this one
+    /// may lack what they ask for.
+    fn end_checkpoint(
+        &self,
+        cell: &LaneCell<P>,
+        meta: CheckpointMeta,
+        mut result: Result<(), WorkError>,
+    ) -> Result<(), WorkError> {
+        let mut lane = held(&cell.lane);
+        let spent = match &result {
+            Ok(()) => {
+                lane.checkpointed = Some(meta);
+                Some(lane.store.finish_checkpoint())
+            }
+            Err(_) => {
+                lane.store.abort_checkpoint();
+                None
+            }
+        };
+        for (site, Errand { purpose, .. }) in lane.take_errands(self) {
+            let begun = match &result {
+                Ok(()) => lane.begin_rows(self, site, purpose).map_err(WorkError::from),
+                Err(_) => {
+                    lane.want_rows(self, site, purpose);
+                    continue;
+                }
+            };
+            if let Err(error) = begun {
+                lane.want_rows(self, site, purpose);
+                result = Err(error);
+            }
+        }
+        self.done(cell, lane);
+        // Without the lock: freeing it takes a moment.
+        drop(spent);
+        result
+    }
+
+    async fn write_chunks(
+        &self,
+        cell: &LaneCell<P>,
+        table: &dyn Table,
+        steps: &Steps,
+    ) -> Result<(), WorkError> {
+        loop {
+            let chunk = {
+                let mut lane = held(&cell.lane);
+                // What is in the store but not in the log yet goes to the log first.
+                lane.append(self);
+                cell.set_waiting();
+                lane.next_chunk(self.shared().config.batch_keys)
+            };
+            let Some(chunk) = chunk else { return Ok(()) };
+            // A row in the engine whose record the log then loses would never reach the peers: the log is synced first.
+            let log = self.shared().log();
+            log.write()?;
+            steps.next().await;
+            log.sync()?;
+            steps.next().await;
+            chunk.write(table)?;
+            steps.next().await;
+        }
+    }
+
+    /// Drops deletes that nobody needs any more.
+    async fn collect_deletes(&self, cell: &LaneCell<P>, steps: &Steps) -> Result<(), WorkError> {
+        let (table, below) = {
+            let lane = held(&cell.lane);
+            (lane.store.table(), lane.settled())
+        };
+        let mut from = None;
+        for _ in 0..MOST_TOMBSTONE_PAGES {
+            let keys = TOMBSTONE_KEYS.min(self.shared().config.batch_keys);
+            let page = TombstonePage::read(&*table, below, from.as_ref(), keys)?;
+            steps.next().await;
+            for key in page.keys() {
+                self.make_resident(cell, key, steps).await?;
+            }
+            let mut lane = held(&cell.lane);
+            let (_, stale) = lane.store.collect_tombstones(&page);
+            self.done(cell, lane);
+            stale.erase(&*table)?;
+            match page.next() {
+                Some(next) => from = Some(next.clone()),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the log must be kept from.
+pub(crate) struct Retention {
+    /// For peers that are being fed, or for a copy on its way: whatever the limit.
+    pub fed: Option<Position>,
+    /// For peers that are away: up to the limit.
+    pub absent: Option<Position>,
+}
+
+impl<P: Protocol> Keyspace<P> {
+    pub(crate) fn retention(&self) -> Retention {
+        let mut retention = Retention {
+            fed: None,
+            absent: None,
+        };
+        let earlier = |a: Option<Position>, b: Option<Position>| [a, b].into_iter().flatten().min();
+        for cell in self.lanes() {
+            let lane = held(&cell.lane);
+            retention.fed = earlier(retention.fed, lane.outgoing.needed(false));
+            retention.absent = earlier(retention.absent, lane.outgoing.needed(true));
+        }
+        retention
+    }
+
+    pub(crate) fn purged(&self, start: Position) {
+        for cell in self.lanes() {
+            held(&cell.lane).outgoing.purged(start);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Keys that inputs wait for are read from the engine.
+use crate::{
+    keyspace::{Keyspace, LaneCell},
+    lane::Lane,
+    shared::held,
+    steps::Steps,
+};
+use turnbuckle_core::{Key, Now, Protocol};
+use turnbuckle_store::{Store, StoreError};
+
+/// How many keys one fetch brings into memory.
+const FETCH_KEYS: usize = 32;
+
+/// How many keys are evicted under one lock.
+const EVICT_KEYS: usize = 256;
+
+impl<P: Protocol> Keyspace<P> {
+    /// Brings some keys that inputs wait for into memory, and lets those inputs run. Returns whether there was anything to do.
+    pub(crate) async fn fetch(&self, steps: &Steps) -> bool {
+        let mut any = false;
+        for cell in self.lanes() {
+            let keys = held(&cell.lane).cold.take_wanted(FETCH_KEYS);
+            any |= !keys.is_empty();
+            for key in keys {
+                let began = steps.now();
+                let result = self.make_resident(cell, &key, steps).await;
+                // What the clock said before the disk was asked proves less than these inputs' receipts would say.
+                let now = match self.shared().config.planted.time_before_disk {
+                    true => began,
+                    false => steps.now(),
+                };
+                self.fetched(cell, now, &key, result);
+            }
+        }
+        any
+    }
+
+    fn fetched(&self, cell: &LaneCell<P>, now: Now, key: &Key, result: Result<(), StoreError>) {
+        let mut lane = held(&cell.lane);
+        match result {
+            // Evicted again already, by another thread: once more.
+            Ok(()) if !lane.store.is_resident(key.as_ref()) => {
+                lane.cold.fetched(key);
+                lane.cold.want(key);
+            }
+            Ok(()) => lane.fetched(self, now, key),
+            Err(error) => {
+                tracing::error!(keyspace = self.name(), "a key cannot be read from disk: {error}");
+                lane.fetch_failed(self, key, &error);
+            }
+        }
+        self.done(cell, lane);
+    }
+
+    /// Reads a key from the engine without the lane's lock, and brings it in. If it is here already, this takes no step.
+    pub(super) async fn make_resident(
+        &self,
+        cell: &LaneCell<P>,
+        key: &Key,
+        steps: &Steps,
+    ) -> Result<(), StoreError> {
+        loop {
+            let (table, epoch) = {
+                let lane = held(&cell.lane);
+                if lane.store.is_resident(key.as_ref()) {
+                    return Ok(());
+                }
+                (lane.store.table(), lane.store.epoch())
+            };
+            steps.next().await;
+            let fetched = Store::fetch(&*table, key, epoch)?;
+            steps.next().await;
+            if held(&cell.lane).store.admit(fetched).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs `with` on a lane in which `key` is resident.
+    pub(super) async fn with_resident<R>(
+        &self,
+        cell: &LaneCell<P>,
+        key: &Key,
+        steps: &Steps,
+        with: impl FnOnce(&mut Lane<P>) -> R,
+    ) -> Result<R, StoreError> {
+        loop {
+            self.make_resident(cell, key, steps).await?;
+            let mut lane = held(&cell.lane);
+            if lane.store.is_resident(key.as_ref()) {
+                let result = with(&mut lane);
+                self.done(cell, lane);
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Takes versions out of memory that are in the engine, until the rest is under the limit.
+    pub(crate) fn trim(&self) {
+        for cell in self.lanes() {
+            while held(&cell.lane).store.evict(EVICT_KEYS) > 0 {}
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! A full copy is put in place.
+//!
+//! The copy replaces what it covers. A mere union would bring back what was deleted while this side was away. Key by key, in the engine's
+//! order, and of each key version by version:
+//!
+//! - a version of the copy comes in, unless this side covers it and does not have it: then it was here, and was
+//!   superseded or collected;
+//! - a version here goes, if the copy's cut covers it and the copy does not have it: then it was there, and was superseded
+//!   or collected.
+//!
+//! ```text
+//!   Arriving --> Whole --> Placing ------------------------------------------> Placed ------------> (none)
+//!                             checkpoint | snapshot | rows, 512 at a time | cover   | staged rows go  | the stream goes on
+//! ```
+//!
+//! What others may do meanwhile:
+//!
+//! - **Another site's stream** may bring a version that the copy covers. Before the snapshot it is a version like any other. After it, no
+//!   pair of the merge would name it, and the delete that removes it is passed over once the copy's cut counts. So from `Placing` on such an entry waits in
+//!   its stream until the cut counts, and is then passed over. Entries that the copy does not cover go on.
+//! - **Another copy** may be offered. It is declined until no row of this one is staged any more: they share the place.
+//! - **Clients** write and delete. What they write is stamped above every cut.
+use super::{PAGE_BYTES, WorkError};
+use crate::{
+    incoming::{CopyIn, CopyState},
+    keyspace::{Keyspace, LaneCell},
+    lane::Lane,
+    shared::held,
+    steps::Steps,
+};
+use bytes::Bytes;
+use std::{
+    cmp::Ordering,
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, SiteId, VersionId, Versions};
+use turnbuckle_store::{
+    Engine, RowCursor, RowPage, Snapshot, StoreError, clear_staged, compare_rows, rows, staged_rows,
+};
+
+impl<P: Protocol> Keyspace<P> {
+    /// Puts full copies in place that have arrived whole. Returns whether there was one.
+    pub(crate) async fn place_copies(&self, engine: &dyn Engine, steps: &Steps) -> Result<bool, WorkError> {
+        let mut any = false;
+        for cell in self.lanes() {
+            loop {
+                let whole = held(&cell.lane).whole_copy();
+                let Some((site, copy)) = whole else { break };
+                any = true;
+                if copy.state != CopyState::Placed {
+                    held(&cell.lane).set_copy_state(site, CopyState::Placing);
+                    // So that the engine holds everything, and rows can be compared in their order.
+                    self.checkpoint_lane(engine, cell, steps).await?;
+                    self.place_copy(cell, site, &copy, steps).await?;
+                }
+                self.finish_copy(cell, site, &copy, steps).await?;
+            }
+        }
+        Ok(any)
+    }
+
+    async fn place_copy(
+        &self,
+        cell: &LaneCell<P>,
+        site: SiteId,
+        copy: &CopyIn<P::Meta>,
+        steps: &Steps,
+    ) -> Result<(), WorkError> {
+        let from = self.topology().peer_at(cell.me, site);
+        let table = {
+            let mut lane = held(&cell.lane);
+            let copied = copy.copied.clone();
+            lane.step(self, steps.now(), Input::Copying { from, copied });
+            let table = lane.store.table();
+            self.done(cell, lane);
+            table
+        };
+        let snapshot: Arc<dyn Snapshot> = Arc::from(table.snapshot()?);
+        let batch_keys = self.shared().config.batch_keys;
+        let mut ours = RowReader::<P>::new(snapshot.clone(), rows, batch_keys);
+        let mut theirs = RowReader::<P>::new(snapshot, staged_rows, batch_keys);
+        let mut placed = 0_u64;
+        loop {
+            let mut part = Vec::new();
+            while part.len() < batch_keys
+                && let Some(pair) = next_pair(&mut ours, &mut theirs)?
+            {
+                part.push(pair);
+            }
+            steps.next().await;
+            if part.is_empty() {
+                break;
+            }
+            placed += part.len() as u64;
+            self.place_rows(cell, copy, part, steps).await?;
+        }
+        self.cover_copied(cell, site, copy, steps.now());
+        self.shared().copies_placed.fetch_add(1, Relaxed);
+        tracing::info!(
+            keyspace = self.name(),
+            partition = cell.me.partition,
+            rows = placed,
+            "a full copy is in place"
+        );
+        Ok(())
+    }
+
+    /// All rows are in place: from now on the copy's cut counts, and what waited for that is passed over.
+    fn cover_copied(&self, cell: &LaneCell<P>, site: SiteId, copy: &CopyIn<P::Meta>, now: Now) {
+        let from = self.topology().peer_at(cell.me, site);
+        let mut lane = held(&cell.lane);
+        let copied = copy.copied.clone();
+        lane.step(self, now, Input::Copied { from, copied });
+        lane.cover(&copy.copied.cut);
+        lane.set_copy_state(site, CopyState::Placed);
+        lane.retry_pending(self, now);
+        self.done(cell, lane);
+    }
+
+    /// Removes the staged rows of a copy that is in place, and only then lets the next copy begin. In the other order the rows that are
+    /// removed would be those of the next copy, and what it lacks would be deleted here.
+    async fn finish_copy(
+        &self,
+        cell: &LaneCell<P>,
+        site: SiteId,
+        copy: &CopyIn<P::Meta>,
+        steps: &Steps,
+    ) -> Result<(), WorkError> {
+        let table = held(&cell.lane).store.table();
+        let clears_late = self.shared().config.planted.copies_cleared_late;
+        if !clears_late {
+            steps.next().await;
+            clear_staged(&*table)?;
+            steps.next().await;
+        }
+        {
+            let mut lane = held(&cell.lane);
+            lane.copied(self, site, copy.resume);
+            self.done(cell, lane);
+        }
+        if clears_late {
+            steps.next().await;
+            clear_staged(&*table)?;
+        }
+        Ok(())
+    }
+
+    async fn place_rows(
+        &self,
+        cell: &LaneCell<P>,
+        copy: &CopyIn<P::Meta>,
+        part: Vec<Pair<P>>,
+        steps: &Steps,
+    ) -> Result<(), WorkError> {
+        for (key, ours, theirs) in part {
+            self.with_resident(cell, &key, steps, |lane| {
+                self.place_row(steps.now(), lane, copy, &key, ours.as_ref(), theirs.as_ref());
+            })
+            .await?;
+            steps.next().await;
+        }
+        self.append();
+        self.shared().log().write()?;
+        steps.next().await;
+        self.release(steps.now());
+        Ok(())
+    }
+
+    fn place_row(
+        &self,
+        now: Now,
+        lane: &mut Lane<P>,
+        copy: &CopyIn<P::Meta>,
+        key: &Key,
+        ours: Option<&Chain<P::Meta>>,
+        theirs: Option<&Chain<P::Meta>>,
+    ) {
+        let merges = self.shared().config.planted.copy_merges;
+        let our_cut = lane.cut();
+        for version in theirs.into_iter().flat_map(Chain::iter) {
+            let here = lane
+                .store
+                .chain(key.as_ref())
+                .is_some_and(|chain| holds(chain, version.id));
+            if here || !merges && covers(&our_cut, version.id) {
+                continue;
+            }
+            let (key, version) = (key.compact(), version.clone());
+            let input = if version.id.site == lane.me.site {
+                // Lost here in a power cut: the other sites may not have it either.
+                Input::Replicated {
+                    from: lane.me,
+                    key,
+                    version,
+                    encoded: Bytes::new(),
+                }
+            } else {
+                Input::CopiedRow { key, version }
+            };
+            lane.step(self, now, input);
+        }
+        let gone =
+            |id: VersionId| covers(&copy.copied.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
+        for version in ours
+            .into_iter()
+            .flat_map(Chain::iter)
+            .filter(|version| !merges && gone(version.id))
+        {
+            if lane.store.remove(key.as_ref(), version.id) {
+                lane.step(
+                    self,
+                    now,
+                    Input::Dropped {
+                        key: key.compact(),
+                        id: version.id,
+                    },
+                );
+            }
+        }
+    }
+}
+
+fn holds<M>(chain: &Chain<M>, id: VersionId) -> bool {
+    chain.iter().any(|version| version.id == id)
+}
+
+fn covers(cut: &[(SiteId, Hlc)], id: VersionId) -> bool {
+    cut.iter().any(|&(site, until)| site == id.site && id.at <= until)
+}
+
+/// A key with its chain here and its chain in the copy.
+type Pair<P> = (
+    Key,
+    Option<Chain<<P as Protocol>::Meta>>,
+    Option<Chain<<P as Protocol>::Meta>>,
+);
+
+/// Rows in the engine's order, read ahead in pages.
+struct RowReader<P: Protocol> {
+    snapshot: Arc<dyn Snapshot>,
+    page_rows: usize,
+    read: ReadPage<P::Meta>,
+    next: Option<RowCursor>,
+    page: VecDeque<(Key, Chain<P::Meta>)>,
+    done: bool,
+}
+
+type ReadPage<M> = fn(&dyn Snapshot, Option<&RowCursor>, usize, usize) -> Result<RowPage<M>, StoreError>;
+
+impl<P: Protocol> RowReader<P> {
+    fn new(snapshot: Arc<dyn Snapshot>, read: ReadPage<P::Meta>, page_rows: usize) -> Self {
+        RowReader {
+            snapshot,
+            page_rows,
+            read,
+            next: None,
+            page: VecDeque::new(),
+            done: false,
+        }
+    }
+
+    fn peek(&mut self) -> Result<Option<&Key>, StoreError> {
+        if self.page.is_empty() && !self.done {
+            let page = (self.read)(&*self.snapshot, self.next.as_ref(), self.page_rows, PAGE_BYTES)?;
+            self.done = page.next.is_none();
+            self.next = page.next;
+            self.page.extend(page.rows);
+        }
+        Ok(self.page.front().map(|(key, _)| key))
+    }
+
+    fn take(&mut self) -> Option<Chain<P::Meta>> {
+        self.page.pop_front().map(|(_, chain)| chain)
+    }
+}
+
+/// The next key that either side has.
+fn next_pair<P: Protocol>(
+    ours: &mut RowReader<P>,
+    theirs: &mut RowReader<P>,
+) -> Result<Option<Pair<P>>, StoreError> {
+    let (our, their) = (ours.peek()?, theirs.peek()?);
+    let order = match (our, their) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (Some(our), Some(their)) => compare_rows(our.as_ref(), their.as_ref()),
+    };
+    let key = if order == Ordering::Greater { their } else { our }
+        .cloned()
+        .expect("one side has a key");
+    let our = if order == Ordering::Greater {
+        None
+    } else {
+        ours.take()
+    };
+    let their = if order == Ordering::Less {
+        None
+    } else {
+        theirs.take()
+    };
+    Ok(Some((key, our, their)))
+}

@@ -1,0 +1,112 @@
+//! Background work, one step at a time.
+//!
+//! A checkpoint, a full copy that is put in place, a fetch: each takes many steps, and between two of them everybody else may act on the same
+//! lanes. Bugs live in these gaps. So the gaps are part of the code: work is an `async fn` that awaits [`Steps::next`] wherever a
+//! disk takes time, and the driver decides when the next step is done.
+//!
+//! ```text
+//!   the work            lock, take 512 rows | write them        | lock, take 512 rows | ...
+//!   server's thread     step ------------- step --------------- step                        one after the other
+//!   simulator           step      (2 ms)    step      (40 ms)   step                        events on the calendar
+//! ```
+//!
+//! In the server a thread does the steps one after the other ([`Work::run`]), and what takes time there is the disk. In the simulator each step is
+//! an event, and how long it takes is drawn. A crash is [`Work`] that is dropped.
+//!
+//! Nothing here does I/O by itself or waits for anything; `async` is only the way to write down code that can stop in the middle. Work is
+//! [`Send`], a lock's guard is not: the compiler refuses work that holds a lock from one step to the next.
+//!
+//! **Time.** Each step has the time at which it is done. What was read from a clock before a disk was waited for is too old to prove
+//! anything with.
+use crate::shared::held;
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
+use turnbuckle_core::Now;
+
+/// Work whose result is a `T`, for those who keep it beside other work.
+pub(crate) type Stepping<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Background work of a node that is under way. See [`Node`](crate::Node) for what there is.
+///
+/// To drop it is to stop in the middle. A node whose process goes on needs every work to come to its end.
+#[must_use = "work does nothing by itself"]
+pub struct Work<T> {
+    future: Stepping<T>,
+    steps: Steps,
+}
+
+impl<T> Work<T> {
+    pub(crate) fn new<F>(begin: impl FnOnce(Steps) -> F) -> Work<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let steps = Steps::default();
+        Work {
+            future: Box::pin(begin(steps.clone())),
+            steps,
+        }
+    }
+
+    /// Does the next step, at this time. Once it has returned a result there are no more.
+    pub fn step(&mut self, now: Now) -> Poll<T> {
+        *held(&self.steps.now) = now;
+        self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Does all steps, one after the other, each at the time of the clock.
+    pub fn run(mut self, clock: impl Fn() -> Now) -> T {
+        loop {
+            if let Poll::Ready(result) = self.step(clock()) {
+                return result;
+            }
+        }
+    }
+}
+
+/// What work knows of its steps.
+#[derive(Clone, Default)]
+pub(crate) struct Steps {
+    now: Arc<Mutex<Now>>,
+}
+
+impl Steps {
+    /// The time of this step.
+    pub fn now(&self) -> Now {
+        *held(&self.now)
+    }
+
+    /// Ends this step. Whoever wants a lane gets it now.
+    pub async fn next(&self) {
+        let mut has_ended = false;
+        poll_fn(|_| match std::mem::replace(&mut has_ended, true) {
+            false => Poll::Pending,
+            true => Poll::Ready(()),
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::Micros;
+
+    #[test]
+    fn each_step_has_its_own_time() {
+        let mut work = Work::new(|steps| async move {
+            let began = steps.now().monotonic;
+            steps.next().await;
+            (began, steps.now().monotonic)
+        });
+        let at = |us| Now {
+            monotonic: Micros(us),
+            ..Now::default()
+        };
+        assert_eq!(work.step(at(3)), Poll::Pending);
+        assert_eq!(work.step(at(7)), Poll::Ready((Micros(3), Micros(7))));
+    }
+}
