@@ -37,6 +37,8 @@ pub struct WorldOptions {
     pub work: Span,
     /// How long a disk takes for one step of background work.
     pub disk: Span,
+    /// How long each node's disk takes, in percent of the usual. Those not named take as long as usual.
+    pub disk_percents: Vec<u64>,
     /// How long a broken link takes until it is tried again.
     pub backoff: Span,
     /// What every node believes of its wall clock: it is at most so far from true time.
@@ -119,6 +121,7 @@ impl WorldOptions {
             sync: Span::fixed(Micros::from_millis(1)),
             work: Span::fixed(Micros::from_millis(1)),
             disk: Span::fixed(Micros(0)),
+            disk_percents: Vec::new(),
             backoff: Span::fixed(Micros::from_millis(10)),
             clock_bound: Micros::from_millis(1),
             clock_offsets_us: Vec::new(),

@@ -29,16 +29,95 @@ pub struct Draw {
     pub clocks_lie: bool,
 }
 
+/// What a world is mostly about. What draws one option at a time hardly ever brings together, a mood does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mood {
+    /// Anything.
+    Any,
+    /// Nodes are away for longer than logs reach back, so that full copies follow each other, while disks and some links are slow.
+    Copies,
+    /// Power fails again and again before disks have what was acknowledged, and what others have of it is given back.
+    PowerLosses,
+}
+
 impl Draw {
     /// What follows from a seed.
     pub fn new(seed: u64) -> Draw {
         let mut random = Random::new(seed);
-        let world = draw_world(seed, &mut random);
+        let mood = match random.below(10) {
+            0..6 => Mood::Any,
+            6..8 => Mood::Copies,
+            _ => Mood::PowerLosses,
+        };
+        let mut draw = Draw::in_no_mood(seed, &mut random);
+        match mood {
+            Mood::Any => {}
+            Mood::Copies => draw.bend_to_copies(&mut random),
+            Mood::PowerLosses => draw.bend_to_power_losses(&mut random),
+        }
+        draw
+    }
+
+    fn bend_to_copies(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.retained_log_bytes = 0;
+        world.checkpoint_log_bytes = *random.pick(&[1 << 10, 4 << 10]);
+        world.segment_bytes = 1 << 10;
+        world.stream.tail_bytes = 200;
+        world.work = Span::us(100, 5_000);
+        world.disk = Span::us(0, *random.pick(&[500, 5_000, 40_000]));
+        world.batch_keys = *random.pick(&[1, 5, 40]);
+        let count = world.sites.len() * world.nodes_per_site;
+        world.disk_percents = (0..count).map(|_| *random.pick(&[100, 100, 1_000])).collect();
+        // Who is far from one site hears of everything from the others first.
+        let count = world.sites.len() as u64;
+        for _ in 0..random.below(3) {
+            let (from, to) = (random.below(count) as usize, random.below(count) as usize);
+            world.delays[from][to] = Micros(random.of(100_000..=1_500_000));
+        }
+        self.outage = Span::us(20_000, *random.pick(&[300_000, 1_500_000]));
+        self.fault_every = Some(Micros::from_millis(random.of(60..=300)));
+        self.hurry(random);
+    }
+
+    fn bend_to_power_losses(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.durability = *random.pick(&[
+            Durability::Interval(Micros::from_millis(200)),
+            Durability::Interval(Micros::from_millis(2_000)),
+            Durability::None,
+        ]);
+        world.disk = Span::us(0, *random.pick(&[2_000, 40_000]));
+        world.batch_keys = *random.pick(&[1, 5, 512]);
+        world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 100]));
+        world.backoff = Span::us(1_000, 20_000);
+        let (near, far) = (Micros(200), Micros(random.of(1_000..=40_000)));
+        for (from, delays) in world.delays.iter_mut().enumerate() {
+            for (to, delay) in delays.iter_mut().enumerate().filter(|&(to, _)| to != from) {
+                *delay = if (from + to) % 2 == 0 { near } else { far };
+            }
+        }
+        self.power = true;
+        self.outage = Span::us(1_000, *random.pick(&[30_000, 400_000]));
+        self.fault_every = Some(Micros::from_millis(random.of(60..=300)));
+        self.hurry(random);
+    }
+
+    /// Clients do not think for long, and mostly write keys that nobody overwrites: what is lost stays lost.
+    fn hurry(&mut self, random: &mut Random) {
+        self.load.think = Span::us(0, *random.pick(&[2_000, 10_000]));
+        if let Kind::Mixed(mixed) = &mut self.load.kind {
+            mixed.keys = *random.pick(&[12, 100, 1_000]);
+        }
+    }
+
+    fn in_no_mood(seed: u64, random: &mut Random) -> Draw {
+        let world = draw_world(seed, random);
         // Some go on longer than a node waits for those that are away, with clients that take their time.
         let is_long = random.percent(5);
         let safety = if is_long { 6_000..=12_000 } else { 400..=2_000 };
         let safety = Micros::from_millis(random.of(safety));
-        let mut load = draw_load(&mut random);
+        let mut load = draw_load(random);
         if is_long {
             load.think = Span::us(20_000, 200_000);
         }

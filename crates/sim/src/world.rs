@@ -184,6 +184,7 @@ impl<S: Session> World<S> {
             options,
         };
         for node in 0..world.machines.len() {
+            world.set_slow_disk(NodeId(node as u16), 100);
             world.restart(NodeId(node as u16));
         }
         world

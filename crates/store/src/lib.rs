@@ -76,7 +76,7 @@ mod row;
 mod scan;
 pub use scan::{ScanRows, scan_rows};
 mod stage;
-pub use stage::{RowCursor, RowPage, clear_staged, rows, stage, staged_rows};
+pub use stage::{RowCursor, RowPage, clear_some_staged, clear_staged, rows, stage, staged_rows};
 mod store;
 pub use store::{Epoch, Fetched, Options, Retry, Store, StoreError};
 mod suite;

@@ -56,19 +56,20 @@ pub fn staged_rows<M: Wire>(
 
 /// Removes all staged rows. Not at once, but in batches; after a crash in between, some are left.
 pub fn clear_staged(table: &dyn Table) -> Result<(), EngineError> {
-    loop {
-        let snapshot = table.snapshot()?;
-        let rows = snapshot.range(
-            &Area::Staged.start(),
-            &Area::Staged.end(),
-            CLEAR_ROWS,
-            CLEAR_BYTES,
-        )?;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        table.apply(rows.into_iter().map(|(key, _)| TableWrite::delete(key)).collect())?;
+    while clear_some_staged(table, CLEAR_ROWS)? {}
+    Ok(())
+}
+
+/// Removes up to so many staged rows. Returns whether there are more.
+pub fn clear_some_staged(table: &dyn Table, most_rows: usize) -> Result<bool, EngineError> {
+    let (from, until) = (Area::Staged.start(), Area::Staged.end());
+    let most_rows = most_rows.clamp(1, CLEAR_ROWS);
+    let rows = table.snapshot()?.range(&from, &until, most_rows, CLEAR_BYTES)?;
+    if rows.is_empty() {
+        return Ok(false);
     }
+    table.apply(rows.into_iter().map(|(key, _)| TableWrite::delete(key)).collect())?;
+    Ok(true)
 }
 
 fn page<M: Wire>(

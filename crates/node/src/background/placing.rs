@@ -36,7 +36,8 @@ use std::{
 };
 use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, SiteId, VersionId, Versions};
 use turnbuckle_store::{
-    Engine, RowCursor, RowPage, Snapshot, StoreError, clear_staged, compare_rows, rows, staged_rows,
+    Engine, RowCursor, RowPage, Snapshot, StoreError, Table, clear_some_staged, compare_rows, rows,
+    staged_rows,
 };
 
 impl<P: Protocol> Keyspace<P> {
@@ -130,9 +131,7 @@ impl<P: Protocol> Keyspace<P> {
         let table = held(&cell.lane).store.table();
         let clears_late = self.shared().config.planted.copies_cleared_late;
         if !clears_late {
-            steps.next().await;
-            clear_staged(&*table)?;
-            steps.next().await;
+            self.clear_staged(&*table, steps).await?;
         }
         {
             let mut lane = held(&cell.lane);
@@ -140,8 +139,16 @@ impl<P: Protocol> Keyspace<P> {
             self.done(cell, lane);
         }
         if clears_late {
+            self.clear_staged(&*table, steps).await?;
+        }
+        Ok(())
+    }
+
+    async fn clear_staged(&self, table: &dyn Table, steps: &Steps) -> Result<(), WorkError> {
+        let most_rows = self.shared().config.batch_keys;
+        steps.next().await;
+        while clear_some_staged(table, most_rows)? {
             steps.next().await;
-            clear_staged(&*table)?;
         }
         Ok(())
     }

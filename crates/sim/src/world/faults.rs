@@ -210,7 +210,8 @@ impl<S: Session> World<S> {
 
     /// How long a node's disk takes to sync, in percent of the usual.
     pub fn set_slow_disk(&mut self, node: NodeId, percent: u64) {
-        self.machines[index(node)].slow_disk_percent = percent;
+        let usual = self.options.disk_percents.get(index(node)).copied();
+        self.machines[index(node)].slow_disk_percent = percent.saturating_mul(usual.unwrap_or(100)) / 100;
     }
 
     /// Whether a node's disk fails to sync. A process that meets this ends.
