@@ -269,10 +269,7 @@ impl Clock {
     pub fn now(self) -> Now {
         Now {
             monotonic: Micros(self.passed_us),
-            wall: WallInterval {
-                earliest: Micros(START_US + self.passed_us),
-                latest: Micros(START_US + self.passed_us + 1_000),
-            },
+            wall: WallInterval::around(Micros(START_US + self.passed_us + 500), Micros(500)),
         }
     }
 }

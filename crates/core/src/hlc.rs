@@ -108,7 +108,7 @@ impl HybridClock {
 
     /// A timestamp above all given and seen (Algorithm 2.1, send or local event).
     pub fn stamp(&mut self, now: Now) -> Hlc {
-        self.last = Hlc::from_wall(now.wall.reading()).max(self.last.next());
+        self.last = Hlc::from_wall(now.wall.reading).max(self.last.next());
         self.last
     }
 
@@ -119,7 +119,7 @@ impl HybridClock {
 
     /// Moves the clock up to the wall clock without giving a timestamp: what a heartbeat promises.
     pub fn tick(&mut self, now: Now) -> Hlc {
-        self.last = self.last.max(Hlc::from_wall(now.wall.reading()));
+        self.last = self.last.max(Hlc::from_wall(now.wall.reading));
         self.last
     }
 
@@ -144,10 +144,7 @@ mod tests {
     fn at(us: u64) -> Now {
         Now {
             monotonic: Micros(us),
-            wall: WallInterval {
-                earliest: Micros(us),
-                latest: Micros(us),
-            },
+            wall: WallInterval::around(Micros(us), Micros(0)),
         }
     }
 

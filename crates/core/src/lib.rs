@@ -20,7 +20,7 @@ pub use session::{Outcome, Session, SessionContext, SessionStep, resolve_level};
 mod span;
 pub use span::BadSpan;
 mod time;
-pub use time::{Micros, Now, WallInterval};
+pub use time::{Micros, Now, SteadyWall, WallInterval};
 mod token;
 pub use token::{BadToken, ClusterSecret, TokenHeader};
 mod topology;

@@ -54,19 +54,27 @@ impl fmt::Display for Micros {
 pub struct WallInterval {
     /// True time is not before this.
     pub earliest: Micros,
+    /// What the clock says: timestamps are taken from it.
+    pub reading: Micros,
     /// True time is not after this.
     pub latest: Micros,
 }
 
 impl WallInterval {
-    /// The clock's own reading: the middle of the interval.
-    pub fn reading(self) -> Micros {
-        Micros(self.earliest.0 + (self.latest.0 - self.earliest.0) / 2)
+    /// What a clock says that is never further than `bound` from true time.
+    pub fn around(reading: Micros, bound: Micros) -> WallInterval {
+        WallInterval {
+            earliest: reading.since(bound),
+            reading,
+            latest: reading + bound,
+        }
     }
 
-    /// How far the clock may be from true time.
+    /// How far the reading may be from true time.
     pub fn bound(self) -> Micros {
-        Micros(self.latest.since(self.earliest).0 / 2)
+        self.latest
+            .since(self.reading)
+            .max(self.reading.since(self.earliest))
     }
 
     /// How long ago the oldest of these readings was, at most; none, if one of them is 0, for never, or of a time that cannot have
@@ -74,7 +82,7 @@ impl WallInterval {
     ///
     /// ```
     /// # use turnbuckle_core::{Micros, WallInterval};
-    /// let wall = WallInterval { earliest: Micros(90), latest: Micros(110) };
+    /// let wall = WallInterval::around(Micros(100), Micros(10));
     /// let age = |readings: &[u64]| wall.age_of_oldest(readings.iter().map(|&us| Micros(us)));
     /// assert_eq!(age(&[100, 60, 110]), Some(Micros(50)));
     /// assert_eq!(age(&[]), Some(Micros(0)));
@@ -100,4 +108,121 @@ pub struct Now {
     pub monotonic: Micros,
     /// The wall clock, with its bound.
     pub wall: WallInterval,
+}
+
+/// A wall clock that never jumps.
+///
+/// A machine's wall clock may be set by an hour, by mistake and for half a second. Whoever stamps by it meanwhile has stamped an hour ahead,
+/// and everything that it writes in the next hour is held back everywhere else. So the reading goes on with the monotonic
+/// clock, and follows the wall clock by at most [`SteadyWall::MOST_SLEW_PPM`]. Time services correct more slowly than that; what
+/// is faster is somebody who sets the clock.
+///
+/// ```text
+///   wall clock     ____________|‾‾‾‾‾‾‾‾‾|___________________
+///   reading        _________________________________________      (0.1 % of the jump's duration ahead)
+///   interval       bound       an hour and bound    bound
+/// ```
+///
+/// As long as the two differ, nobody knows which of them is right. So the interval contains both: what rests on it proves less, and
+/// stays true.
+///
+/// A clock that was wrong when the process started and is set right later is followed just as slowly. Restarting the process is the way to
+/// take over what the clock says.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SteadyWall {
+    /// A reading, and when it was: at most [`SteadyWall::ANCHOR_EVERY`] ago when it was last asked.
+    anchor: Option<(Micros, Micros)>,
+    /// How far the reading has followed the wall clock since the two last agreed: if the wall clock is wrong, the reading is by so much.
+    followed: Micros,
+}
+
+impl SteadyWall {
+    /// The reading follows the wall clock by at most so many microseconds in each second.
+    pub const MOST_SLEW_PPM: u64 = 1_000;
+
+    /// In less time than this nothing is followed: a microsecond is the least that a reading can be corrected by.
+    const ANCHOR_EVERY: Micros = Micros(1_000_000 / Self::MOST_SLEW_PPM);
+
+    /// The time, from what both clocks say now. The wall clock is believed to be at most `bound` from true time.
+    pub fn now(&mut self, monotonic: Micros, wall: Micros, bound: Micros) -> Now {
+        let (then, before) = *self.anchor.get_or_insert((monotonic, wall));
+        // A thread that read its clocks before another one has come here: as long ago as then.
+        let passed = monotonic.since(then);
+        let expected = (before + passed).since(then.since(monotonic));
+        let slew = Micros(passed.0 / Self::ANCHOR_EVERY.0);
+        let reading = wall.clamp(expected.since(slew), expected + slew);
+        let agrees = wall == reading;
+        if agrees {
+            self.followed = Micros(0);
+        }
+        let followed = self.followed + if agrees { Micros(0) } else { slew };
+        if passed >= Self::ANCHOR_EVERY {
+            (self.anchor, self.followed) = (Some((monotonic, reading)), followed);
+        }
+        Now {
+            monotonic,
+            wall: WallInterval {
+                earliest: reading.since(followed).min(wall).since(bound),
+                reading,
+                latest: (reading + followed).max(wall) + bound,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Micros = Micros(10);
+    const HOUR: Micros = Micros::from_millis(3_600_000);
+
+    /// What the clock says after so many milliseconds, when it is ahead by so much.
+    fn at(clock: &mut SteadyWall, ms: u64, ahead: Micros) -> WallInterval {
+        let passed = Micros::from_millis(ms);
+        clock.now(passed, Micros(1 << 50) + passed + ahead, BOUND).wall
+    }
+
+    fn true_time(ms: u64) -> Micros {
+        Micros(1 << 50) + Micros::from_millis(ms)
+    }
+
+    #[test]
+    fn a_clock_that_is_an_hour_ahead_for_half_a_second_moves_the_reading_by_half_a_millisecond() {
+        let mut clock = SteadyWall::default();
+        assert_eq!(
+            at(&mut clock, 1_000, Micros(0)),
+            WallInterval::around(true_time(1_000), BOUND)
+        );
+        let mut worst = Micros(0);
+        for ms in 1_001..=1_500 {
+            let wall = at(&mut clock, ms, HOUR);
+            worst = worst.max(wall.reading.since(true_time(ms)));
+            assert!(wall.earliest <= true_time(ms) && true_time(ms) + HOUR <= wall.latest);
+        }
+        assert_eq!(worst, Micros(500));
+        assert_eq!(
+            at(&mut clock, 3_000, Micros(0)),
+            WallInterval::around(true_time(3_000), BOUND)
+        );
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_take_the_reading_back() {
+        let mut clock = SteadyWall::default();
+        let before = at(&mut clock, 1_000, HOUR).reading;
+        let after = at(&mut clock, 1_010, Micros(0));
+        assert_eq!(after.reading, before + Micros(10_000 - 10));
+        assert!(after.earliest <= true_time(1_010));
+    }
+
+    #[test]
+    fn a_clock_that_is_corrected_slowly_is_followed_at_once() {
+        let mut clock = SteadyWall::default();
+        at(&mut clock, 0, Micros(0));
+        for ms in 1..=1_000 {
+            let wall = at(&mut clock, ms, Micros(ms / 2));
+            assert_eq!(wall, WallInterval::around(true_time(ms) + Micros(ms / 2), BOUND));
+        }
+    }
 }

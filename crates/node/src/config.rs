@@ -133,9 +133,10 @@ impl NodeConfig {
         }
     }
 
-    /// No timestamp beyond it is believed: the latest that the time can be, and how far a peer's clock may be ahead of it.
+    /// No timestamp beyond it is believed: how far a peer's clock may be ahead of this node's. A clock that has jumped widens the interval that it gives,
+    /// but not what is believed.
     pub(crate) fn horizon(&self, now: Now) -> Hlc {
-        Hlc::from_wall(now.wall.latest + self.clock_ahead)
+        Hlc::from_wall(now.wall.reading + self.clock_ahead)
     }
 }
 

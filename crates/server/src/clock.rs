@@ -1,20 +1,25 @@
 use rustix::time::{ClockId, clock_gettime};
-use turnbuckle_core::{Micros, Now, WallInterval};
+use std::sync::{Mutex, PoisonError};
+use turnbuckle_core::{Micros, Now, SteadyWall};
 
 /// The machine's clocks, as everything below the server gets to see them.
 ///
 /// Monotonic time counts while the machine is suspended (`CLOCK_BOOTTIME`): a promise of freshness that was made before a
 /// laptop slept is old when it wakes. The wall clock comes as an interval, as wide as the configuration says that it may be
-/// wrong; nothing here can know better.
-#[derive(Debug, Clone, Copy)]
+/// wrong, and does not jump ([`SteadyWall`]).
+#[derive(Debug)]
 pub struct Clock {
     bound: Micros,
+    steady: Mutex<SteadyWall>,
 }
 
 impl Clock {
     /// A wall clock that is never further than `bound` from true time.
     pub fn new(bound: Micros) -> Clock {
-        Clock { bound }
+        Clock {
+            bound,
+            steady: Mutex::default(),
+        }
     }
 
     /// Monotonic time alone.
@@ -25,13 +30,13 @@ impl Clock {
     /// The time.
     pub fn now(&self) -> Now {
         let wall = read(ClockId::Realtime);
-        Now {
-            monotonic: self.monotonic(),
-            wall: WallInterval {
-                earliest: wall.since(self.bound),
-                latest: wall + self.bound,
-            },
-        }
+        let mut steady = self.steady.lock().unwrap_or_else(PoisonError::into_inner);
+        steady.now(self.monotonic(), wall, self.bound)
+    }
+
+    /// By how much the wall clock differs from what this node goes by: it has been set, and is followed slowly.
+    pub fn jump(&self) -> Micros {
+        self.now().wall.bound().since(self.bound)
     }
 }
 

@@ -1,5 +1,6 @@
 //! A machine's clocks: off by something, running fast or slow, set while they run, and believed to be right within a bound.
-use turnbuckle_core::{Micros, Now, WallInterval};
+use std::cell::Cell;
+use turnbuckle_core::{Micros, Now, SteadyWall, WallInterval};
 
 /// What time it is on one machine.
 ///
@@ -53,17 +54,19 @@ impl Clock {
         Micros(passed.saturating_add_signed(self.drifted_us(time)))
     }
 
-    /// The time as a process is told it that was started when so much had passed.
-    pub fn now(&self, time: Micros, booted: Micros) -> Now {
-        let reading = time.0.saturating_add_signed(self.error_us(time));
-        Now {
-            // A process may well start when the machine has been up for a while.
-            monotonic: Micros(1_000_000) + self.passed(time).since(booted),
-            wall: WallInterval {
-                earliest: Micros(reading.saturating_sub(self.bound.0)),
-                latest: Micros(reading.saturating_add(self.bound.0)),
-            },
-        }
+    /// The time as a process is told it that was started when so much had passed; through what keeps its wall clock steady, if it has that.
+    pub fn now(&self, time: Micros, booted: Micros, steady: Option<&Cell<SteadyWall>>) -> Now {
+        // A process may well start when the machine has been up for a while.
+        let monotonic = Micros(1_000_000) + self.passed(time).since(booted);
+        let wall = Micros(time.0.saturating_add_signed(self.error_us(time)));
+        let Some(steady) = steady else {
+            let wall = WallInterval::around(wall, self.bound);
+            return Now { monotonic, wall };
+        };
+        let mut clock = steady.get();
+        let now = clock.now(monotonic, wall, self.bound);
+        steady.set(clock);
+        now
     }
 
     /// Whether true time is where the clock says it is.
@@ -121,7 +124,7 @@ mod tests {
         assert!(!clock.is_honest(second(2)));
         clock.step(-1_000);
         assert!(clock.is_honest(second(2)));
-        let reading = clock.now(second(2), Micros(0)).wall.reading();
+        let reading = clock.now(second(2), Micros(0), None).wall.reading;
         assert_eq!(reading, second(2) + Micros(100));
     }
 
@@ -132,7 +135,7 @@ mod tests {
         assert_eq!(clock.passed(second(1)), Micros(1_010_000));
         clock.set_drift(second(1), -10_000);
         assert_eq!(clock.passed(second(2)), Micros(2_000_000));
-        let reading = clock.now(second(2), Micros(0)).wall.reading();
+        let reading = clock.now(second(2), Micros(0), None).wall.reading;
         assert_eq!(reading, second(2) - Micros(5_000_000));
     }
 

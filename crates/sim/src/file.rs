@@ -15,6 +15,7 @@
 //! clock_offsets = ["0ms", "-1ms"]  # node by node, ahead of true time; those left out are exact
 //! clock_spread = "2ms"             # those left out are off by at most so much, either way, as the seed has it
 //! clock_drifts_ppm = [0, 50]       # node by node
+//! steady_clocks = false            # wall clocks that are set count at once; true (default): as in the server, they are followed slowly
 //! cores = 2                        # of each node; 0 (default): work takes no time
 //! service = { read = "10us", write = "15us", frame = "10us", kib = "0us" }
 //!
@@ -130,6 +131,7 @@ struct File {
     clock_offsets: Option<Vec<Spanned<String>>>,
     clock_spread: Placed<String>,
     clock_drifts_ppm: Option<Vec<i64>>,
+    steady_clocks: Option<bool>,
     cores: Placed<usize>,
     service: Option<ServiceTable>,
     network: Option<NetworkTable>,
@@ -237,6 +239,7 @@ impl File {
             world.durability = parsed(durability, "durability")?;
         }
         self.clocks(&mut world)?;
+        world.steady_clocks = self.steady_clocks.unwrap_or(true);
         world.cores = at_most(&self.cores, "cores", 0..1025)?.unwrap_or(0);
         if let Some(service) = &self.service {
             let usual = Service::default();

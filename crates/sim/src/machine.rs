@@ -1,13 +1,14 @@
 //! One node's machine: what survives a crash, and what does not.
 use crate::{WorldOptions, clock::Clock};
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, Topology};
+use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, SteadyWall, Topology};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 use turnbuckle_log::{LogError, SimulatedDisk};
 use turnbuckle_node::{
@@ -69,6 +70,8 @@ pub(crate) struct Process<S: Session> {
     pub checkpoint_wanted: bool,
     /// What had passed on the machine when it started.
     booted: Micros,
+    /// What keeps its wall clock from jumping.
+    steady: Option<Cell<SteadyWall>>,
 }
 
 /// Events that wait for a node. There is at most one of each kind.
@@ -171,11 +174,10 @@ impl<S: Session> Machine<S> {
 
     /// What its clocks say at a true time.
     pub fn now(&self, time: Micros) -> Now {
-        let booted = self
-            .process
-            .as_ref()
-            .map_or_else(|| self.clock.passed(time), |process| process.booted);
-        self.clock.now(time, booted)
+        match &self.process {
+            Some(process) => self.clock.now(time, process.booted, process.steady.as_ref()),
+            None => self.clock.now(time, self.clock.passed(time), None),
+        }
     }
 
     /// Work that comes in now keeps a core busy for so long. Returns when it is done.
@@ -219,7 +221,8 @@ impl<S: Session> Machine<S> {
         };
         let keyspace = builder.keyspace(keyspace, protocol.clone(), options.memory_limit_bytes)?;
         let booted = self.clock.passed(time);
-        let now = self.clock.now(time, booted);
+        let steady = options.steady_clocks.then(Cell::default);
+        let now = self.clock.now(time, booted, steady.as_ref());
         let node = builder.open(now)?;
         let mut gateway = Gateway::new(
             self.site,
@@ -244,6 +247,7 @@ impl<S: Session> Machine<S> {
             woken: BTreeSet::new(),
             checkpoint_wanted: false,
             booted,
+            steady,
         });
         self.tell_room();
         Ok(())

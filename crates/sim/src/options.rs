@@ -43,6 +43,8 @@ pub struct WorldOptions {
     pub backoff: Span,
     /// What every node believes of its wall clock: it is at most so far from true time.
     pub clock_bound: Micros,
+    /// Whether nodes keep their wall clocks from jumping, as the server's do ([`turnbuckle_core::SteadyWall`]).
+    pub steady_clocks: bool,
     /// How far each node's wall clock is ahead of true time, in microseconds. Those not named are exact.
     pub clock_offsets_us: Vec<i64>,
     /// How much each node's clocks run too fast, in microseconds a second. Those not named run right.
@@ -124,6 +126,7 @@ impl WorldOptions {
             disk_percents: Vec::new(),
             backoff: Span::fixed(Micros::from_millis(10)),
             clock_bound: Micros::from_millis(1),
+            steady_clocks: true,
             clock_offsets_us: Vec::new(),
             clock_drifts_ppm: Vec::new(),
             memory_limit_bytes: 64 << 20,

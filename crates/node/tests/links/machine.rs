@@ -35,10 +35,7 @@ pub fn at(ms: u64) -> Now {
     let wall = START_US + ms * 1_000;
     Now {
         monotonic: Micros(ms * 1_000),
-        wall: WallInterval {
-            earliest: Micros(wall),
-            latest: Micros(wall + 1_000),
-        },
+        wall: WallInterval::around(Micros(wall + 500), Micros(500)),
     }
 }
 

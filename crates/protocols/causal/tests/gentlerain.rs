@@ -47,10 +47,7 @@ fn open(recovered: &Recovered) -> Replica<GentleRain> {
 }
 
 fn ask(replica: &mut Replica<GentleRain>, chains: &mut Chains, request: Request) {
-    let wall = WallInterval {
-        earliest: Micros(1_000),
-        latest: Micros(1_000),
-    };
+    let wall = WallInterval::around(Micros(1_000), Micros(0));
     let now = Now {
         monotonic: Micros(0),
         wall,

@@ -373,7 +373,7 @@ impl Protocol for Cops {
         let others = || self.peers.keys().copied();
         let lag = |site| match self.visible.at(site) {
             Hlc::ZERO => None,
-            at => Some(now.wall.reading().since(at.wall())),
+            at => Some(now.wall.reading.since(at.wall())),
         };
         Vitals {
             stable_until: Some(self.visible.oldest(usize::from(self.sites))),

@@ -41,7 +41,7 @@ struct PhysicalClock {
 impl PhysicalClock {
     /// What the next reading is.
     fn next(&self, now: Now) -> Hlc {
-        let reading = Hlc::from_wall(now.wall.reading());
+        let reading = Hlc::from_wall(now.wall.reading);
         match (self.first..=self.last).contains(&reading) {
             true => self.last.next(),
             false => reading,
@@ -180,7 +180,7 @@ impl GentleRainRules {
     /// How long until the clock shows more than the client's dt, if it does not.
     fn behind(&self, now: Now, put: &Put) -> Option<Micros> {
         let dt = put.past.newest();
-        let behind = || dt.wall().since(now.wall.reading()) + Micros(1);
+        let behind = || dt.wall().since(now.wall.reading) + Micros(1);
         (self.clock.next(now) <= dt).then(behind)
     }
 
@@ -197,10 +197,7 @@ mod tests {
     use turnbuckle_core::WallInterval;
 
     fn at(us: u64) -> Now {
-        let wall = WallInterval {
-            earliest: Micros(us),
-            latest: Micros(us),
-        };
+        let wall = WallInterval::around(Micros(us), Micros(0));
         Now {
             monotonic: Micros(0),
             wall,

@@ -381,7 +381,7 @@ impl Stable {
         for (site, at) in stable.entries() {
             if self.dsv.raise(site, at) {
                 cx.advance(Line::Stable(site), at.0);
-                self.unhide(site, cx.now.wall.reading());
+                self.unhide(site, cx.now.wall.reading);
             }
         }
     }
@@ -398,7 +398,7 @@ impl Stable {
 
     /// A version of another site has arrived, which depends on `ds`.
     pub fn arrived(&mut self, now: Now, id: VersionId, ds: &Vector) {
-        let wall = now.wall.reading();
+        let wall = now.wall.reading;
         match self.scalar {
             true => self.hidden.arrive(id, ds, NOBODY, &self.gst_of_each(), wall),
             false => self.hidden.arrive(id, ds, self.me.site, &self.dsv, wall),

@@ -46,7 +46,7 @@ impl Stable {
         };
         let lag = |site| match self.dsv.at(if self.scalar { SiteId(0) } else { site }) {
             Hlc::ZERO => None,
-            at => Some(now.wall.reading().since(at.wall())),
+            at => Some(now.wall.reading.since(at.wall())),
         };
         Vitals {
             stable_until: Some(match self.scalar {

@@ -54,7 +54,7 @@ impl Snapshots {
         now: Now,
         deadline: Micros,
     ) -> u64 {
-        self.last = (self.last + 1).max(now.wall.reading().0);
+        self.last = (self.last + 1).max(now.wall.reading.0);
         let (missing, again) = places(&rotx.keys);
         let snapshot = Snapshot {
             id,

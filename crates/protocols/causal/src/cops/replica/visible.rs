@@ -108,7 +108,7 @@ impl Cops {
             if let Some(pending) = self.pending.remove(&at) {
                 self.missing -= pending.missing;
                 if !pending.lazy {
-                    let took = cx.now.wall.reading().since(at.1.wall());
+                    let took = cx.now.wall.reading.since(at.1.wall());
                     self.spans[usize::from(at.0.0)].add(took);
                 }
             }
