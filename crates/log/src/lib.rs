@@ -72,6 +72,7 @@ mod reader;
 mod record;
 pub use record::Position;
 mod recovery;
+pub use recovery::newest_segment;
 mod segment;
 mod simulated;
 pub use simulated::SimulatedDisk;

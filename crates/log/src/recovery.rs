@@ -26,6 +26,12 @@ pub(crate) struct Recovered {
     pub end: Position,
 }
 
+/// Where the newest segment of a log begins; none if there is no log. Who needs no record of it opens it from there.
+pub fn newest_segment(disk: &dyn Disk) -> io::Result<Option<Position>> {
+    let names = disk.list()?;
+    Ok(names.iter().filter_map(|name| segment::start_in(name)).max())
+}
+
 /// Shown each record.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(Position, Bytes) -> Result<(), BadFrame>;
 

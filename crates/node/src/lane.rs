@@ -70,6 +70,8 @@ pub(crate) struct Lane<P: Protocol> {
     bound: Hlc,
     /// The last checkpoint covers the log up to here.
     covered: Position,
+    /// It has not served yet since it was added to the configuration.
+    is_new: bool,
     pub(crate) named: BTreeMap<String, Bytes>,
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<SiteId, Hlc>,
@@ -167,6 +169,7 @@ impl<P: Protocol> Lane<P> {
             bounds: VecDeque::new(),
             bound,
             covered: Position(meta.log_position),
+            is_new: false,
             named: recovered.named,
             held_peers: BTreeMap::new(),
             arena: BytesMut::with_capacity(ARENA_BYTES),
@@ -640,14 +643,15 @@ impl<P: Protocol> Lane<P> {
         ks.shared().wake.wake_worker();
     }
 
-    /// Whether peers wait for rows, and no checkpoint has begun since they asked.
+    /// Whether peers wait for rows and no checkpoint has begun since they asked, or the lane has none of its own yet.
     pub fn wants_row_checkpoint(&self) -> bool {
         let mut errands = self.rows_wanted.values().flatten();
-        errands.any(|errand| !errand.in_checkpoint)
+        self.is_new || errands.any(|errand| !errand.in_checkpoint)
     }
 
     /// A checkpoint begins: it will have what peers have asked for so far.
     pub fn begin_row_checkpoint(&mut self) {
+        self.is_new = false;
         let errands = self.rows_wanted.values_mut().flatten();
         errands.for_each(|errand| errand.in_checkpoint = true);
     }

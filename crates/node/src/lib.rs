@@ -25,7 +25,7 @@
 //! log has been synced up to them: what the engine has, the log has too, or has had.
 //!
 //! **Recovery**: the engine's last checkpoint, then the log from where that checkpoint says; then a new incarnation of every stream, synced
-//! before anything else.
+//! before anything else. What the log has of a keyspace that the configuration leaves out is set aside first (`left_out`).
 //!
 //! Caveats: a lane has one peer per other site (one member). A lane's replay reads keys one by one from the engine if they do not fit
 //! into memory.
@@ -46,6 +46,7 @@ mod keyspace;
 pub use keyspace::{Delivered, Delivery, Keyspace};
 mod lane;
 pub use lane::ReplayError;
+mod left_out;
 mod node;
 pub use node::{Node, NodeBuilder, OpenError};
 mod peer;

@@ -4,18 +4,24 @@ use crate::{
     frame::Frame,
     keyspace::Keyspace,
     lane::{Lane, ReplayError},
+    left_out::{Aside, LeftOut, table_name},
     record::{CheckpointMeta, Record},
     shared::{Shared, Wake, held},
     status::{CheckpointCounts, KeyspaceStatus},
     steps::{Stepping, Steps, Work},
 };
 use bytes::{Bytes, BytesMut};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol};
-use turnbuckle_log::{Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position};
+use turnbuckle_log::{
+    Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position, newest_segment,
+};
 use turnbuckle_store::{Engine, EngineError, Options as StoreOptions, Store};
 
 /// One node of a cluster, without sockets, threads or clocks: its lanes, its commit log, its engine.
@@ -50,7 +56,11 @@ pub struct NodeBuilder {
     keyspaces: Vec<Arc<dyn Lanes>>,
     engine: Arc<dyn Engine>,
     disk: Arc<dyn Disk>,
-    from: Position,
+    /// The tables of the lanes that were added.
+    served: BTreeSet<String>,
+    /// From where the log is needed: none of them has a checkpoint that says so, or what it lacks was set aside.
+    from: Option<Position>,
+    asides: Vec<Aside>,
 }
 
 /// Why a node cannot be opened.
@@ -78,6 +88,9 @@ pub enum OpenError {
     /// A record.
     #[error(transparent)]
     Replay(#[from] ReplayError),
+    /// The first checkpoint of a keyspace.
+    #[error("a keyspace that is new here cannot be written: {0}")]
+    Checkpoint(#[from] WorkError),
     /// Two names with the same tag.
     #[error(
         "the keyspaces '{0}' and '{1}' cannot stand in one cluster: their names have the same checksum; rename one"
@@ -134,7 +147,9 @@ impl NodeBuilder {
             keyspaces: Vec::new(),
             engine,
             disk,
-            from: Position(u64::MAX),
+            served: BTreeSet::new(),
+            from: None,
+            asides: Vec::new(),
         }
     }
 
@@ -160,31 +175,33 @@ impl NodeBuilder {
                 partition: server.partition,
                 why,
             };
-            let table = self.engine.open_table(&format!(
-                "{}.{}.{}",
-                keyspace.name(),
-                server.partition,
-                server.member
-            ))?;
+            let name = table_name(keyspace.name(), server);
+            let table = self.engine.open_table(&name)?;
             let options = StoreOptions {
                 memory_limit_bytes: memory_limit_bytes / servers.len() as u64,
                 history: P::HISTORY,
                 hash_seed: self.shared.config.seed,
             };
             let (store, meta) = Store::open(table, options).map_err(|error| bad(error.to_string()))?;
-            let meta = match meta {
-                Some(meta) => CheckpointMeta::parse(meta).map_err(|error| bad(error.to_string()))?,
-                None => CheckpointMeta::default(),
-            };
-            self.from = self.from.min(Position(meta.log_position));
-            lanes.push(Lane::open(
-                &keyspace,
-                server,
-                store,
-                &meta,
-                keyspace.protocol(),
-                self.shared.config.seed,
-            ));
+            let parsed = meta.map(CheckpointMeta::parse).transpose();
+            let parsed = parsed.map_err(|error| bad(error.to_string()))?;
+            let aside = Aside::of(&*self.engine, &name)?;
+            let (is_new, meta) = (parsed.is_none(), parsed.unwrap_or_default());
+            let config = keyspace.protocol();
+            let mut lane = Lane::open(&keyspace, server, store, &meta, config, self.shared.config.seed);
+            if let Some(aside) = &aside {
+                aside.replay(|record, position| Ok(lane.replay(&keyspace, record, position)?))?;
+            }
+            match is_new || aside.is_some() {
+                true => lane.skip_log(),
+                false => {
+                    let from = Position(meta.log_position);
+                    self.from = Some(self.from.map_or(from, |before| before.min(from)));
+                }
+            }
+            self.asides.extend(aside);
+            self.served.insert(name);
+            lanes.push(lane);
         }
         keyspace.set_lanes(lanes);
         self.keyspaces.push(keyspace.clone());
@@ -197,28 +214,31 @@ impl NodeBuilder {
             segment_bytes: self.shared.config.segment_bytes,
             identity: self.shared.config.identity,
         };
-        let from = if self.from == Position(u64::MAX) {
-            Position(0)
-        } else {
-            self.from
+        let mut left_out = LeftOut::find(&*self.engine, &self.served)?;
+        let from = match [self.from, left_out.from()].into_iter().flatten().min() {
+            Some(from) => from,
+            None => newest_segment(&*self.disk)
+                .map_err(LogOpenError::from)?
+                .unwrap_or(Position(0)),
         };
-        let mut failed = None;
+        let mut failed: Option<OpenError> = None;
         let keyspaces = &self.keyspaces;
         let log = Log::open(self.disk, options, from, |position, bytes| {
-            let record = Record::parse(bytes)?;
-            if failed.is_none()
-                && let Some(keyspace) = keyspaces
+            let record = Record::parse(bytes.clone())?;
+            if failed.is_none() {
+                let keyspace = keyspaces
                     .iter()
-                    .find(|keyspace| keyspace.tag() == record.keyspace)
-                && let Err(error) = keyspace.replay(record, position)
-            {
-                failed = Some(error);
+                    .find(|keyspace| keyspace.tag() == record.keyspace);
+                let aside = left_out.take(&record, position, &bytes).map_err(OpenError::from);
+                let replayed = keyspace.map_or(Ok(()), |keyspace| keyspace.replay(record, position));
+                failed = aside.and(replayed.map_err(OpenError::from)).err();
             }
             Ok(())
         })?;
         if let Some(error) = failed {
-            return Err(error.into());
+            return Err(error);
         }
+        left_out.finish(&*self.engine, log.end())?;
         let start = log.start();
         self.shared.set_log(log);
         for keyspace in &self.keyspaces {
@@ -227,6 +247,14 @@ impl NodeBuilder {
         }
         self.shared.log().write()?;
         self.shared.log().sync()?;
+        for keyspace in &self.keyspaces {
+            // Those that are new, or were left out.
+            let (keyspace, engine) = (Arc::clone(keyspace), Arc::clone(&self.engine));
+            Work::new(|steps| keyspace.checkpoint(engine, true, steps)).run(|| now)?;
+        }
+        for aside in self.asides {
+            aside.remove(&*self.engine)?;
+        }
         let node = Node {
             shared: self.shared,
             keyspaces: self.keyspaces,

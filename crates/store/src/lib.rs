@@ -78,7 +78,7 @@ pub use scan::{ScanRows, scan_rows};
 mod stage;
 pub use stage::{RowCursor, RowPage, clear_some_staged, clear_staged, rows, stage, staged_rows};
 mod store;
-pub use store::{Epoch, Fetched, Options, Retry, Store, StoreError};
+pub use store::{Epoch, Fetched, Options, Retry, Store, StoreError, read_meta};
 mod suite;
 pub use suite::engine_suite;
 mod tombstone;

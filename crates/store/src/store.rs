@@ -111,6 +111,11 @@ pub struct Store<M> {
     recent: usize,
 }
 
+/// The meta of the last checkpoint that a table holds, without opening its store.
+pub fn read_meta(table: &dyn Table) -> Result<Option<Bytes>, EngineError> {
+    table.get(&Area::Meta.start())
+}
+
 /// How much of a table is read at a time.
 const PAGE_ROWS: usize = 4096;
 const PAGE_BYTES: usize = 4 << 20;

@@ -23,6 +23,12 @@ pub enum ReplayError {
 }
 
 impl<P: Protocol> Lane<P> {
+    /// Nothing in the log is for this lane: it has not served yet, or what the log had of it was set aside and is replayed.
+    pub fn skip_log(&mut self) {
+        self.covered = Position(u64::MAX);
+        self.is_new = true;
+    }
+
     /// A record of this lane, which began at `from`.
     pub fn replay(&mut self, ks: &Keyspace<P>, record: Record, from: Position) -> Result<(), ReplayError> {
         // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since

@@ -109,7 +109,8 @@ impl Host {
             keyspaces.push(add_keyspace(&mut builder, keyspace, memory).map_err(bad_data)?);
         }
         let clock = Clock::new(config.limits.clock_bound());
-        let node = builder.open(clock.now()).map_err(bad_data)?;
+        let started = clock.now();
+        let node = builder.open(started).map_err(bad_data)?;
         let intervals = config
             .keyspaces()
             .filter_map(|(_, keyspace)| match keyspace.durability {
@@ -143,7 +144,7 @@ impl Host {
             failure: Mutex::default(),
             links: (0..nodes).map(|_| Mutex::default()).collect(),
             replaced: watch::Sender::new(0),
-            started: clock.now().monotonic,
+            started: started.monotonic,
             random: Mutex::new(random),
             config,
         }))

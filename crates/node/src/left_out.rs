@@ -1,0 +1,235 @@
+//! Keyspaces that are on the disk and not in the configuration.
+//!
+//! A configuration may leave a keyspace out, for a while or for good. The node still has its tables, and its commit log still has records of it that no
+//! checkpoint covers. The log serves all keyspaces: it grows, is purged, and takes those records with it. So before anything else they
+//! are **set aside**, lane by lane, in a table beside the lane's own. When the keyspace is in the configuration again, they are replayed
+//! on top of its last checkpoint.
+//!
+//! ```text
+//!   opened with one, two     log: 1 2 1 2 2 1          tables: one.0.0  two.0.0
+//!   opened with one          log: 1 2 1 2 2 1 1 1 ..   tables: one.0.0  two.0.0  two.0.0.log (2 2 2)
+//!                            log:             1 1 ..   the rest is purged
+//!   opened with one, two     log:             1 1 ..   two.0.0, then 2 2 2, then a checkpoint; two.0.0.log is removed
+//! ```
+//!
+//! A lane that is opened for the first time, or again after it was left out, takes a checkpoint before the node serves anything. So a lane
+//! that serves has a checkpoint, and what the log has of a lane without one is nothing that anybody was told.
+use crate::{
+    node::OpenError,
+    record::{CheckpointMeta, Record},
+};
+use bytes::Bytes;
+use std::{collections::BTreeSet, sync::Arc};
+use turnbuckle_core::{BadFrame, ServerId, SiteId};
+use turnbuckle_log::Position;
+use turnbuckle_store::{Engine, EngineError, Table, TableWrite, read_meta};
+
+/// A lane's table, by name.
+pub(crate) fn table_name(keyspace: &str, server: ServerId) -> String {
+    format!("{keyspace}.{}.{}", server.partition, server.member)
+}
+
+/// The ending of the table beside it.
+const ASIDE: &str = ".log";
+
+/// The row that says up to where everything was set aside.
+const END: &[u8] = b"end";
+
+/// How many records are read at a time.
+const PAGE_RECORDS: usize = 1024;
+const PAGE_BYTES: usize = 4 << 20;
+
+/// Records of one lane that were set aside.
+pub(crate) struct Aside {
+    name: String,
+    table: Arc<dyn Table>,
+}
+
+impl Aside {
+    /// What was set aside of a lane; none if nothing was, or not everything.
+    pub fn of(engine: &dyn Engine, lane_table: &str) -> Result<Option<Aside>, EngineError> {
+        let name = format!("{lane_table}{ASIDE}");
+        if !engine.table_names()?.contains(&name) {
+            return Ok(None);
+        }
+        let table = engine.open_table(&name)?;
+        Ok(match table.get(END)? {
+            Some(_) => Some(Aside { name, table }),
+            None => None,
+        })
+    }
+
+    /// Shows the records in their order.
+    pub fn replay(
+        &self,
+        mut visit: impl FnMut(Record, Position) -> Result<(), OpenError>,
+    ) -> Result<(), OpenError> {
+        let snapshot = self.table.snapshot()?;
+        let mut from = vec![0];
+        loop {
+            let rows = snapshot.range(&from, END, PAGE_RECORDS, PAGE_BYTES)?;
+            let Some((last, _)) = rows.last() else {
+                return Ok(());
+            };
+            from = [last, &[0][..]].concat();
+            for (key, bytes) in rows {
+                let record = Record::parse(bytes).map_err(crate::lane::ReplayError::from)?;
+                visit(record, position_of(&key)?)?;
+            }
+        }
+    }
+
+    /// A checkpoint covers them now.
+    pub fn remove(self, engine: &dyn Engine) -> Result<(), EngineError> {
+        engine.remove_table(&self.name)
+    }
+}
+
+/// Keys of records begin with a 0 byte, and so come before [`END`].
+fn key_of(position: Position) -> Bytes {
+    [&[0][..], &position.0.to_be_bytes()].concat().into()
+}
+
+fn position_of(key: &[u8]) -> Result<Position, OpenError> {
+    let bytes = key.get(1..).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+    let bad = || BadFrame::new("a log position of 8 bytes", format!("{} bytes", key.len()));
+    let bytes = bytes.ok_or_else(bad).map_err(crate::lane::ReplayError::from)?;
+    Ok(Position(u64::from_be_bytes(bytes)))
+}
+
+/// The lanes on the disk whose keyspaces are left out and whose records are still to be set aside.
+pub(crate) struct LeftOut {
+    lanes: Vec<Lane>,
+}
+
+struct Lane {
+    /// As a record names it.
+    id: (u32, u32, u32),
+    aside: Arc<dyn Table>,
+    covered: Position,
+    writes: Vec<TableWrite>,
+    bytes: usize,
+}
+
+impl LeftOut {
+    /// Looks for them: lanes that have served, among tables that nobody has opened.
+    pub fn find(engine: &dyn Engine, served: &BTreeSet<String>) -> Result<LeftOut, OpenError> {
+        let (mut lanes, mut keyspaces) = (Vec::new(), BTreeSet::new());
+        for name in engine
+            .table_names()?
+            .into_iter()
+            .filter(|name| !served.contains(name))
+        {
+            let Some((keyspace, server)) = lane_of(&name) else {
+                continue;
+            };
+            let Some(meta) = read_meta(&*engine.open_table(&name)?)? else {
+                continue;
+            };
+            keyspaces.insert(keyspace.to_string());
+            if Aside::of(engine, &name)?.is_some() {
+                continue;
+            }
+            let meta = CheckpointMeta::parse(meta).map_err(crate::lane::ReplayError::from)?;
+            let tag = crc32c::crc32c(keyspace.as_bytes());
+            // What an earlier attempt has left.
+            engine.remove_table(&format!("{name}{ASIDE}"))?;
+            lanes.push(Lane {
+                id: (tag, server.partition.into(), server.member.into()),
+                aside: engine.open_table(&format!("{name}{ASIDE}"))?,
+                covered: Position(meta.log_position),
+                writes: Vec::new(),
+                bytes: 0,
+            });
+        }
+        for keyspace in keyspaces {
+            tracing::warn!(
+                "the keyspace '{keyspace}' is on this node's disk and not in its configuration: its data is kept, and will be there when the \
+                 keyspace is configured again"
+            );
+        }
+        Ok(LeftOut { lanes })
+    }
+
+    /// From where the log is needed for them.
+    pub fn from(&self) -> Option<Position> {
+        self.lanes.iter().map(|lane| lane.covered).min()
+    }
+
+    /// Sets a record aside if it is of one of them.
+    pub fn take(&mut self, record: &Record, position: Position, bytes: &Bytes) -> Result<(), EngineError> {
+        let mut lanes = self.lanes.iter_mut();
+        let Some(lane) = lanes.find(|lane| lane.id == record.lane() && lane.covered <= position) else {
+            return Ok(());
+        };
+        lane.bytes += bytes.len();
+        // The log's buffer is larger, and shared.
+        let bytes = Bytes::copy_from_slice(bytes);
+        lane.writes.push(TableWrite::put(key_of(position), bytes));
+        match lane.bytes >= PAGE_BYTES {
+            true => lane.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// All records were seen, up to here.
+    pub fn finish(mut self, engine: &dyn Engine, end: Position) -> Result<(), EngineError> {
+        for lane in &mut self.lanes {
+            let row = Bytes::copy_from_slice(&end.0.to_be_bytes());
+            lane.writes.push(TableWrite::put(Bytes::from_static(END), row));
+            lane.flush()?;
+        }
+        match self.lanes.is_empty() {
+            true => Ok(()),
+            false => engine.persist(),
+        }
+    }
+}
+
+impl Lane {
+    fn flush(&mut self) -> Result<(), EngineError> {
+        self.bytes = 0;
+        self.aside.apply(std::mem::take(&mut self.writes))
+    }
+}
+
+/// The keyspace and the lane of a table's name.
+fn lane_of(table: &str) -> Option<(&str, ServerId)> {
+    let mut parts = table.rsplitn(3, '.');
+    let (member, partition) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let server = ServerId {
+        site: SiteId(0),
+        partition,
+        member,
+    };
+    Some((parts.next()?, server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tables_are_read_back() {
+        let server = ServerId {
+            site: SiteId(0),
+            partition: 7,
+            member: 2,
+        };
+        for keyspace in ["carts", "a.b", "1.2"] {
+            let name = table_name(keyspace, server);
+            assert_eq!(lane_of(&name), Some((keyspace, server)));
+            assert_eq!(lane_of(&format!("{name}{ASIDE}")), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn records_come_before_the_row_that_ends_them() {
+        assert!(key_of(Position(u64::MAX)) < Bytes::from_static(END));
+        assert_eq!(
+            position_of(&key_of(Position(77))).expect("it is a position"),
+            Position(77)
+        );
+        assert!(position_of(b"end").is_err());
+    }
+}
