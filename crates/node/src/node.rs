@@ -420,7 +420,8 @@ impl Node {
         let is_late = since > 0 && now.monotonic.since(last) >= config.checkpoint_interval;
         // Later there might not be room for one any more, and the log could never be purged.
         let is_tight = since >= TIGHT_LOG_BYTES && !self.has_room_for_checkpoints(2);
-        (since >= config.checkpoint_log_bytes || is_late || is_tight || self.is_crowded())
+        let has_left = self.shared.deletes_left.load(Ordering::Relaxed);
+        (since >= config.checkpoint_log_bytes || is_late || is_tight || has_left || self.is_crowded())
             && self.has_room_for_checkpoints(1)
     }
 
@@ -523,6 +524,7 @@ impl Node {
 
     async fn checkpoint_all(&self, steps: &Steps) -> Result<(), WorkError> {
         let covered = self.shared.log().end();
+        self.shared.deletes_left.store(false, Ordering::Relaxed);
         self.checkpoint_lanes(false, steps).await?;
         self.checkpointed.store(covered.0, Ordering::Release);
         self.purge(covered)

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub log_failing: AtomicBool,
     /// The room that the disk has, as far as the driver has said.
     free_bytes: AtomicU64,
+    /// The last checkpoint has left deletes behind that nobody needs any more.
+    pub deletes_left: AtomicBool,
     /// Full copies that were put in place.
     pub copies_placed: AtomicU64,
     /// What peers have given back and no lane has taken yet, in bytes.
@@ -119,6 +121,7 @@ impl Shared {
             sync_wanted: AtomicBool::new(false),
             log_failing: AtomicBool::new(false),
             free_bytes: AtomicU64::new(u64::MAX),
+            deletes_left: AtomicBool::new(false),
             copies_placed: AtomicU64::new(0),
             returned_bytes: Arc::default(),
         }

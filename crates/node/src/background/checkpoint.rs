@@ -8,11 +8,13 @@ use crate::{
     steps::Steps,
 };
 use prost::Message;
+use std::sync::atomic::Ordering::Relaxed;
 use turnbuckle_core::Protocol;
 use turnbuckle_log::Position;
 use turnbuckle_store::{Engine, Table, TombstonePage};
 
-/// How many deletes are looked at under one lock, and how often in one checkpoint.
+/// How many deletes are looked at under one lock, and how often in one checkpoint: their rows go in one batch with the checkpoint's
+/// meta. If there are more, the next checkpoint begins at once.
 const TOMBSTONE_KEYS: usize = 256;
 const MOST_TOMBSTONE_PAGES: usize = 64;
 
@@ -145,9 +147,10 @@ impl<P: Protocol> Keyspace<P> {
             stale.erase(&*table)?;
             match page.next() {
                 Some(next) => from = Some(next.clone()),
-                None => break,
+                None => return Ok(()),
             }
         }
+        self.shared().deletes_left.store(true, Relaxed);
         Ok(())
     }
 }
