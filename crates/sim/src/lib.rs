@@ -58,7 +58,7 @@ mod world;
 pub use world::{BEGINNING, World};
 mod fault;
 mod file;
-pub use fault::{Fault, FaultKind};
+pub use fault::{Fault, FaultKind, Loss};
 pub use file::{ScenarioFile, ScenarioTable};
 mod load;
 pub use load::{Hot, Kind, Load, Mixed, Tally};

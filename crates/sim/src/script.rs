@@ -1,4 +1,4 @@
-use crate::{BEGINNING, Diagram, OperationId, World, WorldOptions};
+use crate::{BEGINNING, Diagram, Loss, OperationId, World, WorldOptions};
 use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
@@ -23,7 +23,9 @@ use turnbuckle_node::{NodeId, Planted};
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
 ///   cut A B | heal A B  the ways between two sites, or two nodes; `cut A` cuts site A off from all
-///   crash NODE [power] | restart NODE | checkpoint NODE
+///   crash NODE [power|lost|old] | restart NODE | checkpoint NODE
+///                       `lost`: its data directory is empty then; `old`: it is the last `backup`
+///   backup NODE         copies its data directory
 ///   pause NODE TIME     its process does nothing for a while
 ///   clock NODE ahead|back TIME   its wall clock is set
 ///   receipts on|off     whether answers are shown with what they prove
@@ -522,8 +524,14 @@ impl<S: Session> Runner for Script<S> {
             "cut" | "heal" => self.cut(command),
             "crash" => {
                 let node = self.node(args.next_pos())?;
-                let power = args.next_pos() == Some("power");
-                self.there()?.crash(node, power);
+                let loss = args.next_pos().unwrap_or("process");
+                let loss = Loss::named(loss).ok_or_else(|| format!("a crash loses no '{loss}'"))?;
+                self.there()?.crash(node, loss);
+                Ok(String::new())
+            }
+            "backup" => {
+                let node = self.node(args.next_pos())?;
+                self.there()?.backup(node);
                 Ok(String::new())
             }
             "restart" => {

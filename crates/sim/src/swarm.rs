@@ -1,6 +1,6 @@
 //! Scenarios drawn from a seed: topology, delays, limits, load and faults.
 use crate::{
-    Fault, FaultKind, Jitter, Load, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
+    Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
 use turnbuckle_core::Micros;
@@ -88,15 +88,18 @@ impl Draw {
     fn draw_fault(&self, random: &mut Random, nodes: &[NodeId]) -> FaultKind {
         let node = *random.pick(nodes);
         let other = *random.pick(nodes);
-        let power = self.power && random.percent(60);
+        let loss = match self.power && random.percent(60) {
+            true => Loss::Power,
+            false => Loss::Process,
+        };
         let percent = *random.pick(&[200, 1_000, 10_000]);
         match random.below(20) {
             0 | 1 => FaultKind::CrashWithinWrite {
                 node,
                 changes: random.below(12),
             },
-            2..=4 => FaultKind::Crash { node, power },
-            5 => FaultKind::CrashAll { power },
+            2..=4 => FaultKind::Crash { node, loss },
+            5 => FaultKind::CrashAll { loss },
             6..=8 if node != other => FaultKind::Cut { a: node, b: other },
             9 => FaultKind::Isolate { node },
             10 if node != other => FaultKind::OneWayCut {

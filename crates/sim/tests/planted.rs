@@ -3,7 +3,7 @@
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
 use turnbuckle_node::NodeId;
-use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Mixed, Scenario, Span, planted};
+use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Scenario, Span, planted};
 
 /// Runs worlds until one says what is expected of this bug.
 fn is_caught(bug: &str, expected: &[&str]) {
@@ -121,7 +121,14 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
                     by_us: -900_000,
                 },
             ),
-            fault(1_030, 10, FaultKind::Crash { node, power: false }),
+            fault(
+                1_030,
+                10,
+                FaultKind::Crash {
+                    node,
+                    loss: Loss::Process,
+                },
+            ),
         ];
         scenario
     });
