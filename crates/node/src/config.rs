@@ -153,6 +153,27 @@ pub struct Planted {
     pub clock_goes_back: bool,
     /// Of two versions with the same timestamp the one that came first stays, whatever their sites.
     pub ties_by_arrival: bool,
+    /// Chains are collected while peers may still give back what they hold.
+    pub collects_while_given_back: bool,
     /// Receipts claim half of the staleness that was proven.
     pub receipts_claim_more: bool,
+}
+
+impl Planted {
+    /// The bug of a name, to be switched on.
+    pub fn named(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "marks_overtake" => &mut self.marks_overtake,
+            "copy_merges" => &mut self.copy_merges,
+            "positions_reused" => &mut self.positions_reused,
+            "answers_early" => &mut self.answers_early,
+            "outputs_swapped" => &mut self.outputs_swapped,
+            "drops_after_restart" => &mut self.drops_after_restart,
+            "clock_goes_back" => &mut self.clock_goes_back,
+            "ties_by_arrival" => &mut self.ties_by_arrival,
+            "collects_while_given_back" => &mut self.collects_while_given_back,
+            "receipts_claim_more" => &mut self.receipts_claim_more,
+            _ => return None,
+        })
+    }
 }

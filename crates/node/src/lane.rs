@@ -196,8 +196,14 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn handle(&mut self, now: Now, input: Input<P>) {
+        self.replica.set_taking_back(self.takes_back(now.monotonic));
         self.replica.handle_input(now, input, &mut self.store);
         self.moved = true;
+    }
+
+    /// Whether peers may hold what this replica has lost, and are waited for.
+    fn takes_back(&self, monotonic: Micros) -> bool {
+        self.unsettled.0 != 0 && monotonic < self.patient_until
     }
 
     fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
@@ -286,7 +292,7 @@ impl<P: Protocol> Lane<P> {
 
     fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: Hlc) {
         // A newer one comes when everything is back.
-        if self.unsettled.0 != 0 && self.time < self.patient_until {
+        if self.takes_back(self.time) {
             return;
         }
         let mut body = BytesMut::new();
@@ -527,14 +533,7 @@ impl<P: Protocol> Lane<P> {
     /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.
     pub fn next_chunk(&mut self, most_keys: usize) -> Option<Chunk<P::Meta>> {
         let Lane { store, replica, .. } = self;
-        let limit = if self.unsettled.0 == 0 {
-            Hlc(u64::MAX)
-        } else {
-            self.recovered
-        };
-        store.next_chunk(most_keys, |version| {
-            version.id.at <= limit && replica.protocol().covered(version)
-        })
+        store.next_chunk(most_keys, |version| replica.covered(version))
     }
 
     /// The store holds what `cut` covers, whatever the streams bring.

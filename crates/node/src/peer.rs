@@ -262,7 +262,7 @@ impl<P: Protocol> Lane<P> {
         }
         let resumption = self.outgoing.resume(site, at);
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
-            self.settle_peer(site);
+            self.settle_peer(ks, site);
         }
         match resumption {
             Resumption::Stream => ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site)),

@@ -68,4 +68,4 @@ mod swarm;
 pub use swarm::Draw;
 mod script;
 mod trace;
-pub use script::{Script, planted};
+pub use script::{Script, plant, planted};

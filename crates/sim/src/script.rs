@@ -23,6 +23,7 @@ use turnbuckle_node::{NodeId, Planted};
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
 ///   cut A B | heal A B  the ways between two sites, or two nodes; `cut A` cuts site A off from all
+///   loss A B PPM        of a million frames from node A to node B that may be lost, so many are
 ///   crash NODE [power|lost|old] | restart NODE | checkpoint NODE
 ///                       `lost`: its data directory is empty then; `old`: it is the last `backup`
 ///   backup NODE         copies its data directory
@@ -95,10 +96,15 @@ impl<S: Session> Script<S> {
         let delay = named.iter().find(|(name, _)| name == "delay");
         let delay = delay.map_or(Ok(Micros::from_millis(10)), |(_, delay)| delay.parse())?;
         let mut options = WorldOptions::plain(sites, delay);
+        let mut protocol = self.protocol.clone();
         for (name, value) in &named {
-            set(&mut options, name, value)?;
+            match name.as_str() {
+                "plant" if plant::<S::Protocol>(&mut options, &mut protocol, value) => {}
+                "plant" => return Err(format!("there is no bug named '{value}'").into()),
+                name => set(&mut options, name, value)?,
+            }
         }
-        let mut world = World::new(options, self.protocol.clone());
+        let mut world = World::new(options, protocol);
         self.clients = world
             .topology()
             .clone()
@@ -385,9 +391,6 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "tail" => options.stream.tail_bytes = value.parse()?,
         "chunk" => options.chunk_bytes = value.parse()?,
         "sync" => options.sync = crate::Span::fixed(value.parse()?),
-        "plant" => {
-            options.planted = planted(value).ok_or_else(|| format!("there is no bug named '{value}'"))?;
-        }
         other => match other.split_once("->") {
             Some((from, to)) => {
                 let place = |name: &str| {
@@ -403,24 +406,23 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
     Ok(())
 }
 
-/// The planted bug of a name.
+/// The bug of a name, planted into every node.
 pub fn planted(name: &str) -> Option<Planted> {
     let mut planted = Planted::default();
-    let bug = match name {
-        "marks_overtake" => &mut planted.marks_overtake,
-        "copy_merges" => &mut planted.copy_merges,
-        "positions_reused" => &mut planted.positions_reused,
-        "answers_early" => &mut planted.answers_early,
-        "outputs_swapped" => &mut planted.outputs_swapped,
-        "drops_after_restart" => &mut planted.drops_after_restart,
-        "clock_goes_back" => &mut planted.clock_goes_back,
-        "ties_by_arrival" => &mut planted.ties_by_arrival,
-        "receipts_claim_more" => &mut planted.receipts_claim_more,
-        "nothing" => return Some(planted),
-        _ => return None,
-    };
-    *bug = true;
+    match name {
+        "nothing" => {}
+        name => *planted.named(name)? = true,
+    }
     Some(planted)
+}
+
+/// Puts the bug of a name into every node, or into what a protocol does. False if there is none.
+pub fn plant<P: Protocol>(world: &mut WorldOptions, protocol: &mut P::Config, name: &str) -> bool {
+    match world.planted.named(name) {
+        Some(bug) => *bug = true,
+        None => return P::plant(protocol, name),
+    }
+    true
 }
 
 /// An answer as it is shown.
@@ -527,6 +529,12 @@ impl<S: Session> Runner for Script<S> {
                 let loss = args.next_pos().unwrap_or("process");
                 let loss = Loss::named(loss).ok_or_else(|| format!("a crash loses no '{loss}'"))?;
                 self.there()?.crash(node, loss);
+                Ok(String::new())
+            }
+            "loss" => {
+                let (from, to) = (self.node(args.next_pos())?, self.node(args.next_pos())?);
+                let ppm = args.next_pos().ok_or("a number is missing")?.parse()?;
+                self.there()?.set_loss(from, to, ppm);
                 Ok(String::new())
             }
             "backup" => {
