@@ -155,6 +155,8 @@ pub struct Planted {
     pub ties_by_arrival: bool,
     /// Chains are collected while peers may still give back what they hold.
     pub collects_while_given_back: bool,
+    /// A replica that begins with nothing is sent the whole log, whatever was deleted and forgotten since.
+    pub replays_to_the_empty: bool,
     /// Receipts claim half of the staleness that was proven.
     pub receipts_claim_more: bool,
 }
@@ -172,6 +174,7 @@ impl Planted {
             "clock_goes_back" => &mut self.clock_goes_back,
             "ties_by_arrival" => &mut self.ties_by_arrival,
             "collects_while_given_back" => &mut self.collects_while_given_back,
+            "replays_to_the_empty" => &mut self.replays_to_the_empty,
             "receipts_claim_more" => &mut self.receipts_claim_more,
             _ => return None,
         })

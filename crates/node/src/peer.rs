@@ -260,7 +260,9 @@ impl<P: Protocol> Lane<P> {
         if let Some(errands) = self.rows_wanted.get_mut(&site) {
             errands.retain(|purpose| matches!(purpose, Purpose::Return(_)));
         }
-        let resumption = self.outgoing.resume(site, at);
+        let forgets =
+            self.replica.protocol().settled() > Hlc::ZERO && !ks.shared().config.planted.replays_to_the_empty;
+        let resumption = self.outgoing.resume(site, at, forgets);
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
             self.settle_peer(ks, site);
         }

@@ -24,7 +24,7 @@
 use crate::Bugs;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Context, Hlc, Protocol, Recovered, SiteId, Topology};
+use turnbuckle_core::{Context, Hlc, Protocol, Recovered, SiteId, Topology, Vitals};
 
 /// The name under which it is written down.
 const NAME: &str = "deletes";
@@ -123,6 +123,15 @@ impl Deletes {
     /// Deletes that were stamped up to here may be forgotten.
     pub fn forgotten(&self) -> Hlc {
         self.kept.forgotten
+    }
+
+    /// What is told of it.
+    pub fn vitals(&self, vitals: Vitals) -> Vitals {
+        Vitals {
+            deletes_until: Some(self.kept.forgotten).filter(|until| *until > Hlc::ZERO),
+            is_outdated: self.is_outdated,
+            ..vitals
+        }
     }
 
     /// Why nothing is served, if nothing is.

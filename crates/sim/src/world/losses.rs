@@ -1,7 +1,7 @@
 //! What a node takes with it when it loses more than its process.
 use super::index;
 use crate::{Loss, World};
-use turnbuckle_core::{Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
+use turnbuckle_core::{Key, Protocol, ServerId, Session, SiteId, VersionId, Versions};
 use turnbuckle_node::{Durability, NodeId};
 
 impl<S: Session> World<S> {
@@ -63,8 +63,14 @@ impl<S: Session> World<S> {
         found.unwrap_or(false)
     }
 
-    /// When a node's directory was last copied.
-    pub fn backed_up_at(&self, node: NodeId) -> Option<Micros> {
-        self.machines[index(node)].backup.as_ref().map(|backup| backup.at)
+    /// Does what nodes ask for that were started with an old copy of their directory: empties it, and starts them again.
+    pub fn empty_old_directories(&mut self) {
+        for node in self.nodes() {
+            let status = self.status(node);
+            if status.is_some_and(|status| status.vitals.is_outdated) {
+                self.crash(node, Loss::Directory);
+                self.restart(node);
+            }
+        }
     }
 }

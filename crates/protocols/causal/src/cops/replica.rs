@@ -415,14 +415,15 @@ impl Protocol for Cops {
             Hlc::ZERO => None,
             at => Some(now.wall.reading().since(at.wall())),
         };
-        Vitals {
+        self.deletes.vitals(Vitals {
             stable_until: Some(self.visible.oldest(usize::from(self.sites))),
             hidden: self.pending.len() as u64,
             lag: others().map(|site| (site, lag(site))).collect(),
             visibility: others()
                 .map(|site| (site, self.spans[usize::from(site.0)].clone()))
                 .collect(),
-        }
+            ..Vitals::default()
+        })
     }
 
     fn validate(&self) {

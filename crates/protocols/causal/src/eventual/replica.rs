@@ -6,8 +6,8 @@ use crate::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Hlc, Key, Level, Micros, Protocol, Receipt, Recovered, RequestId, ServerId, SiteId, Topology,
-    Version, VersionId,
+    Context, Hlc, Key, Level, Micros, Now, Protocol, Receipt, Recovered, RequestId, ServerId, SiteId,
+    Topology, Version, VersionId, Vitals,
 };
 
 /// What a keyspace may set.
@@ -230,6 +230,10 @@ impl Protocol for Eventual {
             true => stamped().unwrap_or(Hlc::LATEST).min(self.own),
             false => self.deletes.forgotten().min(self.own),
         }
+    }
+
+    fn vitals(&self, _: Now) -> Vitals {
+        self.deletes.vitals(Vitals::default())
     }
 
     fn validate(&self) {

@@ -52,7 +52,7 @@ impl Stable {
             Hlc::ZERO => None,
             at => Some(now.wall.reading().since(at.wall())),
         };
-        Vitals {
+        self.deletes.vitals(Vitals {
             stable_until: Some(match self.scalar {
                 true => self.dsv.newest(),
                 false => self.dsv.oldest(self.sites),
@@ -60,7 +60,8 @@ impl Stable {
             hidden: self.hidden.len() as u64,
             lag: others().map(|site| (site, lag(site))).collect(),
             visibility: others().map(|site| (site, self.hidden.spans(site))).collect(),
-        }
+            ..Vitals::default()
+        })
     }
 
     /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.
