@@ -30,6 +30,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
     const HISTORY: bool;
 
+    /// Puts the bug of a name into a configuration, to see whether tests notice it. False if this protocol has none of that name.
+    fn plant(_config: &mut Self::Config, _bug: &str) -> bool {
+        false
+    }
+
     /// A replica over the store that an earlier life left, or a new one, with what was kept beside it. `seed` is all the
     /// randomness there is.
     fn open(
@@ -102,8 +107,8 @@ pub trait Protocol: Sized + Send + 'static {
         false
     }
 
-    /// Nobody asks for less than what was stamped up to here, and nothing that was stamped up to here can arrive any more, from
-    /// any site, whatever is lost there: a delete up to here that is its key's newest version is forgotten.
+    /// Nobody asks for less than what was stamped up to here, and every site shows everything that was stamped up to here, whatever
+    /// is lost there: a delete up to here that is its key's newest version is forgotten.
     fn settled(&self) -> Hlc;
 
     /// What it counts.
@@ -297,7 +302,10 @@ impl<P: Protocol> Context<'_, P> {
     /// Drops of a key's chain what is older than its newest `covered` version, if the chain has grown long: hot keys need not
     /// wait for a checkpoint.
     pub fn collect(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
-        self.store.collect(key.as_ref(), &covered);
+        let limit = self.parts.collectable;
+        self.store.collect(key.as_ref(), &|version| {
+            version.id.at <= limit && covered(version)
+        });
     }
 
     /// Stages a piece of the protocol's own state.
@@ -334,8 +342,17 @@ impl<P: Protocol> Context<'_, P> {
         }
     }
 
+    /// Whether this replica has everything that it ever acknowledged, as far as it knows. If not, nothing that it reads is a proof of
+    /// anything.
+    pub fn proves(&self) -> bool {
+        !self.parts.takes_back
+    }
+
     /// Answers a request.
-    pub fn reply(&mut self, id: RequestId, response: P::Response, receipt: Receipt) {
+    pub fn reply(&mut self, id: RequestId, response: P::Response, mut receipt: Receipt) {
+        if !self.proves() {
+            receipt.staleness = None;
+        }
         self.parts.emit(Emitted::Reply {
             id,
             response,

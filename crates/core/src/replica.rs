@@ -172,6 +172,10 @@ pub(crate) struct Parts<P: Protocol> {
     /// The last promise given, and the last whose mark went out when all of it was on disk.
     pub promised: Hlc,
     pub settled: Hlc,
+    /// Peers may still give back what this replica had acknowledged: its answers prove nothing.
+    pub takes_back: bool,
+    /// Only what was stamped up to here covers what is older.
+    pub collectable: Hlc,
     /// The version that is being handled, as it arrived.
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
@@ -227,6 +231,8 @@ impl<P: Protocol> Replica<P> {
                 granted_bound: bound,
                 promised: Hlc::ZERO,
                 settled: Hlc::ZERO,
+                takes_back: false,
+                collectable: Hlc(u64::MAX),
                 arrived: None,
                 staged: Vec::new(),
                 must_sync: false,
@@ -356,6 +362,22 @@ impl<P: Protocol> Replica<P> {
             writes.clear();
             self.parts.staged = writes;
         }
+    }
+
+    /// Whether peers may still give back what this replica had acknowledged in an earlier life. Until they have, nothing is proven.
+    pub fn set_taking_back(&mut self, takes_back: bool) {
+        self.parts.takes_back = takes_back;
+    }
+
+    /// Only versions that were stamped up to here cover older ones: peers may still give back what was stamped later, in no order.
+    pub fn limit_collection(&mut self, until: Hlc) {
+        self.parts.collectable = until;
+    }
+
+    /// Whether a version covers all that is older of its key: nobody asks for that any more, and nothing older will come. The one rule
+    /// for chains that are collected as they grow and for checkpoints.
+    pub fn covered(&self, version: &Version<P::Meta>) -> bool {
+        version.id.at <= self.parts.collectable && self.protocol.covered(version)
     }
 
     /// Every batch up to `number` is durable.

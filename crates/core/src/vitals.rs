@@ -11,6 +11,10 @@ pub struct Vitals {
     pub lag: Vec<(SiteId, Option<Micros>)>,
     /// For each other site, how long its versions took from their stamp until they could be seen here.
     pub visibility: Vec<(SiteId, Spans)>,
+    /// Deletes that were stamped up to here may be forgotten: every site shows them. None before anything is known.
+    pub deletes_until: Option<Hlc>,
+    /// The data directory is an old copy: nothing is served.
+    pub is_outdated: bool,
 }
 
 impl Vitals {
@@ -21,6 +25,11 @@ impl Vitals {
             (one, other) => one.or(other),
         };
         self.hidden += other.hidden;
+        self.deletes_until = match (self.deletes_until, other.deletes_until) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.is_outdated |= other.is_outdated;
         for (site, lag) in other.lag {
             match self.lag.iter_mut().find(|(known, _)| *known == site) {
                 Some((_, known)) => *known = known.zip(lag).map(|(one, other)| one.max(other)),

@@ -22,7 +22,8 @@ pub enum OpenError {
     /// Something that was safely on disk is damaged.
     #[error(
         "{file}, byte {offset}: expected {expected}, found damage; this was once safely on disk, so the disk is failing or \
-         the file was changed. Restore the data directory, or start this node with an empty one: its peers hold its data"
+         the file was changed. Start this node with an empty data directory: its peers hold its data. A copy of it from before may be \
+         refused"
     )]
     Damaged {
         /// The file.

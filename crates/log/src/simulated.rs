@@ -80,6 +80,41 @@ impl SimulatedDisk {
         state.lose_power(&mut Draw::new(seed));
     }
 
+    /// Another directory with the same files, as they are now, all of them synced: a snapshot of the file system.
+    #[must_use]
+    pub fn copied(&self) -> SimulatedDisk {
+        let state = self.state();
+        let copied = state.names.iter().map(|(name, &number)| {
+            let bytes = state
+                .files
+                .get(&number)
+                .map_or_else(Vec::new, |file| file.bytes.clone());
+            (name.clone(), number, bytes)
+        });
+        let mut names = BTreeMap::new();
+        let mut files = BTreeMap::new();
+        for (name, number, bytes) in copied {
+            names.insert(name, number);
+            let contents = Contents {
+                same: bytes.len(),
+                synced: bytes.clone(),
+                bytes,
+                handles: 0,
+            };
+            files.insert(number, contents);
+        }
+        SimulatedDisk(Arc::new(Mutex::new(State {
+            synced_names: names.clone(),
+            names,
+            files,
+            next_file: state.next_file,
+            life: state.life,
+            room_bytes: state.room_bytes,
+            sync_fails: state.sync_fails,
+            stop: None,
+        })))
+    }
+
     /// The process ends after so many more changes to the disk, in the middle of one that the seed takes part in choosing.
     pub fn stop_after(&self, changes: u64, seed: u64) {
         self.state().stop = Some((changes, Draw::new(seed)));

@@ -161,6 +161,10 @@ pub struct Planted {
     pub clock_goes_back: bool,
     /// Of two versions with the same timestamp the one that came first stays, whatever their sites.
     pub ties_by_arrival: bool,
+    /// Chains are collected while peers may still give back what they hold.
+    pub collects_while_given_back: bool,
+    /// A replica that begins with nothing is sent the whole log, whatever was deleted and forgotten since.
+    pub replays_to_the_empty: bool,
     /// Receipts claim half of the staleness that was proven.
     pub receipts_claim_more: bool,
     /// The staged rows of a full copy are removed when the next one may have begun.
@@ -171,4 +175,28 @@ pub struct Planted {
     pub rows_of_begun_checkpoint: bool,
     /// What waited for a disk is answered with the time from before it waited.
     pub time_before_disk: bool,
+}
+
+impl Planted {
+    /// The bug of a name, to be switched on.
+    pub fn named(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "marks_overtake" => &mut self.marks_overtake,
+            "copy_merges" => &mut self.copy_merges,
+            "positions_reused" => &mut self.positions_reused,
+            "answers_early" => &mut self.answers_early,
+            "outputs_swapped" => &mut self.outputs_swapped,
+            "drops_after_restart" => &mut self.drops_after_restart,
+            "clock_goes_back" => &mut self.clock_goes_back,
+            "ties_by_arrival" => &mut self.ties_by_arrival,
+            "collects_while_given_back" => &mut self.collects_while_given_back,
+            "replays_to_the_empty" => &mut self.replays_to_the_empty,
+            "receipts_claim_more" => &mut self.receipts_claim_more,
+            "copies_cleared_late" => &mut self.copies_cleared_late,
+            "copy_ignores_arrivals" => &mut self.copy_ignores_arrivals,
+            "rows_of_begun_checkpoint" => &mut self.rows_of_begun_checkpoint,
+            "time_before_disk" => &mut self.time_before_disk,
+            _ => return None,
+        })
+    }
 }

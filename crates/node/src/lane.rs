@@ -201,8 +201,14 @@ impl<P: Protocol> Lane<P> {
         if now.monotonic >= self.time.monotonic || self.time_goes_back {
             self.time = now;
         }
+        self.replica.set_taking_back(self.takes_back());
         self.replica.handle_input(self.time, input, &mut self.store);
         self.moved = true;
+    }
+
+    /// Whether peers may hold what this replica has lost, and are waited for.
+    fn takes_back(&self) -> bool {
+        self.unsettled.0 != 0 && self.time.monotonic < self.patient_until
     }
 
     fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
@@ -290,7 +296,7 @@ impl<P: Protocol> Lane<P> {
 
     fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: Hlc) {
         // A newer one comes when everything is back.
-        if self.unsettled.0 != 0 && self.time.monotonic < self.patient_until {
+        if self.takes_back() {
             return;
         }
         let mut body = BytesMut::new();
@@ -531,14 +537,7 @@ impl<P: Protocol> Lane<P> {
     /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.
     pub fn next_chunk(&mut self, most_keys: usize) -> Option<Chunk<P::Meta>> {
         let Lane { store, replica, .. } = self;
-        let limit = if self.unsettled.0 == 0 {
-            Hlc(u64::MAX)
-        } else {
-            self.recovered
-        };
-        store.next_chunk(most_keys, |version| {
-            version.id.at <= limit && replica.protocol().covered(version)
-        })
+        store.next_chunk(most_keys, |version| replica.covered(version))
     }
 
     /// The store holds what `cut` covers, whatever the streams bring.

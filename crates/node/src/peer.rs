@@ -263,9 +263,11 @@ impl<P: Protocol> Lane<P> {
         if let Some(errands) = self.rows_wanted.get_mut(&site) {
             errands.retain(|errand| matches!(errand.purpose, Purpose::Return(_)));
         }
-        let resumption = self.outgoing.resume(site, at);
+        let forgets =
+            self.replica.protocol().settled() > Hlc::ZERO && !ks.shared().config.planted.replays_to_the_empty;
+        let resumption = self.outgoing.resume(site, at, forgets);
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
-            self.settle_peer(site);
+            self.settle_peer(ks, site);
         }
         match resumption {
             Resumption::Stream => ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site)),

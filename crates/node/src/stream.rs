@@ -405,9 +405,14 @@ impl Outgoing {
         }
     }
 
-    /// A receiver says where it is.
-    pub fn resume(&mut self, site: SiteId, at: StreamPosition) -> Resumption {
-        let resumption = self.resumption(at);
+    /// A receiver says where it is. `forgets`: this side may have forgotten deletes, of any site.
+    pub fn resume(&mut self, site: SiteId, at: StreamPosition, forgets: bool) -> Resumption {
+        // One that has nothing is new, or has lost its directory. The log may still hold what the receiver itself deleted since, and
+        // nobody would give it that delete.
+        let resumption = match at == StreamPosition::default() && self.next > 1 && forgets {
+            true => Resumption::Copy,
+            false => self.resumption(at),
+        };
         let oldest = self.oldest();
         let Some(cursor) = self.cursors.get_mut(&site) else {
             return Resumption::FromTheFuture;

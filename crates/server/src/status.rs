@@ -49,6 +49,13 @@ pub struct KeyspaceStatus {
     pub parked_operations: u64,
     /// Versions that have arrived here and cannot be seen yet, because something that they depend on is missing; at least so many.
     pub hidden_versions: u64,
+    /// Deletes that were made within so many seconds are remembered, because some site may not show them yet. It grows while a site is away.
+    /// None before every site was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletes_kept_seconds: Option<f64>,
+    /// The data directory is an old copy: nothing is served. The node is to be stopped, its directory emptied, and started again.
+    #[serde(default)]
+    pub directory_outdated: bool,
     /// Versions written here since the node started, deletes among them; not those that came from other sites.
     pub versions_written_total: u64,
     /// What the protocol keeps with those, in bytes as it is stored and sent, without their timestamps and sites.

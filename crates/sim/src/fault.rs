@@ -17,12 +17,12 @@ pub struct Fault {
 /// What can go wrong. Percents are of the usual; 100 changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
-    /// `kill -9`, or with `power` everything that is not on disk goes, too. Restarted in the end.
+    /// A node's process ends, and takes so much with it. Restarted in the end.
     Crash {
         /// Whose.
         node: NodeId,
-        /// Whether the power fails.
-        power: bool,
+        /// What goes with it.
+        loss: Loss,
     },
     /// `kill -9` in the middle of one of the next changes to the log.
     CrashWithinWrite {
@@ -33,8 +33,8 @@ pub enum FaultKind {
     },
     /// All nodes at once.
     CrashAll {
-        /// Whether the power fails.
-        power: bool,
+        /// What goes with each.
+        loss: Loss,
     },
     /// Nothing gets through between two nodes.
     Cut {
@@ -129,15 +129,46 @@ pub enum FaultKind {
         /// Which.
         node: NodeId,
     },
+    /// No fault: a copy of a node's data directory is made, which [`Loss::Old`] puts back.
+    Backup {
+        /// Which.
+        node: NodeId,
+    },
+}
+
+/// What a crash takes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Loss {
+    /// The process alone (`kill -9`): what was written is there.
+    Process,
+    /// The power fails: of what was not synced, any part is gone.
+    Power,
+    /// The data directory is empty: a new machine with an old name.
+    Directory,
+    /// The data directory is the last copy that was made of it, or empty if none was.
+    Old,
+}
+
+impl Loss {
+    /// Its name in scripts and in files of scenarios.
+    pub fn named(name: &str) -> Option<Loss> {
+        match name {
+            "process" => Some(Loss::Process),
+            "power" => Some(Loss::Power),
+            "lost" => Some(Loss::Directory),
+            "old" => Some(Loss::Old),
+            _ => None,
+        }
+    }
 }
 
 impl<S: Session> World<S> {
     /// A fault begins.
     pub fn begin(&mut self, fault: &Fault) {
         match fault.kind {
-            FaultKind::Crash { node, power } => self.crash(node, power),
+            FaultKind::Crash { node, loss } => self.crash(node, loss),
             FaultKind::CrashWithinWrite { node, changes } => self.crash_within_write(node, changes),
-            FaultKind::CrashAll { power } => self.nodes().for_each(|node| self.crash(node, power)),
+            FaultKind::CrashAll { loss } => self.nodes().for_each(|node| self.crash(node, loss)),
             FaultKind::Cut { a, b } => self.set_cut(a, b, true),
             FaultKind::OneWayCut { from, to } => self.set_one_way_cut(from, to, true),
             FaultKind::Isolate { node } => self.isolate(node, true),
@@ -152,6 +183,7 @@ impl<S: Session> World<S> {
             FaultKind::SlowPartition { partition, percent } => self.set_slow_partition(partition, percent),
             FaultKind::Late { node, by } => self.set_late(node, by),
             FaultKind::Checkpoint { node } => self.checkpoint(node),
+            FaultKind::Backup { node } => self.backup(node),
         }
     }
 
@@ -165,7 +197,7 @@ impl<S: Session> World<S> {
             FaultKind::Isolate { node } => self.isolate(node, false),
             FaultKind::SlowLink { from, to, .. } => self.set_slow_link(from, to, 100),
             FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
-            FaultKind::Checkpoint { .. } => {}
+            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } => {}
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
             FaultKind::ClockDrift { node, .. } => {
@@ -189,6 +221,7 @@ impl<S: Session> World<S> {
             FaultKind::Pause { .. }
             | FaultKind::ClockStep { .. }
             | FaultKind::Checkpoint { .. }
+            | FaultKind::Backup { .. }
             | FaultKind::CrashWithinWrite { .. } => {}
             _ => self.begin(fault),
         }

@@ -61,9 +61,9 @@
 //!
 //! | kind | takes |
 //! |---|---|
-//! | `crash` | `node`, `power` (false) |
+//! | `crash` | `node`, `loss`: `process` (the default), `power`, `lost` (an empty data directory) or `old` (the last copy of it) |
 //! | `crash-within-write` | `node`, `changes` (0) |
-//! | `crash-all` | `power` (false) |
+//! | `crash-all` | `loss` |
 //! | `cut` | `a`, `b` |
 //! | `one-way-cut` | `from`, `to` |
 //! | `isolate` | `node` |
@@ -73,7 +73,7 @@
 //! | `clock-step` | `node`, `by` (may be negative) |
 //! | `clock-drift` | `node`, `ppm` (may be negative) |
 //! | `slow-disk` | `node`, `percent` |
-//! | `sync-fails`, `disk-full`, `checkpoint` | `node` |
+//! | `sync-fails`, `disk-full`, `checkpoint`, `backup` | `node` |
 //! | `slow-partition` | `partition`, `percent` |
 //! | `late` | `node`, `by` |
 //!

@@ -7,10 +7,13 @@
 //! 3. **Values are real.** What is read was written, to that key, and carries one version only.
 //! 4. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer.
 //!
-//! Excused are only writes that were acknowledged under `interval` or `none` by a node that then lost power before its next sync.
+//! Excused are only writes that were acknowledged under `interval` or `none` by a node that then lost power before its next sync, and
+//! those that a node had acknowledged alone when its data directory was lost.
 //!
 //! "Reflected" means: the version shown is at least as new; or nothing is shown and a delete that is at least as new was made,
 //! or may have been made (one that was never answered).
+mod lost;
+
 use crate::{OperationId, Record};
 use bytes::Bytes;
 use std::{
@@ -75,6 +78,10 @@ pub struct Judge {
     excused: BTreeSet<VersionId>,
     /// When each replica last lost power. An answer from before may still be under way through another node.
     losses: BTreeMap<ServerId, Micros>,
+    /// Servers that lost their directories: what they acknowledged between the two times is nowhere but at their peers.
+    directories: BTreeMap<ServerId, (Micros, Micros)>,
+    /// How many versions were lost with them.
+    gone: u64,
     /// How many receipts' claims of staleness were checked.
     pub audited: u64,
     /// How many were not, because a clock had been outside its bound.

@@ -1,5 +1,5 @@
 //! One node's machine: what survives a crash, and what does not.
-use crate::{WorldOptions, clock::Clock};
+use crate::{Loss, WorldOptions, clock::Clock};
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
@@ -26,6 +26,8 @@ pub(crate) struct Machine<S: Session> {
     pub site: SiteId,
     pub disk: SimulatedDisk,
     pub engine: MemoryEngine,
+    /// A copy of both.
+    pub backup: Option<Backup>,
     pub process: Option<Process<S>>,
     /// What its earlier processes have written.
     pub written: Written,
@@ -50,6 +52,14 @@ pub(crate) struct Machine<S: Session> {
     pub is_full: bool,
     /// The disk has failed to sync, or may have, since the process started: it may notice later.
     pub disk_has_failed: bool,
+}
+
+/// A copy of a data directory.
+pub(crate) struct Backup {
+    disk: SimulatedDisk,
+    engine: MemoryEngine,
+    /// When it was made.
+    pub at: Micros,
 }
 
 /// A running node.
@@ -156,6 +166,7 @@ impl<S: Session> Machine<S> {
             site,
             disk: SimulatedDisk::new(),
             engine: MemoryEngine::new(),
+            backup: None,
             process: None,
             written: Written::default(),
             lives: 0,
@@ -283,18 +294,39 @@ impl<S: Session> Machine<S> {
         self.cores.fill(Micros(0));
     }
 
-    /// `kill -9`: what was written is there.
-    pub fn kill(&mut self, time: Micros) {
+    /// The process ends, and takes so much with it. Chance comes from the seed.
+    pub fn crash(&mut self, time: Micros, loss: Loss, seed: u64) {
         self.end(time);
-        self.disk.crash_process();
-        self.engine.crash_keeping(usize::MAX);
+        match loss {
+            Loss::Process => {
+                self.disk.crash_process();
+                self.engine.crash_keeping(usize::MAX);
+            }
+            Loss::Power => {
+                self.disk.crash_power(seed);
+                let batches = self.engine.unpersisted_batches() as u64;
+                self.engine.crash_keeping((seed % (batches + 1)) as usize);
+            }
+            Loss::Directory => self.put_back(SimulatedDisk::new(), MemoryEngine::new()),
+            Loss::Old => match &self.backup {
+                Some(backup) => self.put_back(backup.disk.copied(), backup.engine.copied()),
+                None => self.put_back(SimulatedDisk::new(), MemoryEngine::new()),
+            },
+        }
     }
 
-    /// The power fails: what was not synced is there or not, as the seed has it.
-    pub fn cut_power(&mut self, time: Micros, seed: u64) {
-        self.end(time);
-        self.disk.crash_power(seed);
-        let batches = self.engine.unpersisted_batches() as u64;
-        self.engine.crash_keeping((seed % (batches + 1)) as usize);
+    fn put_back(&mut self, disk: SimulatedDisk, engine: MemoryEngine) {
+        // It is the same machine, with the same disk below the directory.
+        disk.set_sync_fails(self.disk.sync_fails());
+        (self.disk, self.engine) = (disk, engine);
+    }
+
+    /// Copies the data directory, all at one moment.
+    pub fn back_up(&mut self, at: Micros) {
+        self.backup = Some(Backup {
+            disk: self.disk.copied(),
+            engine: self.engine.copied(),
+            at,
+        });
     }
 }

@@ -202,6 +202,7 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
     while !is_quiet && world.time() < end {
         // Also those that end only now because of what their disk did before.
         world.nodes().for_each(|node| world.restart(node));
+        world.empty_old_directories();
         is_quiet = world.settle(RESTART_EVERY);
     }
     clients.go_on(world);

@@ -1,4 +1,4 @@
-use crate::{BEGINNING, Diagram, OperationId, World, WorldOptions};
+use crate::{BEGINNING, Diagram, Loss, OperationId, World, WorldOptions};
 use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
@@ -8,7 +8,7 @@ use turnbuckle_node::{NodeId, Planted};
 /// Runs golden scripts over a world. Commands that every protocol has:
 ///
 /// ```text
-///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG]
+///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [segment=BYTES] [tail=BYTES] [window=BYTES]
 ///           [chunk=BYTES] [sync=1ms] [disk=0us] [batch=512] [steady=true] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
@@ -23,7 +23,10 @@ use turnbuckle_node::{NodeId, Planted};
 ///   advance TIME        lets time pass
 ///   settle              lets time pass until nothing is left to send
 ///   cut A B | heal A B  the ways between two sites, or two nodes; `cut A` cuts site A off from all
-///   crash NODE [power] | restart NODE
+///   loss A B PPM        of a million frames from node A to node B that may be lost, so many are
+///   crash NODE [power|lost|old] | restart NODE
+///                       `lost`: its data directory is empty then; `old`: it is the last `backup`
+///   backup NODE         copies its data directory
 ///   checkpoint NODE     a checkpoint, and lets time pass until it is done; with `later=yes` it does not wait
 ///   pause NODE TIME     its process does nothing for a while
 ///   disk NODE PERCENT   its disk takes so many percent of the usual time
@@ -95,10 +98,15 @@ impl<S: Session> Script<S> {
         let delay = named.iter().find(|(name, _)| name == "delay");
         let delay = delay.map_or(Ok(Micros::from_millis(10)), |(_, delay)| delay.parse())?;
         let mut options = WorldOptions::plain(sites, delay);
+        let mut protocol = self.protocol.clone();
         for (name, value) in &named {
-            set(&mut options, name, value)?;
+            match name.as_str() {
+                "plant" if plant::<S::Protocol>(&mut options, &mut protocol, value) => {}
+                "plant" => return Err(format!("there is no bug named '{value}'").into()),
+                name => set(&mut options, name, value)?,
+            }
         }
-        let mut world = World::new(options, self.protocol.clone());
+        let mut world = World::new(options, protocol);
         self.clients = world
             .topology()
             .clone()
@@ -388,9 +396,6 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "disk" => options.disk = crate::Span::fixed(value.parse()?),
         "steady" => options.steady_clocks = value.parse()?,
         "batch" => options.batch_keys = value.parse()?,
-        "plant" => {
-            options.planted = planted(value).ok_or_else(|| format!("there is no bug named '{value}'"))?;
-        }
         other => match other.split_once("->") {
             Some((from, to)) => {
                 let place = |name: &str| {
@@ -406,28 +411,26 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
     Ok(())
 }
 
-/// The planted bug of a name.
+/// The bug of a name, planted into every node.
 pub fn planted(name: &str) -> Option<Planted> {
     let mut planted = Planted::default();
-    let bug = match name {
-        "marks_overtake" => &mut planted.marks_overtake,
-        "copy_merges" => &mut planted.copy_merges,
-        "positions_reused" => &mut planted.positions_reused,
-        "answers_early" => &mut planted.answers_early,
-        "outputs_swapped" => &mut planted.outputs_swapped,
-        "drops_after_restart" => &mut planted.drops_after_restart,
-        "clock_goes_back" => &mut planted.clock_goes_back,
-        "ties_by_arrival" => &mut planted.ties_by_arrival,
-        "receipts_claim_more" => &mut planted.receipts_claim_more,
-        "copies_cleared_late" => &mut planted.copies_cleared_late,
-        "copy_ignores_arrivals" => &mut planted.copy_ignores_arrivals,
-        "rows_of_begun_checkpoint" => &mut planted.rows_of_begun_checkpoint,
-        "time_before_disk" => &mut planted.time_before_disk,
-        "nothing" => return Some(planted),
-        _ => return None,
-    };
-    *bug = true;
+    match name {
+        "nothing" => {}
+        name => *planted.named(name)? = true,
+    }
     Some(planted)
+}
+
+/// Puts the bugs of these names, with commas between them, into every node, or into what a protocol does. False if there is none of a
+/// name. Some bugs are hidden by a second rule that makes up for them, and show only together.
+pub fn plant<P: Protocol>(world: &mut WorldOptions, protocol: &mut P::Config, names: &str) -> bool {
+    names.split(',').all(|name| match world.planted.named(name) {
+        Some(bug) => {
+            *bug = true;
+            true
+        }
+        None => P::plant(protocol, name),
+    })
 }
 
 /// An answer as it is shown.
@@ -531,8 +534,20 @@ impl<S: Session> Runner for Script<S> {
             "cut" | "heal" => self.cut(command),
             "crash" => {
                 let node = self.node(args.next_pos())?;
-                let power = args.next_pos() == Some("power");
-                self.there()?.crash(node, power);
+                let loss = args.next_pos().unwrap_or("process");
+                let loss = Loss::named(loss).ok_or_else(|| format!("a crash loses no '{loss}'"))?;
+                self.there()?.crash(node, loss);
+                Ok(String::new())
+            }
+            "loss" => {
+                let (from, to) = (self.node(args.next_pos())?, self.node(args.next_pos())?);
+                let ppm = args.next_pos().ok_or("a number is missing")?.parse()?;
+                self.there()?.set_loss(from, to, ppm);
+                Ok(String::new())
+            }
+            "backup" => {
+                let node = self.node(args.next_pos())?;
+                self.there()?.backup(node);
                 Ok(String::new())
             }
             "restart" => {

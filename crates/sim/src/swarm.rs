@@ -1,6 +1,6 @@
 //! Scenarios drawn from a seed: topology, delays, limits, load and faults.
 use crate::{
-    Fault, FaultKind, Jitter, Load, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
+    Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
 use turnbuckle_core::Micros;
@@ -25,6 +25,8 @@ pub struct Draw {
     pub outage: Span,
     /// Whether power fails, too.
     pub power: bool,
+    /// Whether data directories are lost, or replaced by old copies.
+    pub directories: bool,
     /// Whether clocks leave the bounds that nodes believe in.
     pub clocks_lie: bool,
 }
@@ -132,6 +134,7 @@ impl Draw {
             )),
             outage: Span::us(1_000, *random.pick(&[100_000, 2_000_000])),
             power: random.percent(50),
+            directories: random.percent(20),
             clocks_lie: random.percent(10),
             theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
         }
@@ -167,15 +170,31 @@ impl Draw {
     fn draw_fault(&self, random: &mut Random, nodes: &[NodeId]) -> FaultKind {
         let node = *random.pick(nodes);
         let other = *random.pick(nodes);
-        let power = self.power && random.percent(60);
+        let loss = match self.power && random.percent(60) {
+            true => Loss::Power,
+            false => Loss::Process,
+        };
+        if self.directories && random.percent(15) {
+            return match random.below(4) {
+                0 => FaultKind::Crash {
+                    node,
+                    loss: Loss::Directory,
+                },
+                1 => FaultKind::Crash {
+                    node,
+                    loss: Loss::Old,
+                },
+                _ => FaultKind::Backup { node },
+            };
+        }
         let percent = *random.pick(&[200, 1_000, 10_000]);
         match random.below(20) {
             0 | 1 => FaultKind::CrashWithinWrite {
                 node,
                 changes: random.below(12),
             },
-            2..=4 => FaultKind::Crash { node, power },
-            5 => FaultKind::CrashAll { power },
+            2..=4 => FaultKind::Crash { node, loss },
+            5 => FaultKind::CrashAll { loss },
             6..=8 if node != other => FaultKind::Cut { a: node, b: other },
             9 => FaultKind::Isolate { node },
             10 if node != other => FaultKind::OneWayCut {
@@ -230,7 +249,7 @@ fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {
     let names = ["ant", "bee", "cat", "dog"];
     let mut world = WorldOptions::plain(names[..site_count].iter().copied(), Micros(0));
     world.seed = seed;
-    (world.nodes_per_site, world.partitions) = match random.percent(25) {
+    (world.nodes_per_site, world.partitions) = match random.percent(35) {
         true => (2, 2),
         false => (1, *random.pick(&[1, 1, 3])),
     };

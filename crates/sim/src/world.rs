@@ -13,6 +13,7 @@ use turnbuckle_node::{KeyspaceStatus, NodeId, Placement, Written};
 mod clients;
 mod faults;
 mod links;
+mod losses;
 mod nodes;
 mod rest;
 mod workers;

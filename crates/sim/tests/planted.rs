@@ -1,28 +1,33 @@
 //! Bugs that are put in on purpose: drawn worlds notice each of them. Directed scripts, one for each, are among the golden
 //! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
-use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_causal::eventual::{Eventual, EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
 use turnbuckle_node::NodeId;
-use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Mixed, Scenario, Span, planted};
+use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Scenario, Span, plant};
 
 /// Runs worlds until one says what is expected of this bug.
 fn is_caught(bug: &str, expected: &[&str]) {
     is_caught_in(bug, expected, |draw| draw.scenario());
 }
 
-/// The same in worlds that are bent to where the bug lives.
+/// The same in worlds that are bent to where the bug lives. Some bugs show only together: `one+another`.
 fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
     const MOST_SEEDS: u64 = 150;
     for seed in 0..MOST_SEEDS {
         let right = bend(Draw::new(seed));
         let config = EventualConfig::paced(right.heartbeat, right.theta);
-        let mut wrong = right.clone();
-        wrong.world.planted = planted(bug).expect("there is a bug of that name");
+        let (mut wrong, mut bugged) = (right.clone(), config);
+        for bug in bug.split('+') {
+            assert!(
+                plant::<Eventual>(&mut wrong.world, &mut bugged, bug),
+                "there is no bug '{bug}'"
+            );
+        }
         let keep = Keep {
             trace: false,
             ..Keep::JUDGE_AND_TRACE
         };
-        let outcome = wrong.run::<EventualSession>(config, keep);
+        let outcome = wrong.run::<EventualSession>(bugged, keep);
         let found = outcome
             .violations
             .iter()
@@ -50,7 +55,7 @@ fn outputs_in_the_wrong_order_are_caught_as_a_false_receipt() {
 #[test]
 fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
     let expected = ["had shown version", "claims to reflect", "the sites differ"];
-    is_caught_in("copy_merges", &expected, |mut draw| {
+    is_caught_in("forgets_deletes_early+copy_merges", &expected, |mut draw| {
         // Who is away for long needs a copy, and there is much that may have been deleted meanwhile.
         draw.world.retained_log_bytes = 0;
         draw.world.checkpoint_log_bytes = 2 << 10;
@@ -121,7 +126,14 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
                     by_us: -900_000,
                 },
             ),
-            fault(1_030, 10, FaultKind::Crash { node, power: false }),
+            fault(
+                1_030,
+                10,
+                FaultKind::Crash {
+                    node,
+                    loss: Loss::Process,
+                },
+            ),
         ];
         scenario
     });

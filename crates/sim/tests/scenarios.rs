@@ -183,8 +183,8 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
             "3:8: kind: cut is between two nodes; found one",
         ),
         (
-            "sites = [\"a\"]\n[[fault]]\nkind = \"pause\"\nnode = \"a\"\npower = true",
-            "5:9: power: pause does not take it; expected node, at, for",
+            "sites = [\"a\"]\n[[fault]]\nkind = \"pause\"\nnode = \"a\"\nloss = \"power\"",
+            "5:8: loss: pause does not take it; expected node, at, for",
         ),
         (
             "sites = [\"a\"]\n[[fault]]\nkind = \"flood\"",

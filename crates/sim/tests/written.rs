@@ -2,7 +2,7 @@
 use turnbuckle_causal::causalspartanx::{CausalSpartanXConfig, CausalSpartanXSession};
 use turnbuckle_core::{Key, Micros, Operation};
 use turnbuckle_node::{NodeId, Written};
-use turnbuckle_sim::{World, WorldOptions};
+use turnbuckle_sim::{Loss, World, WorldOptions};
 
 fn put(world: &mut World<CausalSpartanXSession>, client: usize, name: &str) {
     let put = Operation::Put {
@@ -30,7 +30,7 @@ fn a_version_counts_once_where_it_was_written_also_after_a_crash() {
             metadata_bytes: 1 + 11
         }
     );
-    world.crash(NodeId(0), false);
+    world.crash(NodeId(0), Loss::Process);
     world.restart(NodeId(0));
     world.advance(Micros::from_millis(500));
     let other = world.add_client(NodeId(0));

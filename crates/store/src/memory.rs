@@ -62,6 +62,20 @@ impl MemoryEngine {
         disk.life += 1;
     }
 
+    /// Another engine with the same tables, as they are now, all of them persisted: a snapshot of the file system.
+    #[must_use]
+    pub fn copied(&self) -> MemoryEngine {
+        let disk = self.lock();
+        MemoryEngine {
+            disk: Arc::new(Mutex::new(Disk {
+                tables: disk.tables.clone(),
+                undos: Vec::new(),
+                life: disk.life,
+                failing: disk.failing,
+            })),
+        }
+    }
+
     /// How many batches a power loss could take back now.
     pub fn unpersisted_batches(&self) -> usize {
         self.lock().undos.len()

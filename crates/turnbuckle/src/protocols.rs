@@ -1,8 +1,8 @@
 //! The worlds of a protocol that has been named: what `sim` and `experiment` run.
 use crate::failure::{Failure, usage};
-use turnbuckle_core::{Protocol, Session};
+use turnbuckle_core::{Micros, Protocol, Session};
 use turnbuckle_server::protocols::{ForProtocol, KnownProtocol, Pace};
-use turnbuckle_sim::{Failed, FaultKind, Keep, Outcome, Scenario};
+use turnbuckle_sim::{Failed, FaultKind, Keep, Outcome, Scenario, WorldOptions, plant};
 
 /// The protocol of that name.
 pub(crate) fn protocol_named(name: &str) -> Result<KnownProtocol, Failure> {
@@ -18,21 +18,32 @@ pub(crate) fn protocol_named(name: &str) -> Result<KnownProtocol, Failure> {
 
 /// What a simulated world can do with a protocol.
 pub(crate) trait Simulated {
-    /// Runs a scenario.
-    fn run(self, scenario: &Scenario, keep: Keep) -> Outcome;
+    /// Runs a scenario, with these bugs planted.
+    fn run(self, scenario: &Scenario, bugs: &[String], keep: Keep) -> Outcome;
     /// The least that goes wrong in the same way as a run did.
-    fn explain(self, scenario: &Scenario, outcome: &Outcome) -> Failed;
+    fn explain(self, scenario: &Scenario, bugs: &[String], outcome: &Outcome) -> Failed;
+    /// Whether there is a bug of that name in the nodes or in the protocol, to be planted.
+    fn has_bug(self, name: &str) -> bool;
     /// Whether the protocol claims to stand a fault. Of what is drawn the others are left out.
     fn allows(self, fault: &FaultKind) -> bool;
 }
 
 impl Simulated for KnownProtocol {
-    fn run(self, scenario: &Scenario, keep: Keep) -> Outcome {
-        self.apply(pace(scenario), Run { scenario, keep })
+    fn run(self, scenario: &Scenario, bugs: &[String], keep: Keep) -> Outcome {
+        self.apply(pace(scenario), Run { scenario, bugs, keep })
     }
 
-    fn explain(self, scenario: &Scenario, outcome: &Outcome) -> Failed {
-        self.apply(pace(scenario), Explain { scenario, outcome })
+    fn explain(self, scenario: &Scenario, bugs: &[String], outcome: &Outcome) -> Failed {
+        let explain = Explain {
+            scenario,
+            bugs,
+            outcome,
+        };
+        self.apply(pace(scenario), explain)
+    }
+
+    fn has_bug(self, name: &str) -> bool {
+        self.apply(Pace::default(), HasBug(name))
     }
 
     /// What is set ahead is set back in the end.
@@ -48,8 +59,34 @@ fn pace(scenario: &Scenario) -> Pace {
     }
 }
 
+/// The scenario and the configuration with bugs in them.
+fn planted<S: Session>(
+    scenario: &Scenario,
+    mut config: <S::Protocol as Protocol>::Config,
+    bugs: &[String],
+) -> (Scenario, <S::Protocol as Protocol>::Config) {
+    let mut scenario = scenario.clone();
+    for bug in bugs {
+        let known = plant::<S::Protocol>(&mut scenario.world, &mut config, bug);
+        assert!(known, "the names of bugs are looked at before: {bug}");
+    }
+    (scenario, config)
+}
+
+struct HasBug<'a>(&'a str);
+
+impl ForProtocol for HasBug<'_> {
+    type Output = bool;
+
+    fn with<S: Session>(self, mut config: <S::Protocol as Protocol>::Config) -> bool {
+        let mut world = WorldOptions::plain(["a"], Micros(0));
+        plant::<S::Protocol>(&mut world, &mut config, self.0)
+    }
+}
+
 struct Run<'a> {
     scenario: &'a Scenario,
+    bugs: &'a [String],
     keep: Keep,
 }
 
@@ -57,12 +94,14 @@ impl ForProtocol for Run<'_> {
     type Output = Outcome;
 
     fn with<S: Session>(self, config: <S::Protocol as Protocol>::Config) -> Outcome {
-        self.scenario.run::<S>(config, self.keep)
+        let (scenario, config) = planted::<S>(self.scenario, config, self.bugs);
+        scenario.run::<S>(config, self.keep)
     }
 }
 
 struct Explain<'a> {
     scenario: &'a Scenario,
+    bugs: &'a [String],
     outcome: &'a Outcome,
 }
 
@@ -70,6 +109,7 @@ impl ForProtocol for Explain<'_> {
     type Output = Failed;
 
     fn with<S: Session>(self, config: <S::Protocol as Protocol>::Config) -> Failed {
-        self.scenario.explain::<S>(&config, self.outcome)
+        let (scenario, config) = planted::<S>(self.scenario, config, self.bugs);
+        scenario.explain::<S>(&config, self.outcome)
     }
 }

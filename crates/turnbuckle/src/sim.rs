@@ -48,6 +48,9 @@ pub struct Sim {
     /// Keep also those drawn faults that the protocol does not claim to stand.
     #[arg(long)]
     all_faults: bool,
+    /// Plant a bug, to see that it is found: a rule of the nodes or of the protocol is left out. May be given more than once.
+    #[arg(long, value_name = "BUG")]
+    plant: Vec<String>,
     /// Write what clients saw, for `turnbuckle check`. One seed only.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -208,6 +211,10 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         .or(file.as_ref().and_then(|file| file.protocol.clone()))
         .unwrap_or_else(|| "eventual".into());
     let protocol = protocol_named(&name)?;
+    if let Some(bug) = options.plant.iter().find(|bug| !protocol.has_bug(bug)) {
+        let message = format!("there is no bug '{bug}' to plant in {name}; docs/simulation.md names them");
+        return Err(usage(&message));
+    }
     if let Some(level) = options.level
         && !protocol.levels().contains(&level)
     {
@@ -253,7 +260,8 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         let line = options.reproduce(seed);
         Failure::Broken(format!("seed {seed} panics: see above\nREPRODUCE WITH: {line}"))
     };
-    let threads = run_all(seeds, keep, protocol, &scenario_of, &panicked, |done| {
+    let run = |scenario: &Scenario| protocol.run(scenario, &options.plant, keep);
+    let threads = run_all(seeds, protocol, &scenario_of, &run, &panicked, |done| {
         if let Some(path) = &options.trace {
             write_trace(path, &done.outcome)?;
         }
@@ -282,7 +290,9 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
             // The judge looks at one answer after the other; what several of them mean together, only the trace tells.
             let failed = match done.outcome.violations.is_empty() {
                 true => "what clients saw, all together, breaks a promise: see above".to_string(),
-                false => protocol.explain(&done.scenario, &done.outcome).to_string(),
+                false => protocol
+                    .explain(&done.scenario, &options.plant, &done.outcome)
+                    .to_string(),
             };
             let line = options.reproduce(done.seed);
             Err(Failure::Broken(format!(
@@ -307,6 +317,9 @@ impl Sim {
         }
         if self.all_faults {
             line.push_str(" --all-faults");
+        }
+        for bug in &self.plant {
+            write!(line, " --plant {bug}").expect("a String grows");
         }
         write!(line, " --seed {seed}").expect("a String grows");
         line
@@ -335,9 +348,9 @@ fn scenario(file: Option<&ScenarioFile>, seed: u64, level: Option<Level>) -> Sce
 /// Runs all seeds on all cores, and hands on what became of them in their order. Returns how many cores.
 fn run_all(
     seeds: RangeInclusive<u64>,
-    keep: Keep,
     protocol: KnownProtocol,
     scenario_of: &(impl Fn(u64) -> Scenario + Sync),
+    run: &(impl Fn(&Scenario) -> Outcome + Sync),
     panicked: &dyn Fn(u64) -> Failure,
     mut take: impl FnMut(Done) -> Result<(), Failure>,
 ) -> Result<usize, Failure> {
@@ -348,9 +361,8 @@ fn run_all(
     let one = |offset: u64| {
         let seed = seeds.start() + offset;
         let scenario = scenario_of(seed);
-        let run = AssertUnwindSafe(|| protocol.run(&scenario, keep));
         // What the panic said has been printed.
-        let mut outcome = catch_unwind(run).ok()?;
+        let mut outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario))).ok()?;
         let level = scenario.load.read.unwrap_or(protocol.levels()[0]);
         let report = outcome.check().map_err(|error| error.to_string());
         // Without a load that mixes levels it is the same.

@@ -143,13 +143,24 @@ impl<P: Protocol> Lane<P> {
             cursor.set_state(CursorState::Streaming { sent: end });
             cursor.acked = end;
         }
-        self.settle_peer(site);
+        self.settle_peer(ks, site);
         ks.wake_links(self.me, SiteSet::one(site));
     }
 
     /// A peer holds nothing that was lost here.
-    pub fn settle_peer(&mut self, site: SiteId) {
+    pub fn settle_peer(&mut self, ks: &Keyspace<P>, site: SiteId) {
         self.unsettled = self.unsettled.without(site);
+        self.limit_collection(ks);
+    }
+
+    /// What is given back comes in no order: a delete must not take what it deleted out of its chain before that has come, too. It would
+    /// be taken for new then, and sent to sites that have forgotten the delete.
+    pub(super) fn limit_collection(&mut self, ks: &Keyspace<P>) {
+        let collects = self.unsettled.0 == 0 || ks.shared().config.planted.collects_while_given_back;
+        self.replica.limit_collection(match collects {
+            true => Hlc(u64::MAX),
+            false => self.recovered,
+        });
     }
 
     /// A key was fetched: what waited for it goes on.

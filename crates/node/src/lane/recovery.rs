@@ -96,6 +96,7 @@ impl<P: Protocol> Lane<P> {
         }
         self.unsettled = ks.topology().all_sites().without(self.me.site);
         self.patient_until = now.monotonic + ks.shared().config.patience;
+        self.limit_collection(ks);
         let opened = self.outgoing.begin(now.wall.reading.0, self.recovered);
         self.append_incarnation(ks, opened);
     }

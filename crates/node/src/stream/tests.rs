@@ -34,7 +34,7 @@ fn at(incarnation: u64, number: u64) -> StreamPosition {
 #[test]
 fn entries_continue_where_the_receiver_is() {
     let mut stream = source(5);
-    assert_eq!(stream.resume(B, at(1, 3)), Resumption::Stream);
+    assert_eq!(stream.resume(B, at(1, 3), false), Resumption::Stream);
     let Step::Entries {
         incarnation: 1,
         previous: 3,
@@ -53,7 +53,7 @@ fn entries_continue_where_the_receiver_is() {
 #[test]
 fn a_mark_goes_behind_the_entries_before_it_and_in_front_of_those_after() {
     let mut stream = source(2);
-    stream.resume(B, at(0, 0));
+    stream.resume(B, at(0, 0), false);
     stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"old"));
     stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"new"));
     write(&mut stream, 1);
@@ -89,10 +89,10 @@ fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
     write(&mut reopened, 4);
     let end = at(1, 7);
     assert_eq!(
-        reopened.resume(B, at(1, 10)),
+        reopened.resume(B, at(1, 10), false),
         Resumption::TakeBack { since: Hlc(70), end }
     );
-    assert_eq!(reopened.resume(C, at(1, 7)), Resumption::Stream);
+    assert_eq!(reopened.resume(C, at(1, 7), false), Resumption::Stream);
     assert!(matches!(
         reopened.step(C),
         Step::Entries {
@@ -103,7 +103,7 @@ fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
         }
     ));
     // The old source never heard of incarnation 2.
-    assert_eq!(stream.resume(B, at(2, 9)), Resumption::FromTheFuture);
+    assert_eq!(stream.resume(B, at(2, 9), false), Resumption::FromTheFuture);
 }
 
 #[test]
@@ -114,15 +114,15 @@ fn a_source_whose_directory_was_lost_takes_everything_back() {
     // Positions of the life before, with numbers that have been used again meanwhile.
     let end = at(1_000, 0);
     assert_eq!(
-        lost.resume(B, at(1_000, 100)),
+        lost.resume(B, at(1_000, 100), false),
         Resumption::TakeBack {
             since: Hlc::ZERO,
             end
         }
     );
-    assert_eq!(lost.resume(C, at(0, 0)), Resumption::Stream);
+    assert_eq!(lost.resume(C, at(0, 0), false), Resumption::Stream);
     assert_eq!(
-        lost.resume(B, at(3_000, 1)),
+        lost.resume(B, at(3_000, 1), false),
         Resumption::FromTheFuture,
         "clocks went back"
     );
@@ -133,7 +133,7 @@ fn a_frame_never_spans_two_incarnations() {
     let mut stream = source(3);
     stream.begin(1, Hlc(9));
     write(&mut stream, 3);
-    stream.resume(B, at(1, 1));
+    stream.resume(B, at(1, 1), false);
     assert!(matches!(
         stream.step(B),
         Step::Entries {
@@ -164,7 +164,7 @@ fn a_peer_is_not_sent_more_than_the_window() {
     let mut stream = Outgoing::new(limits, [B].into_iter());
     stream.begin(1, Hlc(1));
     write(&mut stream, 50);
-    stream.resume(B, at(0, 0));
+    stream.resume(B, at(0, 0), false);
     let mut last = 0;
     while let Step::Entries { last: sent, .. } = stream.step(B) {
         last = sent;
@@ -183,7 +183,7 @@ fn a_peer_behind_the_tail_is_fed_from_the_log_and_behind_the_log_copied() {
     let mut stream = Outgoing::new(limits, [B].into_iter());
     stream.begin(1, Hlc(1));
     write(&mut stream, 10);
-    stream.resume(B, at(1, 2));
+    stream.resume(B, at(1, 2), false);
     assert!(matches!(
         stream.step(B),
         Step::ReadLog {
@@ -209,8 +209,8 @@ fn a_peer_behind_the_tail_is_fed_from_the_log_and_behind_the_log_copied() {
         }
     ));
     stream.purged(Position(6_500_000));
-    assert_eq!(stream.resume(B, at(1, 4)), Resumption::Copy);
-    assert_eq!(stream.resume(B, at(1, 6)), Resumption::Stream);
+    assert_eq!(stream.resume(B, at(1, 4), false), Resumption::Copy);
+    assert_eq!(stream.resume(B, at(1, 6), false), Resumption::Stream);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn entries_for_other_sites_are_skipped_but_counted() {
         let number = stream.assign();
         stream.make_ready(Micros(0), vec![entry(number, to)]);
     }
-    stream.resume(C, at(0, 0));
+    stream.resume(C, at(0, 0), false);
     let Step::Entries {
         last: 3,
         entries,
@@ -237,7 +237,7 @@ fn entries_for_other_sites_are_skipped_but_counted() {
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
     let mut stream = source(3);
-    stream.resume(B, at(0, 0));
+    stream.resume(B, at(0, 0), false);
     stream.acknowledge(B, 3);
     assert_eq!(stream.cursors().next().map(|(_, cursor)| cursor.acked), Some(0));
 }

@@ -15,10 +15,13 @@
 //! Whatever arrives in whatever order, every site keeps the same version of a key in the end: the newest by
 //! `(timestamp, site)`. That is *last writer wins*, with a hybrid logical clock as the judge: a write made after another
 //! was seen is always newer, whatever the wall clocks say.
+mod bugs;
+pub use bugs::Bugs;
 pub mod causalspartanx;
 pub use causalspartanx::{CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession};
 pub mod cops;
 pub use cops::{Cops, CopsConfig, CopsSession};
+mod deletes;
 pub mod eventual;
 pub use eventual::{Eventual, EventualConfig, EventualSession};
 pub mod gentlerain;

@@ -1,4 +1,5 @@
 //! How the family's messages look on the wire: a byte that says which, then the fields in their order.
+use crate::deletes::Said;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Key, Micros, SiteId, SiteSet, Vector, VersionId};
 
@@ -43,6 +44,10 @@ impl Writer<'_> {
     pub fn vector(&mut self, vector: &Vector) -> &mut Self {
         vector.put(self.0);
         self
+    }
+
+    pub fn said(&mut self, said: Said) -> &mut Self {
+        self.number(said.shown.0).number(said.forgotten.0)
     }
 
     pub fn id(&mut self, id: Option<VersionId>) -> &mut Self {
@@ -147,6 +152,13 @@ impl Reader {
             at,
             site: SiteId(site),
         }))
+    }
+
+    pub fn said(&mut self) -> Result<Said, BadFrame> {
+        Ok(Said {
+            shown: self.hlc()?,
+            forgotten: self.hlc()?,
+        })
     }
 
     pub fn rest(&mut self) -> Bytes {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, GentleRainConfig, GentleRainSession};
 use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, SiteId};
 use turnbuckle_node::Durability;
-use turnbuckle_sim::{OperationId, Random, Record, World, WorldOptions};
+use turnbuckle_sim::{Loss, OperationId, Random, Record, World, WorldOptions};
 
 const KEYS: u64 = 4;
 
@@ -66,7 +66,7 @@ fn run<S: Session>(seed: u64, nodes_per_site: usize, config: <S::Protocol as Pro
             // Not of the writer's site: what was not answered would be lost with it.
             3 => {
                 let node = nodes[nodes_per_site + below(2 * nodes_per_site as u64) as usize];
-                world.crash(node, false);
+                world.crash(node, Loss::Process);
                 world.restart(node);
             }
             4 => world.checkpoint(nodes[0]),

@@ -154,6 +154,19 @@ fn visibility(text: &mut Exposition, status: &Status) {
     for keyspace in &status.keyspaces {
         family.sample(&[("keyspace", &keyspace.name)], keyspace.hidden_versions as f64);
     }
+    let help = "Deletes made within so long are remembered: some site may not show them yet. It grows while a site is away.";
+    let mut family = text.family("turnbuckle_deletes_kept_seconds", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        if let Some(seconds) = keyspace.deletes_kept_seconds {
+            family.sample(&[("keyspace", &keyspace.name)], seconds);
+        }
+    }
+    let help = "1 if the data directory is an old copy, so that nothing is served: empty it and start the node again.";
+    let mut family = text.family("turnbuckle_directory_outdated", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        let outdated = f64::from(u8::from(keyspace.directory_outdated));
+        family.sample(&[("keyspace", &keyspace.name)], outdated);
+    }
     let help = "How far what is stable here, of another site, is behind the wall clock.";
     let mut family = text.family("turnbuckle_stable_time_lag_seconds", Kind::Gauge, help);
     for of in &status.visibility {

@@ -1,6 +1,6 @@
 //! The faults of a scenario's file.
 use super::{Placed, at_most, given, parsed, signed, span, time};
-use crate::{Fault, FaultKind, WorldOptions};
+use crate::{Fault, FaultKind, Loss, WorldOptions};
 use serde::Deserialize;
 use toml::Spanned;
 use turnbuckle_core::Micros;
@@ -20,7 +20,7 @@ pub(super) struct FaultTable {
     b: Placed<String>,
     from: Placed<String>,
     to: Placed<String>,
-    power: Placed<bool>,
+    loss: Placed<String>,
     changes: Placed<u64>,
     percent: Placed<u64>,
     ppm: Placed<i64>,
@@ -36,12 +36,12 @@ impl FaultTable {
         };
         let (mut takes, kind): (Vec<&str>, FaultKind) = match self.kind.get_ref().as_str() {
             "crash" => {
-                let power = given(&self.power).unwrap_or(false);
+                let loss = self.loss()?;
                 (
-                    vec!["node", "power"],
+                    vec!["node", "loss"],
                     FaultKind::Crash {
                         node: node(&self.node, "node")?,
-                        power,
+                        loss,
                     },
                 )
             }
@@ -53,8 +53,8 @@ impl FaultTable {
                 },
             ),
             "crash-all" => {
-                let power = given(&self.power).unwrap_or(false);
-                (vec!["power"], FaultKind::CrashAll { power })
+                let loss = self.loss()?;
+                (vec!["loss"], FaultKind::CrashAll { loss })
             }
             "cut" => (
                 vec!["a", "b"],
@@ -137,6 +137,12 @@ impl FaultTable {
                     node: node(&self.node, "node")?,
                 },
             ),
+            "backup" => (
+                vec!["node"],
+                FaultKind::Backup {
+                    node: node(&self.node, "node")?,
+                },
+            ),
             "checkpoint" => (
                 vec!["node"],
                 FaultKind::Checkpoint {
@@ -169,7 +175,8 @@ impl FaultTable {
             other => {
                 let message = format!(
                     "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
-                     loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late or checkpoint"
+                     loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late, \
+                     backup or checkpoint"
                 );
                 return Err((self.kind.span(), message));
             }
@@ -180,10 +187,23 @@ impl FaultTable {
             at: self.begin(duration)?,
             span: match (time(&self.span, "for")?, &kind) {
                 (Some(span), _) => span,
-                (None, FaultKind::Checkpoint { .. }) => Micros(0),
+                (None, FaultKind::Checkpoint { .. } | FaultKind::Backup { .. }) => Micros(0),
                 (None, _) => return Err(self.missing("for")),
             },
             kind,
+        })
+    }
+
+    fn loss(&self) -> Result<Loss, Misplaced> {
+        let Some(given) = &self.loss else {
+            return Ok(Loss::Process);
+        };
+        Loss::named(given.get_ref()).ok_or_else(|| {
+            let message = format!(
+                "loss: '{}'; expected process, power, lost or old",
+                given.get_ref()
+            );
+            (given.span(), message)
         })
     }
 
@@ -225,7 +245,7 @@ impl FaultTable {
             ("b", span(&self.b)),
             ("from", span(&self.from)),
             ("to", span(&self.to)),
-            ("power", span(&self.power)),
+            ("loss", span(&self.loss)),
             ("changes", span(&self.changes)),
             ("percent", span(&self.percent)),
             ("ppm", span(&self.ppm)),

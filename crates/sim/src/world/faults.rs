@@ -1,38 +1,30 @@
 //! What can go wrong, and is put right again.
 use super::{Event, LOOK_EVERY, end_of, index};
-use crate::{Rule, World, link};
-use turnbuckle_core::{Micros, ServerId, Session, SiteId};
+use crate::{Loss, Rule, World, link};
+use turnbuckle_core::{Micros, Session, SiteId};
 use turnbuckle_node::{Durability, NodeId};
 
 impl<S: Session> World<S> {
     // ---- processes ------------------------------------------------------------------------------------------
 
-    /// `kill -9`, or with `power` also everything in the node's machine that is not on disk. Nothing if it does not run.
-    pub fn crash(&mut self, node: NodeId, power: bool) {
+    /// A node's process ends, and takes so much with it. Nothing if it does not run.
+    pub fn crash(&mut self, node: NodeId, loss: Loss) {
         let place = index(node);
         if self.machines[place].process.is_none() {
             return;
         }
-        self.log(node, || if power { "power fails" } else { "crash" }.into());
+        self.log(node, || {
+            let words = match loss {
+                Loss::Process => "crash",
+                Loss::Power => "power fails",
+                Loss::Directory => "its directory is lost",
+                Loss::Old => "its directory is an old one",
+            };
+            words.into()
+        });
         let seed = self.random.bits();
-        if power && self.options.durability != Durability::Fsync {
-            let synced_at = self.machines[place].synced_at;
-            for partition in 0..self.options.partitions {
-                let site = self.placement.site_of(node);
-                let server = ServerId {
-                    site,
-                    partition,
-                    member: 0,
-                };
-                if self.placement.node_of(server) == node {
-                    self.judge.excuse(server, self.time, synced_at);
-                }
-            }
-        }
-        match power {
-            true => self.machines[place].cut_power(self.time, seed),
-            false => self.machines[place].kill(self.time),
-        }
+        self.excuse(node, loss);
+        self.machines[place].crash(self.time, loss, seed);
         self.lose_clients(node);
         for other in (0..self.machines.len()).filter(|&other| other != place) {
             let link = self.link_of(place, other);
@@ -40,6 +32,13 @@ impl<S: Session> World<S> {
             self.links[link].ways[end_of(other, place)] = link::Way::default();
             self.break_link(link);
         }
+    }
+
+    /// Copies a node's data directory.
+    pub fn backup(&mut self, node: NodeId) {
+        self.log(node, || "its directory is copied".into());
+        let time = self.time;
+        self.machines[index(node)].back_up(time);
     }
 
     /// `kill -9` in the middle of one of the next changes to the log's files: `changes` after this one.
@@ -57,7 +56,7 @@ impl<S: Session> World<S> {
     pub fn restart(&mut self, node: NodeId) {
         let place = index(node);
         if self.machines[place].dying {
-            self.crash(node, false);
+            self.crash(node, Loss::Process);
         }
         if self.machines[place].process.is_some() {
             return;

@@ -1,6 +1,6 @@
 //! What happens at a node: what the server's loops and threads do.
 use super::{Event, LOOK_EVERY, end_of};
-use crate::{Rule, World, machine::Process};
+use crate::{Loss, Rule, World, machine::Process};
 use turnbuckle_core::{Micros, Session};
 use turnbuckle_log::LogError;
 use turnbuckle_node::{Durability, NodeId};
@@ -90,7 +90,7 @@ impl<S: Session> World<S> {
             self.judge.report(Rule::Service, words);
         }
         if self.machines[node].dying || matches!(error, LogError::Poisoned(_)) {
-            self.crash(NodeId(node as u16), false);
+            self.crash(NodeId(node as u16), Loss::Process);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Each step is an event. How long a disk takes before the next one is drawn, and whatever else is due meanwhile happens meanwhile.
 use super::Event;
 use crate::{
-    Rule, World,
+    Loss, Rule, World,
     machine::{Job, Worker},
 };
 use std::task::Poll;
@@ -134,7 +134,7 @@ impl<S: Session> World<S> {
         if let Err(error) = &done {
             let machine = &self.machines[node];
             if machine.dying {
-                return self.crash(NodeId(node as u16), false);
+                return self.crash(NodeId(node as u16), Loss::Process);
             }
             // What fails because of the disk is tried again at the next look.
             if !machine.disk_has_failed {

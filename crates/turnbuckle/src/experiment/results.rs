@@ -124,7 +124,7 @@ fn jobs(experiment: &Experiment, is_quick: bool) -> Result<Vec<Job>, Failure> {
 
 fn run(experiment: &Experiment, job: &Job) -> (Tally, Vec<String>) {
     let protocol = experiment.protocols[job.protocol].known;
-    let outcome = protocol.run(&job.scenario, KEEP);
+    let outcome = protocol.run(&job.scenario, &[], KEEP);
     let violations = outcome.violations.iter().map(ToString::to_string).collect();
     (outcome.tally, violations)
 }

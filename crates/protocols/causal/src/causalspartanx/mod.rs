@@ -32,8 +32,9 @@
 //!   is visible only if `maxDS(d.ds, {<d.sr, d.ut>}) <= DSV`. What is printed runs as the protocol `causalspartanx-published`
 //!   ([`Departures::PUBLISHED`]), and a script shows it.
 //! - VV is raised by heartbeats alone ([`crate::stable`]).
-//! - **Restarts.** VV and DSV are written down every second, in the log behind the versions they speak of; a restart goes on from
-//!   there. A local version that is returned raises DSV to its `ds` first. Line 21's promise is below the clock's bound, which is on disk.
+//! - **Restarts.** VV and DSV are written down every second, in the log behind the versions they speak of, and VV also with a write that depends on
+//!   more of it; a restart goes on from there. A partition that has less than its site was shown, because it lost power or its directory, waits
+//!   until VV covers what is asked. A local version that is returned raises DSV to its `ds` first. Line 21's promise is below the clock's bound, which is on disk.
 //! - **Moving.** A token carries DS_c only. At the new site the first requests wait until the site covers it, or fail in time.
 //! - **Collection** by each server's own DSV takes from under snapshots what they should show: it is by the minimum over the
 //!   site's partitions and snapshots.

@@ -1,3 +1,4 @@
+use crate::Bugs;
 use crate::stable::{Cx, Pace, Put, Rules, Stable};
 use bytes::Bytes;
 use turnbuckle_core::{Hlc, Key, Micros, ServerId, SiteId, Vector, Version, VersionId};
@@ -7,6 +8,8 @@ use turnbuckle_core::{Hlc, Key, Micros, ServerId, SiteId, Vector, Version, Versi
 pub struct CausalSpartanXConfig {
     /// How often what happens.
     pub pace: Pace,
+    /// What is wrong on purpose.
+    pub bugs: Bugs,
     /// Where it departs from the rules, to show what they are for.
     pub departures: Departures,
 }
@@ -16,6 +19,7 @@ impl CausalSpartanXConfig {
     pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> CausalSpartanXConfig {
         CausalSpartanXConfig {
             pace: Pace::paced(heartbeat, theta),
+            bugs: Bugs::default(),
             departures: Departures::default(),
         }
     }
@@ -23,7 +27,16 @@ impl CausalSpartanXConfig {
     /// The algorithms as they are printed.
     pub fn published(self) -> CausalSpartanXConfig {
         let departures = Departures::PUBLISHED;
-        CausalSpartanXConfig { departures, ..self }
+        // DSV is raised by what clients say, whatever is here.
+        let bugs = Bugs {
+            answers_above_what_it_has: true,
+            ..self.bugs
+        };
+        CausalSpartanXConfig {
+            departures,
+            bugs,
+            ..self
+        }
     }
 }
 
@@ -57,6 +70,19 @@ impl Departures {
         slice_promises_nothing: false,
         past_not_merged: false,
     };
+
+    /// The one of a name, to be switched on.
+    pub fn named(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "own_time_ignored" => &mut self.own_time_ignored,
+            "local_dependencies_ignored" => &mut self.local_dependencies_ignored,
+            "collects_by_own_dsv" => &mut self.collects_by_own_dsv,
+            "token_has_stable" => &mut self.token_has_stable,
+            "slice_promises_nothing" => &mut self.slice_promises_nothing,
+            "past_not_merged" => &mut self.past_not_merged,
+            _ => return None,
+        })
+    }
 }
 
 /// What is CausalSpartanX's own.
@@ -81,6 +107,15 @@ impl Rules for CausalSpartanXRules {
 
     fn pace(config: &CausalSpartanXConfig) -> Pace {
         config.pace
+    }
+
+    fn bugs(config: &CausalSpartanXConfig) -> Bugs {
+        config.bugs
+    }
+
+    fn plant(config: &mut CausalSpartanXConfig, bug: &str) -> bool {
+        let found = config.bugs.named(bug).or(config.departures.named(bug));
+        found.map(|planted| *planted = true).is_some()
     }
 
     // ---- the clock: HLC -------------------------------------------------------------------------------------
@@ -119,7 +154,15 @@ impl Rules for CausalSpartanXRules {
         Vector::of(d.id).merged(&d.meta)
     }
 
-    /// It was written when all that it depends on was stable here: a restart may have forgotten that.
+    /// It was written when all that it depends on was stable here: a restart may have forgotten that, and more than a restart have
+    /// taken it.
+    fn absent_for_local_read(&self, stable: &Stable, ds: &Vector) -> Option<(SiteId, Hlc)> {
+        match self.departures.local_dependencies_ignored {
+            true => None,
+            false => stable.absent(ds),
+        }
+    }
+
     fn on_local_read(&self, stable: &mut Stable, cx: &mut Cx<'_, Self>, ds: &Vector) {
         if !self.departures.local_dependencies_ignored {
             stable.raise(cx, ds);
@@ -145,6 +188,7 @@ impl Rules for CausalSpartanXRules {
             site: self.me,
         };
         stable.promised(id.at);
+        stable.write_down_what_is_here(cx, &ds);
         let d = Version {
             id,
             value: v,

@@ -1,3 +1,4 @@
+use crate::deletes::Said;
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Key, Micros, SiteSet, Vector, VersionId, Wire};
@@ -96,6 +97,8 @@ pub struct Heartbeat {
     pub wall: Micros,
     /// For each site, everything that it stamped up to here is visible at the sender.
     pub visible: Vector,
+    /// What is visible at the sender after any restart, and which deletes are forgotten there.
+    pub deletes: Said,
 }
 
 /// What the partitions of a site have found out together ([`super::recovery`]).
@@ -277,7 +280,7 @@ impl Wire for Message {
         match self {
             Message::Heartbeat(beat) => {
                 out.byte(0).number(beat.promise.0).number(beat.settled.0);
-                out.number(beat.wall.0).vector(&beat.visible)
+                out.number(beat.wall.0).vector(&beat.visible).said(beat.deletes)
             }
             Message::DepCheck(key, id) => out.byte(1).bytes(key.as_ref()).id(Some(*id)),
             Message::Visible(id) => out.byte(2).id(Some(*id)),
@@ -294,6 +297,7 @@ impl Wire for Message {
                 settled: from.hlc()?,
                 wall: from.micros()?,
                 visible: from.vector()?,
+                deletes: from.said()?,
             }),
             1 => Message::DepCheck(from.key()?, take_id(&mut from)?),
             2 => Message::Visible(take_id(&mut from)?),
@@ -314,7 +318,7 @@ impl Wire for Message {
         match self {
             Message::Heartbeat(beat) => {
                 let clocks = beat.promise.max(beat.settled).max(Hlc::from_wall(beat.wall));
-                clocks.max(beat.visible.newest())
+                clocks.max(beat.visible.newest()).max(beat.deletes.newest())
             }
             Message::DepCheck(_, id) | Message::Visible(id) => id.at,
             Message::HowFar(found) => found.arrived.max(found.safe),
@@ -411,6 +415,10 @@ mod tests {
             settled: Hlc(5 << 12),
             wall: Micros(7),
             visible: Vector::of(id(8 << 12)),
+            deletes: Said {
+                shown: Hlc(4 << 12),
+                forgotten: Hlc(3 << 12),
+            },
         });
         assert_eq!(heartbeat.newest(), Hlc(8 << 12));
         for message in [

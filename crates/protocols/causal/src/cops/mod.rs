@@ -36,6 +36,10 @@
 //! it waits, with a deadline. So no session goes back. In the background the site's partitions find out up to when everything is
 //! here ([`recovery`]), and the watermarks follow marks again. The same holds for what a full copy brought.
 //!
+//! **Lost directories.** Sessions do not name what every site has visible, and rely on it. So a partition that begins with an empty directory
+//! answers readers when it shows what its peers showed when it first heard of them (`replica::catch_up`). A new cluster waits in the same
+//! way, for at most as long as a request may wait.
+//!
 //! # Caveats: where this differs from the texts, and why
 //!
 //! - **A newer version of the key is no proof.** Let b have k from a, which depends on w, and write x. A server that has neither

@@ -1,3 +1,4 @@
+mod catch_up;
 mod kept;
 mod requests;
 mod visible;
@@ -6,8 +7,10 @@ mod watermarks;
 use super::recovery::Recovery;
 use crate::cops::message::{Dependencies, Message, Request, Response};
 use crate::cops::waiting::{At, Questions, at_of};
+use crate::{Bugs, deletes::Deletes};
+use catch_up::CatchUp;
 use kept::Kept;
-use requests::key_of;
+use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId, Spans,
@@ -25,6 +28,8 @@ pub struct CopsConfig {
     pub retry: Micros,
     /// How large a session's context may become, in bytes of a token.
     pub most_context: usize,
+    /// What is wrong on purpose.
+    pub bugs: Bugs,
 }
 
 impl CopsConfig {
@@ -45,6 +50,7 @@ impl Default for CopsConfig {
             patience: Micros::from_millis(2_000),
             retry: Micros::from_millis(100),
             most_context: 48 << 10,
+            bugs: Bugs::default(),
         }
     }
 }
@@ -89,6 +95,8 @@ pub struct Cops {
     /// Everything up to here is visible in this partition of every site.
     everywhere: Vector,
     own_settled: Hlc,
+    deletes: Deletes,
+    caught_up: CatchUp,
     recovery: Recovery,
     spans: Vec<Spans>,
     /// How often somebody who waited in a line was called.
@@ -148,14 +156,18 @@ pub enum Timer {
     Retry,
 }
 
-/// What requests wait for: a version, and all others with the same number.
+/// What requests wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Line(u8);
+pub enum Line {
+    /// A version, and all others with the same number.
+    Version(u8),
+    /// A partition that began with nothing has caught up.
+    CaughtUp,
+}
 
-impl Line {
-    fn of((site, at): At) -> Line {
-        Line((at.0 ^ at.wall().0 ^ u64::from(site.0)) as u8)
-    }
+/// A version's number among the lines.
+fn line_of((site, at): At) -> u8 {
+    (at.0 ^ at.wall().0 ^ u64::from(site.0)) as u8
 }
 
 type Cx<'a> = Context<'a, Cops>;
@@ -172,6 +184,10 @@ impl Protocol for Cops {
 
     const HISTORY: bool = true;
 
+    fn plant(config: &mut CopsConfig, bug: &str) -> bool {
+        config.bugs.named(bug).map(|planted| *planted = true).is_some()
+    }
+
     fn open(
         config: &CopsConfig,
         me: ServerId,
@@ -185,6 +201,7 @@ impl Protocol for Cops {
         let cut: Vector = recovered.cut.iter().copied().collect();
         let sites = topology.site_count() as u16;
         let others = || (0..sites).map(SiteId).filter(|&site| site != me.site);
+        let deletes = Deletes::open(me.site, &topology, recovered, config.bugs);
         Cops {
             me,
             sites,
@@ -203,6 +220,11 @@ impl Protocol for Cops {
             peers: others().map(|site| (site, Peer::known(cut.at(site)))).collect(),
             everywhere: Vector::ZERO,
             own_settled: Hlc::ZERO,
+            caught_up: CatchUp::new(
+                deletes.was_empty() && !config.bugs.answers_above_what_it_has,
+                others(),
+            ),
+            deletes,
             recovery: Recovery::new(topology.partitions()),
             spans: vec![Spans::default(); usize::from(sites)],
             lines: vec![0; 256],
@@ -225,11 +247,20 @@ impl Protocol for Cops {
 
     fn on_start(&mut self, cx: &mut Cx<'_>) {
         cx.set_timer(Timer::Heartbeat, Micros(0));
-        cx.set_timer(Timer::Keep, KEEP_EVERY);
         cx.set_timer(Timer::Retry, Micros(0));
+        self.caught_up.begin(cx.now.monotonic + self.config.patience);
+        self.keep(cx);
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        if let Some(why) = self.deletes.refusal() {
+            let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
+            return cx.reply(id, Response::Refused(why), receipt);
+        }
+        let deadline = cx.now.monotonic + self.config.patience - cx.waited;
+        if reads(&request) && !self.caught_up.is_done() {
+            return cx.wait(Line::CaughtUp, 1, deadline, id, request);
+        }
         let Some(at) = self.lacks(cx, &request) else {
             return self.serve(cx, id, request);
         };
@@ -237,10 +268,9 @@ impl Protocol for Cops {
             self.questions
                 .await_request(self.me.partition, key_of(&request), at);
         }
-        let line = Line::of(at);
-        let point = self.lines[usize::from(line.0)] + 1;
-        let deadline = cx.now.monotonic + self.config.patience - cx.waited;
-        cx.wait(line, point, deadline, id, request);
+        let line = line_of(at);
+        let point = self.lines[usize::from(line)] + 1;
+        cx.wait(Line::Version(line), point, deadline, id, request);
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
@@ -290,6 +320,8 @@ impl Protocol for Cops {
         peer.visible.merge(&beat.visible);
         peer.settled = peer.settled.max(beat.settled);
         peer.last = (beat.promise, beat.wall);
+        self.deletes.heard(from.site, beat.deletes);
+        self.caught_up.heard(from.site, &beat.visible);
         self.vv.raise(from.site, beat.promise);
         if self.unsure.at(from.site) == Hlc::LATEST {
             // Whatever came before this life began was stamped before this mark.
@@ -302,10 +334,7 @@ impl Protocol for Cops {
     fn on_timer(&mut self, cx: &mut Cx<'_>, timer: Timer) {
         match timer {
             Timer::Heartbeat => self.heartbeat(cx),
-            Timer::Keep => {
-                cx.set_timer(Timer::Keep, KEEP_EVERY);
-                self.write_down(cx);
-            }
+            Timer::Keep => self.keep(cx),
             Timer::Retry => self.ask_again(cx),
         }
     }
@@ -313,6 +342,9 @@ impl Protocol for Cops {
     /// The key need not be resident now: nothing is read.
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let why = match &request {
+            request if reads(request) && !self.caught_up.is_done() => {
+                "this node began with an empty data directory, and has not yet what its site could show before".to_string()
+            }
             Request::Confirm {
                 version: (key, id), ..
             } => format!(
@@ -328,8 +360,9 @@ impl Protocol for Cops {
         cx.reply(id, Response::Refused(why), receipt);
     }
 
-    fn on_link(&mut self, cx: &mut Cx<'_>, _: ServerId, up: bool) {
+    fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
         if !up {
+            self.deletes.left(peer.site);
             self.write_down(cx);
         }
     }
@@ -365,8 +398,15 @@ impl Protocol for Cops {
 
     fn settled(&self) -> Hlc {
         let others = self.peers.iter();
-        let others = others.map(|(&site, peer)| peer.settled.min(self.kept.at(site)));
-        others.min().unwrap_or(Hlc::LATEST).min(self.own_settled)
+        let others = others.map(|(&site, peer)| match self.config.bugs.forgets_deletes_early {
+            true => peer.settled.min(self.kept.at(site)),
+            false => self.kept.at(site),
+        });
+        let here = others.min().unwrap_or(Hlc::LATEST).min(self.own_settled);
+        match self.config.bugs.forgets_deletes_early {
+            true => here,
+            false => here.min(self.deletes.forgotten()),
+        }
     }
 
     fn vitals(&self, now: Now) -> Vitals {
@@ -375,14 +415,15 @@ impl Protocol for Cops {
             Hlc::ZERO => None,
             at => Some(now.wall.reading.since(at.wall())),
         };
-        Vitals {
+        self.deletes.vitals(Vitals {
             stable_until: Some(self.visible.oldest(usize::from(self.sites))),
             hidden: self.pending.len() as u64,
             lag: others().map(|site| (site, lag(site))).collect(),
             visibility: others()
                 .map(|site| (site, self.spans[usize::from(site.0)].clone()))
                 .collect(),
-        }
+            ..Vitals::default()
+        })
     }
 
     fn validate(&self) {

@@ -1,3 +1,4 @@
+use crate::deletes::Said;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{BadFrame, Hlc, Key, Micros, Wire};
@@ -21,6 +22,8 @@ pub enum Response {
         /// Whether the key had a value before.
         existed: bool,
     },
+    /// It was not done, for this reason.
+    Refused(String),
 }
 
 /// A promise, behind everything it speaks of.
@@ -30,6 +33,8 @@ pub struct Mark {
     pub promise: Hlc,
     /// Of what was stamped up to here, no power loss at the sender takes anything any more.
     pub settled: Hlc,
+    /// What the sender has of every site, and which deletes are forgotten there.
+    pub deletes: Said,
     /// The wall time at the sender when it promised was at least this.
     pub wall: Micros,
 }
@@ -52,6 +57,8 @@ struct ResponseWire {
     existed: bool,
     #[prost(bytes = "bytes", optional, tag = "3")]
     value: Option<Bytes>,
+    #[prost(string, optional, tag = "4")]
+    refused: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -62,6 +69,10 @@ struct MarkWire {
     wall_us: u64,
     #[prost(fixed64, tag = "3")]
     settled: u64,
+    #[prost(fixed64, tag = "4")]
+    shown: u64,
+    #[prost(fixed64, tag = "5")]
+    forgotten: u64,
 }
 
 fn encode(message: &impl Message, out: &mut BytesMut) {
@@ -108,14 +119,17 @@ impl Wire for Response {
     fn encode(&self, out: &mut BytesMut) {
         let wire = match self.clone() {
             Response::Value(value) => ResponseWire {
-                written: false,
-                existed: false,
                 value,
+                ..ResponseWire::default()
             },
             Response::Written { existed } => ResponseWire {
                 written: true,
                 existed,
-                value: None,
+                ..ResponseWire::default()
+            },
+            Response::Refused(why) => ResponseWire {
+                refused: Some(why),
+                ..ResponseWire::default()
             },
         };
         encode(&wire, out);
@@ -123,12 +137,12 @@ impl Wire for Response {
 
     fn decode(frame: Bytes) -> Result<Response, BadFrame> {
         let wire: ResponseWire = decode(frame, "an answer of an eventual keyspace")?;
-        Ok(if wire.written {
-            Response::Written {
+        Ok(match (wire.refused, wire.written) {
+            (Some(why), _) => Response::Refused(why),
+            (None, true) => Response::Written {
                 existed: wire.existed,
-            }
-        } else {
-            Response::Value(wire.value)
+            },
+            (None, false) => Response::Value(wire.value),
         })
     }
 
@@ -143,6 +157,8 @@ impl Wire for Mark {
             &MarkWire {
                 promise: self.promise.0,
                 settled: self.settled.0,
+                shown: self.deletes.shown.0,
+                forgotten: self.deletes.forgotten.0,
                 wall_us: self.wall.0,
             },
             out,
@@ -159,12 +175,17 @@ impl Wire for Mark {
         Ok(Mark {
             promise: Hlc(wire.promise),
             settled: Hlc(wire.settled),
+            deletes: Said {
+                shown: Hlc(wire.shown),
+                forgotten: Hlc(wire.forgotten),
+            },
             wall: Micros(wire.wall_us),
         })
     }
 
     fn newest(&self) -> Hlc {
-        self.promise.max(self.settled).max(Hlc::from_wall(self.wall))
+        let promised = self.promise.max(self.settled).max(self.deletes.newest());
+        promised.max(Hlc::from_wall(self.wall))
     }
 }
 
@@ -194,12 +215,17 @@ mod tests {
             Response::Value(Some(Bytes::new())),
             Response::Written { existed: true },
             Response::Written { existed: false },
+            Response::Refused("why".into()),
         ] {
             assert_eq!(there_and_back(&response), response);
         }
         let mark = Mark {
             promise: Hlc(7 << 12 | 3),
             settled: Hlc(5 << 12),
+            deletes: Said {
+                shown: Hlc(4 << 12),
+                forgotten: Hlc(3 << 12),
+            },
             wall: Micros(7),
         };
         assert_eq!(there_and_back(&mark), mark);

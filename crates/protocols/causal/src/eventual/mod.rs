@@ -24,8 +24,8 @@
 //! old its answers may be: its receipt says so. The claim takes the wall-clock interval of both ends into account and
 //! does not rest on the timestamps, which may run ahead of the clock after a restart.
 //!
-//! **Deletes** are versions without a value. When every site has promised to send nothing that is older, and has all that it promised
-//! of on its disk, a delete is forgotten: `tombstone <= min(settled)`.
+//! **Deletes** are versions without a value. A delete is forgotten when every site has it, and everything older, on its disk. While a
+//! site is away none is.
 //!
 //! ```text
 //!   for each origin o:   settled[o] <= vv[o] = last mark handled  <=  what o's stream has brought  <=  what o has stamped

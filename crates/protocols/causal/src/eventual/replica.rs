@@ -1,9 +1,13 @@
 use super::message::{Mark, Request, Response};
+use crate::{
+    Bugs,
+    deletes::{Deletes, Said},
+};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Hlc, Key, Level, Micros, Protocol, Receipt, Recovered, RequestId, ServerId, SiteId, Topology,
-    Version, VersionId,
+    Context, Hlc, Key, Level, Micros, Now, Protocol, Receipt, Recovered, RequestId, ServerId, SiteId,
+    Topology, Version, VersionId, Vitals,
 };
 
 /// What a keyspace may set.
@@ -11,6 +15,8 @@ use turnbuckle_core::{
 pub struct EventualConfig {
     /// How often a replica tells the others how far it is. Half of it, on average, is what it adds to proven staleness.
     pub heartbeat: Micros,
+    /// What is wrong on purpose.
+    pub bugs: Bugs,
 }
 
 impl EventualConfig {
@@ -19,6 +25,7 @@ impl EventualConfig {
         let usual = EventualConfig::default();
         EventualConfig {
             heartbeat: heartbeat.unwrap_or(usual.heartbeat),
+            ..usual
         }
     }
 }
@@ -27,9 +34,13 @@ impl Default for EventualConfig {
     fn default() -> EventualConfig {
         EventualConfig {
             heartbeat: Micros::from_millis(50),
+            bugs: Bugs::default(),
         }
     }
 }
+
+/// How often what is here is written down, so that deletes can be forgotten.
+const KEEP_EVERY: Micros = Micros::from_millis(1_000);
 
 /// One replica of one partition.
 pub struct Eventual {
@@ -39,6 +50,8 @@ pub struct Eventual {
     vv: BTreeMap<SiteId, Mark>,
     /// Everything stamped here up to this is in the store.
     own: Hlc,
+    deletes: Deletes,
+    bugs: Bugs,
 }
 
 /// When to do what.
@@ -46,6 +59,8 @@ pub struct Eventual {
 pub enum Timer {
     /// When to tell the other sites how far this one is.
     Heartbeat,
+    /// When to write down what is here of every site.
+    Keep,
 }
 
 /// Nothing ever waits here.
@@ -62,6 +77,10 @@ impl Protocol for Eventual {
     type Line = Line;
 
     const HISTORY: bool = false;
+
+    fn plant(config: &mut EventualConfig, bug: &str) -> bool {
+        config.bugs.named(bug).map(|planted| *planted = true).is_some()
+    }
 
     fn open(
         config: &EventualConfig,
@@ -86,12 +105,15 @@ impl Protocol for Eventual {
                         Mark {
                             promise: until(site),
                             settled: until(site),
+                            deletes: Said::default(),
                             wall: Micros(0),
                         },
                     )
                 })
                 .collect(),
             own: until(me.site),
+            deletes: Deletes::open(me.site, &topology, recovered, config.bugs),
+            bugs: config.bugs,
         }
     }
 
@@ -106,10 +128,14 @@ impl Protocol for Eventual {
     }
 
     fn on_start(&mut self, cx: &mut Context<'_, Eventual>) {
+        self.on_timer(cx, Timer::Keep);
         self.on_timer(cx, Timer::Heartbeat);
     }
 
     fn on_request(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: Request) {
+        if let Some(why) = self.deletes.refusal() {
+            return cx.reply(id, Response::Refused(why), self.receipt(cx, None));
+        }
         match request {
             Request::Get(key) => self.get(cx, id, &key),
             Request::Put(key, value) => self.put(cx, id, key, value),
@@ -142,6 +168,7 @@ impl Protocol for Eventual {
             known.promise = known.promise.max(mark.promise);
             known.settled = known.settled.max(mark.settled);
             known.wall = known.wall.max(mark.wall);
+            self.deletes.heard(from.site, mark.deletes);
         }
     }
 
@@ -149,16 +176,30 @@ impl Protocol for Eventual {
         match timer {
             Timer::Heartbeat => {
                 self.own = cx.promise();
+                let settled = cx.settled_promise();
                 cx.mark(
                     cx.other_sites(),
                     Mark {
                         promise: self.own,
-                        settled: cx.settled_promise(),
+                        settled,
+                        deletes: self.deletes.said(self.own, settled),
                         wall: cx.now.wall.earliest,
                     },
                 );
                 cx.set_timer(Timer::Heartbeat, self.heartbeat);
             }
+            Timer::Keep => {
+                // Everything that any site stamped up to here was handled, and staged for the log, before this.
+                let others = self.vv.values().map(|mark| mark.promise).min();
+                self.deletes.keep(cx, others.unwrap_or(Hlc::LATEST).min(self.own));
+                cx.set_timer(Timer::Keep, KEEP_EVERY);
+            }
+        }
+    }
+
+    fn on_link(&mut self, _: &mut Context<'_, Eventual>, peer: ServerId, up: bool) {
+        if !up {
+            self.deletes.left(peer.site);
         }
     }
 
@@ -184,8 +225,15 @@ impl Protocol for Eventual {
     }
 
     fn settled(&self) -> Hlc {
-        let others = self.vv.values().map(|mark| mark.settled);
-        others.min().unwrap_or(Hlc::LATEST).min(self.own)
+        let stamped = || self.vv.values().map(|mark| mark.settled).min();
+        match self.bugs.forgets_deletes_early {
+            true => stamped().unwrap_or(Hlc::LATEST).min(self.own),
+            false => self.deletes.forgotten().min(self.own),
+        }
+    }
+
+    fn vitals(&self, _: Now) -> Vitals {
+        self.deletes.vitals(Vitals::default())
     }
 
     fn validate(&self) {

@@ -108,6 +108,10 @@ impl Session for EventualSession {
         };
         match (response, self.gathering.get_mut(&tag)) {
             (Response::Value(value), None) => cx.answer(tag, Answer::Value(value), Some(receipt)),
+            (Response::Refused(why), _) => {
+                self.gathering.remove(&tag);
+                cx.fail(tag, Failure::Unavailable(why));
+            }
             (Response::Written { existed }, _) => cx.answer(tag, Answer::Written { existed }, Some(receipt)),
             (Response::Value(value), Some(gathering)) => {
                 gathering.values[part as usize] = value;

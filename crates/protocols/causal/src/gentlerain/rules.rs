@@ -1,3 +1,4 @@
+use crate::Bugs;
 use crate::stable::{Cx, Line, Pace, Put, Request, Rules, Stable, Timer};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -8,6 +9,8 @@ use turnbuckle_core::{Hlc, Key, Micros, Now, RequestId, ServerId, SiteId, Vector
 pub struct GentleRainConfig {
     /// How often what happens.
     pub pace: Pace,
+    /// What is wrong on purpose.
+    pub bugs: Bugs,
 }
 
 impl GentleRainConfig {
@@ -15,6 +18,7 @@ impl GentleRainConfig {
     pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> GentleRainConfig {
         GentleRainConfig {
             pace: Pace::paced(heartbeat, theta),
+            bugs: Bugs::default(),
         }
     }
 }
@@ -75,6 +79,15 @@ impl Rules for GentleRainRules {
 
     fn pace(config: &GentleRainConfig) -> Pace {
         config.pace
+    }
+
+    fn bugs(config: &GentleRainConfig) -> Bugs {
+        config.bugs
+    }
+
+    fn plant(config: &mut GentleRainConfig, bug: &str) -> bool {
+        let found = config.bugs.named(bug);
+        found.map(|planted| *planted = true).is_some()
     }
 
     // ---- the clock on the wall ------------------------------------------------------------------------------

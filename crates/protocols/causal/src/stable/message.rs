@@ -1,3 +1,4 @@
+use crate::deletes::Said;
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, SiteSet, Vector, Wire};
@@ -24,6 +25,8 @@ pub struct Heartbeat {
     pub settled: Hlc,
     /// Whatever any partition of the sender's site stamped before this wall time, it stamped no higher than the promise.
     pub wall: Micros,
+    /// What is shown at the sender, and which deletes are forgotten there.
+    pub deletes: Said,
 }
 
 /// What a subtree of a site's partitions has, entry-wise.
@@ -35,7 +38,7 @@ pub struct Report {
     pub walls: Vector,
     /// The minimum of their DSV and of the snapshots under way: what is older may be collected.
     pub collectable: Vector,
-    /// The maximum of their clocks.
+    /// The maximum of their clocks; with one number for all sites, of all that they have heard of.
     pub clock: Hlc,
     /// The minimum of their wall clocks when their clocks showed no more than that.
     pub clock_wall: Micros,
@@ -77,7 +80,8 @@ impl<X: Wire> Wire for Message<X> {
                 out.byte(0)
                     .number(heartbeat.promise.0)
                     .number(heartbeat.settled.0)
-                    .number(heartbeat.wall.0);
+                    .number(heartbeat.wall.0)
+                    .said(heartbeat.deletes);
             }
             Message::Up(report) | Message::Down(report) => {
                 out.byte(if matches!(self, Message::Up(_)) { 1 } else { 2 });
@@ -98,6 +102,7 @@ impl<X: Wire> Wire for Message<X> {
                 promise: from.hlc()?,
                 settled: from.hlc()?,
                 wall: from.micros()?,
+                deletes: from.said()?,
             }),
             tag @ (1 | 2) => {
                 let report = Report {
@@ -124,6 +129,7 @@ impl<X: Wire> Wire for Message<X> {
             Message::Heartbeat(heartbeat) => heartbeat
                 .promise
                 .max(heartbeat.settled)
+                .max(heartbeat.deletes.newest())
                 .max(Hlc::from_wall(heartbeat.wall)),
             Message::Up(report) | Message::Down(report) => report.newest(),
             Message::Own(own) => own.newest(),
@@ -214,6 +220,8 @@ pub enum Response {
         existed: bool,
         /// The version itself; of a delete also what it deleted.
         past: Vector,
+        /// The server's DSV, if something was deleted that is not of this site alone: who deletes has seen it.
+        stable: Vector,
     },
     /// `<ROTXREPLY vset, dsv, ds>`.
     Values {
@@ -256,6 +264,8 @@ pub enum Slice {
         past: Vector,
         /// What was newer and not shown.
         hidden: Hidden,
+        /// Nothing is missing that this partition had acknowledged.
+        proves: bool,
     },
     /// What the snapshot should show may have been collected here: another, that shows at least this much.
     TooOld {
@@ -346,8 +356,12 @@ impl Wire for Response {
             Response::Value { value, past, stable } => {
                 out.byte(0).value(value.as_ref()).vector(past).vector(stable);
             }
-            Response::Written { existed, past } => {
-                out.byte(1).flag(*existed).vector(past);
+            Response::Written {
+                existed,
+                past,
+                stable,
+            } => {
+                out.byte(1).flag(*existed).vector(past).vector(stable);
             }
             Response::Values { values, past, stable } => {
                 out.byte(2).count(values.len());
@@ -373,6 +387,7 @@ impl Wire for Response {
             1 => Response::Written {
                 existed: from.flag()?,
                 past: from.vector()?,
+                stable: from.vector()?,
             },
             2 => Response::Values {
                 values: (0..from.count()?)
@@ -389,20 +404,18 @@ impl Wire for Response {
 
     fn newest(&self) -> Hlc {
         match self {
-            Response::Value { past, stable, .. } | Response::Values { past, stable, .. } => {
-                past.newest().max(stable.newest())
-            }
-            Response::Written { past, .. } => past.newest(),
+            Response::Value { past, stable, .. }
+            | Response::Values { past, stable, .. }
+            | Response::Written { past, stable, .. } => past.newest().max(stable.newest()),
             Response::Refused(_) => Hlc::ZERO,
         }
     }
 
     fn sites(&self) -> SiteSet {
         match self {
-            Response::Value { past, stable, .. } | Response::Values { past, stable, .. } => {
-                sites_of([past, stable])
-            }
-            Response::Written { past, .. } => past.sites(),
+            Response::Value { past, stable, .. }
+            | Response::Values { past, stable, .. }
+            | Response::Written { past, stable, .. } => sites_of([past, stable]),
             Response::Refused(_) => SiteSet::default(),
         }
     }
@@ -431,12 +444,16 @@ impl Wire for Slice {
                 value,
                 past,
                 hidden,
+                proves,
             } => {
                 out.byte(1)
                     .number(*snapshot)
                     .number((*place).into())
                     .value(value.as_ref());
-                out.vector(past).number(hidden.versions.into()).id(hidden.newest);
+                out.vector(past)
+                    .number(hidden.versions.into())
+                    .id(hidden.newest)
+                    .flag(*proves);
             }
             Slice::TooOld { snapshot, need } => {
                 out.byte(2).number(*snapshot).vector(need);
@@ -463,6 +480,7 @@ impl Wire for Slice {
                     versions: from.number()? as u32,
                     newest: from.id()?,
                 },
+                proves: from.flag()?,
             },
             2 => Slice::TooOld {
                 snapshot: from.number()?,

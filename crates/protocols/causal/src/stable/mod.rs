@@ -25,11 +25,15 @@
 //! Over the tree a site's partitions also keep their clocks together (the text does not): one that is ahead, after a restart or because
 //! its machine's clock is, would else stamp what nobody sees before the others' clocks have come as far. And each learns up to which
 //! wall time no partition of its site has stamped anything higher than its own clock: its heartbeats say so, and by that others prove
-//! how fresh their answers are. A heartbeat also says how far the sender's disk is, which lets deletes be forgotten.
+//! how fresh their answers are. A heartbeat also says how far the sender's disk is, and which deletes
+//! every site shows (`deletes`).
 //!
 //! ```text
 //!   for each origin o:   collected[o] <= kept[o] <= DSV[o] <= VV[o] of each partition <= what o's stream has brought
 //! ```
+//!
+//! The third of these a partition keeps up by itself. After a restart, a power loss or the loss of its directory it has less than the
+//! others of its site, and so than clients have been told. What it is asked for and does not have it waits for.
 //!
 //! GentleRain's GST is the same with one number: the minimum of all of VV. It uses a vector with one entry for it.
 mod hidden;
@@ -48,6 +52,7 @@ pub use snapshot::{Snapshot, Snapshots};
 mod tree;
 pub use tree::Tree;
 
+use crate::{Bugs, deletes::Deletes};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
@@ -84,6 +89,8 @@ pub struct Stable {
     walls: Vector,
     /// For each site, what no power loss there can take any more.
     settled: Vector,
+    deletes: Deletes,
+    bugs: Bugs,
     /// What this replica's children last reported, and which of them have not been answered.
     reports: BTreeMap<u16, Report>,
     unanswered: BTreeSet<u16>,
@@ -98,11 +105,15 @@ pub struct Stable {
     dsv_walls: Vector,
     /// Whatever any partition of this site stamped before this wall time, it stamped no higher than this clock is.
     clock_wall: Micros,
+    /// The newest that any partition of this site has heard of from any site.
+    newest: Hlc,
     /// The collection vector.
     collectable: Vector,
     hidden: HiddenVersions,
     /// Written down: a restart begins here.
     kept: Vector,
+    /// What was here when it was written down.
+    kept_vv: Vector,
     /// How many versions were put since.
     put_since: u32,
     /// What was collected up to: the lower of the last two. Nobody may be shown less.
@@ -118,6 +129,7 @@ impl Stable {
         topology: &turnbuckle_core::Topology,
         pace: Pace,
         scalar: bool,
+        bugs: Bugs,
         recovered: &Recovered,
     ) -> Stable {
         let cut: Vector = recovered.cut.iter().copied().collect();
@@ -132,21 +144,25 @@ impl Stable {
             tree: Tree::new(me.partition, topology.partitions()),
             pace,
             scalar,
-            vv: vv.merged(&cut),
+            vv: vv.clone().merged(&cut),
             walls: Vector::ZERO,
             settled,
+            deletes: Deletes::open(me.site, topology, recovered, bugs),
+            bugs,
             reports: BTreeMap::new(),
             unanswered: BTreeSet::new(),
             told_at: None,
             is_late: false,
             has_told: false,
             kept: dsv.clone(),
+            kept_vv: vv.merged(&cut),
             put_since: 0,
             collected: collected.merged(&dsv),
             collectable: dsv.clone(),
             dsv,
             dsv_walls: Vector::ZERO,
             clock_wall: Micros(0),
+            newest: Hlc::ZERO,
             hidden: HiddenVersions::new(topology.site_count()),
             pace_seen: [(Micros(0), Vector::ZERO), (Micros(0), Vector::ZERO)],
         }
@@ -184,22 +200,57 @@ impl Stable {
         sites.map(|site| (site, until(site))).collect()
     }
 
-    /// Nothing stamped up to here can arrive any more, from anywhere, and no snapshot is older.
+    /// Every site shows what was stamped up to here, and no snapshot is older.
     pub fn settled(&self) -> Hlc {
-        let collected = match self.scalar {
-            true => self.collected.newest(),
-            false => self.collected.oldest(self.sites),
+        let everywhere = match self.bugs.forgets_deletes_early {
+            true => self.settled.oldest(self.sites),
+            false => self.deletes.forgotten(),
         };
-        self.settled.oldest(self.sites).min(collected)
+        everywhere.min(self.until(&self.collected))
+    }
+
+    /// Why nothing is served, if nothing is.
+    pub fn refusal(&self) -> Option<String> {
+        self.deletes.refusal()
+    }
+
+    /// Up to when a vector says something of every site; with one number for all, that number.
+    fn until(&self, vector: &Vector) -> Hlc {
+        match self.scalar {
+            true => vector.newest(),
+            false => vector.oldest(self.sites),
+        }
+    }
+
+    /// Up to here everything that a site stamped is in this partition. Its own versions are.
+    fn here(&self, site: SiteId) -> Hlc {
+        let others = || {
+            (0..self.sites as u16)
+                .map(SiteId)
+                .filter(|&site| site != self.me.site)
+        };
+        match self.scalar {
+            _ if self.bugs.answers_above_what_it_has => Hlc::LATEST,
+            true => others().map(|site| self.vv.at(site)).min().unwrap_or(Hlc::LATEST),
+            false if site == self.me.site => Hlc::LATEST,
+            false => self.vv.at(site),
+        }
+    }
+
+    /// The first site of which this partition does not have everything up to `stable`, which is stable at this site all the same: it has
+    /// lost what it had, in a power loss or with its directory, or a restart has forgotten how much that was.
+    pub fn absent(&self, stable: &Vector) -> Option<(SiteId, Hlc)> {
+        let mut entries = stable.entries();
+        entries.find(|&(site, at)| at > self.here(site))
     }
 
     // ---- heartbeats -----------------------------------------------------------------------------------------
 
-    /// Sets the timers.
-    pub fn start<P: Protocol<Timer = Timer>>(&self, cx: &mut Context<'_, P>) {
+    /// Sets the timers. That there was a life is written down at once.
+    pub fn start<P: Protocol<Timer = Timer>>(&mut self, cx: &mut Context<'_, P>) {
         cx.set_timer(Timer::Heartbeat, Micros(0));
         cx.set_timer(Timer::Stabilise, Micros(0));
-        cx.set_timer(Timer::Keep, KEEP_EVERY);
+        self.keep(cx);
     }
 
     /// Everything stamped here so far is in this replica: `promise` is what [`Context::promise`], or a raw clock, said.
@@ -214,29 +265,54 @@ impl Stable {
     {
         let settled = cx.settled_promise();
         self.settled.raise(self.me.site, settled);
+        let promise = self.vv.at(self.me.site);
         let heartbeat = Heartbeat {
-            promise: self.vv.at(self.me.site),
+            promise,
             settled,
             wall: self.clock_wall,
+            deletes: self.deletes.said(promise, settled),
         };
         cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.pace.heartbeat);
     }
 
     /// Algorithm 5.3, lines 8-9.
-    pub fn on_heartbeat(&mut self, from: SiteId, heartbeat: Heartbeat) {
-        if usize::from(from.0) < self.sites {
-            self.vv.raise(from, heartbeat.promise);
-            self.settled.raise(from, heartbeat.settled);
-            self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
+    pub fn on_heartbeat<P>(&mut self, cx: &mut Context<'_, P>, from: SiteId, heartbeat: Heartbeat)
+    where
+        P: Protocol<Line = Line>,
+    {
+        if usize::from(from.0) >= self.sites {
+            return;
+        }
+        self.has(cx, from, heartbeat.promise);
+        self.settled.raise(from, heartbeat.settled);
+        self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
+        if self.deletes.heard(from, heartbeat.deletes) {
+            // Who is shown less may be shown what was deleted.
+            let forgotten = heartbeat.deletes.forgotten;
+            let floor = Vector::filled(if self.scalar { 1 } else { self.sites }, forgotten);
+            self.collected.merge(&floor);
         }
     }
 
+    /// Everything that a site stamped up to here is in this partition; who waited for it goes on.
+    fn has<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, site: SiteId, until: Hlc) {
+        if self.vv.raise(site, until) {
+            let site = if self.scalar { SiteId(0) } else { site };
+            cx.advance(Line::Here(site), self.here(site).0);
+        }
+    }
+
+    /// The link to a site is down.
+    pub fn left(&mut self, site: SiteId) {
+        self.deletes.left(site);
+    }
+
     /// A full copy brought everything up to its cut.
-    pub fn on_copied(&mut self, copied: &Recovered) {
+    pub fn on_copied<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, copied: &Recovered) {
         for &(site, until) in &copied.cut {
             if site != self.me.site && usize::from(site.0) < self.sites {
-                self.vv.raise(site, until);
+                self.has(cx, site, until);
                 self.settled.raise(site, until);
             }
         }
@@ -321,7 +397,10 @@ impl Stable {
             stable: whole(&self.vv),
             walls: whole(&walls),
             collectable,
-            clock: self.vv.at(self.me.site),
+            clock: match self.scalar {
+                true => self.vv.newest(),
+                false => self.vv.at(self.me.site),
+            },
             clock_wall: now.wall.earliest,
         }
     }
@@ -359,11 +438,15 @@ impl Stable {
         for child in std::mem::take(&mut self.unanswered) {
             cx.send(self.partition(child), Message::Down(report.clone()));
         }
+        self.newest = self.newest.max(report.clock);
         if !self.scalar {
             cx.observe(report.clock);
             self.clock_wall = self.clock_wall.max(report.clock_wall);
         }
-        self.dsv_walls.merge(&report.walls);
+        // They speak of all that is stable, and this partition may have to wait for some of it.
+        if self.absent(&report.stable).is_none() {
+            self.dsv_walls.merge(&report.walls);
+        }
         self.collectable.merge(&report.collectable);
         self.raise(cx, &report.stable);
         self.collect();
@@ -373,12 +456,13 @@ impl Stable {
         ServerId { partition, ..self.me }
     }
 
-    /// DSV is at least this; who waited for it goes on.
+    /// DSV is at least this, as far as this partition has everything itself; who waited for it goes on.
     pub fn raise<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, stable: &Vector) {
         if self.dsv.covers(stable) {
             return;
         }
         for (site, at) in stable.entries() {
+            let at = at.min(self.here(site));
             if self.dsv.raise(site, at) {
                 cx.advance(Line::Stable(site), at.0);
                 self.unhide(site, cx.now.wall.reading);
@@ -418,6 +502,8 @@ impl Stable {
         let [_, last] = &self.pace_seen;
         self.pace_seen = [last.clone(), (cx.now.monotonic, self.dsv.clone())];
         self.write_down(cx);
+        let shown = self.until(&self.kept);
+        self.deletes.keep(cx, shown);
     }
 
     /// A version was put.
@@ -436,8 +522,18 @@ impl Stable {
         }
         cx.put_named(NAME, bytes.freeze());
         self.kept = self.dsv.clone();
+        self.kept_vv = self.vv.clone();
         self.put_since = 0;
         self.collect();
+    }
+
+    /// As [`Stable::write_down`], if it is not written down yet that this is here: what depends on it is put with it, or not at all.
+    pub fn write_down_what_is_here<P: Protocol>(&mut self, cx: &mut Context<'_, P>, past: &Vector) {
+        let of_others = |&(site, _): &(SiteId, Hlc)| site != self.me.site;
+        let mut needed = past.entries().filter(of_others);
+        if needed.any(|(site, at)| at > self.kept_vv.at(site)) {
+            self.write_down(cx);
+        }
     }
 
     /// As [`Stable::write_down`], if more is stable than is written down.
@@ -472,6 +568,7 @@ impl Stable {
                 "written down as stable and is not: {self:?}"
             );
         }
+        assert!(self.absent(&self.dsv).is_none(), "stable and not here: {self:?}");
         assert!(
             self.walls.at(self.me.site) == Hlc::ZERO,
             "a replica has no heartbeat of its own site"

@@ -51,6 +51,8 @@ pub enum Timer {
 pub enum Line {
     /// A site's entry of what is stable.
     Stable(SiteId),
+    /// How far this partition has everything of a site; with one number for all sites, of the one that it has least of.
+    Here(SiteId),
     /// The wall clock.
     Clock,
 }

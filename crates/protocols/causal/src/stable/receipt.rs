@@ -21,11 +21,15 @@ impl Stable {
         let sites = (0..self.sites as u16)
             .map(SiteId)
             .filter(|&site| Some(site) != own);
+        // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond. If the newest of
+        // them is beyond what a clock can show that keeps its bound, nothing is proven.
+        let raw = |at: Hlc| at.wall().since(cx.now.wall.bound() + Micros(1));
+        let newest = (self.scalar && !self.bugs.proves_by_the_least_clock).then(|| raw(self.newest));
         let walls = sites.map(|site| match self.scalar {
-            // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond.
-            true => self.dsv.newest().wall().since(cx.now.wall.bound() + Micros(1)),
+            true => raw(self.dsv.newest()),
             false => self.dsv_walls.at(site).wall(),
         });
+        let walls = walls.chain(newest);
         Receipt {
             staleness: cx.now.wall.age_of_oldest(walls),
             cut: match self.scalar {
@@ -48,7 +52,7 @@ impl Stable {
             Hlc::ZERO => None,
             at => Some(now.wall.reading.since(at.wall())),
         };
-        Vitals {
+        self.deletes.vitals(Vitals {
             stable_until: Some(match self.scalar {
                 true => self.dsv.newest(),
                 false => self.dsv.oldest(self.sites),
@@ -56,7 +60,8 @@ impl Stable {
             hidden: self.hidden.len() as u64,
             lag: others().map(|site| (site, lag(site))).collect(),
             visibility: others().map(|site| (site, self.hidden.spans(site))).collect(),
-        }
+            ..Vitals::default()
+        })
     }
 
     /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.

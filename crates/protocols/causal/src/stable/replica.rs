@@ -1,4 +1,5 @@
 use super::{Get, Line, Message, Pace, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer};
+use crate::Bugs;
 use bytes::Bytes;
 use turnbuckle_core::{
     Chain, Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId,
@@ -21,6 +22,12 @@ pub trait Rules: Sized + Send + 'static {
 
     /// How often what happens.
     fn pace(config: &Self::Config) -> Pace;
+
+    /// What is wrong with it on purpose.
+    fn bugs(config: &Self::Config) -> Bugs;
+
+    /// Puts the bug of a name in. False if there is none.
+    fn plant(config: &mut Self::Config, bug: &str) -> bool;
 
     // ---- the clock ------------------------------------------------------------------------------------------
 
@@ -65,6 +72,11 @@ pub trait Rules: Sized + Send + 'static {
 
     /// A version of this site is returned, which depends on this.
     fn on_local_read(&self, _: &mut Stable, _: &mut Cx<'_, Self>, _dependencies: &Vector) {}
+
+    /// What must be here before a version of this site is returned, which depends on this.
+    fn absent_for_local_read(&self, _: &Stable, _dependencies: &Vector) -> Option<(SiteId, Hlc)> {
+        None
+    }
 
     // ---- what is done ---------------------------------------------------------------------------------------
 
@@ -114,6 +126,7 @@ pub struct TimedReplica<R> {
     /// VV, DSV (or GST), and what belongs to them.
     stable: Stable,
     snapshots: Snapshots,
+    bugs: Bugs,
 }
 
 /// What these protocols have around them.
@@ -130,6 +143,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     const HISTORY: bool = true;
 
+    fn plant(config: &mut R::Config, bug: &str) -> bool {
+        R::plant(config, bug)
+    }
+
     fn open(
         config: &R::Config,
         me: ServerId,
@@ -140,7 +157,15 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         TimedReplica {
             me,
             rules: R::open(config, me),
-            stable: Stable::open(me, &topology, R::pace(config), R::SCALAR, recovered),
+            stable: Stable::open(
+                me,
+                &topology,
+                R::pace(config),
+                R::SCALAR,
+                R::bugs(config),
+                recovered,
+            ),
+            bugs: R::bugs(config),
             snapshots: Snapshots::default(),
         }
     }
@@ -168,15 +193,18 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request) {
+        if let Some(why) = self.stable.refusal() {
+            return self.refuse(cx, id, why);
+        }
         let deadline = cx.now.monotonic + self.stable.patience() - cx.waited;
-        if let Some((site, need)) = self.lacks(&request) {
-            return cx.wait(Line::Stable(site), need.0, deadline, id, request);
+        if let Some(lack) = self.lacks(&request) {
+            return cx.wait(lack.line(), lack.need.0, deadline, id, request);
         }
         match request {
-            Request::Get(get) => self.on_get(cx, id, &get),
+            Request::Get(get) => self.on_get(cx, id, get, deadline),
             Request::Put(put) => {
                 if let Some(put) = self.rules.when_clock_is_there(cx, id, put, deadline) {
-                    self.on_put(cx, id, put);
+                    self.on_put(cx, id, put, deadline);
                 }
             }
             Request::Rotx(_) => self.on_rotx(cx, id, request, deadline),
@@ -217,7 +245,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     fn on_mark(&mut self, cx: &mut Cx<'_, R>, from: ServerId, mark: Message<Slice>) {
         if let Message::Heartbeat(heartbeat) = mark {
             R::observe(cx, heartbeat.promise);
-            self.stable.on_heartbeat(from.site, heartbeat);
+            self.stable.on_heartbeat(cx, from.site, heartbeat);
         }
     }
 
@@ -239,7 +267,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn on_deadline(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request) {
         let why = match (self.lacks(&request), &request) {
-            (Some((site, need)), _) => Some(self.stable.excuse(cx, site, need)),
+            (Some(lack), _) => Some(self.stable.excuse(cx, lack.site, lack.need)),
             (None, Request::Put(put)) => self.rules.excuse(cx.now, put),
             (None, _) => None,
         };
@@ -249,8 +277,9 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         }
     }
 
-    fn on_link(&mut self, cx: &mut Cx<'_, R>, _: ServerId, up: bool) {
+    fn on_link(&mut self, cx: &mut Cx<'_, R>, peer: ServerId, up: bool) {
         if !up {
+            self.stable.left(peer.site);
             self.stable.write_down(cx);
         }
     }
@@ -261,7 +290,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     }
 
     fn on_copied(&mut self, cx: &mut Cx<'_, R>, _: ServerId, copied: &Recovered) {
-        self.stable.on_copied(copied);
+        self.stable.on_copied(cx, copied);
         self.stable.write_down(cx);
     }
 
@@ -292,9 +321,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 }
 
 impl<R: Rules> TimedReplica<R> {
-    /// What a request needs and this site does not have, in so far as its client does not know that it has: what the client has seen
-    /// at another site, or, for what is read, what may have been collected here.
-    fn lacks(&self, request: &Request) -> Option<(SiteId, Hlc)> {
+    /// What a request needs and is not here: what its client knows to be stable at this site, and this partition has lost; or what this
+    /// site does not have, in so far as its client does not know that it has: what the client has seen at another site, or, for what is
+    /// read, what may have been collected here.
+    fn lacks(&self, request: &Request) -> Option<Lack> {
         let (past, known, reads) = match request {
             Request::Get(get) if get.eventual => return None,
             Request::Rotx(rotx) if rotx.eventual => return None,
@@ -307,16 +337,34 @@ impl<R: Rules> TimedReplica<R> {
             ),
             Request::Rotx(rotx) => (Some(&rotx.need), &rotx.stable, true),
         };
+        // What DSV is raised by.
+        let raised = match request {
+            Request::Get(get) => [Some(&get.stable), None],
+            Request::Put(put) => [Some(R::stable_for(put)).filter(|_| reads), None],
+            Request::Rotx(rotx) => [Some(&rotx.stable), Some(&rotx.past)],
+        };
+        let mut raised = raised.into_iter().flatten();
+        if let Some((site, need)) = raised.find_map(|stable| self.stable.absent(stable)) {
+            return Some(Lack {
+                site,
+                need,
+                here: true,
+            });
+        }
         let collected = reads.then(|| self.stable.collected());
         [past, collected].into_iter().flatten().find_map(|need| {
             let site = self.stable.missing(need, known)?;
-            Some((site, need.at(site)))
+            Some(Lack {
+                site,
+                need: need.at(site),
+                here: false,
+            })
         })
     }
 
     // ---- GET and PUT ----------------------------------------------------------------------------------------
 
-    fn on_get(&mut self, cx: &mut Cx<'_, R>, id: RequestId, get: &Get) {
+    fn on_get(&mut self, cx: &mut Cx<'_, R>, id: RequestId, get: Get, deadline: Micros) {
         self.stable.raise(cx, &get.stable);
         let (d, hidden) = look(cx.chain(&get.key), |d| {
             get.eventual || self.rules.is_visible(&self.stable, d)
@@ -325,6 +373,9 @@ impl<R: Rules> TimedReplica<R> {
         let value = d.and_then(|d| d.value.clone());
         let past = d.filter(|_| !get.eventual).map_or(Vector::ZERO, R::past_of);
         if !get.eventual && version.is_some_and(|d| d.site == self.me.site) {
+            if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &past) {
+                return self.wait_until_here(cx, id, Request::Get(get), absent, deadline);
+            }
             self.rules.on_local_read(&mut self.stable, cx, &past);
         }
         let response = Response::Value {
@@ -339,7 +390,28 @@ impl<R: Rules> TimedReplica<R> {
         self.reply(cx, id, response, get.eventual, version, hidden);
     }
 
-    fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put) {
+    /// What this partition has lost comes again, or the request is refused in time.
+    fn wait_until_here(
+        &self,
+        cx: &mut Cx<'_, R>,
+        id: RequestId,
+        request: Request,
+        (site, need): (SiteId, Hlc),
+        deadline: Micros,
+    ) {
+        if deadline <= cx.now.monotonic {
+            let why = self.stable.excuse(cx, site, need);
+            return self.refuse(cx, id, why);
+        }
+        let lack = Lack {
+            site,
+            need,
+            here: true,
+        };
+        cx.wait(lack.line(), need.0, deadline, id, request);
+    }
+
+    fn on_put(&mut self, cx: &mut Cx<'_, R>, id: RequestId, mut put: Put, deadline: Micros) {
         self.stable.raise(cx, R::stable_for(&put));
         let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
         let existed = before.is_some_and(|d| d.value.is_some());
@@ -348,16 +420,24 @@ impl<R: Rules> TimedReplica<R> {
         let is_local = seen.is_some_and(|d| d.id.site == self.me.site);
         let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(|d| d.id));
         if is_local {
+            if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &seen) {
+                return self.wait_until_here(cx, id, Request::Put(put), absent, deadline);
+            }
             self.rules.on_local_read(&mut self.stable, cx, &seen);
         }
+        let stable = self.stable_for_who_saw(&seen);
         if put.value.is_none() && !existed {
-            let response = Response::Written { existed, past: seen };
+            let response = Response::Written {
+                existed,
+                past: seen,
+                stable,
+            };
             return self.reply(cx, id, response, put.eventual, before, hidden);
         }
         put.past.merge(&seen);
-        let (stable, key) = (&mut self.stable, &put.key);
-        let written = self.rules.write(stable, cx, key, put.value, put.past);
-        stable.has_put(cx);
+        let key = &put.key;
+        let written = self.rules.write(&mut self.stable, cx, key, put.value, put.past);
+        self.stable.has_put(cx);
         cx.collect(key, |version| self.covered(version));
         let own = if R::SCALAR {
             Vector::filled(1, written.at)
@@ -367,8 +447,18 @@ impl<R: Rules> TimedReplica<R> {
         let response = Response::Written {
             existed,
             past: seen.merged(&own),
+            stable,
         };
         self.reply(cx, id, response, put.eventual, Some(written), Hidden::default());
+    }
+
+    /// What a client that has seen this must know to be stable, as one that reads does: nothing, if it is all of this site.
+    fn stable_for_who_saw(&self, seen: &Vector) -> Vector {
+        let of_others = |(site, _)| R::SCALAR || site != self.me.site;
+        match seen.entries().any(of_others) && !self.bugs.deletes_tell_nothing_stable {
+            true => self.stable.dsv().clone(),
+            false => Vector::ZERO,
+        }
     }
 
     fn reply(
@@ -422,8 +512,11 @@ impl<R: Rules> TimedReplica<R> {
                 sv,
                 eventual,
             } => {
-                let slice = self.read_slice(cx, snapshot, place, &key, &sv, eventual);
-                cx.send(from, Message::Own(slice)); // line 24
+                // What is not here comes soon, and the slice is asked for again.
+                if eventual || self.stable.absent(&sv).is_none() {
+                    let slice = self.read_slice(cx, snapshot, place, &key, &sv, eventual);
+                    cx.send(from, Message::Own(slice)); // line 24
+                }
             }
             Slice::Reply {
                 snapshot,
@@ -431,8 +524,10 @@ impl<R: Rules> TimedReplica<R> {
                 value,
                 past,
                 hidden,
+                proves,
             } => {
-                if let Some(done) = self.snapshots.take(snapshot, place, value, &past, hidden) {
+                let of = (value, hidden, proves);
+                if let Some(done) = self.snapshots.take(snapshot, place, &past, of) {
                     let (id, response, receipt) = done.finish(self.stable.dsv().clone());
                     cx.reply(id, response, receipt); // line 18
                 }
@@ -466,6 +561,7 @@ impl<R: Rules> TimedReplica<R> {
             value: d.and_then(|d| d.value.clone()),
             past: d.filter(|_| !eventual).map_or(Vector::ZERO, R::past_of), // line 23
             hidden,
+            proves: cx.proves(),
         }
     }
 
@@ -474,11 +570,11 @@ impl<R: Rules> TimedReplica<R> {
         again.rotx.need.merge(need);
         let (id, deadline, request) = (again.id, again.deadline, Request::Rotx(again.rotx));
         match self.lacks(&request) {
-            Some((site, need)) if deadline <= cx.now.monotonic => {
-                let why = self.stable.excuse(cx, site, need);
+            Some(lack) if deadline <= cx.now.monotonic => {
+                let why = self.stable.excuse(cx, lack.site, lack.need);
                 self.refuse(cx, id, why);
             }
-            Some((site, need)) => cx.wait(Line::Stable(site), need.0, deadline, id, request),
+            Some(lack) => cx.wait(lack.line(), lack.need.0, deadline, id, request),
             None => self.on_rotx(cx, id, request, deadline),
         }
     }
@@ -488,8 +584,27 @@ impl<R: Rules> TimedReplica<R> {
         again.into_iter().for_each(|name| self.ask_for_slices(cx, name));
         for late in late {
             let missing = late.missing();
-            let why = format!("{missing} keys are of partitions of this site that do not answer");
+            let why = format!(
+                "{missing} keys are of partitions of this site that do not answer, or do not have yet what this must show"
+            );
             self.refuse(cx, late.id, why);
+        }
+    }
+}
+
+/// What a request must wait for.
+struct Lack {
+    site: SiteId,
+    need: Hlc,
+    /// At this partition, and not until it is stable.
+    here: bool,
+}
+
+impl Lack {
+    fn line(&self) -> Line {
+        match self.here {
+            true => Line::Here(self.site),
+            false => Line::Stable(self.site),
         }
     }
 }

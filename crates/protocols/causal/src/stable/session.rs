@@ -149,10 +149,13 @@ impl<R: Rules> Session for TimedSession<R> {
     /// goes on above a bound that is on disk (GentleRain's has none). What a read has seen, and what a session that
     /// has moved has waited for, may be from another site and not on disk here: others would be shown what depends on it.
     fn may_hear_ahead(&self, response: &Response) -> bool {
-        let Response::Written { past, .. } = response else {
+        let Response::Written { past, stable, .. } = response else {
             return false;
         };
-        !R::SCALAR && !self.moved && past.entries().all(|(site, _)| site == self.home)
+        !R::SCALAR
+            && !self.moved
+            && *stable == Vector::ZERO
+            && past.entries().all(|(site, _)| site == self.home)
     }
 
     fn on_response(
@@ -172,8 +175,12 @@ impl<R: Rules> Session for TimedSession<R> {
                 self.saw(&past, &stable, receipt.given);
                 cx.answer(tag, Answer::Value(value), Some(receipt));
             }
-            Response::Written { existed, past } => {
-                self.saw(&past, &Vector::ZERO, receipt.given);
+            Response::Written {
+                existed,
+                past,
+                stable,
+            } => {
+                self.saw(&past, &stable, receipt.given);
                 cx.answer(tag, Answer::Written { existed }, Some(receipt));
             }
             Response::Values { values, past, stable } => {
@@ -278,7 +285,11 @@ mod tests {
     #[test]
     fn only_the_stamp_of_an_own_write_is_heard_before_it_is_durable() {
         let own = seen(&[(1, 7)]);
-        let written = |past| Response::Written { existed: true, past };
+        let written = |past| Response::Written {
+            existed: true,
+            past,
+            stable: Vector::ZERO,
+        };
         let mut here = session();
         assert!(here.may_hear_ahead(&written(own.clone())));
         let over_another = written(seen(&[(0, 3), (1, 7)]));

@@ -101,9 +101,8 @@ impl Snapshots {
         &mut self,
         name: u64,
         place: u32,
-        value: Option<Bytes>,
         past: &Vector,
-        hidden: Hidden,
+        (value, hidden, proves): (Option<Bytes>, Hidden, bool),
     ) -> Option<Snapshot> {
         let snapshot = self.running.get_mut(&name)?;
         if !snapshot.missing.remove(&place) {
@@ -116,6 +115,9 @@ impl Snapshots {
         }
         snapshot.values[place as usize] = value;
         snapshot.past.merge(past);
+        if !proves {
+            snapshot.receipt.staleness = None;
+        }
         let so_far = &mut snapshot.receipt.hidden;
         so_far.versions = so_far.versions.saturating_add(hidden.versions);
         so_far.newest = so_far.newest.max(hidden.newest);
@@ -237,10 +239,10 @@ mod tests {
         let none = Hidden::default();
         assert!(
             snapshots
-                .take(name, 0, Some(half.clone()), &Vector::ZERO, none)
+                .take(name, 0, &Vector::ZERO, (Some(half.clone()), none, true))
                 .is_none()
         );
-        let done = snapshots.take(name, 1, Some(half), &Vector::ZERO, none);
+        let done = snapshots.take(name, 1, &Vector::ZERO, (Some(half), none, true));
         let (_, response, _) = done.expect("it is over").finish(Vector::ZERO);
         assert!(matches!(response, Response::Refused(_)), "{response:?}");
         assert!(snapshots.is_empty());

@@ -266,6 +266,11 @@ impl AdminSource for Host {
                 .collect(),
             parked_operations: state_of(&keyspace.name).map_or(0, |state| state.parked),
             hidden_versions: state_of(&keyspace.name).map_or(0, |state| state.vitals.hidden),
+            deletes_kept_seconds: state_of(&keyspace.name).and_then(|state| {
+                let until = state.vitals.deletes_until?.wall();
+                Some(now.wall.reading.since(until).0 as f64 / 1e6)
+            }),
+            directory_outdated: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_outdated),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
             metadata_bytes_total: state_of(&keyspace.name).map_or(0, |state| state.written.metadata_bytes),
         });

@@ -150,6 +150,16 @@ impl Cops {
     }
 }
 
+/// Whether a session is told what is visible.
+pub(super) fn reads(request: &Request) -> bool {
+    match request {
+        Request::Get { eventual, .. } => !eventual,
+        // Who deletes is told what was there.
+        Request::Put { value, eventual, .. } => value.is_none() && !eventual,
+        Request::Confirm { .. } => false,
+    }
+}
+
 pub(super) fn key_of(request: &Request) -> &Key {
     match request {
         Request::Get { key, .. } | Request::Put { key, .. } => key,

@@ -1,4 +1,4 @@
-use super::{Cops, Cx, Line, MOST, Pending};
+use super::{Cops, Cx, Line, MOST, Pending, line_of};
 use crate::cops::message::{Dependencies, Message};
 use crate::cops::waiting::{At, at_of};
 use turnbuckle_core::{Chain, Hidden, Key, ServerId, Version, VersionId};
@@ -133,10 +133,10 @@ impl Cops {
                 }
             }
             if waiting.requests {
-                let line = Line::of(at);
-                let called = &mut self.lines[usize::from(line.0)];
+                let line = line_of(at);
+                let called = &mut self.lines[usize::from(line)];
                 *called += 1;
-                cx.advance(line, *called);
+                cx.advance(Line::Version(line), *called);
             }
         }
     }

@@ -1,4 +1,4 @@
-use super::{Cops, Cx, Kept, MOST_AGAIN, NAME, Timer};
+use super::{Cops, Cx, KEEP_EVERY, Kept, Line, MOST_AGAIN, NAME, Timer};
 use crate::cops::message::{Heartbeat, Message};
 use crate::cops::waiting::{At, at_of};
 use turnbuckle_core::{Hlc, Key, ServerId, SiteId};
@@ -29,6 +29,7 @@ impl Cops {
                 peer.prove(self.visible.at(site));
             }
         }
+        self.catch_up(cx);
         self.everywhere = self.visible.clone();
         for peer in self.peers.values() {
             self.everywhere.meet(&peer.visible);
@@ -58,6 +59,7 @@ impl Cops {
             settled: self.own_settled,
             wall: cx.now.wall.earliest,
             visible: self.visible.clone(),
+            deletes: self.deletes.said(promise, self.own_settled),
         };
         cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
@@ -66,6 +68,7 @@ impl Cops {
     /// Messages inside a site are lost with a connection.
     pub(super) fn ask_again(&mut self, cx: &mut Cx<'_>) {
         cx.set_timer(Timer::Retry, self.config.retry);
+        self.catch_up(cx);
         for (partition, (key, id)) in self
             .questions
             .old(cx.now.monotonic, self.config.retry, MOST_AGAIN)
@@ -81,6 +84,21 @@ impl Cops {
                 let server = ServerId { partition, ..self.me };
                 cx.send(server, Message::HowFar(self.recovery.question()));
             }
+        }
+    }
+
+    /// Once a second.
+    pub(super) fn keep(&mut self, cx: &mut Cx<'_>) {
+        cx.set_timer(Timer::Keep, KEEP_EVERY);
+        self.write_down(cx);
+        let shown = self.kept.oldest(usize::from(self.sites));
+        self.deletes.keep(cx, shown);
+    }
+
+    /// Readers that wait for a partition that began with nothing go on when it has caught up.
+    pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>) {
+        if self.caught_up.look(&self.visible, cx.now.monotonic) {
+            cx.advance(Line::CaughtUp, 1);
         }
     }
 

@@ -1,0 +1,30 @@
+//! Bugs that can be planted into these protocols, each one a rule left out. Tests switch them on, one at a time, and must notice.
+
+/// Which of them are in. None outside tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bugs {
+    /// A delete is forgotten once every site has stamped beyond it, whether it is shown there or not.
+    pub forgets_deletes_early: bool,
+    /// A partition that has lost something answers for times of which it does not have everything.
+    pub answers_above_what_it_has: bool,
+    /// The answer to a delete does not carry what was stable where it was made.
+    pub deletes_tell_nothing_stable: bool,
+    /// GentleRain proves freshness by the least clock alone, however far ahead another one is.
+    pub proves_by_the_least_clock: bool,
+    /// An old copy of a data directory is served as if it were the last.
+    pub serves_an_old_directory: bool,
+}
+
+impl Bugs {
+    /// The one of a name, to be switched on.
+    pub fn named(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "forgets_deletes_early" => &mut self.forgets_deletes_early,
+            "answers_above_what_it_has" => &mut self.answers_above_what_it_has,
+            "deletes_tell_nothing_stable" => &mut self.deletes_tell_nothing_stable,
+            "proves_by_the_least_clock" => &mut self.proves_by_the_least_clock,
+            "serves_an_old_directory" => &mut self.serves_an_old_directory,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,276 @@
+//! Worlds in which nodes lose their data directories, get old copies of them or lose power alone in their site, bent to where deletes are
+//! forgotten and given back. Every protocol keeps its promises in them; with one of its rules left out, it does not, and that is seen.
+//! `SEEDS=1..500` runs others.
+use std::ops::RangeInclusive;
+use turnbuckle_causal::{
+    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
+    GentleRainConfig, GentleRainSession,
+};
+use turnbuckle_core::{Level, Micros, Protocol, Session};
+use turnbuckle_node::{Durability, NodeId};
+use turnbuckle_sim::{
+    Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Outcome, Random, Scenario, Span, WorldOptions,
+    plant,
+};
+
+type Config<S> = <<S as Session>::Protocol as Protocol>::Config;
+
+fn run<S: Session>(scenario: &Scenario, config: Config<S>) -> Vec<String> {
+    let is_causal = S::LEVELS.contains(&Level::Causal);
+    found(&scenario.run::<S>(config, Keep::JUDGE_AND_TRACE), is_causal)
+}
+
+fn found(outcome: &Outcome, is_causal: bool) -> Vec<String> {
+    let judged = outcome.violations.iter().map(|violation| violation.words.clone());
+    // What a lost write leaves behind the checker cannot know.
+    let report = outcome.check_careful().expect("the trace is one");
+    let violations = report
+        .causal_violations
+        .filter(|_| is_causal && outcome.lost_nothing)
+        .unwrap_or(0);
+    let checked = (violations > 0).then(|| format!("{violations} against causal consistency"));
+    judged.chain(checked).collect()
+}
+
+fn seeds(usual: RangeInclusive<u64>) -> RangeInclusive<u64> {
+    let Ok(seeds) = std::env::var("SEEDS") else {
+        return usual;
+    };
+    let (from, until) = seeds.split_once("..").expect("SEEDS=first..last");
+    from.parse().expect("a number")..=until.parse().expect("a number")
+}
+
+fn fault(at_ms: u64, span_ms: u64, kind: FaultKind) -> Fault {
+    Fault {
+        at: Micros::from_millis(at_ms),
+        span: Micros::from_millis(span_ms),
+        kind,
+    }
+}
+
+/// Few keys, many deletes, and checkpoints again and again.
+fn base(seed: u64, sites: &[&str], delay_ms: u64, nodes_per_site: usize) -> (Scenario, Random) {
+    let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9));
+    let mut draw = Draw::new(seed);
+    draw.fault_every = None;
+    draw.safety = Micros::from_millis(8_000);
+    draw.load.clients_per_node = 2;
+    draw.load.think = Span::us(1_000, 60_000);
+    draw.load.amplification = 1;
+    draw.load.roam_every = random.percent(30).then_some(5);
+    draw.load.kind = Kind::Mixed(Mixed {
+        keys: 40,
+        writes: 40,
+        deletes: 40,
+        value_bytes: 10,
+        careless: 0,
+    });
+    let mut scenario = draw.scenario();
+    scenario.heartbeat = Some(Micros::from_millis(20));
+    scenario.theta = Some(Micros::from_millis(5));
+    scenario.world = WorldOptions::plain(sites.iter().copied(), Micros::from_millis(delay_ms));
+    scenario.world.seed = seed;
+    scenario.world.jitter = Jitter::Uniform(Micros(random.of(100..=5_000)));
+    (scenario.world.nodes_per_site, scenario.world.partitions) = (nodes_per_site, nodes_per_site as u16);
+    let nodes = (sites.len() * nodes_per_site) as u16;
+    for at in (500..8_000).step_by(300) {
+        let node = NodeId(random.below(nodes.into()) as u16);
+        scenario.faults.push(fault(at, 0, FaultKind::Checkpoint { node }));
+    }
+    (scenario, random)
+}
+
+/// b and c do not hear each other for seconds, and b loses its directory.
+fn cut_and_lost(seed: u64) -> Scenario {
+    let (mut scenario, mut random) = base(seed, &["a", "b", "c"], 10, 1);
+    let (b, c) = (NodeId(1), NodeId(2));
+    let lost_at = random.of(4_000..=6_500);
+    let loss = Loss::Directory;
+    scenario.faults.push(fault(
+        random.of(200..=1_500),
+        6_000,
+        FaultKind::Cut { a: b, b: c },
+    ));
+    scenario.faults.push(fault(
+        lost_at,
+        random.of(1..=500),
+        FaultKind::Crash { node: b, loss },
+    ));
+    scenario
+}
+
+/// One of the two nodes of a site loses its directory, or what is not on its disk.
+fn one_of_two(seed: u64) -> Scenario {
+    let (mut scenario, mut random) = base(seed, &["a", "b"], 40, 2);
+    scenario.world.durability = *random.pick(&[
+        Durability::Fsync,
+        Durability::Interval(Micros::from_millis(500)),
+        Durability::Interval(Micros::from_millis(5_000)),
+    ]);
+    for at in [1_500, 3_500, 5_500] {
+        let node = NodeId(random.below(4) as u16);
+        let loss = *random.pick(&[Loss::Directory, Loss::Power]);
+        let at = at + random.below(1_000);
+        scenario
+            .faults
+            .push(fault(at, random.of(1..=100), FaultKind::Crash { node, loss }));
+    }
+    scenario
+}
+
+/// A node is started with a copy of its directory from seconds ago.
+fn old(seed: u64) -> Scenario {
+    let (mut scenario, mut random) = base(seed, &["a", "b", "c"], 10, 1);
+    let node = NodeId(random.below(3) as u16);
+    scenario
+        .faults
+        .push(fault(random.of(1_200..=2_000), 0, FaultKind::Backup { node }));
+    let loss = Loss::Old;
+    scenario.faults.push(fault(
+        random.of(5_500..=7_000),
+        random.of(1..=500),
+        FaultKind::Crash { node, loss },
+    ));
+    scenario
+}
+
+/// What the root of a site's tree says is lost: its partitions do not know the same to be stable.
+fn deaf(seed: u64) -> Scenario {
+    let (mut scenario, mut random) = base(seed, &["a", "b"], 20, 2);
+    scenario.load.think = Span::us(500, 10_000);
+    for (from, to) in [(0, 1), (2, 3)] {
+        let (from, to) = (NodeId(from), NodeId(to));
+        let at = random.of(300..=1_000);
+        let kind = FaultKind::Loss {
+            from,
+            to,
+            ppm: 1_000_000,
+        };
+        scenario.faults.push(fault(at, random.of(2_000..=5_000), kind));
+    }
+    scenario
+}
+
+/// As the swarm draws them; of their faults those that are `allowed`.
+fn drawn(seed: u64, allowed: fn(&FaultKind) -> bool) -> Scenario {
+    let mut scenario = Draw::new(seed).scenario();
+    scenario.faults.retain(|fault| allowed(&fault.kind));
+    scenario
+}
+
+fn keeps_its_promises<S: Session>(config: impl Fn(&Scenario) -> Config<S>, allowed: fn(&FaultKind) -> bool) {
+    for seed in seeds(1..=2) {
+        let bends = [cut_and_lost, one_of_two, old, deaf].map(|bend| bend(seed));
+        for scenario in bends.into_iter().chain([drawn(seed, allowed)]) {
+            let wrong = run::<S>(&scenario, config(&scenario));
+            let faults = scenario.faults.iter();
+            let faults = faults.filter(|fault| !matches!(fault.kind, FaultKind::Checkpoint { .. }));
+            let faults: Vec<_> = faults
+                .map(|fault| format!("at {} for {}: {:?}", fault.at, fault.span, fault.kind))
+                .collect();
+            assert!(
+                wrong.is_empty(),
+                "seed {seed}: {wrong:#?}\n{faults:#?}\n{:?}",
+                scenario.world
+            );
+        }
+    }
+}
+
+/// Runs worlds until one says that something is wrong, and then the same one as it should be.
+fn is_caught<S: Session>(bug: &str, bend: impl Fn(u64) -> Scenario, config: impl Fn(&Scenario) -> Config<S>) {
+    for seed in seeds(1..=40) {
+        let right = bend(seed);
+        let mut wrong = right.clone();
+        let mut bugged = config(&wrong);
+        assert!(
+            plant::<S::Protocol>(&mut wrong.world, &mut bugged, bug),
+            "there is a bug '{bug}'"
+        );
+        if let Some(first) = run::<S>(&wrong, bugged).first() {
+            println!("{bug} is caught by seed {seed}: {first}");
+            let found = run::<S>(&right, config(&right));
+            assert!(found.is_empty(), "seed {seed}, without the bug: {found:#?}");
+            return;
+        }
+    }
+    panic!("{bug} was not noticed");
+}
+
+fn causalspartanx(scenario: &Scenario) -> CausalSpartanXConfig {
+    CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta)
+}
+
+fn gentlerain(scenario: &Scenario) -> GentleRainConfig {
+    GentleRainConfig::paced(scenario.heartbeat, scenario.theta)
+}
+
+fn cops(scenario: &Scenario) -> CopsConfig {
+    CopsConfig::paced(scenario.heartbeat, scenario.theta)
+}
+
+fn eventual(scenario: &Scenario) -> EventualConfig {
+    EventualConfig::paced(scenario.heartbeat, scenario.theta)
+}
+
+#[test]
+fn causalspartanx_keeps_its_promises() {
+    keeps_its_promises::<CausalSpartanXSession>(causalspartanx, |_| true);
+}
+
+#[test]
+fn gentlerain_keeps_its_promises() {
+    // It goes by raw clocks, and does not claim to stand it when they are set.
+    let allowed = |kind: &FaultKind| !matches!(kind, FaultKind::ClockStep { .. });
+    keeps_its_promises::<GentleRainSession>(gentlerain, allowed);
+}
+
+#[test]
+fn cops_keeps_its_promises() {
+    keeps_its_promises::<CopsSession>(cops, |_| true);
+}
+
+#[test]
+fn eventual_keeps_its_promises() {
+    keeps_its_promises::<EventualSession>(eventual, |_| true);
+}
+
+#[test]
+fn deletes_that_are_forgotten_early_are_caught() {
+    const BUG: &str = "forgets_deletes_early";
+    is_caught::<CausalSpartanXSession>(BUG, cut_and_lost, causalspartanx);
+    is_caught::<GentleRainSession>(BUG, cut_and_lost, gentlerain);
+    is_caught::<CopsSession>(BUG, cut_and_lost, cops);
+    is_caught::<EventualSession>(BUG, cut_and_lost, eventual);
+}
+
+/// What the log of another site still holds, the node itself had deleted.
+#[test]
+fn a_log_replayed_to_the_empty_is_caught() {
+    const BUG: &str = "replays_to_the_empty";
+    is_caught::<EventualSession>(BUG, old, eventual);
+}
+
+/// Who is told what a delete found has seen it.
+#[test]
+fn deletes_that_tell_nothing_stable_are_caught() {
+    const BUG: &str = "deletes_tell_nothing_stable";
+    is_caught::<CausalSpartanXSession>(BUG, deaf, causalspartanx);
+}
+
+#[test]
+fn answers_above_what_a_partition_has_are_caught() {
+    const BUG: &str = "answers_above_what_it_has";
+    is_caught::<CausalSpartanXSession>(BUG, one_of_two, causalspartanx);
+    is_caught::<GentleRainSession>(BUG, one_of_two, gentlerain);
+    is_caught::<CopsSession>(BUG, one_of_two, cops);
+}
+
+#[test]
+fn an_old_directory_that_is_served_is_caught() {
+    const BUG: &str = "serves_an_old_directory";
+    is_caught::<CausalSpartanXSession>(BUG, old, causalspartanx);
+    is_caught::<GentleRainSession>(BUG, old, gentlerain);
+    is_caught::<CopsSession>(BUG, old, cops);
+    is_caught::<EventualSession>(BUG, old, eventual);
+}
