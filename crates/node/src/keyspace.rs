@@ -652,4 +652,4 @@ impl<P: Protocol> Keyspace<P> {
 pub(crate) type SurveyOutcome = Result<Surveyed, String>;
 
 /// How many messages between the lanes of a keyspace are handled before others are served.
-const MOST_MESSAGES: usize = 512;
+const MOST_MESSAGES: usize = 256;
