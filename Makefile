@@ -3,7 +3,7 @@
 # make demo     a three-site cluster with WAN delays
 # make bench    micro-benchmarks
 # make figures  the tables of docs/experiments.md, anew
-.PHONY: verify fix demo bench figures bench-redis bench-causal test-redis-py deny fuzz
+.PHONY: verify fix demo bench figures bench-redis bench-causal bench-strangers test-redis-py deny fuzz
 CARGO ?= cargo
 
 verify:
@@ -36,6 +36,11 @@ bench-redis:
 	command -v redis-benchmark >/dev/null || (apt-get update && apt-get install -y redis-server redis-tools)
 	$(CARGO) build --release
 	python3 benches/redis.py
+
+# Needs Python. What clients that want much at once do to another one, and to the node's memory; two minutes.
+bench-strangers:
+	$(CARGO) build --release
+	python3 benches/strangers.py
 
 # Needs Python. What causal consistency costs; ten minutes. One part: python3 benches/causal.py --only throughput|visibility|rotx
 bench-causal:

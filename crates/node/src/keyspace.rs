@@ -475,15 +475,30 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Steps the lanes that others on this node have sent something, until their inboxes are empty.
+    /// Steps the lanes that others on this node have sent something, until their inboxes are empty or a share of messages is handled. A read of
+    /// many keys is as many messages: the first loop is woken to go on with what is left, and serves others in between.
     pub(crate) fn run_inboxes(&self, now: Now) {
-        while let Some(place) = { held(&self.busy).pop_front() } {
+        let mut left = MOST_MESSAGES;
+        while left > 0 {
+            let Some(place) = ({ held(&self.busy).pop_front() }) else {
+                return;
+            };
             let cell = &self.lanes()[place];
+            // Each message has noted its lane, and a lane is stepped by several at once.
+            if held(&cell.inbox).is_empty() {
+                continue;
+            }
             let mut lane = held(&cell.lane);
-            while let Some((from, message)) = { held(&cell.inbox).pop_front() } {
+            while left > 0
+                && let Some((from, message)) = { held(&cell.inbox).pop_front() }
+            {
                 lane.hear(self, now, from, message);
+                left -= 1;
             }
             self.done(cell, lane);
+        }
+        if !held(&self.busy).is_empty() {
+            self.shared.wake.wake_loop(0);
         }
     }
 
@@ -635,3 +650,6 @@ impl<P: Protocol> Keyspace<P> {
 
 /// What became of a survey, or why not.
 pub(crate) type SurveyOutcome = Result<Surveyed, String>;
+
+/// How many messages between the lanes of a keyspace are handled before others are served.
+const MOST_MESSAGES: usize = 256;

@@ -33,6 +33,11 @@ impl Arguments {
         self.frame.len()
     }
 
+    /// What it costs to keep them.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.frame.len() + self.spans.len() * size_of::<Span>()
+    }
+
     /// The argument at `place`; 0 is the command's name.
     ///
     /// # Panics

@@ -28,6 +28,17 @@ pub trait Backend {
     /// Keys and values may share the memory that they were read into: what is kept is better copied.
     fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered>;
 
+    /// Whether a read of several keys at this level may be made as several reads of some of them: it promises no snapshot.
+    fn divides_reads(&self, _door: DoorId, _level: Option<Level>) -> bool {
+        false
+    }
+
+    /// The connection is about to hold so many bytes in all, of commands, expected answers and replies. False if the node has no room for
+    /// that: the connection waits, and asks again at its next call.
+    fn grow_to(&mut self, _bytes: usize) -> bool {
+        true
+    }
+
     /// What the session knows, signed. No operation of the door is outstanding.
     fn token(&mut self, door: DoorId) -> Bytes;
 

@@ -1,5 +1,7 @@
+use crate::long::{self, Each, Reads, SHARE};
 use crate::refusal::Refusal;
 use crate::shape::{Shape, Writes};
+use crate::slot::SlotState;
 use crate::{Arguments, Backend, Connection, DoorId, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::{Key, Level, Operation};
 
@@ -136,19 +138,60 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Begins one write for each key. `counts`: the reply is how many had a value; else it is OK.
-    pub(crate) fn operate_several(
-        &mut self,
-        counts: bool,
-        keys: Vec<Key>,
-        operations: impl Iterator<Item = Operation>,
-    ) -> Result<(), Refusal> {
-        let door = self.door()?;
-        let frame_bytes = self.arguments.frame_bytes();
-        let writes = Writes::new(counts, keys);
+    /// Begins one write for each key of the arguments up to `end`. The reply to deletes is how many had a value, else OK.
+    pub(crate) fn write_each(&mut self, each: Each, named: Option<Level>, end: usize) -> Result<(), Refusal> {
+        let step = if each == Each::Set { 2 } else { 1 };
+        self.check_keys((1..end).step_by(step))?;
+        let (door, level) = (self.door()?, self.write_level(named));
+        let keys = (end - 1) / step;
+        let writes = Writes::new(each == Each::Delete, keys, self.arguments.clone());
+        if keys > SHARE {
+            let state = SlotState::Several(Box::new(writes));
+            self.connection
+                .operate_long(door, each, level, self.arguments.clone(), keys, state);
+            return Ok(());
+        }
+        let (arguments, frame_bytes) = (self.arguments, self.arguments.frame_bytes());
+        let operations = (0..keys).map(|number| long::put(arguments, each, number, level));
         self.connection
             .operate_several(door, writes, operations, frame_bytes, self.backend);
         Ok(())
+    }
+
+    /// Begins a read of the keys up to `end`: one, or where it is no snapshot and there are many, several.
+    pub(crate) fn read_each(
+        &mut self,
+        shape: Shape,
+        named: Option<Level>,
+        end: usize,
+    ) -> Result<(), Refusal> {
+        self.check_keys(1..end)?;
+        let (level, keys) = (self.read_level(named), end - 1);
+        if keys > SHARE {
+            let door = self.door()?;
+            if self.backend.divides_reads(door, level) {
+                let reads = Reads::new(matches!(shape, Shape::Present), keys.div_ceil(SHARE));
+                let state = SlotState::Parts(Box::new(reads));
+                self.connection
+                    .operate_long(door, Each::Read, level, self.arguments.clone(), keys, state);
+                return Ok(());
+            }
+        }
+        let read = Operation::ReadMany {
+            keys: (1..end).map(|place| self.key(place)).collect::<Result<_, _>>()?,
+            level,
+        };
+        self.operate(shape, read)
+    }
+
+    /// Whether all keys are short enough, before anything is done to one.
+    fn check_keys(&self, places: impl Iterator<Item = usize>) -> Result<(), Refusal> {
+        let most = self.connection.greeting.limits.max_key_bytes;
+        let mut lens = places.map(|place| self.arguments.at(place).len());
+        match lens.find(|&len| len > most) {
+            Some(len) => Err(Refusal::too_big("the key", len as u64, most as u64)),
+            None => Ok(()),
+        }
     }
 
     /// Replies at once.

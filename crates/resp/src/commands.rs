@@ -50,6 +50,8 @@ pub(crate) struct Spec {
     pub(crate) summary: &'static str,
     /// Whether it waits until all commands before it are answered.
     pub(crate) waits: bool,
+    /// Whether it reads values, whose size is not known before.
+    pub(crate) reads: bool,
     pub(crate) run: fn(&mut Call<'_>) -> Result<(), Refusal>,
 }
 
@@ -72,6 +74,15 @@ impl Keys {
 
     const fn new(first: i32, last: i32, step: i32) -> Keys {
         Keys { first, last, step }
+    }
+
+    /// How many keys a command of `len` arguments has, a level at its end counted as keys.
+    pub(crate) fn count(self, len: usize) -> usize {
+        match (self.first, self.last) {
+            (0, _) => 0,
+            (_, 1) => 1,
+            _ => (len - 1) / self.step as usize,
+        }
     }
 
     /// The places of the keys in a command of `len` arguments.
@@ -101,6 +112,7 @@ const PLAIN: Spec = Spec {
     group: "connection",
     summary: "",
     waits: false,
+    reads: false,
     run: run_unknown,
 };
 

@@ -1,10 +1,17 @@
+mod long;
+mod replies;
+mod room;
+
 use crate::commands::{self, Spec};
-use crate::shape::{Shape, Style, Writes};
-use crate::slot::{ReadyReply, Slot, SlotState};
+use crate::long::{Long, SHARE};
+use crate::pace::Pace;
+use crate::shape::{Shape, Writes};
+use crate::slot::{Slot, SlotState};
 use crate::{
-    Arguments, Backend, Decoded, Decoder, DoorId, Limits, Resp, TooBig, Writer, call::Call, refusal::Refusal,
+    Arguments, Backend, Decoded, Decoder, DoorId, Limits, Resp, TooBig, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
+use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Answered, Level, Operation, Receipt};
 
@@ -32,16 +39,22 @@ pub struct Greeting {
 /// 2. Call [`Connection::handle_bytes`] with it. What is left in the buffer belongs to the next call.
 /// 3. Call [`Connection::handle_answer`] for each answer, and then [`Connection::handle_bytes`] again if the buffer is
 ///    not empty: commands may have been waiting for the answer, or for room.
-/// 4. Write what is in [`Connection::output`], taking from its front; then 3 again, for the same reason.
-/// 5. Once [`Connection::is_closing`], write what is left and close the socket.
-/// 6. Whoever closed it, call [`Connection::close`]. Answers may still come, and are dropped.
+/// 4. Write what is in [`Connection::output`], taking from its front, and call [`Connection::settle`]; then 3 again, for the same reason,
+///    also with an empty buffer while [`Connection::is_waiting`].
+/// 5. While [`Connection::wants_turn`], serve others, and then call [`Connection::handle_bytes`] again.
+/// 6. Once [`Connection::is_closing`], write what is left and close the socket.
+/// 7. Whoever closed it, call [`Connection::close`]. Answers may still come, and are dropped.
 ///
 /// **Order.** Replies leave in the order of the commands, however the answers come. Operations of later commands begin
 /// while earlier ones are outstanding; a command that changes or shows the connection's own state (`SELECT`, `HELLO`,
 /// `RESET`, `CONSISTENCY`, `SESSION`, `RECEIPT`, ..) or that counts or lists keys waits until all before it are answered.
 ///
 /// **Bounds.** Nothing that a client does makes it grow beyond its [`Limits`]: when replies pile up because they are not
-/// read, or too much is outstanding, it stops decoding and [`Connection::wants_input`] is false.
+/// read, or too much is outstanding, it stops decoding and [`Connection::wants_input`] is false. The same when the node has no room
+/// ([`Backend::grow_to`]). Reads begin only as far as what they are expected to bring fits into the backlog.
+///
+/// **Turns.** No call does more than a share of work: a command on many keys, or many commands, take several
+/// ([`Connection::wants_turn`]).
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) greeting: Greeting,
@@ -51,8 +64,31 @@ pub struct Connection {
     arguments: Arguments,
     output: BytesMut,
     slots: VecDeque<Slot>,
-    /// A command that waits until all before it are answered. Invariant: there are slots.
+    /// A command that waits: until all before it are answered, until its reply fits into the backlog, or until the node has room.
     waiting: Option<Arguments>,
+    /// A command of which some parts are still to begin. What is behind it waits.
+    long: Option<Long>,
+    pace: Pace,
+    /// What the command that is being executed is expected to bring.
+    need: usize,
+    /// The command that is being executed brought more than there is room for: it is to be executed again.
+    again: bool,
+    /// A share of work is done, and there may be more.
+    tired: bool,
+    /// Others were served since the last share: what cannot be taken apart may be done.
+    has_turn: bool,
+    /// The node had no room for more.
+    starved: bool,
+    /// What this connection may hold, as far as the node has agreed.
+    granted: usize,
+    /// The most that the output has held since its memory was given back.
+    output_high: usize,
+    /// The front of the output is the rest of a reply.
+    output_begun: bool,
+    /// Operations that are not answered.
+    open_parts: usize,
+    /// The values that long reads have brought so far.
+    gathered_bytes: usize,
     /// The bytes of commands in `slots`.
     outstanding_bytes: usize,
     /// The bytes of replies in `slots`.
@@ -119,11 +155,23 @@ impl Connection {
                 keyspace: greeting.keyspace.clone(),
                 ..State::default()
             },
+            pace: Pace::new(&greeting.limits),
             greeting,
             arguments: Arguments::default(),
             output: BytesMut::new(),
             slots: VecDeque::new(),
             waiting: None,
+            long: None,
+            need: 0,
+            again: false,
+            tired: false,
+            has_turn: false,
+            starved: false,
+            granted: Connection::FREE_BYTES,
+            output_high: 0,
+            output_begun: false,
+            open_parts: 0,
+            gathered_bytes: 0,
             outstanding_bytes: 0,
             held_bytes: 0,
             next_tag: 0,
@@ -147,6 +195,9 @@ impl Connection {
         let limits = &self.greeting.limits;
         self.life == Life::Open
             && self.waiting.is_none()
+            && self.long.is_none()
+            && !self.tired
+            && !self.starved
             && self.output.len() + self.held_bytes < limits.max_output_bytes
             && self.slots.len() < limits.max_outstanding
             && self.outstanding_bytes < limits.max_outstanding_bytes
@@ -171,27 +222,55 @@ impl Connection {
     pub fn describe(&self) -> String {
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         format!(
-            "id={} addr={} laddr={} name={} flags=N db=0 keyspace={} omem={} user=default lib-name={} lib-ver={} resp={}",
+            "id={} addr={} laddr={} name={} flags=N db=0 keyspace={} omem={} tot-mem={} user=default lib-name={} lib-ver={} resp={}",
             self.greeting.id,
             self.greeting.peer,
             self.greeting.local,
             lossy(&self.state.name),
             self.state.keyspace,
             self.output.len(),
+            self.memory_bytes(),
             lossy(&self.state.library.0),
             lossy(&self.state.library.1),
             self.state.resp.number(),
         )
     }
 
-    /// Takes commands off the front of `input` for as long as [`Connection::wants_input`].
+    /// Whether there is more to do that needs nothing but another call of [`Connection::handle_bytes`]: serve others first.
+    pub fn wants_turn(&self) -> bool {
+        self.life == Life::Open
+            && (self.tired || (!self.starved && self.long.as_ref().is_some_and(Long::may_go_on)))
+    }
+
+    /// Whether a command was taken and has not begun: call [`Connection::handle_bytes`] when output was written, and now and then.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some() || self.starved
+    }
+
+    /// Takes commands off the front of `input` for as long as [`Connection::wants_input`], but no more than a share of work.
     pub fn handle_bytes(&mut self, input: &mut BytesMut, backend: &mut dyn Backend) {
+        self.has_turn = std::mem::take(&mut self.tired);
+        self.starved = false;
+        self.go_on_with_long(backend);
+        self.go_on(backend);
         // Out of `self` for the loop, and not moved within it: this is the path of every command.
         let mut arguments = std::mem::take(&mut self.arguments);
-        while self.wants_input() {
+        let mut left = SHARE_ARGUMENTS;
+        while self.wants_input() && !input.is_empty() {
+            if left == 0 {
+                self.tired = true;
+                break;
+            }
+            if !self.has_room(COMMAND_BYTES, backend) {
+                self.starved = true;
+                break;
+            }
             match self.decoder.decode(input, &mut arguments) {
                 Ok(Decoded::Incomplete) => break,
-                Ok(Decoded::Command) => self.take(&mut arguments, backend),
+                Ok(Decoded::Command) => {
+                    left = left.saturating_sub(arguments.len());
+                    self.take(&mut arguments, backend);
+                }
                 Ok(Decoded::TooBig(why)) => self.refuse(&self.too_big(why)),
                 Err(error) => {
                     self.refuse(&Refusal::err(format_args!("Protocol error: {error}")));
@@ -211,33 +290,37 @@ impl Connection {
         if self.life == Life::Closed {
             return;
         }
+        let (place, part) = self.place_of(tag);
+        match &mut self.slots[place].state {
+            SlotState::Ready(_) | SlotState::Taken => {
+                panic!("the operation with tag {tag} was answered twice")
+            }
+            SlotState::Several(_) | SlotState::Parts(_) => self.take_part(tag, answered, backend),
+            SlotState::One(shape) => {
+                assert!(part == 0, "no operation with tag {tag} is outstanding");
+                let shape = std::mem::replace(shape, Shape::Done);
+                self.open_parts -= 1;
+                self.pace.end(std::mem::take(&mut self.slots[place].need));
+                self.measure(&answered.0);
+                let (answer, receipt) = match shape.carries() && !self.has_room_for(&answered.0, backend) {
+                    true => (no_room_for_reply(), None),
+                    false => answered,
+                };
+                let reply =
+                    self.ready(|style, writer| style.write_one(&shape, &answer, receipt, backend, writer));
+                self.slots[place].state = SlotState::Ready(reply);
+            }
+        }
+        self.drain();
+        self.go_on(backend);
+    }
+
+    /// The place of the slot that an operation belongs to, and which of its parts it is.
+    fn place_of(&self, tag: u64) -> (usize, usize) {
         let behind = self.slots.partition_point(|slot| slot.first_tag <= tag);
         assert!(behind > 0, "no operation with tag {tag} is outstanding");
         let place = behind - 1;
-        let slot = &mut self.slots[place];
-        let (answer, receipt) = answered;
-        let reply = match &mut slot.state {
-            SlotState::Ready(_) => panic!("the operation with tag {tag} was answered twice"),
-            SlotState::Several(writes) => {
-                writes.take((tag - slot.first_tag) as usize, answer, receipt);
-                if !writes.is_complete() {
-                    return;
-                }
-                let writes = std::mem::replace(writes, Box::new(Writes::new(false, Vec::new())));
-                self.ready(|style, writer| style.write_several(&writes, backend, writer))
-            }
-            SlotState::One(shape) => {
-                assert!(
-                    tag == slot.first_tag,
-                    "no operation with tag {tag} is outstanding"
-                );
-                let shape = std::mem::replace(shape, Shape::Done);
-                self.ready(|style, writer| style.write_one(&shape, &answer, receipt, backend, writer))
-            }
-        };
-        self.slots[place].state = SlotState::Ready(reply);
-        self.drain();
-        self.go_on(backend);
+        (place, (tag - self.slots[place].first_tag) as usize)
     }
 
     /// Closes all doors. The operations that are outstanding go on; nobody hears of them.
@@ -246,14 +329,43 @@ impl Connection {
         self.drop_everything();
     }
 
-    /// Executes a command, or keeps it until all before it are answered.
+    /// Executes a command, or keeps it until it may begin.
     fn take(&mut self, arguments: &mut Arguments, backend: &mut dyn Backend) {
         let spec = commands::find(arguments.at(0));
-        if spec.is_some_and(|spec| spec.waits) && !self.slots.is_empty() {
-            self.waiting = Some(std::mem::take(arguments));
-        } else {
+        if self.may_begin(spec, arguments, backend) {
             self.execute(spec, arguments, backend);
+            if !std::mem::take(&mut self.again) {
+                return;
+            }
         }
+        self.waiting = Some(std::mem::take(arguments));
+    }
+
+    /// Whether a command may begin; and if so, what it is expected to bring is noted.
+    fn may_begin(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) -> bool {
+        self.need = 0;
+        let Some(spec) = spec else {
+            return true;
+        };
+        if spec.waits && !self.slots.is_empty() {
+            return false;
+        }
+        if !spec.reads {
+            return true;
+        }
+        let keys = spec.keys.count(arguments.len());
+        // It may be a snapshot, which is one piece of work: it waits for a turn of its own.
+        if keys > SHARE && !std::mem::take(&mut self.has_turn) {
+            self.tired = true;
+            return false;
+        }
+        let need = self.pace.need(keys);
+        let backlog = self.output.len() + self.held_bytes;
+        if !self.pace.may_begin(keys, backlog) || !self.has_room(need, backend) {
+            return false;
+        }
+        self.need = need;
+        true
     }
 
     fn execute(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) {
@@ -275,12 +387,13 @@ impl Connection {
         self.check_output();
     }
 
-    /// Executes the command that was waiting, if its turn has come.
+    /// Executes the command that was waiting, if it may begin.
     fn go_on(&mut self, backend: &mut dyn Backend) {
-        if self.slots.is_empty()
-            && let Some(arguments) = self.waiting.take()
+        if self.life == Life::Open
+            && self.long.is_none()
+            && let Some(mut arguments) = self.waiting.take()
         {
-            self.execute(commands::find(arguments.at(0)), &arguments, backend);
+            self.take(&mut arguments, backend);
         }
     }
 
@@ -302,12 +415,18 @@ impl Connection {
     ) {
         let tag = self.next_tag;
         self.next_tag += 1;
-        match backend.operate(door, tag, operation) {
-            Some((answer, receipt)) => self.reply_about_keys(tag, |style, writer| {
-                style.write_one(&shape, &answer, receipt, backend, writer)
-            }),
-            None => self.push(tag, frame_bytes, SlotState::One(shape)),
+        let Some((answer, receipt)) = backend.operate(door, tag, operation) else {
+            return self.push(tag, frame_bytes, 1, SlotState::One(shape));
+        };
+        self.measure(&answer);
+        // Nothing has begun behind it: it may just as well be asked again when there is room.
+        if shape.carries() && !self.has_room_for(&answer, backend) {
+            self.again = true;
+            return;
         }
+        self.reply_about_keys(tag, |style, writer| {
+            style.write_one(&shape, &answer, receipt, backend, writer)
+        });
     }
 
     /// Begins several writes that make one reply.
@@ -332,99 +451,14 @@ impl Connection {
                 style.write_several(&writes, backend, writer)
             });
         } else {
-            self.push(first_tag, frame_bytes, SlotState::Several(Box::new(writes)));
+            let missing = writes.missing();
+            self.push(
+                first_tag,
+                frame_bytes,
+                missing,
+                SlotState::Several(Box::new(writes)),
+            );
         }
-    }
-
-    /// Writes a reply that says nothing about keys: at once, or in its place in the order.
-    #[inline]
-    pub(crate) fn reply(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
-        if self.slots.is_empty() {
-            write(&mut Writer::new(&mut self.output, self.state.resp));
-            return;
-        }
-        let mut bytes = BytesMut::new();
-        write(&mut Writer::new(&mut bytes, self.state.resp));
-        self.held_bytes += bytes.len();
-        let reply = ReadyReply { bytes, receipt: None };
-        self.push(self.next_tag, 0, SlotState::Ready(reply));
-    }
-
-    pub(crate) fn refuse(&mut self, refusal: &Refusal) {
-        self.reply(|writer| writer.error(&refusal.0));
-    }
-
-    /// Writes the reply of a command on keys, at once or in its place. `write` returns the receipt that goes with it.
-    #[inline]
-    fn reply_about_keys(
-        &mut self,
-        first_tag: u64,
-        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
-    ) {
-        if self.slots.is_empty() {
-            let style = Style::of(&self.greeting, &self.state);
-            let mut writer = Writer::new(&mut self.output, self.state.resp);
-            self.state.receipt = write(style, &mut writer);
-        } else {
-            let reply = self.ready(write);
-            self.push(first_tag, 0, SlotState::Ready(reply));
-        }
-    }
-
-    /// Writes a reply to be kept until its turn comes.
-    fn ready(&mut self, write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>) -> ReadyReply {
-        let mut bytes = BytesMut::new();
-        let style = Style::of(&self.greeting, &self.state);
-        let receipt = write(style, &mut Writer::new(&mut bytes, self.state.resp));
-        self.held_bytes += bytes.len();
-        ReadyReply {
-            bytes,
-            receipt: Some(receipt),
-        }
-    }
-
-    fn push(&mut self, first_tag: u64, frame_bytes: usize, state: SlotState) {
-        self.outstanding_bytes += frame_bytes;
-        self.slots.push_back(Slot {
-            first_tag,
-            frame_bytes,
-            state,
-        });
-    }
-
-    /// Moves the replies whose turn has come to the output.
-    fn drain(&mut self) {
-        while let Some(Slot {
-            state: SlotState::Ready(reply),
-            frame_bytes,
-            ..
-        }) = self.slots.front_mut()
-        {
-            self.output.extend_from_slice(&reply.bytes);
-            self.held_bytes -= reply.bytes.len();
-            self.outstanding_bytes -= *frame_bytes;
-            if let Some(receipt) = reply.receipt.take() {
-                self.state.receipt = receipt;
-            }
-            self.slots.pop_front();
-        }
-        self.check_output();
-    }
-
-    /// Gives up on a client that does not read what it asked for.
-    fn check_output(&mut self) {
-        if self.output.len() + self.held_bytes > self.greeting.limits.max_output_hard_bytes {
-            self.drop_everything();
-        }
-    }
-
-    fn drop_everything(&mut self) {
-        self.life = Life::Closed;
-        self.output = BytesMut::new();
-        self.slots = VecDeque::new();
-        self.waiting = None;
-        self.held_bytes = 0;
-        self.outstanding_bytes = 0;
     }
 
     fn too_big(&self, why: TooBig) -> Refusal {
@@ -436,3 +470,9 @@ impl Connection {
         }
     }
 }
+
+/// How much one call takes on, in arguments of commands: a fraction of a millisecond.
+const SHARE_ARGUMENTS: usize = 4_096;
+
+/// The room that there must be for a command that is about to be decoded.
+const COMMAND_BYTES: usize = 512;

@@ -1,6 +1,13 @@
 use std::fmt::Display;
 use turnbuckle_core::{BadLevel, Failure, Level};
 
+/// Why a read of much has no answer.
+pub(crate) const NO_ROOM_FOR_REPLY: &str = "the node's memory for clients (client_memory_mb) has no room for the reply now; \
+     ask again, or for fewer keys at once";
+
+const NO_ROOM_TO_STAY: &str = "UNAVAILABLE the node's memory for clients (client_memory_mb) is short, and this connection holds the most \
+     of those that make no progress: it is closed";
+
 /// An error reply. Its first word is what clients tell errors apart by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) String);
@@ -37,6 +44,11 @@ impl Refusal {
         Refusal(format!(
             "TOOBIG {what} has {found} bytes, at most {most} are taken"
         ))
+    }
+
+    /// What a client is told that is disconnected so that others have room.
+    pub(crate) fn shed() -> Refusal {
+        Refusal(NO_ROOM_TO_STAY.into())
     }
 
     pub(crate) fn too_many_arguments(found: u64, most: usize) -> Refusal {

@@ -1,4 +1,7 @@
-use crate::{Backend, Greeting, Limits, Writer, connection::State, glob, receipt, refusal::Refusal};
+use crate::long::Reads;
+use crate::{
+    Arguments, Backend, Greeting, Limits, Writer, connection::State, glob, receipt, refusal::Refusal,
+};
 use bytes::Bytes;
 use turnbuckle_core::{Answer, Failure, Key, Receipt};
 
@@ -42,6 +45,18 @@ impl<'a> Style<'a> {
         writer: &mut Writer<'_>,
     ) -> Option<Receipt> {
         self.write(writes.receipt(), backend, writer, |writer| writes.write(writer))
+    }
+
+    /// Writes the reply of a command that was several reads. Returns the receipt that goes with it.
+    pub(crate) fn write_reads(
+        self,
+        reads: &Reads,
+        backend: &dyn Backend,
+        writer: &mut Writer<'_>,
+    ) -> Option<Receipt> {
+        self.write(reads.receipt(), backend, writer, |writer| {
+            reads.write(self.limits, writer)
+        })
     }
 
     /// Writes a reply with its receipt as an attribute in front, if that is wanted; or an error, which has none.
@@ -98,10 +113,18 @@ pub(crate) enum Shape {
     Count,
 }
 
+/// What a value's reply takes beside the value, at most.
+pub(crate) const REPLY_BYTES: usize = 32;
+
 /// How much matching one `SCAN` may cost: about a tenth of a second.
 const MATCH_STEPS: u64 = 50_000_000;
 
 impl Shape {
+    /// Whether the reply carries the values that were read.
+    pub(crate) fn carries(&self) -> bool {
+        matches!(self, Shape::Value | Shape::Values)
+    }
+
     /// Writes the reply; nothing at all if it is refused.
     ///
     /// # Panics
@@ -141,7 +164,7 @@ impl Shape {
 }
 
 /// Asking for one long value many times in one command must not make a reply without bound.
-fn check_reply(bytes: usize, limits: &Limits) -> Result<(), Refusal> {
+pub(crate) fn check_reply(bytes: usize, limits: &Limits) -> Result<(), Refusal> {
     if bytes > limits.max_reply_bytes {
         return Err(Refusal::too_big(
             "the reply",
@@ -152,9 +175,14 @@ fn check_reply(bytes: usize, limits: &Limits) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn write_values(values: &[Option<Bytes>], limits: &Limits, writer: &mut Writer<'_>) -> Result<(), Refusal> {
+pub(crate) fn write_values(
+    values: &[Option<Bytes>],
+    limits: &Limits,
+    writer: &mut Writer<'_>,
+) -> Result<(), Refusal> {
     let bytes = values.iter().flatten().map(Bytes::len).sum();
     check_reply(bytes, limits)?;
+    writer.reserve(bytes + REPLY_BYTES * values.len());
     writer.array(values.len());
     for value in values {
         writer.bulk_or_null(value.as_deref());
@@ -197,22 +225,35 @@ fn write_keys(
 #[derive(Debug)]
 pub(crate) struct Writes {
     /// Whether the reply is a count of the keys that had a value, or OK.
-    pub(crate) counts: bool,
-    keys: Vec<Key>,
+    counts: bool,
+    /// The command, which names the keys.
+    arguments: Arguments,
     outcomes: Vec<Option<Result<bool, Failure>>>,
     missing: usize,
     receipt: Option<Receipt>,
 }
 
 impl Writes {
-    pub(crate) fn new(counts: bool, keys: Vec<Key>) -> Writes {
+    /// Deletes of the first `keys` arguments of a command, or, of pairs of a key and a value, writes.
+    pub(crate) fn new(deletes: bool, keys: usize, arguments: Arguments) -> Writes {
         Writes {
-            counts,
-            outcomes: vec![None; keys.len()],
-            missing: keys.len(),
-            keys,
+            counts: deletes,
+            outcomes: vec![None; keys],
+            missing: keys,
+            arguments,
             receipt: None,
         }
+    }
+
+    /// How many are not answered, begun or not.
+    pub(crate) fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// The key of a part.
+    fn key(&self, part: usize) -> &[u8] {
+        let step = if self.counts { 1 } else { 2 };
+        self.arguments.at(1 + part * step)
     }
 
     /// Takes in what became of the write of key number `part`.
@@ -268,7 +309,7 @@ impl Writes {
             .or_else(|| failures().next())
             .expect("the caller saw a failure");
         let mut refusal = Refusal::from(worst);
-        if self.keys.len() > 1 {
+        if self.outcomes.len() > 1 {
             refusal.0 += &format!(
                 "; done: {}; failed: {}",
                 self.names(Result::is_ok),
@@ -281,17 +322,19 @@ impl Writes {
     /// The keys of some outcome, as many as fit in an error message.
     fn names(&self, wanted: impl Fn(&Result<bool, Failure>) -> bool) -> String {
         const MOST_NAMES: usize = 16;
-        let of: Vec<&Key> = self
-            .keys
-            .iter()
+        let of: Vec<usize> = (0..)
             .zip(&self.outcomes)
             .filter(|(_, outcome)| outcome.as_ref().is_some_and(&wanted))
-            .map(|(key, _)| key)
+            .map(|(part, _)| part)
             .collect();
         if of.is_empty() {
             return "none".into();
         }
-        let named: Vec<String> = of.iter().take(MOST_NAMES).map(|key| name(key)).collect();
+        let named: Vec<String> = of
+            .iter()
+            .take(MOST_NAMES)
+            .map(|&part| name(self.key(part)))
+            .collect();
         let mut text = named.join(" ");
         if of.len() > MOST_NAMES {
             text += &format!(" and {} more", of.len() - MOST_NAMES);
@@ -300,17 +343,16 @@ impl Writes {
     }
 }
 
-fn name(key: &Key) -> String {
+fn name(key: &[u8]) -> String {
     const MOST_BYTES: usize = 64;
-    let bytes: &[u8] = key.as_ref();
-    match bytes.get(..MOST_BYTES) {
+    match key.get(..MOST_BYTES) {
         Some(front) => format!("'{}..'", front.escape_ascii()),
-        None => format!("'{}'", bytes.escape_ascii()),
+        None => format!("'{}'", key.escape_ascii()),
     }
 }
 
 /// What two receipts prove together.
-fn merge(one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
+pub(crate) fn merge(one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.merged(other)),
         (one, other) => one.or(other),

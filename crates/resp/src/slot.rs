@@ -1,3 +1,4 @@
+use crate::long::Reads;
 use crate::shape::{Shape, Writes};
 use bytes::BytesMut;
 use turnbuckle_core::Receipt;
@@ -9,6 +10,8 @@ pub(crate) struct Slot {
     pub(crate) first_tag: u64,
     /// What the command took on the wire; it is not forgotten before it is answered.
     pub(crate) frame_bytes: usize,
+    /// What it is expected to bring, until it is answered.
+    pub(crate) need: usize,
     pub(crate) state: SlotState,
 }
 
@@ -16,10 +19,14 @@ pub(crate) struct Slot {
 pub(crate) enum SlotState {
     /// Answered, and written here.
     Ready(ReadyReply),
+    /// Its reply is being written.
+    Taken,
     /// Waiting for one operation.
     One(Shape),
     /// Waiting for several writes.
     Several(Box<Writes>),
+    /// Waiting for several reads.
+    Parts(Box<Reads>),
 }
 
 #[derive(Debug)]

@@ -45,6 +45,11 @@ impl<'a> Writer<'a> {
         self.out.len()
     }
 
+    /// Makes room for so many bytes at once, so that a long reply does not grow by copying.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.out.reserve(bytes);
+    }
+
     /// Takes back everything after the output's first `len` bytes.
     pub(crate) fn undo(&mut self, len: usize) {
         self.out.truncate(len);

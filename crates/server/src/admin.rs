@@ -15,8 +15,9 @@
 //! wrong, and what would have been right.
 //!
 //! It shares a current-thread runtime with the event loop of clients, so an answer is made from memory and at once. It
-//! is bounded: [`MOST_CONNECTIONS`] connections (more wait in the system's queue), bodies of 16 KiB, and limits on how
-//! long a connection may take over its request, its answer and in all.
+//! is bounded: [`MOST_CONNECTIONS`] connections (for one more, the one that was heard the longest ago goes), bodies of 16 KiB, and limits
+//! on how long a connection may take over its request, its answer and in all. So unfinished requests do not keep `/healthz` from
+//! answering.
 //!
 //! **Caveats.** There is no authentication: give it an address that only operators reach. Requests that a web page of
 //! another origin makes through an operator's browser are refused. A node has a WAN matrix of its own and applies it to

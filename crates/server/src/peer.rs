@@ -8,9 +8,12 @@
 //! partitions of the other nodes, up to [`MOST_PAUSE_INSIDE`]. While the WAN matrix has a cut between
 //! two sites, in either direction, there is no link between their nodes: a connection needs both.
 //!
+//! Who connects is a stranger until it has proven that it has the cluster's secret: see [`strangers`].
+//!
 //! Backpressure: a chunk is drawn from the node only when the delay line has room, and the delay line empties only as
 //! the socket takes it; a stream's window bounds what is under way beyond that. Nothing piles up for a slow peer.
 mod handshake;
+mod strangers;
 use crate::config::NodeId;
 use crate::{
     run::Host,
@@ -19,13 +22,14 @@ use crate::{
 use bytes::{Buf, Bytes, BytesMut};
 pub(crate) use handshake::{HandshakeError, Identity};
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+pub(crate) use strangers::StrangerCounts;
+use strangers::{Complaints, Place, Strangers};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use turnbuckle_node::MOST_FRAME_BYTES;
@@ -37,9 +41,6 @@ const MOST_PAUSE_INSIDE: Duration = Duration::from_millis(200);
 
 /// A connection that is not there by then is not coming.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-
-/// How many connections may be in their handshake at once.
-const MOST_STRANGERS: usize = 256;
 
 /// To another site, little goes at most so often: a WAN takes far longer, and each chunk costs both sides a wake-up.
 const GATHER: Duration = Duration::from_millis(1);
@@ -61,44 +62,62 @@ pub(crate) fn start(host: &Arc<Host>, listener: TcpListener) {
 }
 
 async fn accept_all(host: Arc<Host>, listener: TcpListener) {
-    let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
-    // What was said last: a peer with another configuration comes again and again.
+    let strangers = Rc::new(RefCell::new(Strangers::default()));
+    let complaints = Rc::new(RefCell::new(Complaints::default()));
+    // What was said last of a peer: one with another configuration comes again and again.
     let said = Rc::new(RefCell::new(String::new()));
     loop {
-        match listener.accept().await {
-            Ok((stream, address)) => {
-                // One more than there may be is closed at once: a peer comes again.
-                let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else {
-                    continue;
-                };
-                let (host, said) = (Arc::clone(&host), Rc::clone(&said));
-                tokio::task::spawn_local(async move {
-                    if let Err(error) = accept_one(&host, stream, stranger).await
-                        && said.replace(error.to_string()) != error.to_string()
-                    {
-                        tracing::warn!(
-                            node = host.name,
-                            "the connection from {address} is no peer's: {error}"
-                        );
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(node = host.name, "no connection could be accepted: {error}");
-                sleep(FIRST_PAUSE).await;
-            }
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    let (place, evicted) = Strangers::admit(&strangers, address.ip());
+                    host.strangers.admitted(evicted);
+                    let (host, said, complaints) = (Arc::clone(&host), Rc::clone(&said), Rc::clone(&complaints));
+                    tokio::task::spawn_local(async move {
+                        let Err(error) = accept_one(&host, stream, place).await else {
+                            return;
+                        };
+                        match error {
+                            HandshakeError::Peer(_) => {
+                                let why = error.to_string();
+                                if said.replace(why.clone()) != why {
+                                    tracing::warn!(node = host.name, "the connection from {address} is refused: {why}");
+                                }
+                            }
+                            stranger => complaints.borrow_mut().say(&host, address, &stranger),
+                        }
+                    });
+                    // Those who are here get on with their handshakes before more come.
+                    tokio::task::yield_now().await;
+                }
+                Err(error) => {
+                    tracing::warn!(node = host.name, "no connection could be accepted: {error}");
+                    sleep(FIRST_PAUSE).await;
+                }
+            },
+            () = sleep(strangers::SAY_EVERY) => {}
         }
+        complaints.borrow_mut().sum_up(&host);
     }
 }
 
-async fn accept_one(
-    host: &Arc<Host>,
-    mut stream: TcpStream,
-    stranger: OwnedSemaphorePermit,
-) -> Result<(), HandshakeError> {
+async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Result<(), HandshakeError> {
     stream.set_nodelay(true)?;
     let mut claimed = None;
-    let accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), &mut claimed).await;
+    let accepted = tokio::select! {
+        accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), &mut claimed) => Some(accepted),
+        () = place.evicted() => None,
+    };
+    drop(place);
+    let Some(accepted) = accepted else {
+        host.strangers.left();
+        // It was counted, and is no news.
+        return Ok(());
+    };
+    host.strangers.left();
+    if accepted.is_err() {
+        host.strangers.refused();
+    }
     if let Err(error) = &accepted
         && let Some(peer) = claimed.and_then(|name| host.peer_named(&name))
         && peer < host.id
@@ -107,12 +126,11 @@ async fn accept_one(
         host.note_link(peer, &format!("its connection was refused: {error}"));
     }
     let name = accepted?;
-    drop(stranger);
     let Some(peer) = host.peer_named(&name).filter(|&peer| peer < host.id) else {
-        return Err(HandshakeError::Wrong {
-            expected: "a node that dials this one".into(),
-            found: format!("'{name}'"),
-        });
+        let found = handshake::quoted(&name);
+        return Err(HandshakeError::Peer(format!(
+            "expected a node that dials this one, found {found}"
+        )));
     };
     if host.is_cut(peer) {
         return Ok(());
@@ -146,7 +164,9 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
                 if why != said {
                     let (node, peer) = (&host.name, host.node_name(peer));
                     match error {
-                        HandshakeError::Wrong { .. } | HandshakeError::Refused(_) => {
+                        HandshakeError::Wrong { .. }
+                        | HandshakeError::Peer(_)
+                        | HandshakeError::Refused(_) => {
                             tracing::warn!(node, peer, "no link: {why}");
                         }
                         HandshakeError::Connection(_) | HandshakeError::Slow => {

@@ -1,12 +1,16 @@
 //! A node that runs: its event loops, its links, its workers.
+mod ballast;
 mod client;
+mod client_memory;
 mod descriptors;
 mod door;
 mod event_loop;
 mod host;
 pub(crate) use host::Host;
+mod files;
 mod identity;
 pub use identity::IdentityError;
+mod input;
 mod wakes;
 mod workers;
 
@@ -100,6 +104,7 @@ struct Sockets {
 pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result<Running, StartError> {
     let entry = config.node(node).clone();
     descriptors::raise_limit(&config, &entry.name);
+    files::keep_private(&entry.name, &entry.data);
     let bind = |what, address: &crate::config::Address| {
         bind(&address.to_string()).map_err(|source| StartError::Address {
             what,
@@ -202,7 +207,8 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
             keyspace: host.default_keyspace().to_string(),
             limits: host.resp_limits(),
         };
-        let client = event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting)));
+        let charge = host.client_memory.open(greeting.id, host.clock.monotonic());
+        let client = event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting), charge));
         event_loop.recorder.borrow_mut().client_connected();
         let event_loop = Rc::clone(event_loop);
         tokio::task::spawn_local(client.serve(event_loop));

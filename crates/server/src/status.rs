@@ -26,6 +26,10 @@ pub struct Status {
     pub log: LogStatus,
     /// Its memory for versions.
     pub memory: MemoryStatus,
+    /// What its clients make it hold.
+    pub clients: ClientsStatus,
+    /// Those who came to its port for peers and were none.
+    pub strangers: StrangersStatus,
     /// Its checkpoints.
     pub checkpoint: CheckpointStatus,
     /// Full copies of peers' data that it has put in place so far.
@@ -137,6 +141,32 @@ pub struct MemoryStatus {
     pub bytes: u64,
     /// How much may be, in bytes.
     pub limit_bytes: u64,
+}
+
+/// What clients make a node hold: commands that are not done, and replies that are not read.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ClientsStatus {
+    /// How many are connected.
+    pub connected: u64,
+    /// How much they hold together, in bytes, beside what each may hold in any case.
+    pub memory_bytes: u64,
+    /// How much that may be, in bytes.
+    pub memory_limit_bytes: u64,
+    /// How often one of them had to wait, or was refused a reply, because there was no room.
+    pub memory_refusals_total: u64,
+    /// How many were disconnected so that others have room.
+    pub disconnected_for_memory_total: u64,
+}
+
+/// Connections to the port for peers that were no peer's.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StrangersStatus {
+    /// How many have not said yet who they are.
+    pub unknown: u64,
+    /// How many were turned away.
+    pub refused_total: u64,
+    /// How many had to make room for others before they had said who they are.
+    pub evicted_total: u64,
 }
 
 /// The checkpoints.

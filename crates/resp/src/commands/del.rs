@@ -1,6 +1,6 @@
 use super::{Keys, PLAIN, Spec};
-use crate::{call::Call, refusal::Refusal, shape::Shape};
-use turnbuckle_core::{Key, Operation};
+use crate::{call::Call, long::Each, refusal::Refusal, shape::Shape};
+use turnbuckle_core::Operation;
 
 pub(super) const DEL: Spec = Spec {
     name: "del",
@@ -22,16 +22,13 @@ pub(super) const UNLINK: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
-    let level = call.write_level(level);
-    let delete = |key| Operation::Put {
-        key,
-        value: None,
-        level,
-    };
     if end == 2 {
-        let key = call.key(1)?;
-        return call.operate(Shape::Deleted, delete(key));
+        let delete = Operation::Put {
+            key: call.key(1)?,
+            value: None,
+            level: call.write_level(level),
+        };
+        return call.operate(Shape::Deleted, delete);
     }
-    let keys: Vec<Key> = (1..end).map(|place| call.key(place)).collect::<Result<_, _>>()?;
-    call.operate_several(true, keys.clone(), keys.into_iter().map(delete))
+    call.write_each(Each::Delete, level, end)
 }

@@ -9,23 +9,19 @@ pub(super) const EXISTS: Spec = Spec {
     keys: Keys::ALL,
     group: "generic",
     summary: "How many of the keys have a value: EXISTS key [key ...] [AT level].",
+    reads: true,
     run,
     ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
-    let level = call.read_level(level);
-    let operation = if end == 2 {
-        Operation::Get {
+    if end == 2 {
+        let get = Operation::Get {
             key: call.key(1)?,
-            level,
-        }
-    } else {
-        Operation::ReadMany {
-            keys: (1..end).map(|place| call.key(place)).collect::<Result<_, _>>()?,
-            level,
-        }
-    };
-    call.operate(Shape::Present, operation)
+            level: call.read_level(level),
+        };
+        return call.operate(Shape::Present, get);
+    }
+    call.read_each(Shape::Present, level, end)
 }

@@ -9,6 +9,7 @@ pub(super) const GET: Spec = Spec {
     keys: Keys::ONE,
     group: "string",
     summary: "The value of a key: GET key [AT level].",
+    reads: true,
     run,
     ..PLAIN
 };

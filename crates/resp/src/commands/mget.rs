@@ -1,6 +1,5 @@
 use super::{Keys, PLAIN, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
-use turnbuckle_core::Operation;
 
 pub(super) const MGET: Spec = Spec {
     name: "mget",
@@ -9,15 +8,12 @@ pub(super) const MGET: Spec = Spec {
     keys: Keys::ALL,
     group: "string",
     summary: "The values of several keys; a snapshot where the keyspace has them: MGET key [key ...] [AT level].",
+    reads: true,
     run,
     ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
-    let read = Operation::ReadMany {
-        keys: (1..end).map(|place| call.key(place)).collect::<Result<_, _>>()?,
-        level: call.read_level(level),
-    };
-    call.operate(Shape::Values, read)
+    call.read_each(Shape::Values, level, end)
 }

@@ -1,6 +1,5 @@
 use super::{Keys, PLAIN, Spec};
-use crate::{call::Call, refusal::Refusal};
-use turnbuckle_core::{Key, Operation};
+use crate::{call::Call, long::Each, refusal::Refusal};
 
 pub(super) const MSET: Spec = Spec {
     name: "mset",
@@ -18,14 +17,5 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         return Err(Refusal::arity("mset"));
     }
     let (level, end) = call.level_at_end(2)?;
-    let level = call.write_level(level);
-    let places = || (1..end).step_by(2);
-    let keys: Vec<Key> = places().map(|place| call.key(place)).collect::<Result<_, _>>()?;
-    let arguments = call.arguments;
-    let puts = places().zip(keys.clone()).map(|(place, key)| Operation::Put {
-        key,
-        value: Some(arguments.bytes(place + 1)),
-        level,
-    });
-    call.operate_several(false, keys, puts)
+    call.write_each(Each::Set, level, end)
 }

@@ -9,6 +9,7 @@ pub(super) const ROTX: Spec = Spec {
     keys: Keys::ALL,
     group: "string",
     summary: "A causally consistent snapshot of several keys, or an error: ROTX key [key ...] [AT causal].",
+    reads: true,
     run,
     ..PLAIN
 };

@@ -9,6 +9,7 @@ pub(super) const STRLEN: Spec = Spec {
     keys: Keys::ONE,
     group: "string",
     summary: "The length of a key's value: STRLEN key [AT level].",
+    reads: true,
     run,
     ..PLAIN
 };

@@ -9,6 +9,7 @@ pub(super) const TYPE: Spec = Spec {
     keys: Keys::ONE,
     group: "generic",
     summary: "The type of a key's value, string or none: TYPE key [AT level].",
+    reads: true,
     run,
     ..PLAIN
 };

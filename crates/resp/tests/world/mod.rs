@@ -25,6 +25,10 @@ pub struct World {
     pub failing: BTreeMap<Key, Failure>,
     pub route: Option<Route>,
     pub operations: u64,
+    /// Reads of several keys may be divided.
+    pub divides: bool,
+    /// What a connection may hold; unbounded without.
+    pub room: Option<usize>,
 }
 
 /// A session that knows how many operations it made.
@@ -212,6 +216,14 @@ impl Backend for World {
             return None;
         }
         Some(answered)
+    }
+
+    fn divides_reads(&self, _: DoorId, _: Option<Level>) -> bool {
+        self.divides
+    }
+
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        self.room.is_none_or(|room| bytes <= room)
     }
 
     fn token(&mut self, door: DoorId) -> Bytes {

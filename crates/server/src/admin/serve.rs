@@ -1,23 +1,36 @@
 use super::{Admin, route};
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use std::{io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
-    task::{JoinHandle, JoinSet},
+    sync::watch,
+    task::{AbortHandle, JoinHandle, JoinSet},
     time::{sleep, timeout},
 };
 
-/// How many connections are served at once. Those beyond wait in the system's queue.
+/// How many connections are served at once. For one more, the one goes that has said nothing for the longest: every answer is
+/// made at once, so whoever stays long has not finished its request, or does not read.
 pub const MOST_CONNECTIONS: usize = 64;
 
 /// How long a connection may take to say what it wants, and may be idle between requests.
-const HEAD_TIME: Duration = Duration::from_secs(30);
+const HEAD_TIME: Duration = Duration::from_secs(5);
 
 /// How long a connection may last in all, so that one that never reads its answer ends too.
 const CONNECTION_TIME: Duration = Duration::from_secs(600);
@@ -76,24 +89,21 @@ impl Drop for AdminServer {
 }
 
 async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut places = Places::default();
     let mut connections = JoinSet::new();
     loop {
-        let next = async {
-            let place = Arc::clone(&places)
-                .acquire_owned()
-                .await
-                .expect("the semaphore is never closed");
-            (place, listener.accept().await)
-        };
         tokio::select! {
             // Not the other way round: a flood of connections must not put off the end.
             biased;
             () = told_to_stop(&stopped) => break,
             Some(_) = connections.join_next() => {}
-            (place, accepted) = next => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(serve(stream, router.clone(), place, stopped.clone()));
+                    places.make_room();
+                    let heard = places.clock.stamp();
+                    let serve = serve(stream, router.clone(), Arc::clone(&heard), places.clock.clone(), stopped.clone());
+                    let end = connections.spawn(serve);
+                    places.taken.push((heard, end));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the admin HTTP cannot accept a connection");
@@ -108,6 +118,41 @@ async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<
     let _ = timeout(STOP_TIME, all_ended).await;
 }
 
+/// The connections, and when each was heard last.
+#[derive(Default)]
+struct Places {
+    taken: Vec<(Arc<AtomicU64>, AbortHandle)>,
+    clock: Order,
+}
+
+/// What came before what: it counts.
+#[derive(Clone, Default)]
+struct Order(Arc<AtomicU64>);
+
+impl Order {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn stamp(&self) -> Arc<AtomicU64> {
+        Arc::new(AtomicU64::new(self.next()))
+    }
+}
+
+impl Places {
+    /// Makes room for one more connection.
+    fn make_room(&mut self) {
+        self.taken.retain(|(_, end)| !end.is_finished());
+        if self.taken.len() < MOST_CONNECTIONS {
+            return;
+        }
+        let heard = |place: &usize| self.taken[*place].0.load(Ordering::Relaxed);
+        if let Some(silent) = (0..self.taken.len()).min_by_key(heard) {
+            self.taken.swap_remove(silent).1.abort();
+        }
+    }
+}
+
 /// Returns once the server is told to stop, or is gone.
 async fn told_to_stop(stopped: &watch::Receiver<bool>) {
     let _ = stopped.clone().wait_for(|stopped| *stopped).await;
@@ -116,15 +161,21 @@ async fn told_to_stop(stopped: &watch::Receiver<bool>) {
 async fn serve(
     stream: TcpStream,
     router: Router,
-    _place: OwnedSemaphorePermit,
+    heard: Arc<AtomicU64>,
+    clock: Order,
     stopped: watch::Receiver<bool>,
 ) {
     // An answer is one small write; waiting to merge it with another would only delay it.
     let _ = stream.set_nodelay(true);
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        heard.store(clock.next(), Ordering::Relaxed);
+        service.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
@@ -133,17 +184,13 @@ async fn serve(
     };
     let ended = match ended {
         Some(ended) => ended,
-        None => finish(connection).await,
+        None => {
+            // The current request may end, if it does so in time.
+            connection.as_mut().graceful_shutdown();
+            timeout(STOP_TIME, connection).await.unwrap_or(Ok(()))
+        }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "an admin connection broke");
     }
-}
-
-type Connection = http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>>;
-
-/// Lets the current request end, if it does so in time.
-async fn finish(mut connection: std::pin::Pin<&mut Connection>) -> hyper::Result<()> {
-    connection.as_mut().graceful_shutdown();
-    timeout(STOP_TIME, connection).await.unwrap_or(Ok(()))
 }

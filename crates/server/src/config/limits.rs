@@ -70,6 +70,8 @@ limits! {
     max_clients = 10_000, 1..=1_000_000;
     /// How many bytes of replies may wait for a client that does not read, before it is not read from any more.
     max_client_backlog_bytes = MIB, 1024..=1024 * MIB;
+    /// How much memory all clients of a node together may make it hold, for commands that are not done and replies that are not read, in MiB.
+    client_memory_mb = 256, 16..=16_777_216;
     /// How many bytes may be on their way over one link to another node.
     max_link_backlog_bytes = 64 * MIB, 65_536..=4096 * MIB;
     /// How long an operation may take before it fails with TIMEOUT, in milliseconds.
@@ -116,6 +118,11 @@ impl Limits {
     /// [`Limits::memory_limit_mb`] in bytes.
     pub fn memory_limit_bytes(&self) -> u64 {
         self.memory_limit_mb * MIB
+    }
+
+    /// [`Limits::client_memory_mb`] in bytes.
+    pub fn client_memory_bytes(&self) -> u64 {
+        self.client_memory_mb * MIB
     }
 
     /// [`Limits::retained_log_mb`] in bytes.

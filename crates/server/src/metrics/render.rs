@@ -23,6 +23,8 @@ pub(super) fn render(
     operations(&mut text, keyspaces, loops);
     durations(&mut text, keyspaces, loops);
     clients(&mut text, loops);
+    client_memory(&mut text, status);
+    strangers(&mut text, status);
     streams(&mut text, &status.streams);
     visibility(&mut text, status);
     written(&mut text, status);
@@ -116,6 +118,64 @@ fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
         "Bytes that went to clients.",
         sum(|counts| counts.sent_bytes.value()),
     );
+}
+
+fn client_memory(text: &mut Exposition, status: &Status) {
+    let clients = &status.clients;
+    for (name, kind, help, value) in [
+        (
+            "turnbuckle_client_memory_bytes",
+            Kind::Gauge,
+            "Memory for commands that are not done and replies that are not read, of all clients.",
+            clients.memory_bytes,
+        ),
+        (
+            "turnbuckle_client_memory_limit_bytes",
+            Kind::Gauge,
+            "How much that may be.",
+            clients.memory_limit_bytes,
+        ),
+        (
+            "turnbuckle_client_memory_refusals_total",
+            Kind::Counter,
+            "How often a client had to wait, or was refused a reply, because there was no room.",
+            clients.memory_refusals_total,
+        ),
+        (
+            "turnbuckle_clients_disconnected_for_memory_total",
+            Kind::Counter,
+            "Clients that were disconnected so that others have room.",
+            clients.disconnected_for_memory_total,
+        ),
+    ] {
+        text.family(name, kind, help).sample(&[], value as f64);
+    }
+}
+
+fn strangers(text: &mut Exposition, status: &Status) {
+    let strangers = &status.strangers;
+    for (name, kind, help, value) in [
+        (
+            "turnbuckle_strangers",
+            Kind::Gauge,
+            "Connections to the port for peers that have not said yet who they are.",
+            strangers.unknown,
+        ),
+        (
+            "turnbuckle_strangers_refused_total",
+            Kind::Counter,
+            "Connections to the port for peers that were turned away.",
+            strangers.refused_total,
+        ),
+        (
+            "turnbuckle_strangers_evicted_total",
+            Kind::Counter,
+            "Connections to the port for peers that had to make room for others.",
+            strangers.evicted_total,
+        ),
+    ] {
+        text.family(name, kind, help).sample(&[], value as f64);
+    }
 }
 
 /// The partitions of a keyspace together: the oldest entry of all, and all entries.

@@ -2,14 +2,18 @@
 //!
 //! ```text
 //!   dialer                                            acceptor
-//!     | -- Hello: versions, cluster, layout, who, nonce --> |  refused unless all of it fits
-//!     | <------------- Hello, or why not ------------------ |
-//!     | -- proof: HMAC of both nonces ---------------------> |  refused unless it has the cluster's secret
-//!     | <------------ proof, or why not ------------------- |
+//!     | -- magic, Greeting: version of the wire, nonce ---> |
+//!     | <------------------- Greeting, or why not --------- |
+//!     | -- Proof: HMAC of both greetings -----------------> |  refused unless it has the cluster's secret
+//!     | <-------------------- Proof, or why not ----------- |
+//!     | -- Hello: cluster, layout, from, to, HMAC --------> |  refused unless all of it fits
+//!     | <--------------------- Hello, or why not ---------- |
 //! ```
 //!
 //! Each side proves that it has the secret over the other's fresh nonce, so nothing said in an earlier connection can be
-//! said again. Frames that follow are not encrypted: peers' traffic belongs on a network that is trusted.
+//! said again. Names are told only to who has proven that: a stranger learns the version of the wire and nothing else, neither by
+//! connecting nor by listening where a node used to be. Whatever the other side says is bounded, and escaped before anybody reads
+//! it in a log. Frames that follow are not encrypted: peers' traffic belongs on a network that is trusted.
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::{io, time::Duration};
@@ -22,10 +26,13 @@ use turnbuckle_core::ClusterSecret;
 use turnbuckle_node::WIRE_VERSION;
 
 /// The whole handshake must be done by then.
-const TIME: Duration = Duration::from_secs(10);
+const TIME: Duration = Duration::from_secs(5);
 
-/// The longest message of a handshake.
+/// The longest message before the other side has proven itself, and after that.
+const MOST_BYTES_OF_STRANGERS: usize = 1 << 10;
 const MOST_BYTES: usize = 64 << 10;
+
+const NONCE_BYTES: usize = 16;
 
 const MAGIC: &[u8; 8] = b"TBUCKPER";
 
@@ -45,24 +52,21 @@ pub(crate) enum HandshakeError {
     Connection(#[from] io::Error),
     #[error("the handshake took longer than {} s", TIME.as_secs())]
     Slow,
+    /// Said by, or of, somebody who has not proven anything.
     #[error("expected {expected}, found {found}")]
     Wrong { expected: String, found: String },
+    /// Of a node that has the cluster's secret.
+    #[error("{0}")]
+    Peer(String),
     #[error("the peer refused: {0}")]
     Refused(String),
 }
 
+/// The first message. A release that says more in it is understood as far as this.
 #[derive(Clone, PartialEq, Message)]
-struct Hello {
+struct Greeting {
     #[prost(uint32, tag = "1")]
     wire_version: u32,
-    #[prost(string, tag = "2")]
-    cluster: String,
-    #[prost(string, tag = "3")]
-    layout: String,
-    #[prost(string, tag = "4")]
-    from: String,
-    #[prost(string, tag = "5")]
-    to: String,
     #[prost(bytes = "bytes", tag = "6")]
     nonce: Bytes,
     #[prost(string, optional, tag = "7")]
@@ -77,34 +81,65 @@ struct Proof {
     refused: Option<String>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct Hello {
+    #[prost(string, tag = "1")]
+    cluster: String,
+    #[prost(string, tag = "2")]
+    layout: String,
+    #[prost(string, tag = "3")]
+    from: String,
+    #[prost(string, tag = "4")]
+    to: String,
+    #[prost(string, optional, tag = "5")]
+    refused: Option<String>,
+    /// Of everything above, and both greetings.
+    #[prost(bytes = "bytes", tag = "6")]
+    mac: Bytes,
+}
+
+/// One connection's handshake: what both sides have greeted each other with.
+struct Talk<'a> {
+    me: &'a Identity,
+    dialer: Greeting,
+    acceptor: Greeting,
+}
+
 /// The side that connected, to the node called `to`.
 pub(crate) async fn dial(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     to: &str,
-    nonce: [u8; 16],
+    nonce: [u8; NONCE_BYTES],
 ) -> Result<(), HandshakeError> {
     within(async {
         stream.write_all(MAGIC).await?;
-        let mine = hello(me, to, nonce);
-        send(stream, &mine).await?;
-        let theirs: Hello = receive(stream).await?;
-        not_refused(theirs.refused.as_deref())?;
-        check(me, &theirs)?;
-        expect("a hello of the node that was dialled", to, &theirs.from)?;
-        send(stream, &prove(me, "dialer", &mine, &theirs)).await?;
-        let proof: Proof = receive(stream).await?;
+        let dialer = greeting(nonce);
+        send(stream, &dialer).await?;
+        let acceptor: Greeting = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
+        not_refused(acceptor.refused.as_deref())?;
+        check_greeting(&acceptor)?;
+        let talk = Talk { me, dialer, acceptor };
+        send(stream, &talk.prove("dialer")).await?;
+        let proof: Proof = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
         not_refused(proof.refused.as_deref())?;
-        verify(me, "acceptor", &mine, &theirs, &proof)
+        talk.verify("acceptor", &proof.mac)?;
+        send(stream, &talk.hello("dialer", to, None)).await?;
+        let theirs: Hello = receive(stream, MOST_BYTES).await?;
+        talk.verify_hello("acceptor", &theirs)?;
+        not_refused(theirs.refused.as_deref())?;
+        talk.check(&theirs)?;
+        expect("a hello of the node that was dialled", to, &theirs.from)
     })
     .await
 }
 
-/// The side that was connected to. Returns the name of the node that did; `claimed` is the name that it gave, proven or not.
+/// The side that was connected to. Returns the name of the node that did; `claimed` is the name that it gave, if it has the cluster's
+/// secret.
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
-    nonce: [u8; 16],
+    nonce: [u8; NONCE_BYTES],
     claimed: &mut Option<String>,
 ) -> Result<String, HandshakeError> {
     within(async {
@@ -116,25 +151,34 @@ pub(crate) async fn accept(
                 magic.escape_ascii().to_string(),
             ));
         }
-        let theirs: Hello = receive(stream).await?;
-        *claimed = Some(theirs.from.clone());
-        let mut mine = hello(me, &theirs.from, nonce);
-        let fits = check(me, &theirs).and_then(|()| expect("a hello for this node", &me.node, &theirs.to));
-        mine.refused = fits.as_ref().err().map(ToString::to_string);
-        send(stream, &mine).await?;
+        let dialer: Greeting = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
+        let fits = check_greeting(&dialer);
+        let mut acceptor = greeting(nonce);
+        acceptor.refused = fits.as_ref().err().map(ToString::to_string);
+        send(stream, &acceptor).await?;
         fits?;
-        let proof: Proof = receive(stream).await?;
-        let proven = verify(me, "dialer", &theirs, &mine, &proof);
-        let mut answer = prove(me, "acceptor", &theirs, &mine);
-        if let Err(error) = &proven {
+        let talk = Talk { me, dialer, acceptor };
+        let proof: Proof = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
+        let proven = talk.verify("dialer", &proof.mac);
+        let answer = match &proven {
+            Ok(()) => talk.prove("acceptor"),
             // Who could not prove anything is not given a proof.
-            answer = Proof {
+            Err(error) => Proof {
                 mac: Bytes::new(),
                 refused: Some(error.to_string()),
-            };
-        }
+            },
+        };
         send(stream, &answer).await?;
-        proven.map(|()| theirs.from)
+        proven?;
+        let theirs: Hello = receive(stream, MOST_BYTES).await?;
+        talk.verify_hello("dialer", &theirs)?;
+        *claimed = Some(theirs.from.clone());
+        let fits = talk
+            .check(&theirs)
+            .and_then(|()| expect("a hello for this node", &me.node, &theirs.to));
+        let refused = fits.as_ref().err().map(ToString::to_string);
+        send(stream, &talk.hello("acceptor", &theirs.from, refused)).await?;
+        fits.map(|()| theirs.from)
     })
     .await
 }
@@ -143,45 +187,120 @@ async fn within<T>(work: impl Future<Output = Result<T, HandshakeError>>) -> Res
     timeout(TIME, work).await.unwrap_or(Err(HandshakeError::Slow))
 }
 
-fn hello(me: &Identity, to: &str, nonce: [u8; 16]) -> Hello {
-    Hello {
+fn greeting(nonce: [u8; NONCE_BYTES]) -> Greeting {
+    Greeting {
         wire_version: WIRE_VERSION,
-        cluster: me.cluster.clone(),
-        layout: me.layout.clone(),
-        from: me.node.clone(),
-        to: to.to_string(),
         nonce: Bytes::copy_from_slice(&nonce),
         refused: None,
     }
 }
 
-fn check(me: &Identity, theirs: &Hello) -> Result<(), HandshakeError> {
+fn check_greeting(theirs: &Greeting) -> Result<(), HandshakeError> {
     if theirs.wire_version != WIRE_VERSION {
         return Err(wrong(
             &format!("wire version {WIRE_VERSION}"),
             format!("version {}", theirs.wire_version),
         ));
     }
-    expect("a node of the cluster", &me.cluster, &theirs.cluster)?;
-    expect("the same configuration", &me.layout, &theirs.layout)?;
-    if theirs.nonce.len() != 16 {
+    if theirs.nonce.len() != NONCE_BYTES {
         return Err(wrong(
-            "a nonce of 16 bytes",
+            &format!("a nonce of {NONCE_BYTES} bytes"),
             format!("{} bytes", theirs.nonce.len()),
         ));
     }
     Ok(())
 }
 
+impl Talk<'_> {
+    /// What a side signs: what it is about, its role, and what both have greeted each other with.
+    fn signed(&self, what: &str, role: &str, more: &[u8]) -> Vec<u8> {
+        let mut said = format!("{what} {role} ").into_bytes();
+        for greeting in [&self.dialer, &self.acceptor] {
+            said.extend_from_slice(&greeting.encode_length_delimited_to_vec());
+        }
+        said.extend_from_slice(more);
+        said
+    }
+
+    fn prove(&self, role: &str) -> Proof {
+        let mac = self.me.secret.sign(&self.signed("proof", role, &[]));
+        Proof {
+            mac: Bytes::copy_from_slice(&mac),
+            refused: None,
+        }
+    }
+
+    fn verify(&self, role: &str, mac: &[u8]) -> Result<(), HandshakeError> {
+        match self.me.secret.verifies(&self.signed("proof", role, &[]), mac) {
+            true => Ok(()),
+            false => Err(wrong(
+                "a node that has the cluster's secret",
+                "one that has another".into(),
+            )),
+        }
+    }
+
+    fn hello(&self, role: &str, to: &str, refused: Option<String>) -> Hello {
+        let mut hello = Hello {
+            cluster: self.me.cluster.clone(),
+            layout: self.me.layout.clone(),
+            from: self.me.node.clone(),
+            to: to.to_string(),
+            refused,
+            mac: Bytes::new(),
+        };
+        let mac = self
+            .me
+            .secret
+            .sign(&self.signed("hello", role, &hello.encode_to_vec()));
+        hello.mac = Bytes::copy_from_slice(&mac);
+        hello
+    }
+
+    fn verify_hello(&self, role: &str, theirs: &Hello) -> Result<(), HandshakeError> {
+        let said = Hello {
+            mac: Bytes::new(),
+            ..theirs.clone()
+        };
+        let said = self.signed("hello", role, &said.encode_to_vec());
+        match self.me.secret.verifies(&said, &theirs.mac) {
+            true => Ok(()),
+            false => Err(wrong("a hello as it was said", "one that was changed".into())),
+        }
+    }
+
+    fn check(&self, theirs: &Hello) -> Result<(), HandshakeError> {
+        expect("a node of the cluster", &self.me.cluster, &theirs.cluster)?;
+        expect("the same configuration", &self.me.layout, &theirs.layout)
+    }
+}
+
 fn expect(what: &str, expected: &str, found: &str) -> Result<(), HandshakeError> {
-    let short = |text: &str| text.chars().take(300).collect::<String>();
     match expected == found {
         true => Ok(()),
-        false => Err(wrong(
-            &format!("{what} '{}'", short(expected)),
-            format!("'{}'", short(found)),
-        )),
+        false => Err(HandshakeError::Peer(format!(
+            "expected {what} {}, found {}",
+            quoted(expected),
+            quoted(found)
+        ))),
     }
+}
+
+/// What the other side said, bounded, on one line and without anything that a terminal would obey.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", plain(text))
+}
+
+fn plain(text: &str) -> String {
+    const MOST_CHARS: usize = 500;
+    let chars = text.chars().take(MOST_CHARS);
+    chars
+        .flat_map(|one| {
+            let is_plain = !one.is_control() && !matches!(one, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+            let escaped = (!is_plain).then(|| one.escape_unicode());
+            escaped.into_iter().flatten().chain(is_plain.then_some(one))
+        })
+        .collect()
 }
 
 fn wrong(expected: &str, found: String) -> HandshakeError {
@@ -192,46 +311,7 @@ fn wrong(expected: &str, found: String) -> HandshakeError {
 }
 
 fn not_refused(refused: Option<&str>) -> Result<(), HandshakeError> {
-    refused.map_or(Ok(()), |why| {
-        Err(HandshakeError::Refused(why.chars().take(500).collect()))
-    })
-}
-
-/// What a side signs: its role and everything that both have said.
-fn signed(role: &str, dialer: &Hello, acceptor: &Hello) -> Vec<u8> {
-    let mut said = role.as_bytes().to_vec();
-    let acceptor = Hello {
-        refused: None,
-        ..acceptor.clone()
-    };
-    for hello in [dialer, &acceptor] {
-        said.extend_from_slice(&hello.encode_length_delimited_to_vec());
-    }
-    said
-}
-
-fn prove(me: &Identity, role: &str, dialer: &Hello, acceptor: &Hello) -> Proof {
-    let mac = me.secret.sign(&signed(role, dialer, acceptor));
-    Proof {
-        mac: Bytes::copy_from_slice(&mac),
-        refused: None,
-    }
-}
-
-fn verify(
-    me: &Identity,
-    role: &str,
-    dialer: &Hello,
-    acceptor: &Hello,
-    proof: &Proof,
-) -> Result<(), HandshakeError> {
-    match me.secret.verifies(&signed(role, dialer, acceptor), &proof.mac) {
-        true => Ok(()),
-        false => Err(wrong(
-            "a node that has the cluster's secret",
-            "one that has another".into(),
-        )),
-    }
+    refused.map_or(Ok(()), |why| Err(HandshakeError::Refused(plain(why))))
 }
 
 async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &impl Message) -> Result<(), HandshakeError> {
@@ -241,14 +321,17 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &impl Message) ->
     Ok(stream.write_all(&out).await?)
 }
 
-async fn receive<M: Message + Default>(stream: &mut (impl AsyncRead + Unpin)) -> Result<M, HandshakeError> {
+async fn receive<M: Message + Default>(
+    stream: &mut (impl AsyncRead + Unpin),
+    most_bytes: usize,
+) -> Result<M, HandshakeError> {
     let len = stream.read_u32().await? as usize;
-    if len > MOST_BYTES {
+    if len > most_bytes {
         return Err(wrong("a message of the handshake", format!("{len} bytes")));
     }
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).await?;
-    M::decode(&bytes[..]).map_err(|error| wrong("a message of the handshake", error.to_string()))
+    M::decode(&bytes[..]).map_err(|error| wrong("a message of the handshake", plain(&error.to_string())))
 }
 
 #[cfg(test)]

@@ -1,32 +1,46 @@
 //! One client's connection: the socket around [`turnbuckle_resp::Connection`].
-use super::{door::LoopBackend, event_loop::EventLoop};
-use bytes::{Buf, BytesMut};
+use super::{
+    client_memory::{Charge, FREE_BYTES},
+    door::LoopBackend,
+    event_loop::EventLoop,
+    input::Input,
+};
+use bytes::Buf;
 use std::{
     cell::{Cell, RefCell},
     io::ErrorKind,
     rc::Rc,
+    time::Duration,
 };
 use tokio::{net::TcpStream, sync::Notify};
 use turnbuckle_core::Answered;
 use turnbuckle_resp::Connection;
 
-/// How much is read at a time.
-const READ_BYTES: usize = 16 << 10;
+/// How often a connection that may not be read from looks whether it may again.
+const OVERLOAD_LOOK: Duration = Duration::from_millis(20);
 
-/// How much room the loop's read buffer is given at a time.
-const BUFFER_BYTES: usize = 64 << 10;
+/// How long the node still reads from a client that it has told to go: who is busy sending would not hear of it.
+const LINGER: Duration = Duration::from_secs(1);
 
 pub(super) struct Client {
     pub slot: usize,
     /// It is in the loop's list of those to write to.
     pub touched: Cell<bool>,
+    /// It has done a share of work, and waits for its turn to do the next.
+    pub in_line: Cell<bool>,
     socket: TcpStream,
     connection: RefCell<Connection>,
     /// Received, and not yet taken as commands.
-    input: RefCell<BytesMut>,
+    input: RefCell<Input>,
+    charge: Charge,
+    /// What the connection may hold, and what the input holds: it is charged for both.
+    connection_bytes: Cell<usize>,
+    input_bytes: Cell<usize>,
     /// The socket took less than there was to write.
     clogged: Cell<bool>,
     broken: Cell<bool>,
+    /// It was disconnected so that others have room.
+    shed: Cell<bool>,
     /// The client sends no more. What it has sent is still answered: it may read on.
     ended: Cell<bool>,
     /// Something changed that the connection's task has to look at.
@@ -34,15 +48,20 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub fn new(slot: usize, socket: TcpStream, connection: Connection) -> Client {
+    pub fn new(slot: usize, socket: TcpStream, connection: Connection, charge: Charge) -> Client {
         Client {
             slot,
             touched: Cell::new(false),
+            in_line: Cell::new(false),
             socket,
             connection: RefCell::new(connection),
             input: RefCell::default(),
+            charge,
+            connection_bytes: Cell::new(0),
+            input_bytes: Cell::new(0),
             clogged: Cell::new(false),
             broken: Cell::new(false),
+            shed: Cell::new(false),
             ended: Cell::new(false),
             changed: Notify::new(),
         }
@@ -51,20 +70,28 @@ impl Client {
     /// Serves the connection until either side ends it.
     pub async fn serve(self: Rc<Self>, event_loop: Rc<EventLoop>) {
         while !self.is_over() {
-            self.take_commands(&event_loop);
+            if !self.in_line.get() {
+                self.take_commands(&event_loop);
+            }
             if self.is_over() {
                 break;
             }
             let host = &event_loop.host;
-            let wants_input =
-                self.connection.borrow().wants_input() && !host.is_overloaded() && !host.is_stopping();
+            let wants_input = self.connection.borrow().wants_input()
+                && !host.is_overloaded()
+                && !host.is_stopping()
+                && (self.ended.get() || self.may_read());
             tokio::select! {
                 biased;
                 result = self.socket.readable(), if wants_input && !self.ended.get() => {
                     if result.is_err() {
                         break;
                     }
-                    self.read(&event_loop);
+                    if self.read(&event_loop) {
+                        // There may be more. Others first.
+                        self.take_commands(&event_loop);
+                        tokio::task::yield_now().await;
+                    }
                 }
                 result = self.socket.writable(), if self.clogged.get() => {
                     if result.is_err() {
@@ -78,8 +105,12 @@ impl Client {
                 () = tokio::time::sleep(OVERLOAD_LOOK), if !wants_input => {}
             }
         }
-        let mut backend = LoopBackend::new(&event_loop, self.slot);
+        let mut backend = LoopBackend::new(&event_loop, &self);
         self.connection.borrow_mut().close(&mut backend);
+        self.charge.set(0);
+        if self.shed.get() && !self.broken.get() {
+            self.linger(&event_loop).await;
+        }
         event_loop.dismiss(self.slot);
         event_loop.recorder.borrow_mut().client_left();
         event_loop.host.client_left();
@@ -91,55 +122,62 @@ impl Client {
         self.broken.get() || ((connection.is_closing() || is_answered) && connection.output().is_empty())
     }
 
-    fn read(&self, event_loop: &EventLoop) {
+    /// Reads what there is, up to a bound. Whether the bound was reached.
+    fn read(&self, event_loop: &EventLoop) -> bool {
         let mut input = self.input.borrow_mut();
-        let read = if input.is_empty() {
-            let mut shared = event_loop.read_buffer.borrow_mut();
-            if shared.capacity() < READ_BYTES {
-                shared.reserve(BUFFER_BYTES);
-            }
-            let read = self.socket.try_read_buf(&mut *shared);
-            *input = shared.split();
-            read
-        } else {
-            input.reserve(READ_BYTES);
-            self.socket.try_read_buf(&mut *input)
-        };
+        let most = input.next_bytes();
+        let mut shared = event_loop.read_buffer.borrow_mut();
+        let read = input.read(&mut shared, |mut buffer| self.socket.try_read_buf(&mut buffer));
         match read {
             Ok(0) => self.ended.set(true),
-            Ok(bytes) => event_loop.recorder.borrow_mut().received_bytes(bytes),
+            Ok(bytes) => {
+                event_loop.recorder.borrow_mut().received_bytes(bytes);
+                self.charge.moved(event_loop.now().monotonic);
+                return bytes == most;
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => self.broken.set(true),
         }
+        false
     }
 
-    /// Executes what has been received, as far as the connection takes it.
-    fn take_commands(&self, event_loop: &EventLoop) {
+    /// Executes a share of what has been received, as far as the connection takes it.
+    pub fn take_commands(&self, event_loop: &EventLoop) {
         // What has begun is answered, and nothing else begins.
         if event_loop.host.is_stopping() {
             return event_loop.touch(self);
         }
         let mut input = self.input.borrow_mut();
-        if !input.is_empty() {
+        let mut connection = self.connection.borrow_mut();
+        let (waited, had_turn) = (connection.is_waiting(), connection.wants_turn());
+        let mut taken = 0;
+        if !input.is_empty() || waited || had_turn {
             event_loop.refresh_now();
-            let mut backend = LoopBackend::new(event_loop, self.slot);
-            let mut connection = self.connection.borrow_mut();
-            connection.handle_bytes(&mut input, &mut backend);
-            if input.is_empty() {
-                // Lets go of the loop's buffer.
-                *input = BytesMut::new();
-            }
+            let mut backend = LoopBackend::new(event_loop, self);
+            taken = input.take(|bytes| connection.handle_bytes(bytes, &mut backend));
         }
-        event_loop.touch(self);
+        let begun = had_turn || taken > 0 || waited != connection.is_waiting();
+        if connection.wants_turn() {
+            event_loop.line_up(self);
+        }
+        let has_output = !connection.output().is_empty() && !self.clogged.get();
+        drop(connection);
+        self.input_bytes.set(input.held_bytes());
+        drop(input);
+        self.settle(false);
+        if begun || has_output {
+            event_loop.touch(self);
+        }
     }
 
     /// An operation's answer.
     pub fn answer(&self, event_loop: &EventLoop, tag: u64, answered: Answered) {
-        let mut backend = LoopBackend::new(event_loop, self.slot);
-        self.connection
-            .borrow_mut()
-            .handle_answer(tag, answered, &mut backend);
-        if !self.input.borrow().is_empty() {
+        let mut backend = LoopBackend::new(event_loop, self);
+        let mut connection = self.connection.borrow_mut();
+        connection.handle_answer(tag, answered, &mut backend);
+        if connection.wants_turn() {
+            event_loop.line_up(self);
+        } else if !self.input.borrow().is_empty() || connection.is_waiting() {
             self.changed.notify_one();
         }
     }
@@ -160,30 +198,107 @@ impl Client {
     /// Writes what there is, as far as the socket takes it.
     pub fn flush(&self, event_loop: &EventLoop) {
         if self.clogged.get() {
-            return;
+            return self.settle(false);
         }
         let mut connection = self.connection.borrow_mut();
-        let closing = connection.is_closing() || self.ended.get();
         let output = connection.output();
+        let mut sent = 0;
         while !output.is_empty() {
             match self.socket.try_write(output) {
                 Ok(written) => {
                     output.advance(written);
-                    event_loop.recorder.borrow_mut().sent_bytes(written);
+                    sent += written;
                 }
                 Err(error) => {
                     self.clogged.set(error.kind() == ErrorKind::WouldBlock);
                     self.broken.set(error.kind() != ErrorKind::WouldBlock);
-                    self.changed.notify_one();
-                    return;
+                    break;
                 }
             }
         }
-        if closing || !self.input.borrow().is_empty() {
+        let is_closing = connection.is_closing();
+        let waits = self.ended.get() || connection.is_waiting() || !self.input.borrow().is_empty();
+        drop(connection);
+        if sent > 0 {
+            event_loop.recorder.borrow_mut().sent_bytes(sent);
+            self.charge.moved(event_loop.now().monotonic);
+        }
+        self.settle(sent > 0);
+        // Its task looks at what there is room for now, or that it is over.
+        if (sent > 0 && waits) || is_closing || self.clogged.get() || self.broken.get() {
             self.changed.notify_one();
         }
     }
+
+    // ---- memory ---------------------------------------------------------------------------------------------
+
+    /// Whether the connection may hold so many bytes.
+    pub fn grow_to(&self, bytes: usize) -> bool {
+        self.charge.grow_to(over(bytes) + over(self.input_bytes.get()))
+    }
+
+    /// Whether there is room for what the next read brings.
+    fn may_read(&self) -> bool {
+        let input = self.input.borrow();
+        let bytes = input.held_bytes() + input.next_bytes();
+        self.charge
+            .grow_to(over(self.connection_bytes.get()) + over(bytes))
+    }
+
+    /// Gives back what is not needed. `written`: some output was.
+    fn settle(&self, written: bool) {
+        let mut connection = self.connection.borrow_mut();
+        self.connection_bytes.set(connection.settle(written));
+        let bytes = over(self.connection_bytes.get()) + over(self.input_bytes.get());
+        let is_owed =
+            connection.outstanding() > 0 && !connection.is_waiting() && connection.output().is_empty();
+        self.charge.set(bytes);
+        self.charge.set_owed(is_owed);
+    }
+
+    pub fn is_condemned(&self) -> bool {
+        self.charge.is_condemned() && !self.shed.get()
+    }
+
+    /// Drops all that it holds, and tells the client, if that can be said in one write.
+    pub fn shed(&self, event_loop: &EventLoop) {
+        tracing::warn!(
+            node = event_loop.host.name,
+            "the memory for clients is short (client_memory_mb): a client that held {} KiB is disconnected",
+            (over(self.connection_bytes.get()) + over(self.input_bytes.get())) >> 10
+        );
+        self.shed.set(true);
+        self.connection.borrow_mut().shed();
+        self.input.borrow_mut().clear();
+        self.input_bytes.set(0);
+        self.flush(event_loop);
+        if !self.connection.borrow_mut().output().is_empty() {
+            self.broken.set(true);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Reads on, and forgets it, until the client has heard that it is to go.
+    async fn linger(&self, event_loop: &EventLoop) {
+        let drained = async {
+            while self.socket.readable().await.is_ok() {
+                let mut input = Input::default();
+                let read = {
+                    let mut shared = event_loop.read_buffer.borrow_mut();
+                    input.read(&mut shared, |mut buffer| self.socket.try_read_buf(&mut buffer))
+                };
+                match read {
+                    Ok(0) => break,
+                    Err(error) if error.kind() != ErrorKind::WouldBlock => break,
+                    Ok(_) | Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LINGER, drained).await;
+    }
 }
 
-/// How often a connection that may not be read from looks whether it may again.
-const OVERLOAD_LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+/// What counts of so many bytes of commands, or of replies.
+fn over(bytes: usize) -> usize {
+    bytes.saturating_sub(FREE_BYTES)
+}

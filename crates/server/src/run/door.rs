@@ -1,7 +1,7 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
-use super::event_loop::EventLoop;
+use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, Operation, SiteId};
+use turnbuckle_core::{Answered, BadToken, Level, Operation, SiteId};
 use turnbuckle_gateway as gateway;
 use turnbuckle_resp::{Backend, ClusterNode, DoorId, InfoSection, Keyspace, SelectError};
 
@@ -28,12 +28,17 @@ pub(super) fn tags_of(slot: usize) -> (u64, u64) {
 
 pub(super) struct LoopBackend<'a> {
     event_loop: &'a EventLoop,
+    client: &'a Client,
     slot: usize,
 }
 
 impl<'a> LoopBackend<'a> {
-    pub fn new(event_loop: &'a EventLoop, slot: usize) -> LoopBackend<'a> {
-        LoopBackend { event_loop, slot }
+    pub fn new(event_loop: &'a EventLoop, client: &'a Client) -> LoopBackend<'a> {
+        LoopBackend {
+            event_loop,
+            client,
+            slot: client.slot,
+        }
     }
 }
 
@@ -61,6 +66,15 @@ impl Backend for LoopBackend<'_> {
         let tag = join_tag(self.slot, tag);
         let door = gateway::DoorId::from_bits(door.0);
         self.event_loop.operate(door, tag, operation)
+    }
+
+    fn divides_reads(&self, door: DoorId, level: Option<Level>) -> bool {
+        let keyspace = gateway::DoorId::from_bits(door.0).keyspace();
+        level.unwrap_or(self.event_loop.usual_levels[keyspace]) == Level::Eventual
+    }
+
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        self.client.grow_to(bytes)
     }
 
     fn token(&mut self, door: DoorId) -> Bytes {

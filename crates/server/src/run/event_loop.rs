@@ -8,6 +8,9 @@
 //!                       write every socket that has output
 //! ```
 //!
+//! A command on many keys, or a long pipeline, is not done in one turn: its connection does a share, and then stands in line. Each turn
+//! lets the first in line do one more share. So a turn is never long, and those who want much share what others leave.
+//!
 //! The runtime queues all sockets that are ready before the task of the turn, which the first of them has woken: so a turn
 //! serves as many clients as were ready, with one write to the log. Nothing hops between threads on the way of an
 //! operation whose partition is here.
@@ -19,12 +22,12 @@ use crate::{
 use bytes::BytesMut;
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
-use turnbuckle_core::{Answered, Micros, Now, Operation};
+use turnbuckle_core::{Answered, Level, Micros, Now, Operation};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 
 /// How often operations are looked through for those whose time is up, and the disk for the room it has.
@@ -47,9 +50,15 @@ pub(super) struct EventLoop {
     free: RefCell<Vec<usize>>,
     /// Slots of clients that have something to write, or may go on.
     touched: RefCell<Vec<usize>>,
+    /// Slots of clients that have done a share and have more to do.
+    line: RefCell<VecDeque<usize>>,
     answers: RefCell<Vec<(DoorId, u64, Answered)>>,
     /// Operations that are under way, for the metrics.
     started: RefCell<BTreeMap<u64, Started>>,
+    /// The level of a read that names none, by keyspace.
+    pub usual_levels: Vec<Level>,
+    /// How many clients had been condemned when this loop looked last.
+    seen_condemned: Cell<u64>,
     /// Bytes are read into this, and split off for whoever sent them.
     pub read_buffer: RefCell<BytesMut>,
     now: Cell<Now>,
@@ -81,6 +90,7 @@ impl EventLoop {
         for add in &host.keyspaces {
             add(&mut gateway);
         }
+        let usual_levels = gateway.keyspaces().map(|keyspace| keyspace.levels[0]).collect();
         let recorder = host.metrics.recorder();
         let now = host.clock.now();
         Rc::new(EventLoop {
@@ -91,6 +101,9 @@ impl EventLoop {
             clients: RefCell::default(),
             free: RefCell::default(),
             touched: RefCell::default(),
+            line: RefCell::default(),
+            usual_levels,
+            seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),
             read_buffer: RefCell::default(),
@@ -174,6 +187,38 @@ impl EventLoop {
         self.host.wakes.of_loop(self.index).ring();
     }
 
+    /// A client has done a share and has more to do: when its turn comes.
+    pub fn line_up(&self, client: &Client) {
+        if !client.in_line.replace(true) {
+            self.line.borrow_mut().push_back(client.slot);
+        }
+        self.host.wakes.of_loop(self.index).ring();
+    }
+
+    /// The first in line does a share.
+    fn serve_line(&self) {
+        let Some(slot) = self.line.borrow_mut().pop_front() else {
+            return;
+        };
+        let client = self.clients.borrow()[slot].clone();
+        if let Some(client) = client {
+            client.in_line.set(false);
+            client.take_commands(self);
+        }
+    }
+
+    /// Disconnects those who were condemned so that others have memory.
+    fn shed(&self) {
+        let condemned = self.host.client_memory.shed();
+        if self.seen_condemned.replace(condemned) == condemned {
+            return;
+        }
+        let clients: Vec<Rc<Client>> = self.clients.borrow().iter().flatten().cloned().collect();
+        for client in clients.iter().filter(|client| client.is_condemned()) {
+            client.shed(self);
+        }
+    }
+
     /// The task of the turns.
     pub async fn run_turns(&self) {
         let bell = self.host.wakes.of_loop(self.index);
@@ -185,6 +230,11 @@ impl EventLoop {
                 () = tokio::time::sleep(sleep) => {}
             }
             self.turn();
+            if !self.line.borrow().is_empty() {
+                bell.ring();
+                // Sockets that have become ready meanwhile come first.
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -214,7 +264,12 @@ impl EventLoop {
         if is_time {
             self.next_look.set(now.monotonic + LOOK_EVERY);
             self.expire();
+            if self.index == 0 {
+                self.host.client_memory.look(now.monotonic);
+            }
+            self.shed();
         }
+        self.serve_line();
         let logged = self.host.node.appended_bytes();
         if self.index == 0 && (is_time || logged - self.looked_at_bytes.get() > LOOK_BYTES) {
             self.looked_at_bytes.set(logged);

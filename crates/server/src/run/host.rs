@@ -1,12 +1,12 @@
 mod about;
 mod keyspaces;
 
-use super::{StartError, wakes::Wakes};
+use super::{StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
 use crate::{
     clock::Clock,
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
-    peer::Identity,
+    peer::{Identity, StrangerCounts},
     wan::{LinkDelay, WanMatrix},
 };
 use keyspaces::{AddToGateway, add_keyspace};
@@ -41,6 +41,8 @@ pub(crate) struct Host {
     /// The event loops have ended: the threads that wait for disks may too.
     pub workers_stopping: AtomicBool,
     pub client_ids: AtomicU64,
+    pub client_memory: Arc<ClientMemory>,
+    pub strangers: StrangerCounts,
     pub syncs: AtomicU64,
     /// How often the log is synced, at least when there is something to sync, and whether any keyspace asks for that.
     pub sync_every: Duration,
@@ -75,6 +77,9 @@ impl Host {
         let path = entry.data.display().to_string();
         let mut random = rand_chacha::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
             .map_err(|error| StartError::System(std::io::Error::other(error.to_string())))?;
+        if let Some(free) = free_bytes(&entry.data) {
+            Ballast::of(&entry.data).give_up_if_short(&entry.name, free);
+        }
         let disk = DirectoryDisk::open(entry.data.join("log")).map_err(|source| StartError::Directory {
             path: path.clone(),
             source,
@@ -136,6 +141,8 @@ impl Host {
             stopping: AtomicBool::new(false),
             workers_stopping: AtomicBool::new(false),
             client_ids: AtomicU64::new(0),
+            strangers: StrangerCounts::default(),
+            client_memory: ClientMemory::new(config.limits.client_memory_bytes()),
             syncs: AtomicU64::new(0),
             sync_every: interval.unwrap_or(LAZY_SYNC),
             syncs_by_interval: interval.is_some(),
@@ -186,12 +193,11 @@ impl Host {
     /// Tells the node how much room its disk has, and the operator when there is too little.
     pub fn look_at_disk(&self) {
         let data = &self.config.node(self.id).data;
-        let Ok(disk) = rustix::fs::statvfs(data) else {
+        let Some(free) = free_bytes(data) else {
             return;
         };
         let had_room = self.node.has_room();
-        self.node
-            .set_free_bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
+        self.node.set_free_bytes(free);
         if had_room != self.node.has_room() {
             let least = self.config.limits.min_free_disk_mb;
             match had_room {
@@ -203,6 +209,14 @@ impl Host {
                 false => tracing::warn!(node = self.name, "the disk has room again: writes are taken"),
             }
         }
+    }
+
+    /// Keeps room for the next start, if there is any beside what writes may need.
+    pub fn keep_ballast(&self) -> bool {
+        let data = &self.config.node(self.id).data;
+        let spare =
+            free_bytes(data).map(|free| free.saturating_sub(self.config.limits.min_free_disk_bytes()));
+        Ballast::of(data).keep(spare.unwrap_or(0))
     }
 
     /// Whether clients and peers have to wait: memory holds more than checkpoints can take away.
@@ -278,14 +292,18 @@ impl Host {
     }
 
     pub fn resp_limits(&self) -> Limits {
-        let limits = &self.config.limits;
+        let (limits, usual) = (&self.config.limits, Limits::default());
         Limits {
             max_key_bytes: limits.max_key_bytes as usize,
             max_bulk_bytes: limits.max_value_bytes as usize,
             max_frame_bytes: limits.max_command_bytes as usize,
             max_arguments: limits.max_arguments as usize,
             max_output_bytes: limits.max_client_backlog_bytes as usize,
-            ..Limits::default()
+            // No client gets more than half of the memory, so no reply can.
+            max_reply_bytes: usual
+                .max_reply_bytes
+                .min(limits.client_memory_bytes() as usize / 2),
+            ..usual
         }
     }
 
@@ -382,6 +400,12 @@ impl Host {
         held(&self.random).fill_bytes(&mut nonce);
         nonce
     }
+}
+
+/// How much of the disk that a directory is on is free.
+fn free_bytes(directory: &std::path::Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {

@@ -69,7 +69,8 @@ pub enum IdentityError {
 
 /// Checks that the directory is new, or that of this node; and marks a new one.
 ///
-/// Keyspaces may be added; what is there keeps its protocol and partitions.
+/// Keyspaces may be added; what is there keeps its protocol and partitions. The file is written only where its content changes, so that a
+/// node starts on a disk without room. If it changes and there is no room, the node goes on with what is there.
 /// Returns the number that marks its commit log: `fresh` for a new directory.
 pub(super) fn check(
     directory: &Path,
@@ -79,17 +80,33 @@ pub(super) fn check(
 ) -> Result<u128, IdentityError> {
     let path = directory.join("node.json");
     let mut mine = identity(config, id, fresh);
-    match fs::read(&path) {
-        Ok(bytes) => mine.identity = compare(&path, &bytes, &mine)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+    let known = match fs::read(&path) {
+        Ok(bytes) => Some(compare(&path, &bytes, &mine)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(source) => return Err(IdentityError::Disk { path, source }),
+    };
+    if let Some(known) = &known {
+        mine.identity.clone_from(&known.identity);
     }
     let number = u128::from_str_radix(&mine.identity, 16).map_err(|_| IdentityError::Unreadable {
         path: path.clone(),
         found: format!("the identity '{}'", mine.identity),
     })?;
-    write(directory, &path, &mine).map_err(|source| IdentityError::Disk { path, source })?;
-    Ok(number)
+    if known.as_ref() == Some(&mine) {
+        return Ok(number);
+    }
+    match write(directory, &path, &mine) {
+        Err(source) if known.is_some() && is_lack_of_room(&source) => {
+            tracing::warn!(
+                node = mine.node,
+                "{}: it could not be brought up to date ({source}): the node goes on, and tries again at its next start",
+                path.display()
+            );
+            Ok(number)
+        }
+        Err(source) => Err(IdentityError::Disk { path, source }),
+        Ok(()) => Ok(number),
+    }
 }
 
 fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
@@ -114,8 +131,19 @@ fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
     }
 }
 
-/// Returns the number that the directory has.
-fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<String, IdentityError> {
+/// Whether a write failed because it would have taken room: it would pass on another day.
+fn is_lack_of_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+            | io::ErrorKind::ReadOnlyFilesystem
+    )
+}
+
+/// Returns what the directory says, if it is this node's.
+fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, IdentityError> {
     let unreadable = |found: String| IdentityError::Unreadable {
         path: path.to_path_buf(),
         found,
@@ -167,18 +195,26 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<String, Identit
             );
         }
     }
-    Ok(theirs.identity)
+    Ok(theirs)
 }
 
 /// Whole or not at all.
 fn write(directory: &Path, path: &Path, identity: &Identity) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let new = directory.join("node.json.new");
-    let mut file = fs::File::create(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(identity)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+    let written = write_new(&new, &serde_json::to_vec_pretty(identity)?);
+    if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
+        // Half of it is of no use to anybody.
+        let _ = fs::remove_file(&new);
+        return Err(error);
+    }
     fs::File::open(directory)?.sync_all()
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -224,6 +260,56 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("'k' of 4 partitions"), "{error}");
+    }
+
+    #[test]
+    fn the_file_is_written_only_where_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let modified = || fs::metadata(path.join("node.json")).unwrap().modified().unwrap();
+        check(path, &config("shop", 4), NodeId(0), 7).unwrap();
+        // What cannot be opened for writing is not opened.
+        let blocked = path.join("node.json.new");
+        fs::create_dir(&blocked).unwrap();
+        let before = modified();
+        assert_eq!(check(path, &config("shop", 4), NodeId(0), 8).unwrap(), 7);
+        assert_eq!(modified(), before);
+        let file = path.join("node.json");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(
+            &file,
+            text.replace("\"eventual\"", "\"other\"")
+                .replace("\"k\"", "\"gone\""),
+        )
+        .unwrap();
+        let error = check(path, &config("shop", 4), NodeId(0), 8)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("node.json"),
+            "it is to be written, and cannot be: {error}"
+        );
+        fs::remove_dir(&blocked).unwrap();
+        check(path, &config("shop", 4), NodeId(0), 8).unwrap();
+        assert!(fs::read_to_string(&file).unwrap().contains("\"k\""));
+    }
+
+    #[test]
+    fn lack_of_room_is_told_from_other_errors() {
+        for (code, is_lack) in [
+            (28, true),
+            (122, true),
+            (27, true),
+            (30, true),
+            (13, false),
+            (5, false),
+        ] {
+            assert_eq!(
+                is_lack_of_room(&io::Error::from_raw_os_error(code)),
+                is_lack,
+                "error {code}"
+            );
+        }
     }
 
     #[test]

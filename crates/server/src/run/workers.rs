@@ -57,7 +57,9 @@ fn maintain(host: &Host) {
     let mut seen = 0;
     let mut said = String::new();
     let mut pause = LOOK_EVERY;
+    let mut has_ballast = false;
     while !host.workers_stopping.load(Ordering::Acquire) {
+        has_ballast = has_ballast || host.keep_ballast();
         match host.node.maintain().run(|| host.clock.now()) {
             Ok(done) => {
                 if !said.is_empty() {

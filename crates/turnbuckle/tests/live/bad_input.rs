@@ -244,3 +244,75 @@ fn strangers_at_the_port_of_peers_are_turned_away() {
     let grown = cluster.resident_bytes(0).saturating_sub(before) / MIB;
     assert!(cluster.runs(0) && grown < 64, "it grew by {grown} MiB");
 }
+
+/// Strangers who connect and say nothing do not keep a peer out.
+#[test]
+fn silent_strangers_make_room_for_a_node_that_comes_back() {
+    raise_limit_of_open_files();
+    let mut cluster = Cluster::start("interval(10ms)", patient());
+    cluster.settle();
+    cluster.kill(0);
+    // Node a1 dials the two others. They hear from more strangers than there are places for.
+    let silent: Vec<TcpStream> = [1, 2]
+        .into_iter()
+        .flat_map(|node| std::iter::repeat_n(cluster.ports(node).peer, 300))
+        .map(connect)
+        .collect();
+    let strangers = |node: usize| {
+        let status = cluster.admin(node).status().expect("the node says how it is");
+        status.strangers
+    };
+    wait_until("the places are taken", || {
+        [1, 2].iter().all(|&node| strangers(node).evicted_total >= 236)
+    });
+    cluster.start_node(0);
+    wait_until("the node that came back is linked", || {
+        let status = cluster.admin(0).status().expect("the node says how it is");
+        status.links.iter().all(|link| link.up)
+    });
+    drop(silent);
+    cluster.settle();
+}
+
+/// Requests that are not finished do not keep the admin HTTP from answering others.
+#[test]
+fn unfinished_requests_do_not_hold_up_the_health_check() {
+    let cluster = Cluster::start("interval(10ms)", patient());
+    let mut unfinished: Vec<TcpStream> = (0..200).map(|_| connect(cluster.ports(0).admin)).collect();
+    for stream in &mut unfinished {
+        // Those that made room for later ones are closed already.
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n");
+    }
+    for _ in 0..20 {
+        let mut stream = connect(cluster.ports(0).admin);
+        let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).expect("it is sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it is answered");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+}
+
+/// What a node stores is for its own user.
+#[test]
+fn no_other_user_can_read_what_a_node_stores() {
+    use std::os::unix::fs::PermissionsExt;
+    let cluster = Cluster::start("interval(10ms)", patient());
+    cluster.client(0).call(&[b"SET", b"k", b"v"]);
+    let mut found = vec![cluster.data_directory(0)];
+    let mut seen = 0;
+    while let Some(path) = found.pop() {
+        let mode = std::fs::metadata(&path)
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o777;
+        assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", path.display());
+        seen += 1;
+        if path.is_dir() {
+            let inside = std::fs::read_dir(&path).expect("it can be read");
+            found.extend(inside.map(|entry| entry.expect("an entry").path()));
+        }
+    }
+    assert!(seen > 5, "{seen} files");
+}

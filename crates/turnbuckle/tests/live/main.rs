@@ -3,6 +3,7 @@ mod acknowledged_writes_survive;
 mod bad_input;
 mod causal;
 mod cluster;
+mod crowd;
 mod demo;
 mod full_disk;
 mod redis_crate;

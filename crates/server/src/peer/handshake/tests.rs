@@ -114,7 +114,7 @@ fn whoever_does_not_belong_here_is_told_why_on_both_sides() {
 
 #[test]
 fn another_version_of_the_wire_is_refused() {
-    let mut hello = hello(&identity("a1"), "b1", [1; 16]);
+    let mut hello = greeting([1; NONCE_BYTES]);
     hello.wire_version += 1;
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&(hello.encoded_len() as u32).to_be_bytes());
@@ -124,6 +124,79 @@ fn another_version_of_the_wire_is_refused() {
         WIRE_VERSION + 1
     );
     says(accept_bytes(&identity("b1"), [2; 16], &bytes), &expected);
+}
+
+/// Everything that a node says to whoever has not proven anything, as acceptor and as dialer.
+#[test]
+fn a_stranger_is_told_no_names() {
+    let stranger = Identity {
+        cluster: "x".into(),
+        layout: "y".into(),
+        node: "z".into(),
+        secret: ClusterSecret::new(b"a guess that is long enough".as_slice()),
+    };
+    let heard = block_on(async {
+        let mut heard = Vec::new();
+        for node_dials in [false, true] {
+            let (mut here, mut there) = duplex(1 << 20);
+            let node = async {
+                let _ = match node_dials {
+                    true => dial(&mut here, &identity("b1"), "a1", [1; 16]).await,
+                    false => accept(&mut here, &identity("b1"), [1; 16], &mut None)
+                        .await
+                        .map(|_| ()),
+                };
+                drop(here);
+            };
+            let other = async {
+                if node_dials {
+                    // It accepts, and proves nothing.
+                    send(&mut there, &greeting([2; 16])).await.expect("there is room");
+                    let mac = Bytes::from_static(&[0; 32]);
+                    send(&mut there, &Proof { mac, refused: None })
+                        .await
+                        .expect("there is room");
+                } else {
+                    there.write_all(MAGIC).await.expect("there is room");
+                    send(&mut there, &greeting([2; 16])).await.expect("there is room");
+                    let (dialer, acceptor) = (greeting([2; 16]), greeting([1; 16]));
+                    let me = &stranger;
+                    let talk = Talk { me, dialer, acceptor };
+                    send(&mut there, &talk.prove("dialer"))
+                        .await
+                        .expect("there is room");
+                    let _ = send(&mut there, &talk.hello("dialer", "b1", None)).await;
+                }
+                let _ = there.read_to_end(&mut heard).await;
+            };
+            tokio::join!(node, other);
+        }
+        heard
+    });
+    let heard = String::from_utf8_lossy(&heard);
+    for name in ["shop", "sites", "a1", "b1"] {
+        assert!(!heard.contains(name), "it heard of '{name}': {heard:?}");
+    }
+    assert!(heard.contains("the cluster's secret"), "{heard:?}");
+}
+
+#[test]
+fn what_the_other_side_says_is_bounded_and_on_one_line() {
+    let bad = "bank\n2026-01-01 ERROR all is lost\u{1b}[2J\u{202e}";
+    let cluster = Identity {
+        cluster: bad.repeat(1_000),
+        ..identity("a1")
+    };
+    let (dialled, accepted, _) = shake(&cluster, "b1", &identity("b1"));
+    for error in [dialled.unwrap_err(), accepted.map(|_| ()).unwrap_err()] {
+        let text = error.to_string();
+        assert!(text.contains("found 'bank\\u{a}2026"), "{text}");
+        assert!(
+            text.chars().all(|one| !one.is_control() && one != '\u{202e}'),
+            "{text:?}"
+        );
+        assert!(text.len() < 4_000, "{} bytes", text.len());
+    }
 }
 
 #[test]
@@ -168,5 +241,5 @@ fn a_silent_stranger_is_not_waited_for() {
         let (_stranger, mut there) = duplex(64);
         accept(&mut there, &identity("b1"), [2; 16], &mut None).await
     });
-    says(ended, "longer than 10 s");
+    says(ended, "longer than 5 s");
 }

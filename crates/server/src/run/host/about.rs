@@ -3,8 +3,8 @@ use super::{Host, held};
 use crate::{
     admin::{Admin, AdminSource},
     status::{
-        CheckpointStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status, StreamStatus,
-        VisibilityStatus,
+        CheckpointStatus, ClientsStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status,
+        StreamStatus, VisibilityStatus,
     },
 };
 use std::{
@@ -93,10 +93,23 @@ impl Host {
             },
             InfoSection {
                 title: "Clients".into(),
-                lines: vec![line(
-                    "connected_clients",
-                    self.clients.load(Ordering::Relaxed).to_string(),
-                )],
+                lines: vec![
+                    line("connected_clients", status.clients.connected.to_string()),
+                    line("client_memory", status.clients.memory_bytes.to_string()),
+                    line(
+                        "client_memory_limit",
+                        status.clients.memory_limit_bytes.to_string(),
+                    ),
+                    line(
+                        "client_memory_refusals",
+                        status.clients.memory_refusals_total.to_string(),
+                    ),
+                    // As in Redis, whose maxmemory-clients is the same idea.
+                    line(
+                        "evicted_clients",
+                        status.clients.disconnected_for_memory_total.to_string(),
+                    ),
+                ],
             },
             InfoSection {
                 title: "Memory".into(),
@@ -129,6 +142,10 @@ impl Host {
             (
                 "maxmemory".to_string(),
                 self.config.limits.memory_limit_bytes().to_string(),
+            ),
+            (
+                "maxmemory-clients".to_string(),
+                self.config.limits.client_memory_bytes().to_string(),
             ),
             (
                 "proto-max-bulk-len".to_string(),
@@ -297,6 +314,14 @@ impl AdminSource for Host {
                 bytes: states.iter().map(|state| state.memory_bytes).sum(),
                 limit_bytes: self.config.limits.memory_limit_bytes(),
             },
+            clients: ClientsStatus {
+                connected: self.clients.load(Ordering::Relaxed) as u64,
+                memory_bytes: self.client_memory.used_bytes(),
+                memory_limit_bytes: self.client_memory.limit_bytes(),
+                memory_refusals_total: self.client_memory.refusals(),
+                disconnected_for_memory_total: self.client_memory.shed(),
+            },
+            strangers: self.strangers.status(),
             copies_received_total: self.node.copies_placed(),
             checkpoint: CheckpointStatus {
                 running: checkpoints.running,

@@ -1,0 +1,126 @@
+//! How a connection goes on with a command on many keys.
+use super::{Connection, PART_BYTES, no_room_for_reply};
+use crate::long::{Each, Long};
+use crate::slot::SlotState;
+use crate::{Arguments, Backend, DoorId};
+use turnbuckle_core::{Answer, Answered, Level};
+
+impl Connection {
+    /// Takes a command on many keys: it has its place in the order of replies, and nothing of it has begun.
+    pub(crate) fn operate_long(
+        &mut self,
+        door: DoorId,
+        each: Each,
+        level: Option<Level>,
+        arguments: Arguments,
+        keys: usize,
+        state: SlotState,
+    ) {
+        let first_tag = self.next_tag;
+        let frame_bytes = arguments.frame_bytes();
+        let long = Long::new(door, first_tag, each, level, arguments, keys);
+        self.next_tag += long.parts() as u64;
+        self.push(first_tag, frame_bytes, 0, state);
+        self.long = Some(long);
+    }
+
+    /// Begins one share of the long command, if there is one, it may go on, and the node has room for what it brings.
+    pub(super) fn go_on_with_long(&mut self, backend: &mut dyn Backend) {
+        let Some(long) = self.long.as_ref().filter(|long| long.may_go_on()) else {
+            return;
+        };
+        let (share, reads) = (long.next_share(), long.reads());
+        let need = if reads {
+            self.pace.need(share)
+        } else {
+            share * PART_BYTES
+        };
+        if !self.has_room(need, backend) {
+            self.starved = true;
+            return;
+        }
+        let mut keys = 0;
+        while keys < share
+            && let Some(long) = &mut self.long
+        {
+            let (part, operation, keys_of_part) = long.begin();
+            let (door, tag) = (long.door, long.first_tag + part as u64);
+            keys += keys_of_part;
+            self.open_parts += 1;
+            let was_last = long.unbegun() == 0;
+            if let Some(answered) = backend.operate(door, tag, operation) {
+                self.take_part(tag, answered, backend);
+            }
+            if was_last {
+                self.long = None;
+            }
+        }
+        self.drain();
+    }
+
+    /// Takes in the answer to one of several operations. With the last one the reply is ready.
+    pub(super) fn take_part(&mut self, tag: u64, answered: Answered, backend: &mut dyn Backend) {
+        let (place, part) = self.place_of(tag);
+        let first_tag = self.slots[place].first_tag;
+        let (answer, receipt) = answered;
+        self.open_parts -= 1;
+        let long = self.long.as_mut().filter(|long| long.first_tag == first_tag);
+        if let Some(long) = long {
+            long.answered();
+        }
+        let answer = self.fitting_part(place, answer, backend);
+        let limits = &self.greeting.limits;
+        let is_complete = match &mut self.slots[place].state {
+            SlotState::Several(writes) => {
+                writes.take(part, answer, receipt);
+                writes.is_complete()
+            }
+            SlotState::Parts(reads) => {
+                self.gathered_bytes -= reads.bytes();
+                reads.take(part, answer, receipt, limits);
+                self.gathered_bytes += reads.bytes();
+                // What is still to be read does not matter once the reply is an error.
+                if reads.is_refused()
+                    && let Some(long) = self.long.take_if(|long| long.first_tag == first_tag)
+                {
+                    reads.forget(long.unbegun());
+                }
+                reads.is_complete()
+            }
+            SlotState::One(_) | SlotState::Ready(_) | SlotState::Taken => {
+                unreachable!("the caller has looked")
+            }
+        };
+        if is_complete {
+            self.finish_parts(place, backend);
+        }
+    }
+
+    /// The answer, or, if the node has no room for it, a failure.
+    fn fitting_part(&mut self, place: usize, answer: Answer, backend: &mut dyn Backend) -> Answer {
+        let SlotState::Parts(reads) = &self.slots[place].state else {
+            return answer;
+        };
+        let keeps = reads.keeps_values();
+        self.measure(&answer);
+        match keeps && !self.has_room_for(&answer, backend) {
+            true => no_room_for_reply(),
+            false => answer,
+        }
+    }
+
+    fn finish_parts(&mut self, place: usize, backend: &dyn Backend) {
+        let state = std::mem::replace(&mut self.slots[place].state, SlotState::Taken);
+        let reply = match state {
+            SlotState::Several(writes) => {
+                self.ready(|style, writer| style.write_several(&writes, backend, writer))
+            }
+            SlotState::Parts(reads) => {
+                self.gathered_bytes -= reads.bytes();
+                self.ready(|style, writer| style.write_reads(&reads, backend, writer))
+            }
+            other => unreachable!("{other:?} has no parts"),
+        };
+        self.slots[place].state = SlotState::Ready(reply);
+    }
+}

@@ -1,0 +1,129 @@
+//! Replies: in the order of their commands, however the answers come.
+use super::{Connection, Life};
+use crate::pace::Pace;
+use crate::shape::Style;
+use crate::slot::{ReadyReply, Slot, SlotState};
+use crate::{Writer, refusal::Refusal};
+use bytes::BytesMut;
+use std::collections::VecDeque;
+use turnbuckle_core::Receipt;
+
+impl Connection {
+    /// Writes a reply that says nothing about keys: at once, or in its place in the order.
+    #[inline]
+    pub(crate) fn reply(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        if self.slots.is_empty() {
+            write(&mut Writer::new(&mut self.output, self.state.resp));
+            return;
+        }
+        let mut bytes = BytesMut::new();
+        write(&mut Writer::new(&mut bytes, self.state.resp));
+        self.held_bytes += bytes.len();
+        let reply = ReadyReply { bytes, receipt: None };
+        self.push(self.next_tag, 0, 0, SlotState::Ready(reply));
+    }
+
+    pub(crate) fn refuse(&mut self, refusal: &Refusal) {
+        self.reply(|writer| writer.error(&refusal.0));
+    }
+
+    /// Writes the reply of a command on keys, at once or in its place. `write` returns the receipt that goes with it.
+    #[inline]
+    pub(super) fn reply_about_keys(
+        &mut self,
+        first_tag: u64,
+        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
+    ) {
+        if self.slots.is_empty() {
+            let style = Style::of(&self.greeting, &self.state);
+            let mut writer = Writer::new(&mut self.output, self.state.resp);
+            self.state.receipt = write(style, &mut writer);
+        } else {
+            let reply = self.ready(write);
+            self.push(first_tag, 0, 0, SlotState::Ready(reply));
+        }
+    }
+
+    /// Writes a reply to be kept until its turn comes.
+    pub(super) fn ready(
+        &mut self,
+        write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
+    ) -> ReadyReply {
+        let mut bytes = BytesMut::new();
+        let style = Style::of(&self.greeting, &self.state);
+        let receipt = write(style, &mut Writer::new(&mut bytes, self.state.resp));
+        self.held_bytes += bytes.len();
+        ReadyReply {
+            bytes,
+            receipt: Some(receipt),
+        }
+    }
+
+    /// A slot of which so many operations have begun and are not answered.
+    pub(super) fn push(&mut self, first_tag: u64, frame_bytes: usize, open: usize, state: SlotState) {
+        let need = match &state {
+            SlotState::One(_) => std::mem::take(&mut self.need),
+            _ => 0,
+        };
+        self.pace.begin(need);
+        self.open_parts += open;
+        self.outstanding_bytes += frame_bytes;
+        self.slots.push_back(Slot {
+            first_tag,
+            frame_bytes,
+            need,
+            state,
+        });
+    }
+
+    /// Moves the replies whose turn has come to the output.
+    pub(super) fn drain(&mut self) {
+        while let Some(Slot {
+            state: SlotState::Ready(reply),
+            frame_bytes,
+            ..
+        }) = self.slots.front_mut()
+        {
+            self.held_bytes -= reply.bytes.len();
+            append(&mut self.output, std::mem::take(&mut reply.bytes));
+            self.outstanding_bytes -= *frame_bytes;
+            if let Some(receipt) = reply.receipt.take() {
+                self.state.receipt = receipt;
+            }
+            self.slots.pop_front();
+        }
+        self.check_output();
+    }
+
+    /// Gives up on a client that does not read what it asked for.
+    pub(super) fn check_output(&mut self) {
+        self.output_high = self.output_high.max(self.output.len());
+        if self.output.len() + self.held_bytes > self.greeting.limits.max_output_hard_bytes {
+            self.drop_everything();
+        }
+    }
+
+    pub(super) fn drop_everything(&mut self) {
+        self.life = Life::Closed;
+        self.output = BytesMut::new();
+        self.output_high = 0;
+        self.slots = VecDeque::new();
+        self.waiting = None;
+        self.long = None;
+        self.pace = Pace::new(&self.greeting.limits);
+        self.held_bytes = 0;
+        self.outstanding_bytes = 0;
+        self.open_parts = 0;
+        self.gathered_bytes = 0;
+        (self.tired, self.starved) = (false, false);
+    }
+}
+
+/// Appends a reply. A long one is not copied where it need not be.
+fn append(output: &mut BytesMut, reply: BytesMut) {
+    if output.is_empty() {
+        *output = reply;
+    } else {
+        output.extend_from_slice(&reply);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a connection holds, and what it may.
+//!
+//! Everything that a client can make a connection hold counts: commands that wait or are not answered, what reads are expected to
+//! bring, values that a long read has gathered, replies. [`Connection::FREE_BYTES`] of it are the connection's own. For more it asks the
+//! node ([`Backend::grow_to`]), some kilobytes at a time, before it takes a command and before it writes a long reply. Once the
+//! client has taken its replies, [`Connection::settle`] gives back what is not needed.
+use super::{Connection, Life};
+use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
+use crate::shape::REPLY_BYTES;
+use crate::{Backend, Writer, long::Long};
+use bytes::{Bytes, BytesMut};
+use turnbuckle_core::{Answer, Failure};
+
+/// What an operation costs until it is answered, beside what it says and brings.
+pub(super) const PART_BYTES: usize = 400;
+
+/// How much is asked for at a time.
+const STEP_BYTES: usize = 16 << 10;
+
+/// A reply that is longer asks for room before it is written.
+const SHORT_BYTES: usize = 4 << 10;
+
+impl Connection {
+    /// What every connection may hold without asking.
+    pub const FREE_BYTES: usize = 16 << 10;
+
+    /// What it holds, in bytes, about.
+    pub fn memory_bytes(&self) -> usize {
+        let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.held_bytes());
+        self.output_high
+            + self.held_bytes
+            + self.outstanding_bytes
+            + self.open_parts * PART_BYTES
+            + self.pace.expected()
+            + self.gathered_bytes
+            + self.long.as_ref().map_or(0, Long::spans_bytes)
+            + waiting
+    }
+
+    /// After output was written, or bytes were handled: lets go of memory that is not needed. `written`: some output was. Returns what
+    /// the node has granted that is still in use.
+    pub fn settle(&mut self, written: bool) -> usize {
+        self.output_begun = !self.output.is_empty() && (self.output_begun || written);
+        // Half of it was written, so the rest is copied at most once for each byte that was.
+        if self.output_high > Self::FREE_BYTES && self.output.len() <= self.output_high / 2 {
+            self.output = BytesMut::from(&self.output[..]);
+            self.output_high = self.output.len();
+        }
+        if self.output.is_empty() {
+            self.output_high = 0;
+        }
+        self.granted = self.memory_bytes().max(Self::FREE_BYTES);
+        self.granted
+    }
+
+    /// The node needs what this connection holds. Everything is dropped; the client is told why, unless it has half a reply.
+    pub fn shed(&mut self) {
+        let tell = !self.output_begun && self.life != Life::Closed;
+        self.drop_everything();
+        if tell {
+            Writer::new(&mut self.output, self.state.resp).error(&Refusal::shed().0);
+        }
+    }
+
+    /// Whether it may hold so much more.
+    pub(super) fn has_room(&mut self, more: usize, backend: &mut dyn Backend) -> bool {
+        let bytes = self.memory_bytes() + more;
+        if bytes <= self.granted {
+            return true;
+        }
+        let asked = [bytes + STEP_BYTES, bytes];
+        match asked.into_iter().find(|&bytes| backend.grow_to(bytes)) {
+            Some(granted) => {
+                self.granted = granted;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Learns from an answer what reads bring.
+    pub(super) fn measure(&mut self, answer: &Answer) {
+        match answer {
+            Answer::Value(value) => self.pace.learn(1, value.as_ref().map_or(0, Bytes::len)),
+            Answer::Values(values) => self.pace.learn(values.len(), bytes_of(values)),
+            _ => {}
+        }
+    }
+
+    /// Whether there is room for the reply that an answer becomes. If the reply is refused anyway, there is.
+    pub(super) fn has_room_for(&mut self, answer: &Answer, backend: &mut dyn Backend) -> bool {
+        let (bytes, values) = match answer {
+            Answer::Value(Some(value)) => (value.len(), 1),
+            Answer::Values(values) => (bytes_of(values), values.len()),
+            _ => return true,
+        };
+        let bytes_of_reply = bytes + REPLY_BYTES * values;
+        bytes > self.greeting.limits.max_reply_bytes
+            || bytes_of_reply <= SHORT_BYTES
+            || self.has_room(bytes_of_reply, backend)
+    }
+}
+
+fn bytes_of(values: &[Option<Bytes>]) -> usize {
+    values.iter().flatten().map(Bytes::len).sum()
+}
+
+/// The answer where there is no room for the one that came.
+pub(super) fn no_room_for_reply() -> Answer {
+    Answer::Failed(Failure::Unavailable(NO_ROOM_FOR_REPLY.into()))
+}

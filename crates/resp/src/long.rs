@@ -1,0 +1,268 @@
+//! Commands on many keys, done a share at a time.
+//!
+//! A command on more than [`SHARE`] keys would hold the event loop, and everybody on it, until the last key is done. So it is taken
+//! apart: each call of [`crate::Connection::handle_bytes`] begins one share of it, and the commands behind it wait. The reply is written
+//! when the last part is answered, in the place of the command.
+//!
+//! ```text
+//!   DEL k0 .. k19999     part 0: DEL k0   part 1: DEL k1 ..      256 parts in a call, at most 1,024 not answered
+//!   MGET k0 .. k999      part 0: k0 .. k255   part 1: k256 ..    one part in a call, at most 4 not answered
+//! ```
+//!
+//! Writes of several keys are one write for each key in any case. Reads are taken apart only where they are no snapshot
+//! ([`crate::Backend::divides_reads`]); a snapshot is one operation, and its protocol takes it apart.
+use crate::shape::{check_reply, merge, write_values};
+use crate::{Arguments, DoorId, Limits, Writer, refusal::Refusal};
+use bytes::Bytes;
+use turnbuckle_core::{Answer, Key, Level, Operation, Receipt};
+
+/// How many keys are begun in one call, and how many a command may have before it is taken apart.
+pub(crate) const SHARE: usize = 256;
+
+/// How many keys of one command may be begun and not answered.
+const MOST_OPEN: usize = 4 * SHARE;
+
+/// What is done to each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Each {
+    /// It is written; the arguments are pairs.
+    Set,
+    /// It is deleted.
+    Delete,
+    /// It is read.
+    Read,
+}
+
+impl Each {
+    /// How many arguments belong to a key.
+    fn step(self) -> usize {
+        match self {
+            Each::Set => 2,
+            Each::Delete | Each::Read => 1,
+        }
+    }
+}
+
+/// A command of which some parts are still to begin. Its slot is there.
+#[derive(Debug)]
+pub(crate) struct Long {
+    pub(crate) door: DoorId,
+    /// The tag of its first part, and of its slot.
+    pub(crate) first_tag: u64,
+    each: Each,
+    level: Option<Level>,
+    arguments: Arguments,
+    keys: usize,
+    /// How many keys are begun.
+    begun: usize,
+    /// How many parts are begun and not answered.
+    open: usize,
+}
+
+impl Long {
+    /// The first `keys` keys of a command.
+    pub(crate) fn new(
+        door: DoorId,
+        first_tag: u64,
+        each: Each,
+        level: Option<Level>,
+        arguments: Arguments,
+        keys: usize,
+    ) -> Long {
+        Long {
+            door,
+            first_tag,
+            each,
+            level,
+            arguments,
+            keys,
+            begun: 0,
+            open: 0,
+        }
+    }
+
+    /// How many keys a part has.
+    fn keys_of_part(&self) -> usize {
+        match self.each {
+            Each::Set | Each::Delete => 1,
+            Each::Read => SHARE,
+        }
+    }
+
+    /// How many parts it has.
+    pub(crate) fn parts(&self) -> usize {
+        self.keys.div_ceil(self.keys_of_part())
+    }
+
+    /// How many parts are not begun.
+    pub(crate) fn unbegun(&self) -> usize {
+        (self.keys - self.begun).div_ceil(self.keys_of_part())
+    }
+
+    /// Whether it brings values.
+    pub(crate) fn reads(&self) -> bool {
+        self.each == Each::Read
+    }
+
+    /// Whether a share may begin.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.open * self.keys_of_part() + SHARE <= MOST_OPEN
+    }
+
+    /// How many keys the next share has.
+    pub(crate) fn next_share(&self) -> usize {
+        SHARE.min(self.keys - self.begun)
+    }
+
+    /// The next part, its number, and how many keys it has.
+    pub(crate) fn begin(&mut self) -> (usize, Operation, usize) {
+        let part = self.begun / self.keys_of_part();
+        let keys = self.keys_of_part().min(self.keys - self.begun);
+        let operation = match self.each {
+            Each::Read => Operation::ReadMany {
+                keys: (self.begun..self.begun + keys).map(|key| self.key(key)).collect(),
+                level: self.level,
+            },
+            each => put(&self.arguments, each, self.begun, self.level),
+        };
+        self.begun += keys;
+        self.open += 1;
+        (part, operation, keys)
+    }
+
+    fn key(&self, number: usize) -> Key {
+        Key(self.arguments.bytes(1 + number * self.each.step()))
+    }
+
+    /// A part was answered.
+    pub(crate) fn answered(&mut self) {
+        self.open -= 1;
+    }
+
+    /// What it takes beside its bytes on the wire, which its slot counts: it and the slot know each where the arguments stand.
+    pub(crate) fn spans_bytes(&self) -> usize {
+        2 * (self.arguments.held_bytes() - self.arguments.frame_bytes())
+    }
+}
+
+/// The write of key number `number` of a command.
+pub(crate) fn put(arguments: &Arguments, each: Each, number: usize, level: Option<Level>) -> Operation {
+    let place = 1 + number * each.step();
+    Operation::Put {
+        key: Key(arguments.bytes(place)),
+        value: (each == Each::Set).then(|| arguments.bytes(place + 1)),
+        level,
+    }
+}
+
+/// What the parts of a long read have brought so far.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    found: Found,
+    missing: usize,
+    receipt: Option<Receipt>,
+    refused: Option<Refusal>,
+    /// The bytes of values.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// How many keys have a value.
+    Present(usize),
+    /// The values, by part.
+    Values(Vec<Vec<Option<Bytes>>>),
+}
+
+impl Reads {
+    /// Of so many parts. `counts`: the reply is how many keys have a value, else their values.
+    pub(crate) fn new(counts: bool, parts: usize) -> Reads {
+        Reads {
+            found: match counts {
+                true => Found::Present(0),
+                false => Found::Values(vec![Vec::new(); parts]),
+            },
+            missing: parts,
+            receipt: None,
+            refused: None,
+            bytes: 0,
+        }
+    }
+
+    /// Takes in the answer to a part.
+    ///
+    /// # Panics
+    /// If it is not an answer to a read: that is the backend's mistake.
+    pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Receipt>, limits: &Limits) {
+        self.missing -= 1;
+        match answer {
+            Answer::Failed(failure) => self.refuse(Refusal::from(&failure)),
+            Answer::Values(values) => {
+                self.receipt = merge(self.receipt.take(), receipt);
+                match &mut self.found {
+                    Found::Present(count) => *count += values.iter().flatten().count(),
+                    Found::Values(parts) if self.refused.is_none() => {
+                        self.bytes += values.iter().flatten().map(Bytes::len).sum::<usize>();
+                        parts[part] = values;
+                    }
+                    Found::Values(_) => {}
+                }
+                if let Err(too_big) = check_reply(self.bytes, limits) {
+                    self.refuse(too_big);
+                }
+            }
+            other => panic!("the backend answered {other:?} where a read of several keys was asked"),
+        }
+    }
+
+    /// The reply is this error.
+    fn refuse(&mut self, refusal: Refusal) {
+        self.bytes = 0;
+        if let Found::Values(parts) = &mut self.found {
+            *parts = Vec::new();
+        }
+        self.refused.get_or_insert(refusal);
+    }
+
+    /// Whether what is still to be read does not matter.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Whether the values are kept, and not only counted.
+    pub(crate) fn keeps_values(&self) -> bool {
+        matches!(self.found, Found::Values(_)) && self.refused.is_none()
+    }
+
+    /// So many parts will not be read.
+    pub(crate) fn forget(&mut self, parts: usize) {
+        self.missing -= parts;
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// The bytes of values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn receipt(&self) -> Option<Receipt> {
+        self.receipt.clone().filter(|_| self.refused.is_none())
+    }
+
+    pub(crate) fn write(&self, limits: &Limits, writer: &mut Writer<'_>) -> Result<(), Refusal> {
+        match (&self.refused, &self.found) {
+            (Some(refusal), _) => Err(refusal.clone()),
+            (None, Found::Present(count)) => {
+                writer.integer(*count as i64);
+                Ok(())
+            }
+            (None, Found::Values(parts)) => {
+                let values: Vec<Option<Bytes>> = parts.iter().flatten().cloned().collect();
+                write_values(&values, limits, writer)
+            }
+        }
+    }
+}

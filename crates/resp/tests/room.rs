@@ -1,0 +1,163 @@
+//! What a connection holds: it is counted, it is bounded by what the node grants, and it is given back.
+mod world;
+
+use bytes::{Buf, BytesMut};
+use turnbuckle_resp::{Connection, Limits, encode_command};
+use world::{World, greeting, send};
+
+const VALUE_BYTES: usize = 100_000;
+
+/// A connection to a world that has ten values of 100,000 bytes.
+fn large() -> (Connection, World) {
+    let (mut connection, mut world) = (Connection::new(greeting(Limits::default())), World::default());
+    for number in 0..10 {
+        let mut set = BytesMut::new();
+        let key = format!("k{number}").into_bytes();
+        encode_command(&[&b"SET"[..], &key, &[b'v'; VALUE_BYTES]], &mut set);
+        send(set, &mut connection, &mut world);
+    }
+    connection.settle(true);
+    world.operations = 0;
+    (connection, world)
+}
+
+const MGET: &str = "MGET k0 k1 k2 k3 k4 k5 k6 k7 k8 k9\r\n";
+
+#[test]
+fn a_pipeline_of_large_reads_does_not_run_ahead_of_a_client_that_does_not_read() {
+    for deferring in [false, true] {
+        let (mut connection, mut world) = large();
+        world.deferring = deferring;
+        const ASKED: usize = 100;
+        let mut input = BytesMut::from(MGET.repeat(ASKED).as_str());
+        let mut bytes = 0;
+        for _ in 0..2_500 {
+            connection.handle_bytes(&mut input, &mut world);
+            while let Some(&(tag, _)) = world.deferred.front() {
+                world.answer(tag, &mut connection);
+            }
+            connection.settle(false);
+            assert!(
+                connection.memory_bytes() < 3 << 20,
+                "{} bytes",
+                connection.memory_bytes()
+            );
+            let output = connection.output();
+            // It reads a little at a time.
+            let read = output.len().min(50_000);
+            bytes += read;
+            output.advance(read);
+            connection.settle(read > 0);
+        }
+        let reply = "*10\r\n".len() + 10 * ("$100000\r\n".len() + VALUE_BYTES + 2);
+        assert_eq!((bytes, input.len()), (ASKED * reply, 0));
+    }
+}
+
+#[test]
+fn the_depth_of_a_pipeline_of_small_reads_is_not_hurt() {
+    let (mut connection, mut world) = large();
+    world.deferring = true;
+    let mut input = BytesMut::from("GET none\r\n".repeat(3_000).as_str());
+    let mut deepest = 0;
+    while !input.is_empty() || !world.deferred.is_empty() {
+        connection.handle_bytes(&mut input, &mut world);
+        deepest = deepest.max(world.deferred.len());
+        if let Some(&(tag, _)) = world.deferred.front() {
+            world.answer(tag, &mut connection);
+        }
+        connection.output().clear();
+        connection.settle(true);
+    }
+    assert_eq!(deepest, Limits::default().max_outstanding);
+}
+
+#[test]
+fn a_reply_waits_until_the_node_has_room_for_it() {
+    let (mut connection, mut world) = large();
+    world.room = Some(200_000);
+    let mut input = BytesMut::from("MGET k0 k1 k2\r\nPING\r\n");
+    for _ in 0..3 {
+        connection.handle_bytes(&mut input, &mut world);
+        assert!(connection.output().is_empty() && connection.is_waiting());
+        assert!(!connection.wants_input() && connection.memory_bytes() < 1_000);
+    }
+    world.room = None;
+    connection.handle_bytes(&mut input, &mut world);
+    assert!(connection.output().starts_with(b"*3\r\n$100000\r\n"));
+    assert!(connection.output().ends_with(b"+PONG\r\n"));
+    assert!(connection.memory_bytes() > 3 * VALUE_BYTES);
+    connection.output().clear();
+    assert_eq!(connection.settle(true), Connection::FREE_BYTES);
+    assert_eq!(connection.memory_bytes(), 0);
+}
+
+#[test]
+fn a_reply_that_comes_later_and_finds_no_room_is_refused() {
+    let (mut connection, mut world) = large();
+    // What it brings is not known: nothing large has been read.
+    send("MGET a b c d e f g\r\n".repeat(20), &mut connection, &mut world);
+    world.deferring = true;
+    send(MGET, &mut connection, &mut world);
+    world.room = Some(200_000);
+    let (tag, _) = world.deferred[0];
+    world.answer(tag, &mut connection);
+    let reply = connection.output().split();
+    assert!(
+        reply.starts_with(b"-UNAVAILABLE the node's memory for clients (client_memory_mb)"),
+        "{reply:?}"
+    );
+    connection.settle(true);
+    assert!(connection.memory_bytes() < 1_000);
+    // Now it is known: the next one waits.
+    let mut input = BytesMut::from(MGET);
+    connection.handle_bytes(&mut input, &mut world);
+    assert!(world.deferred.is_empty() && connection.is_waiting());
+}
+
+#[test]
+fn without_room_a_connection_has_what_is_its_own() {
+    let (mut connection, mut world) = large();
+    world.room = Some(0);
+    let mut input = BytesMut::from("ECHO 0123456789\r\n".repeat(2_000).as_str());
+    connection.handle_bytes(&mut input, &mut world);
+    let (left, held) = (input.len(), connection.memory_bytes());
+    assert!(left > 0 && held <= Connection::FREE_BYTES + 512, "{held} bytes");
+    assert!(connection.is_waiting() && !connection.wants_input());
+    let mut replies = 0;
+    while !connection.output().is_empty() {
+        replies += connection
+            .output()
+            .split()
+            .iter()
+            .filter(|&&byte| byte == b'$')
+            .count();
+        connection.settle(true);
+        connection.handle_bytes(&mut input, &mut world);
+    }
+    assert_eq!((replies, input.len()), (2_000, 0));
+}
+
+#[test]
+fn who_is_shed_is_told_unless_half_a_reply_was_written() {
+    let (mut connection, mut world) = large();
+    send(MGET, &mut connection, &mut world);
+    connection.settle(true);
+    let mut input = BytesMut::from(MGET);
+    connection.handle_bytes(&mut input, &mut world);
+    connection.shed();
+    assert!(
+        connection
+            .output()
+            .starts_with(b"-UNAVAILABLE the node's memory for clients")
+    );
+    assert!(connection.is_closing() && !connection.wants_input());
+
+    let (mut connection, mut world) = large();
+    let mut input = BytesMut::from(MGET);
+    connection.handle_bytes(&mut input, &mut world);
+    connection.output().advance(10);
+    connection.settle(true);
+    connection.shed();
+    assert!(connection.output().is_empty() && connection.is_closing());
+}

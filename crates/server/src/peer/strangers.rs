@@ -1,0 +1,250 @@
+//! Connections to the port for peers of which nobody knows yet whose they are.
+//!
+//! There are places for [`MOST`] of them, of which one source address may take [`MOST_OF_ONE`]. Whoever comes is given a place: where all
+//! are taken, the oldest stranger of the source that has the most goes. So those who connect and say nothing cannot keep a peer
+//! out, and a flood from one address turns over its own places and not those of others.
+//!
+//! They are written to the log at most every [`SAY_EVERY`], with how many were left out; all of them are counted.
+use super::handshake::HandshakeError;
+use crate::{run::Host, status::StrangersStatus};
+use std::{
+    cell::RefCell,
+    net::{IpAddr, SocketAddr},
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use tokio::sync::Notify;
+use turnbuckle_core::Micros;
+
+/// How many connections may be in their handshake at once.
+const MOST: usize = 256;
+
+/// How many of them may come from one address.
+const MOST_OF_ONE: usize = 64;
+
+/// How often strangers are written to the log.
+pub(super) const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// The places that are taken, oldest first.
+#[derive(Default)]
+pub(super) struct Strangers {
+    taken: Vec<Taken>,
+    last: u64,
+}
+
+struct Taken {
+    number: u64,
+    source: IpAddr,
+    evict: Rc<Notify>,
+}
+
+/// A stranger's place, until it is dropped.
+pub(super) struct Place {
+    strangers: Rc<RefCell<Strangers>>,
+    number: u64,
+    evict: Rc<Notify>,
+}
+
+impl Strangers {
+    /// Gives a connection a place. Returns also whether another had to go for it.
+    pub fn admit(strangers: &Rc<RefCell<Strangers>>, source: IpAddr) -> (Place, bool) {
+        let mut this = strangers.borrow_mut();
+        // Addresses of one network of IPv6 belong to one host.
+        let source = network(source);
+        let of_source = this.of(source);
+        let from = match of_source.len() {
+            MOST_OF_ONE.. => Some(source),
+            _ if this.taken.len() >= MOST => this.most_frequent(),
+            _ => None,
+        };
+        let oldest = from.and_then(|from| this.taken.iter().position(|taken| taken.source == from));
+        if let Some(oldest) = oldest {
+            this.taken.remove(oldest).evict.notify_one();
+        }
+        this.last += 1;
+        let (number, evict) = (this.last, Rc::new(Notify::new()));
+        this.taken.push(Taken {
+            number,
+            source,
+            evict: Rc::clone(&evict),
+        });
+        let place = Place {
+            strangers: Rc::clone(strangers),
+            number,
+            evict,
+        };
+        (place, oldest.is_some())
+    }
+
+    fn of(&self, source: IpAddr) -> Vec<u64> {
+        let taken = self.taken.iter().filter(|taken| taken.source == source);
+        taken.map(|taken| taken.number).collect()
+    }
+
+    /// The source with the most places; of several, the one that came first.
+    fn most_frequent(&self) -> Option<IpAddr> {
+        let sources = self.taken.iter().rev().map(|taken| taken.source);
+        sources.max_by_key(|&source| self.of(source).len())
+    }
+}
+
+fn network(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        v4 => v4,
+    }
+}
+
+impl Place {
+    /// Returns when the place is needed for another.
+    pub async fn evicted(&self) {
+        self.evict.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut strangers = self.strangers.borrow_mut();
+        strangers.taken.retain(|taken| taken.number != self.number);
+    }
+}
+
+/// How many there were.
+#[derive(Default)]
+pub(crate) struct StrangerCounts {
+    unknown: AtomicU64,
+    refused: AtomicU64,
+    evicted: AtomicU64,
+}
+
+impl StrangerCounts {
+    pub fn admitted(&self, evicted_another: bool) {
+        self.unknown.fetch_add(1, Ordering::Relaxed);
+        self.evicted
+            .fetch_add(u64::from(evicted_another), Ordering::Relaxed);
+    }
+
+    pub fn left(&self) {
+        self.unknown.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn status(&self) -> StrangersStatus {
+        let value = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        StrangersStatus {
+            unknown: value(&self.unknown),
+            refused_total: value(&self.refused),
+            evicted_total: value(&self.evicted),
+        }
+    }
+}
+
+/// What is written to the log about strangers: little, however many there are.
+#[derive(Default)]
+pub(super) struct Complaints {
+    /// Before then nothing is written.
+    quiet_until: Micros,
+    left_out: u64,
+}
+
+impl Complaints {
+    /// Whether a line may be written now; else it is counted.
+    fn may_say(&mut self, now: Micros) -> bool {
+        let may = self.quiet_until <= now;
+        match may {
+            true => self.quiet_until = now + Micros(SAY_EVERY.as_micros() as u64),
+            false => self.left_out += 1,
+        }
+        may
+    }
+
+    /// How many lines were left out, once it is time to say so.
+    fn take_left_out(&mut self, now: Micros) -> Option<u64> {
+        (self.left_out > 0 && self.may_say(now)).then(|| std::mem::take(&mut self.left_out))
+    }
+
+    /// A stranger was turned away.
+    pub fn say(&mut self, host: &Host, address: SocketAddr, error: &HandshakeError) {
+        if self.may_say(host.clock.monotonic()) {
+            tracing::warn!(
+                node = host.name,
+                "the connection from {address} is no peer's: {error}"
+            );
+        }
+    }
+
+    /// Says how many were left out, if there are any and it is time.
+    pub fn sum_up(&mut self, host: &Host) {
+        // While lines are being left out nothing is to be counted.
+        if self.quiet_until <= host.clock.monotonic()
+            && let Some(more) = self.take_left_out(host.clock.monotonic())
+        {
+            tracing::warn!(node = host.name, "{more} more connections were no peer's");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    fn is_evicted(place: &Place) -> bool {
+        let strangers = place.strangers.borrow();
+        strangers.taken.iter().all(|taken| taken.number != place.number)
+    }
+
+    #[test]
+    fn the_oldest_of_whoever_has_the_most_makes_room() {
+        let strangers = Rc::default();
+        let mut places: Vec<Place> = Vec::new();
+        for number in 0..MOST {
+            let (place, evicted) = Strangers::admit(&strangers, address((number % 8) as u8));
+            assert!(!evicted);
+            places.push(place);
+        }
+        let (peer, evicted) = Strangers::admit(&strangers, address(99));
+        assert!(evicted && is_evicted(&places[0]) && !is_evicted(&peer));
+        // Whoever goes on like this turns over its own.
+        for _ in 0..10_000 {
+            places.push(Strangers::admit(&strangers, address(1)).0);
+        }
+        assert!(!is_evicted(&peer));
+        assert!(strangers.borrow().taken.len() <= MOST);
+        let of_one = strangers.borrow().of(address(1)).len();
+        assert!((30..=MOST_OF_ONE).contains(&of_one), "{of_one}");
+        drop((places, peer));
+        assert!(strangers.borrow().taken.is_empty());
+    }
+
+    #[test]
+    fn a_source_alone_has_its_share_and_no_more() {
+        let strangers = Rc::default();
+        let places: Vec<Place> = (0..1_000)
+            .map(|_| Strangers::admit(&strangers, address(1)).0)
+            .collect();
+        assert_eq!(strangers.borrow().taken.len(), MOST_OF_ONE);
+        assert!(is_evicted(&places[0]) && !is_evicted(&places[999]));
+        let networks =
+            ["2001:db8::1", "2001:db8::2:1"].map(|text| network(text.parse().expect("an address")));
+        assert_eq!(networks[0], networks[1]);
+    }
+
+    #[test]
+    fn most_lines_are_left_out_and_counted() {
+        let mut complaints = Complaints::default();
+        let ms = Micros::from_millis;
+        let said = (0..80_000).filter(|&at| complaints.may_say(ms(at / 10))).count();
+        assert_eq!(said, 1);
+        assert_eq!(complaints.left_out, 79_999);
+        assert_eq!(complaints.take_left_out(ms(10_000)), Some(79_999));
+        assert_eq!(complaints.take_left_out(ms(30_000)), None);
+    }
+}
