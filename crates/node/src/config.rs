@@ -155,4 +155,29 @@ pub struct Planted {
     pub ties_by_arrival: bool,
     /// Receipts claim half of the staleness that was proven.
     pub receipts_claim_more: bool,
+    /// The next full copy may begin before the rows of the last one are removed: they are removed with it.
+    pub copies_cleared_late: bool,
+}
+
+impl Planted {
+    /// The planted bug of a name, which is that of its field; `nothing` for none.
+    pub fn named(name: &str) -> Option<Planted> {
+        let mut planted = Planted::default();
+        let bug = match name {
+            "marks_overtake" => &mut planted.marks_overtake,
+            "copy_merges" => &mut planted.copy_merges,
+            "positions_reused" => &mut planted.positions_reused,
+            "answers_early" => &mut planted.answers_early,
+            "outputs_swapped" => &mut planted.outputs_swapped,
+            "drops_after_restart" => &mut planted.drops_after_restart,
+            "clock_goes_back" => &mut planted.clock_goes_back,
+            "ties_by_arrival" => &mut planted.ties_by_arrival,
+            "receipts_claim_more" => &mut planted.receipts_claim_more,
+            "copies_cleared_late" => &mut planted.copies_cleared_late,
+            "nothing" => return Some(planted),
+            _ => return None,
+        };
+        *bug = true;
+        Some(planted)
+    }
 }

@@ -329,11 +329,17 @@ impl<P: Protocol> Keyspace<P> {
     /// Removes the staged rows of a copy that is in place, and only then lets the next copy begin. In the other order the rows that are
     /// removed would be those of the next copy, and what it lacks is deleted here.
     fn finish_copy(&self, cell: &LaneCell<P>, site: SiteId, copy: &CopyIn<P::Meta>) -> Result<(), WorkError> {
+        let late = self.shared().config.planted.copies_cleared_late;
         let table = held(&cell.lane).store.table();
-        clear_staged(&*table)?;
+        if !late {
+            clear_staged(&*table)?;
+        }
         let mut lane = held(&cell.lane);
         lane.copied(self, site, copy.resume);
         self.done(cell, lane);
+        if late {
+            clear_staged(&*table)?;
+        }
         Ok(())
     }
 

@@ -1,4 +1,6 @@
+use crate::TestFaults;
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
 use turnbuckle_core::{Micros, Now, WallInterval};
 
 /// The machine's clocks, as everything below the server gets to see them.
@@ -6,15 +8,21 @@ use turnbuckle_core::{Micros, Now, WallInterval};
 /// Monotonic time counts while the machine is suspended (`CLOCK_BOOTTIME`): a promise of freshness that was made before a
 /// laptop slept is old when it wakes. The wall clock comes as an interval, as wide as the configuration says that it may be
 /// wrong; nothing here can know better.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Clock {
     bound: Micros,
+    faults: Option<Arc<TestFaults>>,
 }
 
 impl Clock {
     /// A wall clock that is never further than `bound` from true time.
     pub fn new(bound: Micros) -> Clock {
-        Clock { bound }
+        Clock { bound, faults: None }
+    }
+
+    /// The same, set wrong by a test.
+    pub(crate) fn with_faults(self, faults: Option<Arc<TestFaults>>) -> Clock {
+        Clock { faults, ..self }
     }
 
     /// Monotonic time alone.
@@ -25,6 +33,10 @@ impl Clock {
     /// The time.
     pub fn now(&self) -> Now {
         let wall = read(ClockId::Realtime);
+        let wall = match &self.faults {
+            Some(faults) => faults.wall(wall),
+            None => wall,
+        };
         Now {
             monotonic: self.monotonic(),
             wall: WallInterval {

@@ -384,7 +384,8 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "chunk" => options.chunk_bytes = value.parse()?,
         "sync" => options.sync = crate::Span::fixed(value.parse()?),
         "plant" => {
-            options.planted = planted(value).ok_or_else(|| format!("there is no bug named '{value}'"))?;
+            options.planted =
+                Planted::named(value).ok_or_else(|| format!("there is no bug named '{value}'"))?;
         }
         other => match other.split_once("->") {
             Some((from, to)) => {
@@ -399,26 +400,6 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         },
     }
     Ok(())
-}
-
-/// The planted bug of a name.
-pub fn planted(name: &str) -> Option<Planted> {
-    let mut planted = Planted::default();
-    let bug = match name {
-        "marks_overtake" => &mut planted.marks_overtake,
-        "copy_merges" => &mut planted.copy_merges,
-        "positions_reused" => &mut planted.positions_reused,
-        "answers_early" => &mut planted.answers_early,
-        "outputs_swapped" => &mut planted.outputs_swapped,
-        "drops_after_restart" => &mut planted.drops_after_restart,
-        "clock_goes_back" => &mut planted.clock_goes_back,
-        "ties_by_arrival" => &mut planted.ties_by_arrival,
-        "receipts_claim_more" => &mut planted.receipts_claim_more,
-        "nothing" => return Some(planted),
-        _ => return None,
-    };
-    *bug = true;
-    Some(planted)
 }
 
 /// An answer as it is shown.

@@ -2,8 +2,8 @@
 //! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
-use turnbuckle_node::NodeId;
-use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Mixed, Scenario, Span, planted};
+use turnbuckle_node::{NodeId, Planted};
+use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Mixed, Scenario, Span};
 
 /// Runs worlds until one says what is expected of this bug.
 fn is_caught(bug: &str, expected: &[&str]) {
@@ -17,7 +17,7 @@ fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
         let right = bend(Draw::new(seed));
         let config = EventualConfig::paced(right.heartbeat, right.theta);
         let mut wrong = right.clone();
-        wrong.world.planted = planted(bug).expect("there is a bug of that name");
+        wrong.world.planted = Planted::named(bug).expect("there is a bug of that name");
         let keep = Keep {
             trace: false,
             ..Keep::JUDGE_AND_TRACE

@@ -1,0 +1,476 @@
+//! Carries out the faults: each in a thread of its own, so that they overlap, and each puts right in the end what it did.
+//!
+//! What keeps a chance of progress, and what every promise rests on:
+//!
+//! - at most [`MOST_DOWN`] of the six nodes are down or paused at once;
+//! - data directories are lost one at a time: the next one only when the last node has everything again, and while no other node is down.
+//!   What two nodes lose at once may have been nowhere else;
+//! - in a campaign with a protocol that rests on clocks that never go back, a clock that is set back stands still instead, and its node is
+//!   not restarted meanwhile.
+use crate::{
+    cluster::{Cluster, NODES, SITES, Start, held, node_name, nodes_of, site_of},
+    directory,
+    fault::{Fault, Kind, Planned},
+    recorder::Recorder,
+    watch::{Watch, has_everything},
+};
+use serde::Serialize;
+use std::{
+    io,
+    sync::{
+        Mutex, TryLockError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How many nodes may be down or paused at once.
+const MOST_DOWN: usize = 3;
+/// How long a node may take until it has everything again, before faults stop waiting for it.
+const WHOLE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take until a node has read its file of faults, and until what it said before is answered.
+const CLOCK_SLACK_NS: i64 = 1_000_000_000;
+
+/// A fault that was carried out, or left out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Event {
+    /// When it began, in seconds since the campaign did.
+    pub at_seconds: f64,
+    /// When all was right again.
+    pub until_seconds: f64,
+    /// Of which kind.
+    pub kind: Kind,
+    /// What was done.
+    pub what: String,
+    /// Why it was left out, if it was.
+    pub left_out: Option<&'static str>,
+}
+
+/// A node lost what it had acknowledged and not handed on, in this span of the recorder's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// Which node.
+    pub node: usize,
+    /// Up to here everything was elsewhere too.
+    pub from_ns: i64,
+    /// When it was killed.
+    pub to_ns: i64,
+}
+
+/// A clock was further off than its node believes, in this span of the recorder's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrongClock {
+    /// When it began.
+    pub from_ns: i64,
+    /// When all that was said under it is over.
+    pub to_ns: i64,
+}
+
+/// What the operator noted.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// All faults.
+    pub events: Vec<Event>,
+    /// What may be lost.
+    pub losses: Vec<Loss>,
+    /// When receipts need not be true.
+    pub wrong_clocks: Vec<WrongClock>,
+    /// Promises of starts that were broken.
+    pub broken: Vec<String>,
+}
+
+/// See the module.
+pub struct Operator<'a> {
+    cluster: &'a Cluster,
+    watch: &'a Watch,
+    recorder: Recorder,
+    stop: &'a AtomicBool,
+    /// How many long deaths there are now: clients write as fast as they can while there is one.
+    hurry: &'a AtomicUsize,
+    /// Held while a node has not got everything again that it lost.
+    loses: Mutex<()>,
+    /// Which clocks and disks are wrong.
+    clocks: Mutex<[bool; NODES]>,
+    disks: Mutex<[bool; NODES]>,
+    down: AtomicUsize,
+    notes: Mutex<Notes>,
+}
+
+/// Why a fault could not be.
+type LeftOut = &'static str;
+
+impl<'a> Operator<'a> {
+    /// An operator who stops when told to.
+    pub fn new(
+        cluster: &'a Cluster,
+        watch: &'a Watch,
+        recorder: Recorder,
+        stop: &'a AtomicBool,
+        hurry: &'a AtomicUsize,
+    ) -> Operator<'a> {
+        Operator {
+            cluster,
+            watch,
+            recorder,
+            stop,
+            hurry,
+            loses: Mutex::default(),
+            clocks: Mutex::default(),
+            disks: Mutex::default(),
+            down: AtomicUsize::new(0),
+            notes: Mutex::default(),
+        }
+    }
+
+    /// Carries out the faults of a round, and returns when all of them are over.
+    pub fn run(&self, planned: &[Planned], begun: Instant) {
+        std::thread::scope(|scope| {
+            for next in planned {
+                let due = begun + Duration::from_millis(next.at_ms);
+                self.wait(due.saturating_duration_since(Instant::now()));
+                if self.stop.load(Ordering::Acquire) {
+                    return;
+                }
+                scope.spawn(move || self.carry_out(next));
+            }
+        });
+    }
+
+    /// What it has noted since the last call.
+    pub fn take_notes(&self) -> Notes {
+        std::mem::take(&mut *held(&self.notes))
+    }
+
+    fn carry_out(&self, planned: &Planned) {
+        let at_seconds = self.recorder.seconds();
+        let done = match planned.fault {
+            Fault::Kill {
+                node,
+                down_ms,
+                is_long,
+            } => self.kill(&[node], down_ms, is_long),
+            Fault::KillSite { site, down_ms } => {
+                self.kill(&nodes_of(site).collect::<Vec<_>>(), down_ms, false)
+            }
+            Fault::Cut {
+                from,
+                to,
+                both,
+                for_ms,
+            } => {
+                self.cluster.cut(from, to, both, true);
+                self.wait_ms(for_ms);
+                self.cluster.cut(from, to, both, false);
+                Ok(())
+            }
+            Fault::Pause { node, for_ms } => self.pause(node, for_ms),
+            Fault::Clock {
+                node,
+                offset_us,
+                for_ms,
+            } => self.clock(node, offset_us, for_ms),
+            Fault::FullDisk { node, for_ms } => self.full_disk(node, for_ms),
+            Fault::LostDirectory { node, down_ms } => self.lose_directory(node, down_ms),
+            Fault::OldDirectory {
+                node,
+                age_ms,
+                down_ms,
+            } => self.restore_old(node, age_ms, down_ms),
+            Fault::Damage { node, draw } => self.damage(node, draw),
+        };
+        let event = Event {
+            at_seconds,
+            until_seconds: self.recorder.seconds(),
+            kind: planned.kind,
+            what: planned.fault.to_string(),
+            left_out: done.err(),
+        };
+        held(&self.notes).events.push(event);
+    }
+
+    // ---- one kind after the other -----------------------------------------------------------------------------
+
+    fn kill(&self, nodes: &[usize], down_ms: u64, is_long: bool) -> Result<(), LeftOut> {
+        let _taken = self.take(nodes)?;
+        nodes.iter().for_each(|&node| self.cluster.kill(node));
+        self.hurry.fetch_add(usize::from(is_long), Ordering::AcqRel);
+        self.wait_ms(down_ms);
+        self.hurry.fetch_sub(usize::from(is_long), Ordering::AcqRel);
+        nodes.iter().for_each(|&node| self.start(node));
+        Ok(())
+    }
+
+    fn pause(&self, node: usize, for_ms: u64) -> Result<(), LeftOut> {
+        let _taken = self.take(&[node])?;
+        self.cluster.pause(node, true);
+        self.wait_ms(for_ms);
+        self.cluster.pause(node, false);
+        Ok(())
+    }
+
+    fn clock(&self, node: usize, offset_us: i64, for_ms: u64) -> Result<(), LeftOut> {
+        let never_back = self.rests_on_clocks();
+        if never_back && offset_us.unsigned_abs() > 60_000_000 {
+            return Err("a protocol rests on clocks that never go back");
+        }
+        // Restarted meanwhile, it would see time go back.
+        let _taken = match never_back {
+            true => Some(self.take(&[node])?),
+            false => None,
+        };
+        let _wrong = Flag::set(&self.clocks, node).ok_or("its clock is wrong already")?;
+        let from_ns = self.recorder.now_ns();
+        self.world(self.cluster.set_clock(node, offset_us));
+        self.wait_ms(for_ms);
+        self.world(self.cluster.set_clock(node, 0));
+        if offset_us.unsigned_abs() >= CLOCK_BOUND_US {
+            let tail_ns = offset_us.saturating_abs().saturating_mul(1_000);
+            let to_ns = self.recorder.now_ns() + tail_ns + CLOCK_SLACK_NS;
+            held(&self.notes).wrong_clocks.push(WrongClock { from_ns, to_ns });
+        }
+        if never_back {
+            std::thread::sleep(Duration::from_micros(offset_us.unsigned_abs()) + Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    fn full_disk(&self, node: usize, for_ms: u64) -> Result<(), LeftOut> {
+        let _full = Flag::set(&self.disks, node).ok_or("its disk is full already")?;
+        self.world(self.cluster.set_disk_full(node, true));
+        self.wait_ms(for_ms);
+        self.world(self.cluster.set_disk_full(node, false));
+        Ok(())
+    }
+
+    fn lose_directory(&self, node: usize, down_ms: u64) -> Result<(), LeftOut> {
+        let _loses = self.may_lose()?;
+        let taken = self.take_alone(node)?;
+        self.empty(node, i64::MIN);
+        self.wait_ms(down_ms);
+        self.start(node);
+        drop(taken);
+        self.wait_until_whole(node);
+        Ok(())
+    }
+
+    fn restore_old(&self, node: usize, age_ms: u64, down_ms: u64) -> Result<(), LeftOut> {
+        let _loses = self.may_lose()?;
+        let kept = self.cluster.data(node).with_extension("old");
+        let taken = self.take(&[node])?;
+        self.cluster.kill(node);
+        let copied_ns = self.recorder.now_ns();
+        self.world(directory::replace(&self.cluster.data(node), &kept));
+        self.start(node);
+        drop(taken);
+        self.wait_ms(age_ms);
+        let taken = self.take_alone(node)?;
+        self.note_loss(node, copied_ns);
+        self.cluster.kill(node);
+        self.world(directory::replace(&kept, &self.cluster.data(node)));
+        self.wait_ms(down_ms);
+        self.start(node);
+        drop(taken);
+        self.wait_until_whole(node);
+        Ok(())
+    }
+
+    fn damage(&self, node: usize, draw: u64) -> Result<(), LeftOut> {
+        let _loses = self.may_lose()?;
+        let taken = self.take_alone(node)?;
+        let before_ns = self.watch.handed_on_ns(node);
+        self.cluster.kill(node);
+        let to_ns = self.recorder.now_ns();
+        let where_to = directory::damage(&self.cluster.data(node).join("store"), draw);
+        let Ok(Some(_)) = where_to else {
+            self.start(node);
+            return Err("it has no table file yet");
+        };
+        match self.cluster.start(node) {
+            Ok(Start::Ready) => {}
+            Ok(Start::Refused(words)) => {
+                if !says_what_to_do(&words) {
+                    self.broken(format!(
+                        "{} refused to start on a damaged table file and did not say what to do: {words}",
+                        node_name(node)
+                    ));
+                }
+                held(&self.notes).losses.push(Loss {
+                    node,
+                    from_ns: before_ns,
+                    to_ns,
+                });
+                self.world(directory::empty(&self.cluster.data(node)));
+                self.start(node);
+            }
+            other => self.not_started(node, &format!("{other:?}")),
+        }
+        drop(taken);
+        self.wait_until_whole(node);
+        Ok(())
+    }
+
+    // ---- steps ------------------------------------------------------------------------------------------------
+
+    /// Kills a node and empties its directory. It held everything up to `least_ns` in any case.
+    fn empty(&self, node: usize, least_ns: i64) {
+        self.note_loss(node, least_ns);
+        self.cluster.kill(node);
+        self.world(directory::empty(&self.cluster.data(node)));
+    }
+
+    /// The node is about to be killed, and what it has not handed on will be gone.
+    fn note_loss(&self, node: usize, least_ns: i64) {
+        let from_ns = self.watch.handed_on_ns(node).max(least_ns);
+        // Until it is really dead, it acknowledges.
+        let to_ns = self.recorder.now_ns() + CLOCK_SLACK_NS;
+        held(&self.notes).losses.push(Loss { node, from_ns, to_ns });
+    }
+
+    /// Starts a node that has to start.
+    fn start(&self, node: usize) {
+        match self.cluster.start(node) {
+            Ok(Start::Ready) => return,
+            Ok(Start::Refused(words)) => self.not_started(node, &words),
+            Ok(Start::Hangs) => self.not_started(node, "it was not ready within a minute"),
+            Err(error) => self.not_started(node, &error.to_string()),
+        }
+        // Without it the campaign would show nothing more: it goes on with an empty directory.
+        self.empty(node, i64::MIN);
+        if !matches!(self.cluster.start(node), Ok(Start::Ready)) {
+            self.not_started(node, "and not on an empty directory either");
+        }
+    }
+
+    fn not_started(&self, node: usize, why: &str) {
+        self.broken(format!("{} did not start again: {why}", node_name(node)));
+    }
+
+    /// Waits until a node has handed on everything, and has all that others handed on to it.
+    fn wait_until_whole(&self, node: usize) {
+        let begun = Instant::now();
+        while begun.elapsed() < WHOLE_PATIENCE && !self.stop.load(Ordering::Acquire) && !self.is_whole(node) {
+            self.wait_ms(200);
+        }
+    }
+
+    fn is_whole(&self, node: usize) -> bool {
+        let hands_on = |from: usize, to: usize| {
+            let status = self.cluster.status(from);
+            status.is_some_and(|status| has_everything(&status, to))
+        };
+        let home = site_of(node);
+        let others = || (0..SITES.len()).filter(|&site| site != home);
+        others().all(|site| hands_on(node, site))
+            && others().flat_map(nodes_of).all(|from| hands_on(from, home))
+    }
+
+    /// The right to lose a directory.
+    fn may_lose(&self) -> Result<impl Drop + '_, LeftOut> {
+        match self.loses.try_lock() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err("a node has not got everything again that it lost"),
+        }
+    }
+
+    /// Takes nodes down, if enough others are up.
+    fn take(&self, nodes: &[usize]) -> Result<Taken<'_>, LeftOut> {
+        let mut taken = Taken {
+            operator: self,
+            nodes: Vec::new(),
+        };
+        for &node in nodes {
+            if !self.cluster.claim(node) {
+                return Err("another fault has the node");
+            }
+            taken.nodes.push(node);
+            if self.down.fetch_add(1, Ordering::AcqRel) >= MOST_DOWN {
+                return Err("enough nodes are down");
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes a node down while no other one is.
+    fn take_alone(&self, node: usize) -> Result<Taken<'_>, LeftOut> {
+        let taken = self.take(&[node])?;
+        match self.down.load(Ordering::Acquire) {
+            1 => Ok(taken),
+            _ => Err("another node is down"),
+        }
+    }
+
+    fn rests_on_clocks(&self) -> bool {
+        let mut keyspaces = self.cluster.keyspaces().iter();
+        keyspaces.any(|keyspace| !keyspace.protocol.stands_clock_steps())
+    }
+
+    fn broken(&self, what: String) {
+        held(&self.notes).broken.push(what);
+    }
+
+    /// The campaign's own files cannot be written: nothing that follows means anything.
+    fn world(&self, done: io::Result<()>) {
+        if let Err(error) = done {
+            panic!("the campaign's directory: {error}");
+        }
+    }
+
+    fn wait_ms(&self, ms: u64) {
+        self.wait(Duration::from_millis(ms));
+    }
+
+    /// Waits, but not beyond the end of the round.
+    fn wait(&self, span: Duration) {
+        let until = Instant::now() + span;
+        while !self.stop.load(Ordering::Acquire) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::park_timeout(left.min(Duration::from_millis(20)));
+        }
+    }
+}
+
+/// How far a clock may be off without its node being wrong about it, in microseconds: `clock_bound_ms` is 10.
+const CLOCK_BOUND_US: u64 = 9_000;
+
+/// Nodes that are down, until it is dropped.
+struct Taken<'a> {
+    operator: &'a Operator<'a>,
+    nodes: Vec<usize>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        for &node in &self.nodes {
+            self.operator.down.fetch_sub(1, Ordering::AcqRel);
+            self.operator.cluster.release(node);
+        }
+    }
+}
+
+/// A flag of a node that is set, until it is dropped.
+struct Flag<'a> {
+    flags: &'a Mutex<[bool; NODES]>,
+    node: usize,
+}
+
+impl<'a> Flag<'a> {
+    fn set(flags: &'a Mutex<[bool; NODES]>, node: usize) -> Option<Flag<'a>> {
+        let was = std::mem::replace(&mut held(flags)[node], true);
+        (!was).then_some(Flag { flags, node })
+    }
+}
+
+impl Drop for Flag<'_> {
+    fn drop(&mut self) {
+        held(self.flags)[self.node] = false;
+    }
+}
+
+/// Whether a node that refuses its data says what its operator can do.
+fn says_what_to_do(words: &str) -> bool {
+    words.contains("empty") || words.contains("estore")
+}
