@@ -3,7 +3,8 @@
 # make demo     a three-site cluster with WAN delays
 # make bench    micro-benchmarks
 # make figures  the tables of docs/experiments.md, anew
-.PHONY: verify fix demo bench figures bench-redis bench-causal test-redis-py deny fuzz
+# make campaign real processes under load and faults: docs/campaign.md
+.PHONY: campaign verify fix demo bench figures bench-redis bench-causal test-redis-py deny fuzz
 CARGO ?= cargo
 
 verify:
@@ -18,6 +19,12 @@ verify:
 fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty
+
+# MINUTES=5 SEED=1 PROTOCOL=cops DURABILITY=fsync MORE="--only kills,cuts --json"
+campaign:
+	$(CARGO) build --release --quiet -p turnbuckle -p turnbuckle-campaign
+	target/release/turnbuckle-campaign --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+	    $(if $(PROTOCOL),--protocol '$(PROTOCOL)') $(if $(DURABILITY),--durability '$(DURABILITY)') $(MORE)
 
 demo:
 	$(CARGO) run --release -- demo

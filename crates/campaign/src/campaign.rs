@@ -55,9 +55,16 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
         memory_budget_bytes: memory_budget(cluster.keyspaces().len()),
         ..Report::default()
     };
-    let progress = Progress::new(options, recorder, &report);
+    let progress = Progress {
+        is_watched: std::io::stderr().is_terminal(),
+        recorder,
+    };
+    progress.begins(options, &cluster);
     let done = std::thread::scope(|scope| {
-        scope.spawn(|| watch.run(&cluster, &recorder, &stop));
+        for node in 0..NODES {
+            let (watch, cluster, recorder, stop) = (&watch, &cluster, &recorder, &stop);
+            scope.spawn(move || watch.run(cluster, recorder, node, stop));
+        }
         // However the rounds end, the watch ends with them, for the scope waits for it.
         let _stops = Stops(&stop);
         let mut rounds = Rounds {
@@ -65,7 +72,7 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
             watch: &watch,
             recorder,
             options,
-            kinds: options.kinds(),
+            kinds: options.kinds(cluster.keyspaces()),
             interrupted,
             ledgers: cluster.keyspaces().iter().map(|_| Ledger::default()).collect(),
         };
@@ -267,20 +274,16 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(options: &Options, recorder: Recorder, report: &Report) -> Progress {
-        let progress = Progress {
-            is_watched: std::io::stderr().is_terminal(),
-            recorder,
-        };
-        let kinds: Vec<&str> = options.kinds().into_iter().map(|kind| kind.name()).collect();
-        progress.say(&format!(
+    fn begins(&self, options: &Options, cluster: &Cluster) {
+        let kinds = options.kinds(cluster.keyspaces());
+        let kinds: Vec<&str> = kinds.into_iter().map(|kind| kind.name()).collect();
+        self.say(&format!(
             "seed {}, {} minutes, keyspaces {}, faults {}",
             options.seed,
             options.minutes,
-            report.keyspaces.join(", "),
+            names(cluster.keyspaces()).join(", "),
             kinds.join(", ")
         ));
-        progress
     }
 
     fn say(&self, what: &str) {

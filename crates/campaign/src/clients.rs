@@ -29,6 +29,9 @@ mod actions;
 /// How long an answer may take: longer than an operation may.
 const PATIENCE: Duration = Duration::from_secs(6);
 
+/// How many keys the ballast of a keyspace has.
+const BALLAST: u64 = 8_000;
+
 /// How many nodes a client that moves tries before it gives its session up.
 const TRIES: usize = 3;
 
@@ -106,6 +109,8 @@ pub struct Client<'a> {
     ripe: VecDeque<Bytes>,
     /// Keys of an earlier round that are to be deleted.
     sweep: Vec<Bytes>,
+    /// How many keys of the ballast are still to be written.
+    ballast: u64,
     round: Round,
 }
 
@@ -141,7 +146,7 @@ impl<'a> Client<'a> {
         Client {
             random: Random::new(seed, stream),
             small: values(0, 60),
-            large: values(1, 16 << 10),
+            large: values(1, 24 << 10),
             is_bulk,
             node: usize::from(number) % NODES,
             connection: None,
@@ -150,6 +155,7 @@ impl<'a> Client<'a> {
             churned: 0,
             ripe: VecDeque::new(),
             sweep: Vec::new(),
+            ballast: if shared.round == 1 { BALLAST } else { 0 },
             round: Round::default(),
             shared,
             number,
@@ -179,9 +185,12 @@ impl<'a> Client<'a> {
         self.shared.stop.load(Ordering::Acquire)
     }
 
+    fn is_hurried(&self) -> bool {
+        self.shared.hurry.load(Ordering::Acquire) > 0
+    }
+
     fn think(&mut self) {
-        let is_hurried = self.shared.hurry.load(Ordering::Acquire) > 0;
-        let most_us = match (self.is_bulk, is_hurried) {
+        let most_us = match (self.is_bulk, self.is_hurried()) {
             (true, true) => 4_000,
             (true, false) => 30_000,
             (false, _) => 25_000,

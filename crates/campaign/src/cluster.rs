@@ -387,7 +387,7 @@ fn limits() -> Limits {
 
 fn delays() -> WanDelays {
     let mut wan = WanDelays::none(SITES);
-    let pairs = [(0, 1, "4ms~2ms"), (0, 2, "9ms~4ms"), (1, 2, "6ms~1ms")];
+    let pairs = [(0, 1, "1ms~1ms"), (0, 2, "4ms~2ms"), (1, 2, "2ms~1ms")];
     for (one, other, delay) in pairs {
         let delay: LinkDelay = delay.parse().expect("a delay");
         wan.set_both(SiteId(one), SiteId(other), delay);

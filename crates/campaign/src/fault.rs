@@ -265,7 +265,7 @@ fn fault(random: &mut Random, kind: Kind) -> Fault {
         },
         Kind::LongDeaths => Fault::Kill {
             node,
-            down_ms: between(random, (9_000, 16_000)),
+            down_ms: between(random, (5_000, 12_000)),
             is_long: true,
         },
         Kind::Sites => Fault::KillSite {

@@ -7,6 +7,7 @@
 //! | `bulk` | large values, more than fit into memory and into the logs |
 //! | `fickle` | written, deleted and written again |
 //! | `churn` | written once and deleted once |
+//! | `ballast` | of no round: thousands of small values that are written once, so that full copies have something to carry |
 //! | `gone` | says that a key of `churn` was deleted: whoever reads it must not find that key |
 use bytes::Bytes;
 use turnbuckle_workload::Random;
@@ -68,6 +69,11 @@ pub fn any(random: &mut Random, class: Class) -> u64 {
 /// A key that only one client writes, and once.
 pub fn churn(round: u32, client: u16, number: u64) -> Bytes {
     Bytes::from(format!("r{round}/churn/c{client}.{number}"))
+}
+
+/// A key that is written once, at the beginning of the campaign, and stays: so that full copies have something to carry.
+pub fn ballast(number: u64) -> Bytes {
+    Bytes::from(format!("ballast/{number}"))
 }
 
 /// Which round a key is of.

@@ -5,7 +5,7 @@
 //! | the newest acknowledged version | right |
 //! | a newer one, of a write whose outcome its client does not know | right |
 //! | a newer one that nobody asked for, or a known one with another value | *invented* |
-//! | an older one, or nothing | *lost*; *undeleted*, if the newest acknowledged one is a delete and a value is shown |
+//! | an older one, whoever wrote it, or nothing | *lost*; *undeleted*, if the newest acknowledged one is a delete and a value is shown |
 //! | something else than the other sites | *different* |
 //!
 //! A write that a node acknowledged and had not handed on when its data directory was taken away may be gone: it is *excused*, and what
@@ -125,20 +125,25 @@ impl Ledger {
             return;
         };
         fate.unknown.clear();
-        let newest = fate
-            .acknowledged
-            .drain(..)
-            .max_by(|one, other| one.version.cmp(&other.version));
-        let seen = shown.version.clone().map(|version| Acknowledged {
+        let newest = fate.acknowledged.drain(..).map(|known| known.version).max();
+        let version = match (&shown.version, &shown.value) {
+            (Some(version), _) => Some(version.clone()),
+            // A delete that nobody remembers, and that was not answered either if the newest acknowledged write is none.
+            (None, None) => newest,
+            (None, Some(_)) => None,
+        };
+        fate.acknowledged.extend(version.map(|version| Acknowledged {
             version,
             value: shown.value.clone(),
             node: None,
             sent_ns: i64::MIN,
             at_ns: i64::MIN,
-        });
-        let newest = newest.into_iter().chain(seen);
-        fate.acknowledged
-            .extend(newest.max_by(|one, other| one.version.cmp(&other.version)));
+        }));
+    }
+
+    /// Forgets a key that was found wrong: once is enough.
+    pub fn remove(&mut self, key: &Bytes) {
+        self.keys.remove(key);
     }
 
     /// Forgets keys.
@@ -202,11 +207,10 @@ impl Fate {
             let is_old = expected.is_some_and(|expected| *version < expected.version);
             return is_old.then(|| gone(expected, shown));
         }
-        if !may_be_unknown() {
-            return Some(Wrong::Invented);
+        match expected {
+            Some(expected) if *version < expected.version => Some(gone(Some(expected), shown)),
+            _ => (!may_be_unknown()).then_some(Wrong::Invented),
         }
-        let is_old = expected.is_some_and(|expected| *version < expected.version);
-        is_old.then(|| gone(expected, shown))
     }
 }
 
@@ -350,6 +354,20 @@ mod tests {
     }
 
     #[test]
+    fn a_delete_without_an_answer_that_was_done_stays_done() {
+        let mut ledger = Ledger::default();
+        let key = Bytes::from_static(b"k");
+        let mut maybe = fate();
+        maybe.unknown.push(None);
+        ledger.keys.insert(key.clone(), maybe);
+        ledger.settle(&key, &shown("", None));
+        let fate = &ledger.keys()[&key];
+        assert_eq!(wrong(fate, &shown("", None)), None);
+        assert!(wrong(fate, &shown("3.0@b", Some("three"))).is_some());
+        assert_eq!(wrong(fate, &shown("1.0@a", Some("one"))), Some(Wrong::Undeleted));
+    }
+
+    #[test]
     fn of_a_round_that_is_over_only_what_is_shown_counts() {
         let mut ledger = Ledger::default();
         let key = Bytes::from_static(b"k");
@@ -357,7 +375,7 @@ mod tests {
         ledger.settle(&key, &shown("4.0@a", Some("maybe")));
         let fate = &ledger.keys()[&key];
         assert_eq!(wrong(fate, &shown("4.0@a", Some("maybe"))), None);
-        assert_eq!(wrong(fate, &shown("3.0@b", Some("three"))), Some(Wrong::Invented));
+        assert_eq!(wrong(fate, &shown("3.0@b", Some("three"))), Some(Wrong::Lost));
         assert_eq!(wrong(fate, &shown("", None)), Some(Wrong::Lost));
     }
 }

@@ -8,11 +8,11 @@
 //! - in a campaign with a protocol that rests on clocks that never go back, a clock that is set back stands still instead, and its node is
 //!   not restarted meanwhile.
 use crate::{
-    cluster::{Cluster, NODES, SITES, Start, held, node_name, nodes_of, site_of},
+    cluster::{Cluster, NODES, SITES, Start, held, node_name, nodes_of},
     directory,
     fault::{Fault, Kind, Planned},
     recorder::Recorder,
-    watch::{Watch, has_everything},
+    watch::Watch,
 };
 use serde::Serialize;
 use std::{
@@ -26,6 +26,8 @@ use std::{
 
 /// How many nodes may be down or paused at once.
 const MOST_DOWN: usize = 3;
+/// How long a node waits until no other one is down.
+const ALONE_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a node may take until it has everything again, before faults stop waiting for it.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may take until a node has read its file of faults, and until what it said before is answered.
@@ -93,6 +95,8 @@ pub struct Operator<'a> {
     clocks: Mutex<[bool; NODES]>,
     disks: Mutex<[bool; NODES]>,
     down: AtomicUsize,
+    /// A node waits until no other one is down.
+    is_reserved: AtomicBool,
     notes: Mutex<Notes>,
 }
 
@@ -118,6 +122,7 @@ impl<'a> Operator<'a> {
             clocks: Mutex::default(),
             disks: Mutex::default(),
             down: AtomicUsize::new(0),
+            is_reserved: AtomicBool::new(false),
             notes: Mutex::default(),
         }
     }
@@ -128,7 +133,7 @@ impl<'a> Operator<'a> {
             for next in planned {
                 let due = begun + Duration::from_millis(next.at_ms);
                 self.wait(due.saturating_duration_since(Instant::now()));
-                if self.stop.load(Ordering::Acquire) {
+                if self.is_over() {
                     return;
                 }
                 scope.spawn(move || self.carry_out(next));
@@ -210,9 +215,6 @@ impl<'a> Operator<'a> {
 
     fn clock(&self, node: usize, offset_us: i64, for_ms: u64) -> Result<(), LeftOut> {
         let never_back = self.rests_on_clocks();
-        if never_back && offset_us.unsigned_abs() > 60_000_000 {
-            return Err("a protocol rests on clocks that never go back");
-        }
         // Restarted meanwhile, it would see time go back.
         let _taken = match never_back {
             true => Some(self.take(&[node])?),
@@ -345,23 +347,16 @@ impl<'a> Operator<'a> {
         self.broken(format!("{} did not start again: {why}", node_name(node)));
     }
 
-    /// Waits until a node has handed on everything, and has all that others handed on to it.
+    /// Waits until a node that has just been started has handed on everything, and has all that others have handed on to it.
     fn wait_until_whole(&self, node: usize) {
-        let begun = Instant::now();
-        while begun.elapsed() < WHOLE_PATIENCE && !self.stop.load(Ordering::Acquire) && !self.is_whole(node) {
-            self.wait_ms(200);
+        let (begun, since_ns) = (Instant::now(), self.recorder.now_ns());
+        while begun.elapsed() < WHOLE_PATIENCE && !self.is_over() && !self.watch.is_whole(node, since_ns) {
+            self.wait_ms(100);
         }
     }
 
-    fn is_whole(&self, node: usize) -> bool {
-        let hands_on = |from: usize, to: usize| {
-            let status = self.cluster.status(from);
-            status.is_some_and(|status| has_everything(&status, to))
-        };
-        let home = site_of(node);
-        let others = || (0..SITES.len()).filter(|&site| site != home);
-        others().all(|site| hands_on(node, site))
-            && others().flat_map(nodes_of).all(|from| hands_on(from, home))
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
 
     /// The right to lose a directory.
@@ -375,6 +370,13 @@ impl<'a> Operator<'a> {
 
     /// Takes nodes down, if enough others are up.
     fn take(&self, nodes: &[usize]) -> Result<Taken<'_>, LeftOut> {
+        match self.is_reserved.load(Ordering::Acquire) {
+            true => Err("a node is about to lose its directory"),
+            false => self.take_some(nodes),
+        }
+    }
+
+    fn take_some(&self, nodes: &[usize]) -> Result<Taken<'_>, LeftOut> {
         let mut taken = Taken {
             operator: self,
             nodes: Vec::new(),
@@ -391,13 +393,17 @@ impl<'a> Operator<'a> {
         Ok(taken)
     }
 
-    /// Takes a node down while no other one is.
+    /// Takes a node down while no other one is; until then, no other one is taken down.
     fn take_alone(&self, node: usize) -> Result<Taken<'_>, LeftOut> {
-        let taken = self.take(&[node])?;
-        match self.down.load(Ordering::Acquire) {
-            1 => Ok(taken),
-            _ => Err("another node is down"),
+        let _reserved = Reserved::new(&self.is_reserved);
+        let begun = Instant::now();
+        while self.down.load(Ordering::Acquire) > 0 {
+            if begun.elapsed() > ALONE_PATIENCE || self.is_over() {
+                return Err("other nodes are down");
+            }
+            self.wait_ms(20);
         }
+        self.take_some(&[node])
     }
 
     fn rests_on_clocks(&self) -> bool {
@@ -423,13 +429,29 @@ impl<'a> Operator<'a> {
     /// Waits, but not beyond the end of the round.
     fn wait(&self, span: Duration) {
         let until = Instant::now() + span;
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.is_over() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
             std::thread::park_timeout(left.min(Duration::from_millis(20)));
         }
+    }
+}
+
+/// Keeps other nodes up, until it is dropped.
+struct Reserved<'a>(&'a AtomicBool);
+
+impl<'a> Reserved<'a> {
+    fn new(flag: &'a AtomicBool) -> Reserved<'a> {
+        flag.store(true, Ordering::Release);
+        Reserved(flag)
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     ends,
     fault::{self, Kind},
     keys,
-    ledger::{Ledger, Shown, Verdict, Wrong},
+    ledger::{Ledger, Shown, Verdict},
     operator::{Loss, Notes, Operator},
     options::Options,
     recorder::Recorder,
@@ -290,8 +290,9 @@ impl Rounds<'_> {
                 let example = self.example(key, &shown, &verdict, site);
                 wrongs.entry(wrong.about()).or_default().push(example);
             }
-            if verdict.wrong.is_none_or(|(wrong, _)| wrong != Wrong::Different) {
-                self.ledgers[place].settle(key, &shown[0]);
+            match verdict.wrong {
+                None => self.ledgers[place].settle(key, &shown[0]),
+                Some(_) => self.ledgers[place].remove(key),
             }
         }
         for (what, mut examples) in wrongs {

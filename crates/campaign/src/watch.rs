@@ -22,8 +22,8 @@ const SLACK_NS: i64 = 500_000_000;
 /// What was seen of the nodes.
 #[derive(Default)]
 pub struct Watch {
-    /// For each node the latest time up to which everything that it had acknowledged was at some other site.
-    handed_on_ns: Mutex<[i64; NODES]>,
+    /// For each node and each other site the latest time up to which everything that the node had acknowledged was there.
+    handed_on_ns: Mutex<[[i64; SITES.len()]; NODES]>,
     /// Nodes that ended by themselves, with their last words.
     ended: Mutex<Vec<String>>,
     /// Full copies put in place, by node: of lives that are over, and of this one.
@@ -31,12 +31,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks until it is told to stop.
-    pub fn run(&self, cluster: &Cluster, recorder: &Recorder, stop: &AtomicBool) {
+    /// Looks at one node until it is told to stop. Each has a thread: a node that is paused answers late.
+    pub fn run(&self, cluster: &Cluster, recorder: &Recorder, node: usize, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
-            for node in 0..NODES {
-                self.look(cluster, recorder, node);
-            }
+            self.look(cluster, recorder, node);
             std::thread::park_timeout(LOOK_EVERY);
         }
     }
@@ -51,9 +49,11 @@ impl Watch {
             return;
         };
         self.note_copies(node, status.copies_received_total);
-        let elsewhere = (0..SITES.len()).filter(|&site| site != site_of(node));
-        if elsewhere.into_iter().any(|site| has_everything(&status, site)) {
-            held(&self.handed_on_ns)[node] = begun_ns - SLACK_NS;
+        for site in (0..SITES.len()).filter(|&site| site != site_of(node)) {
+            if let Some(lag_ns) = lag_ns(&status, site) {
+                let known = &mut held(&self.handed_on_ns)[node][site];
+                *known = (*known).max(begun_ns - lag_ns - SLACK_NS);
+            }
         }
     }
 
@@ -68,7 +68,19 @@ impl Watch {
 
     /// The time up to which everything that a node had acknowledged was at some other site.
     pub fn handed_on_ns(&self, node: usize) -> i64 {
-        held(&self.handed_on_ns)[node]
+        let sites = held(&self.handed_on_ns)[node];
+        sites.into_iter().max().unwrap_or(0)
+    }
+
+    /// Whether a node has handed on everything of before a time to all other sites, and has from them everything of before it.
+    pub fn is_whole(&self, node: usize, since_ns: i64) -> bool {
+        let handed_on_ns = *held(&self.handed_on_ns);
+        let home = site_of(node);
+        let others = || (0..SITES.len()).filter(|&site| site != home);
+        others().all(|site| handed_on_ns[node][site] >= since_ns)
+            && others()
+                .flat_map(nodes_of)
+                .all(|from| handed_on_ns[from][home] >= since_ns)
     }
 
     /// Nodes that ended by themselves since the last call.
@@ -85,14 +97,12 @@ impl Watch {
     }
 }
 
-/// Whether all streams to a site have delivered everything.
-pub(crate) fn has_everything(status: &Status, site: usize) -> bool {
-    let mut streams = status
-        .streams
-        .iter()
-        .filter(|stream| stream.to == SITES[site])
-        .peekable();
-    streams.peek().is_some() && streams.all(|stream| stream.state == "streaming" && stream.lag_entries == 0)
+/// How far the streams to a site are behind, in nanoseconds; none if one of them does not run.
+fn lag_ns(status: &Status, site: usize) -> Option<i64> {
+    let to_site = status.streams.iter().filter(|stream| stream.to == SITES[site]);
+    let lags =
+        to_site.map(|stream| (stream.state == "streaming").then_some((stream.lag_seconds * 1e9) as i64));
+    lags.collect::<Option<Vec<i64>>>()?.into_iter().max()
 }
 
 /// Why the cluster is not at rest, if it is not: every node serves, is linked with all others, and has handed on everything; nothing

@@ -15,6 +15,9 @@ impl Client<'_> {
     /// Does something, drawn.
     pub(super) fn act(&mut self) -> Result<(), Lost> {
         let draw = self.random.below(100);
+        if self.is_bulk && self.ballast > 0 {
+            return self.write_ballast();
+        }
         if !self.sweep.is_empty() && draw < 50 {
             return self.sweep_some();
         }
@@ -56,9 +59,15 @@ impl Client<'_> {
         self.one(job).map(drop)
     }
 
+    /// One large value; several, if somebody is to be left behind.
     fn write_large(&mut self) -> Result<(), Lost> {
-        let job = Job::write(self.some_key(Class::Bulk), self.large.next_value());
-        self.one(job).map(drop)
+        let count = if self.is_hurried() { 3 } else { 1 };
+        let write = |_| {
+            let key = self.some_key(Class::Bulk);
+            Job::write(key, self.large.next_value())
+        };
+        let jobs = (0..count).map(write).collect();
+        self.pipeline(jobs).map(drop)
     }
 
     fn read_some(&mut self, class: Class) -> Result<(), Lost> {
@@ -76,6 +85,15 @@ impl Client<'_> {
         const SOME: usize = 12;
         let rest = self.sweep.len().saturating_sub(SOME);
         let jobs = self.sweep.split_off(rest).into_iter().map(Job::delete).collect();
+        self.pipeline(jobs).map(drop)
+    }
+
+    fn write_ballast(&mut self) -> Result<(), Lost> {
+        const SOME: u64 = 200;
+        let last = self.ballast;
+        self.ballast = last.saturating_sub(SOME);
+        let write = |number| Job::write(keys::ballast(number), self.small.next_value());
+        let jobs = (self.ballast..last).map(write).collect();
         self.pipeline(jobs).map(drop)
     }
 
