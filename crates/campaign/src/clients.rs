@@ -29,9 +29,6 @@ mod actions;
 /// How long an answer may take: longer than an operation may.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// How many keys the ballast of a keyspace has.
-const BALLAST: u64 = 8_000;
-
 /// How many nodes a client that moves tries before it gives its session up.
 const TRIES: usize = 3;
 
@@ -98,6 +95,7 @@ pub struct Client<'a> {
     number: u16,
     random: Random,
     small: Values,
+    medium: Values,
     large: Values,
     is_bulk: bool,
     node: usize,
@@ -138,15 +136,16 @@ impl<'a> Client<'a> {
     /// A client of that number, of all clients of the round.
     pub fn new(shared: &'a Shared<'a>, seed: u64, number: u16, is_bulk: bool) -> Client<'a> {
         let stream = u64::from(shared.round) << 16 | u64::from(number);
-        let values = |half: u16, bytes: u64| {
+        let values = |part: u16, bytes: u64| {
             let size = ValueSize::new(bytes).expect("long enough for a label");
             // Labels differ within a key as long as they differ within a round.
-            Values::new(RunTag::of_seed(seed), ClientId::new(2 * number + half), size)
+            Values::new(RunTag::of_seed(seed), ClientId::new(3 * number + part), size)
         };
         Client {
             random: Random::new(seed, stream),
             small: values(0, 60),
-            large: values(1, 24 << 10),
+            medium: values(1, 300),
+            large: values(2, 24 << 10),
             is_bulk,
             node: usize::from(number) % NODES,
             connection: None,
@@ -155,11 +154,16 @@ impl<'a> Client<'a> {
             churned: 0,
             ripe: VecDeque::new(),
             sweep: Vec::new(),
-            ballast: if shared.round == 1 { BALLAST } else { 0 },
+            ballast: 0,
             round: Round::default(),
             shared,
             number,
         }
+    }
+
+    /// Has it write so many keys that stay, before anything else.
+    pub fn load(&mut self, ballast: u64) {
+        self.ballast = ballast;
     }
 
     /// Has it delete these keys, beside what it does anyway.

@@ -163,7 +163,11 @@ impl fmt::Display for Fault {
                 down_ms,
                 is_long,
             } => {
-                let long = if is_long { ", under load" } else { "" };
+                let long = if is_long {
+                    ", and until the others have purged their logs"
+                } else {
+                    ""
+                };
                 write!(f, "kill -9 {} for {down_ms} ms{long}", node_name(node))
             }
             Fault::KillSite { site, down_ms } => write!(f, "kill -9 site {} for {down_ms} ms", SITES[site]),
@@ -265,7 +269,7 @@ fn fault(random: &mut Random, kind: Kind) -> Fault {
         },
         Kind::LongDeaths => Fault::Kill {
             node,
-            down_ms: between(random, (5_000, 12_000)),
+            down_ms: between(random, (500, 4_000)),
             is_long: true,
         },
         Kind::Sites => Fault::KillSite {

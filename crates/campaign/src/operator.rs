@@ -8,7 +8,7 @@
 //! - in a campaign with a protocol that rests on clocks that never go back, a clock that is set back stands still instead, and its node is
 //!   not restarted meanwhile.
 use crate::{
-    cluster::{Cluster, NODES, SITES, Start, held, node_name, nodes_of},
+    cluster::{Cluster, NODES, NODES_OF_A_SITE, RETAINED_LOG_MIB, Start, held, node_name, nodes_of},
     directory,
     fault::{Fault, Kind, Planned},
     recorder::Recorder,
@@ -26,6 +26,8 @@ use std::{
 
 /// How many nodes may be down or paused at once.
 const MOST_DOWN: usize = 3;
+/// How long a node stays away at most until the others have purged their logs.
+const BEHIND_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a node waits until no other one is down.
 const ALONE_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a node may take until it has everything again, before faults stop waiting for it.
@@ -198,9 +200,12 @@ impl<'a> Operator<'a> {
     fn kill(&self, nodes: &[usize], down_ms: u64, is_long: bool) -> Result<(), LeftOut> {
         let _taken = self.take(nodes)?;
         nodes.iter().for_each(|&node| self.cluster.kill(node));
-        self.hurry.fetch_add(usize::from(is_long), Ordering::AcqRel);
         self.wait_ms(down_ms);
-        self.hurry.fetch_sub(usize::from(is_long), Ordering::AcqRel);
+        if is_long {
+            self.hurry.fetch_add(1, Ordering::AcqRel);
+            self.wait_until_left_behind(nodes);
+            self.hurry.fetch_sub(1, Ordering::AcqRel);
+        }
         nodes.iter().for_each(|&node| self.start(node));
         Ok(())
     }
@@ -347,6 +352,26 @@ impl<'a> Operator<'a> {
         self.broken(format!("{} did not start again: {why}", node_name(node)));
     }
 
+    /// Waits until the others have written more than their logs keep for nodes that are away.
+    fn wait_until_left_behind(&self, nodes: &[usize]) {
+        let is_peer = |other: &usize| {
+            let holds_the_same = |&node: &usize| node % NODES_OF_A_SITE == other % NODES_OF_A_SITE;
+            !nodes.contains(other) && nodes.iter().any(holds_the_same)
+        };
+        let mut written: Vec<Written> = (0..NODES).filter(is_peer).map(Written::by).collect();
+        let begun = Instant::now();
+        while begun.elapsed() < BEHIND_PATIENCE && !self.is_over() {
+            written.iter_mut().for_each(|written| written.look(self.cluster));
+            if written
+                .iter()
+                .all(|written| written.bytes > 2 * RETAINED_LOG_MIB << 20)
+            {
+                return;
+            }
+            self.wait_ms(200);
+        }
+    }
+
     /// Waits until a node that has just been started has handed on everything, and has all that others have handed on to it.
     fn wait_until_whole(&self, node: usize) {
         let (begun, since_ns) = (Instant::now(), self.recorder.now_ns());
@@ -436,6 +461,33 @@ impl<'a> Operator<'a> {
             }
             std::thread::park_timeout(left.min(Duration::from_millis(20)));
         }
+    }
+}
+
+/// How much log a node has written since it was first looked at.
+struct Written {
+    node: usize,
+    /// What it said last; it counts from its start.
+    last: Option<u64>,
+    bytes: u64,
+}
+
+impl Written {
+    fn by(node: usize) -> Written {
+        Written {
+            node,
+            last: None,
+            bytes: 0,
+        }
+    }
+
+    fn look(&mut self, cluster: &Cluster) {
+        let Some(status) = cluster.status(self.node) else {
+            return;
+        };
+        let now = status.log.appended_bytes_total;
+        self.bytes += now.saturating_sub(self.last.filter(|&last| last <= now).unwrap_or(now));
+        self.last = Some(now);
     }
 }
 

@@ -28,6 +28,9 @@ use turnbuckle_workload::{Octets, Record, Status};
 pub const REST_PATIENCE: Duration = Duration::from_secs(90);
 /// For how long clients go on when all faults are over.
 const PEACE: Duration = Duration::from_secs(2);
+/// How many keys that stay a keyspace has, and the one that has most: enough that it takes a while to put a full copy of them in place.
+const BALLAST_KEYS: u64 = 2_000;
+const LADEN_KEYS: u64 = 40_000;
 /// How many examples of what is wrong are told of each kind.
 const EXAMPLES: usize = 3;
 
@@ -124,6 +127,7 @@ impl Rounds<'_> {
                     let mut client = Client::new(shared, self.options.seed, client_number, of_keyspace == 0);
                     if of_keyspace == 0 {
                         client.sweep(self.old_keys(place, number));
+                        client.load(self.ballast(place, number));
                     }
                     threads.push(scope.spawn(move || client.work()));
                 }
@@ -146,6 +150,16 @@ impl Rounds<'_> {
         Brought {
             clients,
             told: operator.take_notes(),
+        }
+    }
+
+    /// How many keys that stay a keyspace gets in a round: all of them in the first round, and one keyspace many more than the others.
+    fn ballast(&self, place: usize, number: u32) -> u64 {
+        let laden = self.options.seed as usize % self.cluster.keyspaces().len();
+        match number {
+            1 if place == laden => LADEN_KEYS,
+            1 => BALLAST_KEYS,
+            _ => 0,
         }
     }
 

@@ -89,10 +89,10 @@ impl Client<'_> {
     }
 
     fn write_ballast(&mut self) -> Result<(), Lost> {
-        const SOME: u64 = 200;
+        const SOME: u64 = 400;
         let last = self.ballast;
         self.ballast = last.saturating_sub(SOME);
-        let write = |number| Job::write(keys::ballast(number), self.small.next_value());
+        let write = |number| Job::write(keys::ballast(number), self.medium.next_value());
         let jobs = (self.ballast..last).map(write).collect();
         self.pipeline(jobs).map(drop)
     }
