@@ -46,9 +46,9 @@ pub fn read(
     let mut open: Vec<usize> = (0..keys.len()).collect();
     let mut round = 0;
     while !open.is_empty() {
-        for site in 0..SITES.len() {
+        for (site, site_name) in SITES.iter().enumerate() {
             let mut reader = Reader::connect(cluster, keyspace, site, round)?;
-            let session = format!("{name}-{}-{round}", SITES[site]);
+            let session = format!("{name}-{site_name}-{round}");
             for part in open.chunks(AT_ONCE) {
                 reader.read(part, keys, recorder, &session, &mut ends)?;
             }

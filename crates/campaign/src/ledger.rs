@@ -332,20 +332,20 @@ mod tests {
 
     #[test]
     fn what_a_lost_directory_held_alone_is_excused_and_nothing_else() {
-        let old = shown("1.0@a", Some("one"));
+        let old = [shown("1.0@a", Some("one"))];
         let loss = |node, from_ns, to_ns| Loss { node, from_ns, to_ns };
         // The delete at c before it is not excused by the loss of a node of b.
-        let verdict = fate().judge(&[old.clone()], &[loss(2, 25, 40)]);
+        let verdict = fate().judge(&old, &[loss(2, 25, 40)]);
         assert_eq!(
             (verdict.wrong, verdict.excused.len()),
             (Some((Wrong::Undeleted, 0)), 1)
         );
         let both = [loss(2, 25, 40), loss(4, 15, 40)];
-        let verdict = fate().judge(&[old.clone()], &both);
+        let verdict = fate().judge(&old, &both);
         assert_eq!((verdict.wrong, verdict.excused.len()), (None, 2));
         // It had been handed on, or another node had it.
         for loss in [loss(2, 31, 40), loss(3, 25, 40), loss(2, 5, 28)] {
-            let verdict = fate().judge(&[old.clone()], &[loss]);
+            let verdict = fate().judge(&old, &[loss]);
             assert_eq!(
                 (verdict.wrong, verdict.excused.len()),
                 (Some((Wrong::Lost, 0)), 0)

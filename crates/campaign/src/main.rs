@@ -69,7 +69,7 @@ fn listen_for_interrupts() -> std::io::Result<()> {
         .spawn(move || {
             runtime.block_on(async move {
                 let [mut interrupt, mut terminate, mut hangup] =
-                    <[_; 3]>::try_from(signals).ok().expect("there are three");
+                    <[_; 3]>::try_from(signals).expect("there are three");
                 loop {
                     tokio::select! {
                         _ = interrupt.recv() => {}

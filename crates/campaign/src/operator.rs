@@ -364,7 +364,7 @@ impl<'a> Operator<'a> {
             written.iter_mut().for_each(|written| written.look(self.cluster));
             if written
                 .iter()
-                .all(|written| written.bytes > 2 * RETAINED_LOG_MIB << 20)
+                .all(|written| written.bytes > (2 * RETAINED_LOG_MIB) << 20)
             {
                 return;
             }

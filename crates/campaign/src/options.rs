@@ -172,7 +172,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         for (arguments, expected) in [
             (["--protocol", "paxos"], "no protocol 'paxos'"),
-            (["--durability", "maybe"], "maybe"),
+            (["--durability", "maybe"], "expected \"fsync\""),
             (["--minutes", "0"], "--minutes"),
             (["--round", "1"], "--round"),
         ] {
