@@ -52,7 +52,10 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
     let mut report = Report {
         seed: options.seed,
         keyspaces: names(cluster.keyspaces()),
-        memory_budget_bytes: memory_budget(cluster.keyspaces().len()),
+        memory_budget_bytes: match options.memory_mb {
+            Some(most) => most << 20,
+            None => memory_budget(cluster.keyspaces().len()),
+        },
         ..Report::default()
     };
     let progress = Progress {

@@ -370,7 +370,6 @@ const ENGINE_CACHE_MIB: u64 = 32;
 /// A table's rows in memory that are not in a file yet: one buffer that fills, and one that is written.
 const TABLE_MIB: u64 = 2 * 16;
 /// What is neither stored nor sent: requests, replies, frames of links, a full copy's pages, and the allocator's own.
-/// Nothing bounds their sum yet, so this is what campaigns have been seen to take, and half of that again.
 const REST_MIB: u64 = 768;
 
 /// How much log a node keeps for others that are away.

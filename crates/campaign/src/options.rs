@@ -32,6 +32,9 @@ pub struct Options {
     /// How many clients each keyspace has.
     #[arg(long, default_value_t = 4)]
     pub clients: u16,
+    /// How much memory a node may have resident, in MiB; else its limit, and what its tables and its requests take beside it.
+    #[arg(long, value_name = "MIB")]
+    pub memory_mb: Option<u64>,
     /// The turnbuckle program; else the one beside this program.
     #[arg(long, value_name = "FILE")]
     pub turnbuckle: Option<PathBuf>,
@@ -108,6 +111,8 @@ impl Options {
             "more than 0 and at most 10000",
         )?;
         is_possible("round", (5..=3_600).contains(&self.round), "5 to 3600 seconds")?;
+        let memory = self.memory_mb.is_none_or(|most| (1..=1 << 24).contains(&most));
+        is_possible("memory-mb", memory, "1 to 16777216")?;
         is_possible("clients", (1..=200).contains(&self.clients), "1 to 200")?;
         let keyspaces = self.keyspaces()?;
         let stands_steps = keyspaces
