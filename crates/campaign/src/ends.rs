@@ -16,6 +16,8 @@ use turnbuckle_workload::{Octets, Op, Record, Status, split_receipt};
 
 /// How many keys are asked for at once.
 const AT_ONCE: usize = 64;
+/// How many reads a site may refuse before it is left alone for a while: each may have waited for the operation's deadline.
+const MOST_REFUSED: usize = 4;
 /// How long a key may stay unreadable, and sites different, although the cluster is at rest.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -42,7 +44,7 @@ pub fn read(
         shown: vec![Default::default(); keys.len()],
         records: Vec::new(),
     };
-    let begun = Instant::now();
+    let mut patience = None;
     let mut open: Vec<usize> = (0..keys.len()).collect();
     let mut round = 0;
     while !open.is_empty() {
@@ -51,9 +53,14 @@ pub fn read(
             let session = format!("{name}-{site_name}-{round}");
             for part in open.chunks(AT_ONCE) {
                 reader.read(part, keys, recorder, &session, &mut ends)?;
+                if reader.refused > MOST_REFUSED {
+                    break;
+                }
             }
         }
         open.retain(|&place| !is_settled(&ends.shown[place]));
+        // The first time through takes as long as there are keys.
+        let begun: &Instant = patience.get_or_insert_with(Instant::now);
         if begun.elapsed() > PATIENCE {
             break;
         }
@@ -73,6 +80,7 @@ fn is_settled(shown: &[Option<Shown>; SITES.len()]) -> bool {
 struct Reader {
     connection: Connection,
     site: usize,
+    refused: usize,
 }
 
 impl Reader {
@@ -83,7 +91,11 @@ impl Reader {
         for command in [&["HELLO", "3"][..], &["RECEIPTS", "ON"], &["SELECT", name]] {
             connection.call(command)?;
         }
-        Ok(Reader { connection, site })
+        Ok(Reader {
+            connection,
+            site,
+            refused: 0,
+        })
     }
 
     fn read(
@@ -106,7 +118,13 @@ impl Reader {
             let value = match reply {
                 Value::Bulk(value) => Some(named(&value)),
                 Value::Null => None,
-                _ => continue,
+                _ => {
+                    self.refused += 1;
+                    if self.refused > MOST_REFUSED {
+                        return Ok(());
+                    }
+                    continue;
+                }
             };
             let (receipt, version) = receipt.unzip();
             let version = version.flatten();
