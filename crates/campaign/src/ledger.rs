@@ -10,7 +10,7 @@
 //!
 //! A write that a node acknowledged and had not handed on when its data directory was taken away may be gone: it is *excused*, and what
 //! counts is the newest write before it. A write of unknown outcome may be what is shown, and need not be.
-use crate::{Stamp, operator::Loss};
+use crate::{Stamp, notes::Loss};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_workload::{Octets, Op, Record, Status};

@@ -28,6 +28,7 @@ mod ends;
 pub mod fault;
 mod keys;
 mod ledger;
+mod notes;
 mod operator;
 mod options;
 pub use options::Options;

@@ -1,5 +1,5 @@
 //! What a campaign found, for people and for programs.
-use crate::{fault::Kind, operator::Event, trace::Shows};
+use crate::{fault::Kind, notes::Event, trace::Shows};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
 

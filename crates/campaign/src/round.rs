@@ -6,7 +6,8 @@ use crate::{
     fault::{self, Kind},
     keys,
     ledger::{Ledger, Shown, Verdict},
-    operator::{Loss, Notes, Operator},
+    notes::{Loss, Notes, WrongClock},
+    operator::Operator,
     options::Options,
     recorder::Recorder,
     report::RoundReport,
@@ -213,7 +214,7 @@ impl Rounds<'_> {
         number: u32,
         clients: Vec<clients::Round>,
         losses: &[Loss],
-        clocks: &[crate::operator::WrongClock],
+        clocks: &[WrongClock],
         report: &mut RoundReport,
     ) {
         let keyspace = &self.cluster.keyspaces()[place];

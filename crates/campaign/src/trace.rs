@@ -9,7 +9,7 @@
 //! - keys that were written, while that could be lost, at a node whose data directory was then taken away.
 use crate::{
     cluster::{Keyspace, node_of_server},
-    operator::{Loss, WrongClock},
+    notes::{Loss, WrongClock},
 };
 use bytes::Bytes;
 use serde::Serialize;
@@ -178,4 +178,121 @@ pub fn write(
     }
     writer.finish()?.sync_data()?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_server::protocols::KnownProtocol;
+    use turnbuckle_workload::{Claim, Octets, Op};
+
+    const MS: i64 = 1_000_000;
+
+    /// One operation on `x` at site a, which takes a millisecond.
+    fn record(client: &str, op: Op, value: Option<&str>, version: &str, start_ms: i64) -> Record {
+        Record {
+            client: client.into(),
+            site: "a".into(),
+            op,
+            key: Octets::from("x"),
+            value: value.map(Octets::from),
+            start_ns: start_ms * MS,
+            finish_ns: Some((start_ms + 1) * MS),
+            status: Status::Ok,
+            version: Some(version.into()),
+            level: None,
+            receipt: Some(Claim {
+                asked: "eventual".into(),
+                given: "eventual".into(),
+                server: Some("a/1/0".into()),
+                staleness_us: Some(20_000),
+                ..Claim::default()
+            }),
+            recorder: None,
+            reads: None,
+        }
+    }
+
+    /// A read claims to be no older than 20 ms, and misses what was written 98 ms before.
+    fn stale() -> Vec<Record> {
+        vec![
+            record("c1", Op::Write, Some("old"), "1.0@a", 0),
+            record("c1", Op::Write, Some("new"), "2.0@a", 1_000),
+            record("c2", Op::Read, Some("old"), "1.0@a", 1_099),
+        ]
+    }
+
+    fn judged(
+        mut records: Vec<Record>,
+        losses: &[Loss],
+        clocks: &[WrongClock],
+        protocol: KnownProtocol,
+    ) -> Shows {
+        let mut shows = excuse(&mut records, losses, clocks);
+        judge(&records, &Keyspace::new(protocol, "fsync"), &mut shows);
+        shows
+    }
+
+    #[test]
+    fn a_false_receipt_is_broken_unless_a_clock_was_wrong() {
+        let shows = judged(stale(), &[], &[], KnownProtocol::Eventual);
+        assert!(
+            shows.broken[0].contains("receipts are false: staleness"),
+            "{shows:?}"
+        );
+        let clock = |from_ms, to_ms| WrongClock {
+            from_ns: from_ms * MS,
+            to_ns: to_ms * MS,
+        };
+        let during = judged(stale(), &[], &[clock(1_050, 1_200)], KnownProtocol::Eventual);
+        assert_eq!((during.broken.len(), during.claims_excused), (0, 1));
+        let before = judged(stale(), &[], &[clock(0, 900)], KnownProtocol::Eventual);
+        assert_eq!((before.broken.is_empty(), before.claims_excused), (false, 1));
+    }
+
+    #[test]
+    fn keys_that_a_lost_directory_may_have_held_are_left_out() {
+        let loss = |node| Loss {
+            node,
+            from_ns: 990 * MS,
+            to_ns: 1_010 * MS,
+        };
+        // Partition 1 of site a is on its second node.
+        let shows = judged(stale(), &[loss(1)], &[], KnownProtocol::Eventual);
+        assert_eq!((shows.broken.len(), shows.keys_excused), (0, 1));
+        let shows = judged(stale(), &[loss(0)], &[], KnownProtocol::Eventual);
+        assert_eq!((shows.broken.is_empty(), shows.keys_excused), (false, 0));
+    }
+
+    #[test]
+    fn sessions_are_judged_where_they_are_promised() {
+        let mut records = stale();
+        records[2].client = "c1".into();
+        records.iter_mut().for_each(|record| record.receipt = None);
+        let found = |protocol| judged(records.clone(), &[], &[], protocol).broken;
+        assert_eq!(found(KnownProtocol::Eventual), Vec::<String>::new());
+        let broken = found(KnownProtocol::CausalSpartanX);
+        assert!(
+            broken
+                .iter()
+                .any(|what| what.contains("what their session wrote")),
+            "{broken:?}"
+        );
+        assert!(
+            broken.iter().any(|what| what.contains("break causality")),
+            "{broken:?}"
+        );
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_broken() {
+        let mut records = stale();
+        records[2].value = Some("damaged".into());
+        records[2].version = Some("1.5@a".into());
+        let broken = judged(records, &[], &[], KnownProtocol::Eventual).broken;
+        assert!(
+            broken.iter().any(|what| what.contains("what nobody wrote")),
+            "{broken:?}"
+        );
+    }
 }

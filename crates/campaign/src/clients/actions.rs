@@ -244,3 +244,41 @@ impl Told {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_must_be_found_or_what_is_newer() {
+        let told = |is_delete| Told {
+            key: Bytes::from_static(b"photo"),
+            version: "5.0@a".parse().expect("a stamp"),
+            is_delete,
+            node: 0,
+            at_ns: 0,
+        };
+        let found = |version: Option<&str>, value: Option<&str>| Answer {
+            status: Status::Ok,
+            value: value.map(Octets::from),
+            version: version.map(|version| version.parse().expect("a stamp")),
+            node: None,
+            at_ns: 0,
+        };
+        for (is_delete, version, value, is_kept) in [
+            (false, Some("5.0@a"), Some("v"), true),
+            (false, Some("6.0@b"), None, true),
+            (false, Some("4.0@a"), Some("u"), false),
+            (false, None, None, false),
+            (true, Some("5.0@a"), None, true),
+            (true, None, None, true),
+            (true, Some("4.0@a"), Some("u"), false),
+        ] {
+            assert_eq!(
+                told(is_delete).is_kept_by(&found(version, value)),
+                is_kept,
+                "{version:?} {value:?}"
+            );
+        }
+    }
+}
