@@ -175,8 +175,13 @@ impl Fate {
             let other = shown.iter().position(|site| !site.is_same(&shown[0]))?;
             Some((Wrong::Different, other))
         };
+        // Some site may have what is excused: then nothing is lost, and the sites should agree on it.
+        let wrong = match excused.is_empty() {
+            true => wrong.or_else(differs),
+            false => differs().or(wrong),
+        };
         Verdict {
-            wrong: wrong.or_else(differs),
+            wrong,
             excused,
             expected,
         }
@@ -343,6 +348,10 @@ mod tests {
         let both = [loss(2, 25, 40), loss(4, 15, 40)];
         let verdict = fate().judge(&old, &both);
         assert_eq!((verdict.wrong, verdict.excused.len()), (None, 2));
+        // What is excused is at one site all the same: the others must have it too.
+        let newest = shown("3.0@b", Some("three"));
+        let verdict = fate().judge(&[old[0].clone(), newest], &both);
+        assert_eq!(verdict.wrong, Some((Wrong::Different, 1)));
         // It had been handed on, or another node had it.
         for loss in [loss(2, 31, 40), loss(3, 25, 40), loss(2, 5, 28)] {
             let verdict = fate().judge(&old, &[loss]);
