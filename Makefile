@@ -3,7 +3,8 @@
 # make demo     a three-site cluster with WAN delays
 # make bench    micro-benchmarks
 # make figures  the tables of docs/experiments.md, anew
-.PHONY: verify fix demo bench figures bench-redis bench-causal bench-strangers test-redis-py deny fuzz
+# make campaign real processes under load and faults: docs/campaign.md
+.PHONY: campaign verify fix demo bench figures bench-redis bench-causal bench-strangers test-redis-py deny fuzz
 CARGO ?= cargo
 
 verify:
@@ -14,10 +15,22 @@ verify:
 	for protocol in causalspartanx gentlerain cops; do \
 	    $(CARGO) run --release --quiet -- sim --protocol $$protocol --seeds 1..200 || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	$(MAKE) campaign MINUTES=2 MORE="$(CAMPAIGN_SPARES)"
+
+# What not every change must stand yet: a lost or old data directory can bring deleted keys back, a damaged table file can stop a
+# partition's replication, and a node can take more memory than its budget. `make campaign` spares nothing. To be taken out of here, and of
+# .ci/run, with the mends.
+CAMPAIGN_SPARES = --without lost-directories,old-directories,damage,far-clocks --memory-mb 4096
 
 fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty
+
+# MINUTES=5 SEED=1 PROTOCOL=cops DURABILITY=fsync MORE="--only kills,cuts --json"
+campaign:
+	$(CARGO) build --release --quiet -p turnbuckle -p turnbuckle-campaign
+	target/release/turnbuckle-campaign --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
+	    $(if $(PROTOCOL),--protocol '$(PROTOCOL)') $(if $(DURABILITY),--durability '$(DURABILITY)') $(MORE)
 
 demo:
 	$(CARGO) run --release -- demo

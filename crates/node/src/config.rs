@@ -178,6 +178,16 @@ pub struct Planted {
 }
 
 impl Planted {
+    /// The bug of a name and no other; `nothing` for none.
+    pub fn only(name: &str) -> Option<Planted> {
+        let mut planted = Planted::default();
+        match name {
+            "nothing" => {}
+            name => *planted.named(name)? = true,
+        }
+        Some(planted)
+    }
+
     /// The bug of a name, to be switched on.
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {

@@ -1,5 +1,6 @@
+use crate::TestFaults;
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use turnbuckle_core::{Micros, Now, SteadyWall};
 
 /// The machine's clocks, as everything below the server gets to see them.
@@ -11,6 +12,7 @@ use turnbuckle_core::{Micros, Now, SteadyWall};
 pub struct Clock {
     bound: Micros,
     steady: Mutex<SteadyWall>,
+    faults: Option<Arc<TestFaults>>,
 }
 
 impl Clock {
@@ -19,7 +21,13 @@ impl Clock {
         Clock {
             bound,
             steady: Mutex::default(),
+            faults: None,
         }
+    }
+
+    /// The same, set wrong by a test.
+    pub(crate) fn with_faults(self, faults: Option<Arc<TestFaults>>) -> Clock {
+        Clock { faults, ..self }
     }
 
     /// Monotonic time alone.
@@ -30,6 +38,10 @@ impl Clock {
     /// The time.
     pub fn now(&self) -> Now {
         let wall = read(ClockId::Realtime);
+        let wall = match &self.faults {
+            Some(faults) => faults.wall(wall),
+            None => wall,
+        };
         let mut steady = self.steady.lock().unwrap_or_else(PoisonError::into_inner);
         steady.now(self.monotonic(), wall, self.bound)
     }

@@ -15,6 +15,7 @@ mod wakes;
 mod workers;
 
 use crate::{
+    TestFaults,
     admin::AdminServer,
     config::{ClusterConfig, NodeId},
     peer,
@@ -102,6 +103,19 @@ struct Sockets {
 /// # Errors
 /// If an address or the data directory cannot be used.
 pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result<Running, StartError> {
+    start_with_faults(config, node, wan, None)
+}
+
+/// The same, for a node that a test has something done to.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with_faults(
+    config: Arc<ClusterConfig>,
+    node: NodeId,
+    wan: WanMatrix,
+    faults: Option<Arc<TestFaults>>,
+) -> Result<Running, StartError> {
     let entry = config.node(node).clone();
     descriptors::raise_limit(&config, &entry.name);
     files::keep_private(&entry.name, &entry.data);
@@ -119,7 +133,7 @@ pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result
         admin: bind("admin", &entry.admin)?,
     };
     wan.serve(entry.site);
-    let host = Host::open(config, node, wan)?;
+    let host = Host::open(config, node, wan, faults)?;
     let workers = workers::start(&host)?;
     let mut loops = Vec::new();
     let mut first = Some((sockets.peer, sockets.admin));

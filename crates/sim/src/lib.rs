@@ -25,7 +25,7 @@
 //! - [`Diagram`] draws what the nodes said to each other, as text or as a picture.
 //! - [`Judge`] watches all of them. It knows true time and every answer, and nothing of what is inside a node.
 //!
-//! That the judge can see is shown by bugs that are planted into the nodes ([`planted`]), one for each rule that a node lives by.
+//! That the judge can see is shown by bugs that are planted into the nodes ([`turnbuckle_node::Planted`]), one for each rule that a node lives by.
 //!
 //! It is generic over the protocol's [`turnbuckle_core::Session`], and knows no protocol.
 //!
@@ -68,4 +68,4 @@ mod swarm;
 pub use swarm::Draw;
 mod script;
 mod trace;
-pub use script::{Script, plant, planted};
+pub use script::{Script, plant};

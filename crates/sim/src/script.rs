@@ -3,7 +3,7 @@ use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{Answer, Failure, Key, Level, Micros, Operation, Protocol, Session, SiteId, VersionId};
-use turnbuckle_node::{NodeId, Planted};
+use turnbuckle_node::NodeId;
 
 /// Runs golden scripts over a world. Commands that every protocol has:
 ///
@@ -409,16 +409,6 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         },
     }
     Ok(())
-}
-
-/// The bug of a name, planted into every node.
-pub fn planted(name: &str) -> Option<Planted> {
-    let mut planted = Planted::default();
-    match name {
-        "nothing" => {}
-        name => *planted.named(name)? = true,
-    }
-    Some(planted)
 }
 
 /// Puts the bugs of these names, with commas between them, into every node, or into what a protocol does. False if there is none of a

@@ -4,7 +4,7 @@ use clap::Args;
 use std::{path::PathBuf, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turnbuckle_server::{
-    Running,
+    Running, TestFaults,
     config::{ClusterConfig, ConfigError},
     wan::WanMatrix,
 };
@@ -22,6 +22,9 @@ pub struct Start {
     /// Which of its nodes this is.
     #[arg(long, value_name = "NAME")]
     node: String,
+    /// Takes a false clock, a full disk and a planted bug from this file. For tests: docs/campaign.md.
+    #[arg(long, value_name = "FILE", hide = true)]
+    test_faults: Option<PathBuf>,
 }
 
 pub fn run(options: &Start) -> Result<(), Failure> {
@@ -40,8 +43,10 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     };
     let wan = WanMatrix::new(&config.wan);
     let config = Arc::new(config);
-    let running =
-        turnbuckle_server::start(Arc::clone(&config), node, wan).map_err(|error| environment(&error))?;
+    let faults = options.test_faults.as_deref().map(TestFaults::follow).transpose();
+    let faults = faults.map_err(|error| usage(&error))?;
+    let running = turnbuckle_server::start_with_faults(Arc::clone(&config), node, wan, faults)
+        .map_err(|error| environment(&error))?;
     let entry = config.node(node);
     let ready = format!(
         "node {} at site {} is ready: RESP {}, admin http://{}, peers {}",

@@ -57,6 +57,8 @@ mod random;
 pub use random::Random;
 mod reader;
 pub use reader::{BadTraceFile, TraceReader};
+mod receipt;
+pub use receipt::{Received, split_receipt};
 mod trace;
 pub use trace::{Claim, Op, Packing, Record, SnapshotRead, Status, TraceWriter};
 mod value;

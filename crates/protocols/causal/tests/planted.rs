@@ -4,8 +4,8 @@
 //! `goldens/causalspartanx-without-line-21`.
 use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, causalspartanx::Departures};
 use turnbuckle_core::{Micros, SiteId};
-use turnbuckle_node::Durability;
-use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span, planted};
+use turnbuckle_node::{Durability, Planted};
+use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span};
 
 /// Worlds in which much depends on much: several partitions and nodes, clients that read before they write.
 fn bent(seed: u64) -> Scenario {
@@ -60,7 +60,7 @@ fn is_caught(rule: &str, departures: Departures, bend: impl Fn(&mut Scenario)) {
         let wrong = found(&run(&scenario, departures));
         if let Some(first) = wrong.first() {
             println!("without '{rule}': seed {seed}: {first}");
-            scenario.world.planted = planted("nothing").expect("there is no bug of that name");
+            scenario.world.planted = Planted::only("nothing").expect("there is no bug of that name");
             let right = found(&run(&scenario, Departures::default()));
             assert!(right.is_empty(), "seed {seed}, with '{rule}': {right:?}");
             return;
@@ -93,7 +93,7 @@ fn entries_out_of_timestamp_order_are_caught() {
         "entries leave in timestamp order",
         Departures::default(),
         |scenario| {
-            scenario.world.planted = planted("outputs_swapped").expect("there is a bug of that name");
+            scenario.world.planted = Planted::only("outputs_swapped").expect("there is a bug of that name");
         },
     );
 }

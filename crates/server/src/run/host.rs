@@ -3,6 +3,7 @@ mod keyspaces;
 
 use super::{StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
 use crate::{
+    TestFaults,
     clock::Clock,
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
@@ -21,7 +22,7 @@ use std::{
 use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId};
 use turnbuckle_log::DirectoryDisk;
-use turnbuckle_node::{Durability, Node, NodeBuilder, NodeConfig, Placement};
+use turnbuckle_node::{Durability, Node, NodeBuilder, NodeConfig, Placement, Planted};
 use turnbuckle_resp::Limits;
 use turnbuckle_store::{FjallEngine, FjallOptions};
 
@@ -32,6 +33,7 @@ pub(crate) struct Host {
     pub config: Arc<ClusterConfig>,
     pub node: Arc<Node>,
     pub clock: Clock,
+    faults: Option<Arc<TestFaults>>,
     pub wan: WanMatrix,
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
@@ -72,7 +74,12 @@ struct Link {
 const LAZY_SYNC: Duration = Duration::from_millis(100);
 
 impl Host {
-    pub fn open(config: Arc<ClusterConfig>, id: NodeId, wan: WanMatrix) -> Result<Arc<Host>, StartError> {
+    pub fn open(
+        config: Arc<ClusterConfig>,
+        id: NodeId,
+        wan: WanMatrix,
+        faults: Option<Arc<TestFaults>>,
+    ) -> Result<Arc<Host>, StartError> {
         let entry = config.node(id);
         let path = entry.data.display().to_string();
         let mut random = rand_chacha::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
@@ -101,6 +108,9 @@ impl Host {
         let wakes = Wakes::new(entry.loops, nodes);
         let node_config = NodeConfig {
             identity,
+            planted: faults
+                .as_ref()
+                .map_or_else(Planted::default, |faults| faults.planted()),
             ..node_config(&config, id, random.next_u64())
         };
         let memory = node_config.memory_limit_bytes / config.keyspaces().count().max(1) as u64;
@@ -113,7 +123,7 @@ impl Host {
         for (_, keyspace) in config.keyspaces() {
             keyspaces.push(add_keyspace(&mut builder, keyspace, memory).map_err(bad_data)?);
         }
-        let clock = Clock::new(config.limits.clock_bound());
+        let clock = Clock::new(config.limits.clock_bound()).with_faults(faults.clone());
         let started = clock.now();
         let node = builder.open(started).map_err(bad_data)?;
         let intervals = config
@@ -127,7 +137,6 @@ impl Host {
             name: entry.name.clone(),
             id,
             node,
-            clock,
             wan,
             wakes,
             metrics: Metrics::new(config.keyspaces().map(|(_, keyspace)| keyspace.name.clone())),
@@ -154,6 +163,8 @@ impl Host {
             started: started.monotonic,
             random: Mutex::new(random),
             config,
+            clock,
+            faults,
         }))
     }
 
@@ -197,7 +208,8 @@ impl Host {
             return;
         };
         let had_room = self.node.has_room();
-        self.node.set_free_bytes(free);
+        let is_full = self.faults.as_ref().is_some_and(|faults| faults.disk_is_full());
+        self.node.set_free_bytes(if is_full { 0 } else { free });
         if had_room != self.node.has_room() {
             let least = self.config.limits.min_free_disk_mb;
             match had_room {

@@ -14,7 +14,6 @@
 use super::{
     alarm::Alarm,
     connection::{Connection, Trouble},
-    receipts::{Received, split_receipt},
     shared::Shared,
     source::{Job, Next, Source},
     tally::Finished,
@@ -24,7 +23,7 @@ use bytes::Bytes;
 use std::{collections::VecDeque, io, rc::Rc, time::Duration};
 use tokio::{sync::watch, task::yield_now};
 use turnbuckle_resp::Value;
-use turnbuckle_workload::{Arrival, ClientId, Generator, Op, Random, Status};
+use turnbuckle_workload::{Arrival, ClientId, Generator, Op, Random, Received, Status, split_receipt};
 
 /// See the module.
 pub(crate) struct Client {

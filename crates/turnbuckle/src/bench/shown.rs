@@ -13,7 +13,6 @@
 
 use super::{
     connection::{Connection, Trouble},
-    receipts::split_receipt,
     shared::Shared,
     target::Target,
 };
@@ -24,7 +23,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use turnbuckle_resp::Value;
-use turnbuckle_workload::{Population, label};
+use turnbuckle_workload::{Population, label, split_receipt};
 
 /// How many records are asked for at once.
 const WINDOW: u64 = 256;

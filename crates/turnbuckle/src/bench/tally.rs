@@ -2,11 +2,11 @@
 
 use super::{
     clock::Clock,
-    receipts::{Receipts, Received, count},
+    receipts::{Receipts, count},
 };
 use bytes::Bytes;
 use std::{collections::BTreeMap, fs::File, io};
-use turnbuckle_workload::{Latencies, Octets, Op, Record, Status, TraceWriter, label};
+use turnbuckle_workload::{Latencies, Octets, Op, Received, Record, Status, TraceWriter, label};
 
 /// One operation that is over.
 #[derive(Debug)]

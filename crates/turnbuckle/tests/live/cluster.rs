@@ -1,15 +1,15 @@
 //! Real processes of a real cluster, on loopback and free ports, that end with the test.
-use bytes::BytesMut;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    io::{BufRead, BufReader, ErrorKind},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
-use turnbuckle_resp::{ReplyDecoder, Value, encode_command};
+use turnbuckle_campaign::{Connection, free_ports, resident_bytes};
+use turnbuckle_resp::Value;
 use turnbuckle_server::{
     admin::{AdminClient, LinkName},
     config::{Demo, DemoKeyspace, DemoPorts, Durability, Limits},
@@ -58,7 +58,7 @@ impl Cluster {
     /// A cluster of which nothing runs yet.
     pub fn new(of_a_site: usize, durability: &str, limits: Limits) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let ports = free_ports(SITES.len() * of_a_site);
+        let ports = free_ports(SITES.len() * of_a_site).expect("free ports");
         let durability: Durability = durability.parse().expect("a durability");
         let demo = Demo {
             cluster: "test".into(),
@@ -175,14 +175,8 @@ impl Cluster {
 
     /// How much of a node's memory is resident.
     pub fn resident_bytes(&self, node: usize) -> usize {
-        let status = format!("/proc/{}/status", self.process_id(node));
-        let status = std::fs::read_to_string(status).expect("the node runs on Linux");
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .expect("it is resident");
-        let kib = line.trim().trim_end_matches(" kB").parse::<usize>();
-        kib.expect("a number") << 10
+        let resident = resident_bytes(self.process_id(node)).expect("the node runs on Linux");
+        usize::try_from(resident.now).expect("it fits into memory")
     }
 
     /// `kill -9`.
@@ -306,46 +300,16 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Ports that were free a moment ago, held all at once so that none comes twice.
-fn free_ports(nodes: usize) -> Vec<DemoPorts> {
-    let held: Vec<TcpListener> = (0..3 * nodes)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
-        .collect();
-    let ports: Vec<u16> = held
-        .iter()
-        .map(|socket| socket.local_addr().expect("it is bound").port())
-        .collect();
-    ports
-        .chunks(3)
-        .map(|of| DemoPorts {
-            resp: of[0],
-            peer: of[1],
-            admin: of[2],
-        })
-        .collect()
-}
-
 /// A client that waits for each answer, or for those of a pipeline.
-pub struct Client {
-    stream: TcpStream,
-    buffer: BytesMut,
-    decoder: ReplyDecoder,
-}
+pub struct Client(Connection);
 
 impl Client {
     pub fn connect(port: u16) -> Client {
-        Client::over(TcpStream::connect(("127.0.0.1", port)).expect("the node listens"))
+        Client(Connection::open(port, PATIENCE).expect("the node listens"))
     }
 
     pub fn over(stream: TcpStream) -> Client {
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .expect("a timeout can be set");
-        Client {
-            stream,
-            buffer: BytesMut::new(),
-            decoder: ReplyDecoder::new(64 << 20),
-        }
+        Client(Connection::over(stream, PATIENCE).expect("it is connected"))
     }
 
     pub fn call(&mut self, command: &[&[u8]]) -> Value {
@@ -355,21 +319,12 @@ impl Client {
 
     /// `None` if the server closes the connection instead of answering.
     pub fn try_call(&mut self, command: &[&[u8]]) -> Option<Value> {
-        let mut out = BytesMut::new();
-        encode_command(
-            &command.iter().map(|part| part.to_vec()).collect::<Vec<_>>(),
-            &mut out,
-        );
-        self.stream.write_all(&out).ok()?;
+        self.0.send(&[command.to_vec()]).ok()?;
         self.try_read()
     }
 
     pub fn pipeline(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Value> {
-        let mut out = BytesMut::new();
-        for command in commands {
-            encode_command(command, &mut out);
-        }
-        self.stream.write_all(&out).expect("commands are sent");
+        self.0.send(commands).expect("commands are sent");
         commands.iter().map(|_| self.read()).collect()
     }
 
@@ -379,22 +334,13 @@ impl Client {
     }
 
     fn try_read(&mut self) -> Option<Value> {
-        loop {
-            if let Some(value) = self
-                .decoder
-                .decode(&mut self.buffer)
-                .expect("an answer that can be understood")
-            {
-                return Some(value);
-            }
-            let mut bytes = [0; 64 << 10];
-            match self.stream.read(&mut bytes) {
-                Ok(read @ 1..) => self.buffer.extend_from_slice(&bytes[..read]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    panic!("no answer came within a minute")
-                }
-                Ok(_) | Err(_) => return None,
-            }
+        match self.0.read() {
+            Ok(value) => Some(value),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => panic!("no answer came within a minute"),
+                ErrorKind::InvalidData => panic!("an answer that cannot be understood: {error}"),
+                _ => None,
+            },
         }
     }
 }

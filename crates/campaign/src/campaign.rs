@@ -1,0 +1,317 @@
+//! A campaign from its beginning to its end.
+use crate::{
+    cluster::{Cluster, NODES, Start, held, memory_budget, node_name},
+    ledger::Ledger,
+    options::Options,
+    recorder::Recorder,
+    report::{Report, RoundReport},
+    round::{REST_PATIENCE, Rounds, names},
+    watch::Watch,
+};
+use std::{
+    fmt, fs,
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use thiserror::Error;
+
+/// Why there is no verdict.
+#[derive(Debug, Error)]
+pub enum Failure {
+    /// The world is not as it must be.
+    #[error("{0}")]
+    Environment(String),
+    /// Somebody asked for the end.
+    #[error("interrupted: nothing is judged")]
+    Interrupted,
+}
+
+fn environment(what: &dyn fmt::Display, why: &dyn fmt::Display) -> Failure {
+    Failure::Environment(format!("{what}: {why}"))
+}
+
+/// Runs a campaign. `interrupted` ends it early.
+///
+/// # Errors
+/// If the environment does not let it, or it was interrupted.
+pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failure> {
+    let program = program(options)?;
+    let place = Place::new(options)?;
+    let keyspaces = options.keyspaces().map_err(Failure::Environment)?;
+    let cluster = Cluster::new(place.path(), &program, keyspaces, options.plant.clone());
+    let cluster = cluster.map_err(|error| environment(&place.path().display(), &error))?;
+    let traces = place.path().join("traces");
+    fs::create_dir_all(&traces).map_err(|error| environment(&traces.display(), &error))?;
+    let recorder = Recorder::start();
+    start_all(&cluster)?;
+    let (watch, stop) = (Watch::default(), AtomicBool::new(false));
+    let mut report = Report {
+        seed: options.seed,
+        keyspaces: names(cluster.keyspaces()),
+        memory_budget_bytes: match options.memory_mb {
+            Some(most) => most << 20,
+            None => memory_budget(cluster.keyspaces().len()),
+        },
+        ..Report::default()
+    };
+    let progress = Progress {
+        is_watched: std::io::stderr().is_terminal(),
+        recorder,
+    };
+    progress.begins(options, &cluster);
+    let done = std::thread::scope(|scope| {
+        for node in 0..NODES {
+            let (watch, cluster, recorder, stop) = (&watch, &cluster, &recorder, &stop);
+            scope.spawn(move || watch.run(cluster, recorder, node, stop));
+        }
+        // However the rounds end, the watch ends with them, for the scope waits for it.
+        let _stops = Stops(&stop);
+        let mut rounds = Rounds {
+            cluster: &cluster,
+            watch: &watch,
+            recorder,
+            options,
+            kinds: options.kinds(cluster.keyspaces()),
+            interrupted,
+            ledgers: cluster.keyspaces().iter().map(|_| Ledger::default()).collect(),
+        };
+        run_rounds(&mut rounds, &mut report, &progress)
+    });
+    done?;
+    (0..NODES).for_each(|node| cluster.note_memory(node));
+    cluster.kill_all();
+    look_at_memory(&cluster, &mut report);
+    look_at_logs(&cluster, &mut report);
+    report.full_copies = watch.copies();
+    report.seconds = recorder.seconds();
+    place.finish(&mut report)?;
+    Ok(report)
+}
+
+/// Sets a flag when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn start_all(cluster: &Cluster) -> Result<(), Failure> {
+    let failed = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for node in 0..NODES {
+            let failed = &failed;
+            scope.spawn(move || {
+                let name = node_name(node);
+                let why = match cluster.start(node) {
+                    Ok(Start::Ready) => return,
+                    Ok(Start::Refused(words)) => words,
+                    Ok(Start::Hangs) => "it was not ready within a minute".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                *held(failed) = Some(format!("node {name} does not start: {why}"));
+            });
+        }
+    });
+    match held(&failed).take() {
+        Some(why) => Err(Failure::Environment(why)),
+        None => Ok(()),
+    }
+}
+
+fn run_rounds(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress) -> Result<(), Failure> {
+    rounds.rest().map_err(|why| {
+        environment(
+            &"the cluster does not come to rest before anything was done to it",
+            &why,
+        )
+    })?;
+    let (options, recorder, interrupted) = (rounds.options, rounds.recorder, rounds.interrupted);
+    let mut number = 0;
+    loop {
+        number += 1;
+        progress.say(&format!("round {number}"));
+        let round = rounds.run(number);
+        if interrupted.load(Ordering::Acquire) {
+            return Err(Failure::Interrupted);
+        }
+        progress.round(&round);
+        report.count(&round.events);
+        let is_broken = !round.broken.is_empty();
+        report.rounds.push(round);
+        if is_broken && !options.keep_going {
+            return Ok(());
+        }
+        if recorder.seconds() >= options.minutes * 60.0 {
+            break;
+        }
+    }
+    restart(rounds, report, progress)
+}
+
+/// All nodes are killed at once and started again: what they show must be the same.
+fn restart(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress) -> Result<(), Failure> {
+    progress.say("all nodes are killed and started again");
+    rounds.cluster.kill_all();
+    start_all(rounds.cluster)?;
+    let mut last = RoundReport::default();
+    if let Err(why) = rounds.rest() {
+        let patience = REST_PATIENCE.as_secs();
+        last.broken.push(format!(
+            "after the restart of all nodes: the cluster does not come to rest within {patience} s: {why}"
+        ));
+    }
+    for place in 0..rounds.cluster.keyspaces().len() {
+        rounds.judge_ends(place, "after the restart of all nodes", &[], &mut last);
+    }
+    report.broken.extend(last.broken);
+    report.broken.extend(rounds.watch.take_ended());
+    match rounds.interrupted.load(Ordering::Acquire) {
+        true => Err(Failure::Interrupted),
+        false => Ok(()),
+    }
+}
+
+fn look_at_memory(cluster: &Cluster, report: &mut Report) {
+    for node in 0..NODES {
+        let most = cluster.most_resident(node);
+        report.most_resident_bytes.insert(node_name(node), most);
+        if most > report.memory_budget_bytes {
+            report.broken.push(format!(
+                "{} had {} MiB resident; its budget is {} MiB",
+                node_name(node),
+                most >> 20,
+                report.memory_budget_bytes >> 20
+            ));
+        }
+    }
+}
+
+/// A node that panicked may live on, without one of its threads.
+fn look_at_logs(cluster: &Cluster, report: &mut Report) {
+    for node in 0..NODES {
+        let log = fs::read(cluster.log(node)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        if let Some(line) = log.lines().find(|line| line.contains("panicked at")) {
+            report
+                .broken
+                .push(format!("{} panicked: {line}", node_name(node)));
+        }
+    }
+}
+
+fn program(options: &Options) -> Result<PathBuf, Failure> {
+    let beside = || {
+        let own = std::env::current_exe().ok()?;
+        Some(own.parent()?.join("turnbuckle"))
+    };
+    let program = options.turnbuckle.clone().or_else(beside);
+    let program = program.filter(|program| program.is_file());
+    program.ok_or_else(|| {
+        Failure::Environment(
+            "the turnbuckle program is not beside this one; build it (cargo build --release) or name it with --turnbuckle".into(),
+        )
+    })
+}
+
+/// Where the campaign works.
+enum Place {
+    /// The user's choice: it stays.
+    Named(PathBuf),
+    /// Removed, unless something is broken.
+    Temporary(tempfile::TempDir),
+}
+
+impl Place {
+    fn new(options: &Options) -> Result<Place, Failure> {
+        let Some(path) = &options.directory else {
+            let made = tempfile::Builder::new().prefix("turnbuckle-campaign-").tempdir();
+            return made
+                .map(Place::Temporary)
+                .map_err(|error| environment(&"a temporary directory", &error));
+        };
+        let shown = path.display();
+        fs::create_dir_all(path).map_err(|error| environment(&shown, &error))?;
+        let mut inside = fs::read_dir(path).map_err(|error| environment(&shown, &error))?;
+        if inside.next().is_some() {
+            return Err(environment(
+                &shown,
+                &"expected an empty directory, for the data of six nodes",
+            ));
+        }
+        let path = fs::canonicalize(path).map_err(|error| environment(&shown, &error))?;
+        Ok(Place::Named(path))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Place::Named(path) => path,
+            Place::Temporary(directory) => directory.path(),
+        }
+    }
+
+    /// Writes the report down where something is kept.
+    fn finish(self, report: &mut Report) -> Result<(), Failure> {
+        let path = match self {
+            Place::Named(path) => path,
+            Place::Temporary(directory) if report.is_broken() => directory.keep(),
+            Place::Temporary(_) => return Ok(()),
+        };
+        report.directory = Some(path.clone());
+        let file = path.join("report.json");
+        let json =
+            serde_json::to_vec_pretty(&report).map_err(|error| environment(&file.display(), &error))?;
+        fs::write(&file, json).map_err(|error| environment(&file.display(), &error))
+    }
+}
+
+/// Lines for people who watch; programs and logs get none.
+struct Progress {
+    is_watched: bool,
+    recorder: Recorder,
+}
+
+impl Progress {
+    fn begins(&self, options: &Options, cluster: &Cluster) {
+        let kinds = options.kinds(cluster.keyspaces());
+        let kinds: Vec<&str> = kinds.into_iter().map(|kind| kind.name()).collect();
+        self.say(&format!(
+            "seed {}, {} minutes, keyspaces {}, faults {}",
+            options.seed,
+            options.minutes,
+            names(cluster.keyspaces()).join(", "),
+            kinds.join(", ")
+        ));
+    }
+
+    fn say(&self, what: &str) {
+        if self.is_watched {
+            eprintln!("{:7.1} s  {what}", self.recorder.seconds());
+        }
+    }
+
+    fn round(&self, round: &RoundReport) {
+        self.say(&format!(
+            "round {}: {} operations, {} faults, at rest after {:.1} s, {} keys judged, {} broken promises",
+            round.round,
+            round.operations,
+            round
+                .events
+                .iter()
+                .filter(|event| event.left_out.is_none())
+                .count(),
+            round.rest_seconds,
+            round.keys,
+            round.broken.len()
+        ));
+        round
+            .broken
+            .iter()
+            .for_each(|what| self.say(&format!("BROKEN {what}")));
+    }
+}

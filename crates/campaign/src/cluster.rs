@@ -1,0 +1,443 @@
+//! Three sites of two nodes each, as processes of the built program, with everything small so that everything happens often.
+//!
+//! A node is *claimed* by the fault that torments it: whoever claims it starts, kills and pauses it, and nobody else. The faults of a
+//! node (a false clock, a full disk, a planted bug) stand in a file beside its log, which the node reads again and again.
+use crate::{
+    free_ports,
+    process::{Launch, Process, Resident, resident_bytes},
+};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use turnbuckle_core::SiteId;
+use turnbuckle_server::{
+    admin::{AdminClient, LinkName},
+    config::{Demo, DemoKeyspace, DemoPorts, Limits},
+    protocols::KnownProtocol,
+    status::Status,
+    wan::{LinkDelay, WanDelays},
+};
+
+/// The sites.
+pub const SITES: [&str; 3] = ["a", "b", "c"];
+/// How many nodes each of them has.
+pub const NODES_OF_A_SITE: usize = 2;
+/// How many nodes there are.
+pub const NODES: usize = SITES.len() * NODES_OF_A_SITE;
+/// How many partitions each keyspace has: two on each node.
+pub const PARTITIONS: u16 = 4;
+/// How long a node may take to be ready, on a machine that is busy with five others.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long an answer over HTTP may take.
+const ADMIN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A keyspace of the campaign.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keyspace {
+    /// Its name, which is that of its protocol and its durability.
+    pub name: String,
+    /// Its protocol.
+    pub protocol: KnownProtocol,
+    /// When its writes are acknowledged, as in the configuration.
+    pub durability: String,
+}
+
+impl Keyspace {
+    /// The keyspace of a protocol and a durability.
+    pub fn new(protocol: KnownProtocol, durability: &str) -> Keyspace {
+        let plain: String = durability.chars().filter(char::is_ascii_alphanumeric).collect();
+        Keyspace {
+            name: format!("{protocol}-{plain}"),
+            protocol,
+            durability: durability.to_owned(),
+        }
+    }
+
+    /// Whether what is read depends on what was seen before.
+    pub fn is_causal(&self) -> bool {
+        self.protocol != KnownProtocol::Eventual
+    }
+
+    /// Whether several keys can be read as one snapshot.
+    pub fn has_snapshots(&self) -> bool {
+        self.is_causal() && self.protocol != KnownProtocol::Cops
+    }
+}
+
+/// What is wrong with a node: the text of its file of faults.
+#[derive(Debug, Clone, Default)]
+struct Wrongs {
+    clock_offset_us: i64,
+    disk_is_full: bool,
+}
+
+/// A node's place on this machine.
+struct Slot {
+    process: Mutex<Option<Process>>,
+    wrongs: Mutex<Wrongs>,
+    /// Some fault has it.
+    is_claimed: AtomicBool,
+    /// It ought to run: if it does not, it ended by itself.
+    is_wanted: AtomicBool,
+    /// Resident memory, at most, over all lives.
+    most_resident: Mutex<u64>,
+}
+
+/// See the module.
+pub struct Cluster {
+    directory: PathBuf,
+    program: PathBuf,
+    ports: Vec<DemoPorts>,
+    keyspaces: Vec<Keyspace>,
+    planted: Option<String>,
+    slots: Vec<Slot>,
+}
+
+/// How a start ended.
+#[derive(Debug)]
+pub enum Start {
+    /// The node is ready.
+    Ready,
+    /// It ended, with these last words.
+    Refused(String),
+    /// It neither ended nor was ready in time.
+    Hangs,
+}
+
+impl Cluster {
+    /// A cluster in an existing directory, of which nothing runs yet.
+    ///
+    /// # Errors
+    /// If there are no ports, or nothing can be written.
+    pub fn new(
+        directory: &Path,
+        program: &Path,
+        keyspaces: Vec<Keyspace>,
+        planted: Option<String>,
+    ) -> io::Result<Cluster> {
+        let ports = free_ports(NODES)?;
+        let demo = Demo {
+            cluster: "campaign".into(),
+            secret: "everybody may know the secret of a campaign".into(),
+            ports: ports.clone(),
+            partitions: PARTITIONS,
+            keyspaces: keyspaces.iter().map(demo_keyspace).collect(),
+            data_root: directory.to_path_buf(),
+            loops: 1,
+            wan: delays(),
+            limits: limits(),
+        };
+        fs::write(directory.join("cluster.toml"), demo.to_toml())?;
+        fs::create_dir_all(directory.join("logs"))?;
+        let slot = |_| Slot {
+            process: Mutex::default(),
+            wrongs: Mutex::default(),
+            is_claimed: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
+            most_resident: Mutex::default(),
+        };
+        let cluster = Cluster {
+            directory: directory.to_path_buf(),
+            program: program.to_path_buf(),
+            ports,
+            keyspaces,
+            planted,
+            slots: (0..NODES).map(slot).collect(),
+        };
+        (0..NODES).try_for_each(|node| cluster.write_wrongs(node))?;
+        Ok(cluster)
+    }
+
+    /// Where everything is kept.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it serves.
+    pub fn keyspaces(&self) -> &[Keyspace] {
+        &self.keyspaces
+    }
+
+    /// Where clients of a node connect.
+    pub fn resp_port(&self, node: usize) -> u16 {
+        self.ports[node].resp
+    }
+
+    /// A node's data directory.
+    pub fn data(&self, node: usize) -> PathBuf {
+        self.directory.join(node_name(node))
+    }
+
+    /// What a node writes about itself.
+    pub fn log(&self, node: usize) -> PathBuf {
+        self.directory
+            .join("logs")
+            .join(format!("{}.log", node_name(node)))
+    }
+
+    /// Takes a node for a fault. False if another has it.
+    pub fn claim(&self, node: usize) -> bool {
+        !self.slots[node].is_claimed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Gives a node back.
+    pub fn release(&self, node: usize) {
+        self.slots[node].is_claimed.store(false, Ordering::Release);
+    }
+
+    // ---- processes --------------------------------------------------------------------------------------------
+
+    /// Starts a node, and waits until it serves.
+    ///
+    /// # Errors
+    /// If the program cannot be run.
+    pub fn start(&self, node: usize) -> io::Result<Start> {
+        let launch = Launch {
+            program: self.program.clone(),
+            config: self.directory.join("cluster.toml"),
+            node: node_name(node),
+            log: self.log(node),
+            faults: self.faults_file(node),
+        };
+        *self.process(node) = Some(Process::start(&launch)?);
+        let admin = self.admin(node);
+        let begun = Instant::now();
+        while begun.elapsed() < START_PATIENCE {
+            if let Some(process) = &mut *self.process(node)
+                && process.ended()?.is_some()
+            {
+                return Ok(Start::Refused(last_words(&self.log(node))));
+            }
+            if admin.status().is_ok() {
+                self.slots[node].is_wanted.store(true, Ordering::Release);
+                return Ok(Start::Ready);
+            }
+            std::thread::park_timeout(Duration::from_millis(25));
+        }
+        Ok(Start::Hangs)
+    }
+
+    /// `kill -9`.
+    pub fn kill(&self, node: usize) {
+        self.slots[node].is_wanted.store(false, Ordering::Release);
+        self.note_memory(node);
+        // Dropped, it is killed.
+        drop(self.process(node).take());
+    }
+
+    /// Stops a node where it stands, or lets it go on.
+    pub fn pause(&self, node: usize, paused: bool) {
+        if let Some(process) = &*self.process(node) {
+            // One that has ended meanwhile is noticed by whoever looks at nodes.
+            let _ = process.pause(paused);
+        }
+    }
+
+    /// Ends nodes all at once.
+    pub fn kill_all(&self) {
+        (0..NODES).for_each(|node| self.kill(node));
+    }
+
+    /// If the node ought to run and has ended by itself: its last words. It is not wanted any more.
+    pub fn ended_by_itself(&self, node: usize) -> Option<String> {
+        let slot = &self.slots[node];
+        let ended = match &mut *self.process(node) {
+            Some(process) => process.ended().ok().flatten()?,
+            None => return None,
+        };
+        let words = format!("{ended}: {}", last_words(&self.log(node)));
+        slot.is_wanted.swap(false, Ordering::AcqRel).then_some(words)
+    }
+
+    /// Looks how much memory a node takes.
+    pub fn note_memory(&self, node: usize) {
+        let id = self.process(node).as_ref().map(Process::id);
+        if let Some(Resident { most, .. }) = id.and_then(resident_bytes) {
+            let mut known = held(&self.slots[node].most_resident);
+            *known = (*known).max(most);
+        }
+    }
+
+    /// How much memory a node had resident, at most, in bytes.
+    pub fn most_resident(&self, node: usize) -> u64 {
+        *held(&self.slots[node].most_resident)
+    }
+
+    fn process(&self, node: usize) -> MutexGuard<'_, Option<Process>> {
+        held(&self.slots[node].process)
+    }
+
+    // ---- what is wrong ----------------------------------------------------------------------------------------
+
+    /// Sets a node's wall clock wrong by so much.
+    ///
+    /// # Errors
+    /// If its file cannot be written.
+    pub fn set_clock(&self, node: usize, offset_us: i64) -> io::Result<()> {
+        held(&self.slots[node].wrongs).clock_offset_us = offset_us;
+        self.write_wrongs(node)
+    }
+
+    /// Fills a node's disk, as far as it can see, or makes room again.
+    ///
+    /// # Errors
+    /// If its file cannot be written.
+    pub fn set_disk_full(&self, node: usize, is_full: bool) -> io::Result<()> {
+        held(&self.slots[node].wrongs).disk_is_full = is_full;
+        self.write_wrongs(node)
+    }
+
+    /// Cuts what goes from one site to another, or heals it. A node that does not run has its cuts forgotten when it starts.
+    pub fn cut(&self, from: usize, to: usize, both: bool, is_cut: bool) {
+        let link = |from: usize, to: usize| LinkName {
+            from: SITES[from].into(),
+            to: SITES[to].into(),
+            both: false,
+        };
+        let ways = [Some((from, to)), both.then_some((to, from))];
+        for (from, to) in ways.into_iter().flatten() {
+            for node in nodes_of(from) {
+                let admin = self.admin(node);
+                // Whoever is down or paused cannot be told; the other side's cut ends the connection as well.
+                let _ = match is_cut {
+                    true => admin.cut(&link(from, to)),
+                    false => admin.heal(Some(&link(from, to))),
+                };
+            }
+        }
+    }
+
+    /// Everything passes again, at every node that runs.
+    pub fn heal_all(&self) {
+        for node in 0..NODES {
+            let _ = self.admin(node).heal(None);
+        }
+    }
+
+    fn faults_file(&self, node: usize) -> PathBuf {
+        self.directory
+            .join("logs")
+            .join(format!("{}.faults.toml", node_name(node)))
+    }
+
+    fn write_wrongs(&self, node: usize) -> io::Result<()> {
+        let wrongs = held(&self.slots[node].wrongs).clone();
+        let keeps_going = self
+            .keyspaces
+            .iter()
+            .any(|keyspace| !keyspace.protocol.stands_clock_steps());
+        let mut text = format!(
+            "clock_offset_us = {}\nclock_never_goes_back = {keeps_going}\ndisk_is_full = {}\n",
+            wrongs.clock_offset_us, wrongs.disk_is_full
+        );
+        if let Some(bug) = &self.planted {
+            text += &format!("planted = \"{bug}\"\n");
+        }
+        let file = self.faults_file(node);
+        let new = file.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(new, file)
+    }
+
+    // ---- what it says -----------------------------------------------------------------------------------------
+
+    /// A node's admin HTTP.
+    pub fn admin(&self, node: usize) -> AdminClient {
+        AdminClient::new(format!("127.0.0.1:{}", self.ports[node].admin), ADMIN_PATIENCE)
+    }
+
+    /// What a node says about itself, if it answers.
+    pub fn status(&self, node: usize) -> Option<Status> {
+        self.admin(node).status().ok()
+    }
+}
+
+/// What a node may have resident: its memory limit, and what the engine takes beside it for each table (docs/campaign.md).
+pub fn memory_budget(keyspaces: usize) -> u64 {
+    const MIB: u64 = 1 << 20;
+    let tables = keyspaces as u64 * u64::from(PARTITIONS) / NODES_OF_A_SITE as u64;
+    limits().memory_limit_mb * MIB + (ENGINE_CACHE_MIB + tables * TABLE_MIB + REST_MIB) * MIB
+}
+
+/// The engine's cache of blocks.
+const ENGINE_CACHE_MIB: u64 = 32;
+/// A table's rows in memory that are not in a file yet: one buffer that fills, and one that is written.
+const TABLE_MIB: u64 = 2 * 16;
+/// What is neither stored nor sent: requests, replies, frames of links, a full copy's pages, and the allocator's own.
+const REST_MIB: u64 = 768;
+
+/// How much log a node keeps for others that are away.
+pub const RETAINED_LOG_MIB: u64 = 16;
+
+fn limits() -> Limits {
+    Limits {
+        memory_limit_mb: 16,
+        retained_log_mb: RETAINED_LOG_MIB,
+        checkpoint_log_mb: 2,
+        checkpoint_interval_ms: 1_000,
+        operation_deadline_ms: 3_000,
+        max_link_backlog_bytes: 8 << 20,
+        shutdown_grace_ms: 1_000,
+        ..Limits::default()
+    }
+}
+
+fn delays() -> WanDelays {
+    let mut wan = WanDelays::none(SITES);
+    let pairs = [(0, 1, "1ms~1ms"), (0, 2, "4ms~2ms"), (1, 2, "2ms~1ms")];
+    for (one, other, delay) in pairs {
+        let delay: LinkDelay = delay.parse().expect("a delay");
+        wan.set_both(SiteId(one), SiteId(other), delay);
+    }
+    wan
+}
+
+fn demo_keyspace(keyspace: &Keyspace) -> DemoKeyspace {
+    DemoKeyspace {
+        name: keyspace.name.clone(),
+        protocol: keyspace.protocol.to_string(),
+        durability: keyspace.durability.parse().expect("a durability"),
+    }
+}
+
+/// A node's name, which is that of its data directory.
+pub fn node_name(node: usize) -> String {
+    format!("{}{}", SITES[site_of(node)], node % NODES_OF_A_SITE + 1)
+}
+
+/// Where a node stands.
+pub fn site_of(node: usize) -> usize {
+    node / NODES_OF_A_SITE
+}
+
+/// The nodes of a site.
+pub fn nodes_of(site: usize) -> std::ops::Range<usize> {
+    site * NODES_OF_A_SITE..(site + 1) * NODES_OF_A_SITE
+}
+
+/// The node that is meant by a receipt's `server`: `a/3/0` is partition 3 at site a.
+pub fn node_of_server(server: &str) -> Option<usize> {
+    let mut parts = server.split('/');
+    let site = parts.next()?;
+    let site = SITES.iter().position(|name| *name == site)?;
+    let partition: usize = parts.next()?.parse().ok()?;
+    Some(nodes_of(site).start + partition % NODES_OF_A_SITE)
+}
+
+/// The end of a log, in a line.
+pub fn last_words(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(4_096)..]).into_owned();
+    let lines: Vec<&str> = text.lines().rev().take(3).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+}
+
+pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,364 @@
+//! What can go wrong, drawn from a seed.
+//!
+//! Kinds are dealt from a deck, so that a round of some tens of faults has something of each; the order, the nodes, the spans and the
+//! pauses between them are drawn. The same seed, round and kinds give the same list. When a fault really begins depends on the machine,
+//! and so does whether it can: one that needs a node which another fault has is left out, and counted.
+use crate::cluster::{NODES, SITES, node_name};
+use serde::{Serialize, Serializer};
+use std::{fmt, str::FromStr};
+use turnbuckle_workload::Random;
+
+/// Declares the kinds of faults once: name, how many cards of the deck are of it, what it is.
+macro_rules! kinds {
+    ($($kind:ident = $name:literal, $cards:literal, $about:literal;)+) => {
+        /// A kind of fault.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $(#[doc = $about] $kind,)+
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)+];
+
+            /// Its name on the command line and in reports.
+            pub fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name,)+ }
+            }
+
+            /// What it does.
+            pub fn about(self) -> &'static str {
+                match self { $(Kind::$kind => $about,)+ }
+            }
+
+            fn cards(self) -> usize {
+                match self { $(Kind::$kind => $cards,)+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    Kills = "kills", 4, "kill -9 of a node, which is started again soon";
+    Sites = "sites", 1, "kill -9 of both nodes of a site at once";
+    LongDeaths = "long-deaths", 2, "kill -9 of a node, which stays away under load until its peers have purged their logs";
+    Cuts = "cuts", 4, "a cut between two sites, in both directions or in one";
+    Pauses = "pauses", 3, "a node stopped where it stands (SIGSTOP)";
+    Clocks = "clocks", 3, "a wall clock that jumps by up to three seconds, and back";
+    FarClocks = "far-clocks", 1, "a wall clock that jumps an hour ahead, and back";
+    FullDisks = "full-disks", 2, "a disk without room";
+    LostDirectories = "lost-directories", 2, "kill -9 of a node, and its data directory is emptied";
+    OldDirectories = "old-directories", 1, "kill -9 of a node, and an older copy of its data directory is restored";
+    Damage = "damage", 1, "kill -9 of a node, and bytes in a file of its tables are changed";
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Kind, String> {
+        let known = || Kind::ALL.iter().map(|kind| kind.name());
+        let found = Kind::ALL.iter().copied().find(|kind| kind.name() == text);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = known().collect();
+            format!("there is no fault '{text}'; expected one of {}", known.join(", "))
+        })
+    }
+}
+
+/// A fault. Spans are in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// `kill -9`, and a start after `down_ms`. A long death is one that outlasts the peers' logs.
+    Kill {
+        /// Which node.
+        node: usize,
+        /// For how long.
+        down_ms: u64,
+        /// Whether others write as fast as they can meanwhile.
+        is_long: bool,
+    },
+    /// The same for all nodes of a site.
+    KillSite {
+        /// Which site.
+        site: usize,
+        /// For how long.
+        down_ms: u64,
+    },
+    /// Nothing passes between two sites.
+    Cut {
+        /// From here.
+        from: usize,
+        /// To there.
+        to: usize,
+        /// Whether the way back is cut as well.
+        both: bool,
+        /// For how long.
+        for_ms: u64,
+    },
+    /// SIGSTOP, and SIGCONT after `for_ms`.
+    Pause {
+        /// Which node.
+        node: usize,
+        /// For how long.
+        for_ms: u64,
+    },
+    /// The wall clock is off.
+    Clock {
+        /// Whose.
+        node: usize,
+        /// By how much, in microseconds.
+        offset_us: i64,
+        /// For how long.
+        for_ms: u64,
+    },
+    /// The disk has no room.
+    FullDisk {
+        /// Whose.
+        node: usize,
+        /// For how long.
+        for_ms: u64,
+    },
+    /// The node is killed, and finds nothing when it is started.
+    LostDirectory {
+        /// Which node.
+        node: usize,
+        /// For how long it is down.
+        down_ms: u64,
+    },
+    /// The node is killed, its directory copied, and it is started; after `age_ms` it is killed again and finds the copy.
+    OldDirectory {
+        /// Which node.
+        node: usize,
+        /// How old the copy is.
+        age_ms: u64,
+        /// For how long it is down.
+        down_ms: u64,
+    },
+    /// The node is killed, and a byte of a table's file is another one when it is started.
+    Damage {
+        /// Which node.
+        node: usize,
+        /// Draws the file and the place.
+        draw: u64,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Fault::Kill {
+                node,
+                down_ms,
+                is_long,
+            } => {
+                let long = if is_long {
+                    ", and until the others have purged their logs"
+                } else {
+                    ""
+                };
+                write!(f, "kill -9 {} for {down_ms} ms{long}", node_name(node))
+            }
+            Fault::KillSite { site, down_ms } => write!(f, "kill -9 site {} for {down_ms} ms", SITES[site]),
+            Fault::Cut {
+                from,
+                to,
+                both,
+                for_ms,
+            } => {
+                let arrow = if both { "-" } else { "->" };
+                write!(f, "cut {}{arrow}{} for {for_ms} ms", SITES[from], SITES[to])
+            }
+            Fault::Pause { node, for_ms } => write!(f, "pause {} for {for_ms} ms", node_name(node)),
+            Fault::Clock {
+                node,
+                offset_us,
+                for_ms,
+            } => write!(
+                f,
+                "clock of {} off by {offset_us} us for {for_ms} ms",
+                node_name(node)
+            ),
+            Fault::FullDisk { node, for_ms } => write!(f, "disk of {} full for {for_ms} ms", node_name(node)),
+            Fault::LostDirectory { node, down_ms } => {
+                write!(
+                    f,
+                    "directory of {} emptied, down for {down_ms} ms",
+                    node_name(node)
+                )
+            }
+            Fault::OldDirectory {
+                node,
+                age_ms,
+                down_ms,
+            } => write!(
+                f,
+                "directory of {} as it was {age_ms} ms before, down for {down_ms} ms",
+                node_name(node)
+            ),
+            Fault::Damage { node, draw } => {
+                write!(f, "damage in a table of {} (draw {draw})", node_name(node))
+            }
+        }
+    }
+}
+
+/// A fault, and when it is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Since the round began, in milliseconds.
+    pub at_ms: u64,
+    /// Of which kind.
+    pub kind: Kind,
+    /// What happens.
+    pub fault: Fault,
+}
+
+/// The pause between the beginnings of two faults, at least and at most, in milliseconds.
+const PAUSE_MS: (u64, u64) = (300, 2_500);
+
+/// The faults of a round that lasts `for_ms`.
+pub fn draw(seed: u64, round: u32, kinds: &[Kind], for_ms: u64) -> Vec<Planned> {
+    let mut random = Random::new(seed, FAULTS_STREAM + u64::from(round));
+    let (mut deck, mut planned) = (Vec::new(), Vec::new());
+    let mut at_ms = between(&mut random, PAUSE_MS);
+    while at_ms < for_ms && !kinds.is_empty() {
+        if deck.is_empty() {
+            deck = shuffled(&mut random, kinds);
+        }
+        let kind = deck.pop().expect("a deck has a card of each kind");
+        planned.push(Planned {
+            at_ms,
+            kind,
+            fault: fault(&mut random, kind),
+        });
+        at_ms += between(&mut random, PAUSE_MS);
+    }
+    planned
+}
+
+/// The stream of randomness that faults are drawn from: apart from the clients'.
+const FAULTS_STREAM: u64 = 1 << 40;
+
+fn shuffled(random: &mut Random, kinds: &[Kind]) -> Vec<Kind> {
+    let mut deck: Vec<Kind> = kinds.iter().flat_map(|&kind| vec![kind; kind.cards()]).collect();
+    for place in (1..deck.len()).rev() {
+        deck.swap(place, random.below(place as u64 + 1) as usize);
+    }
+    deck
+}
+
+fn fault(random: &mut Random, kind: Kind) -> Fault {
+    let node = random.below(NODES as u64) as usize;
+    match kind {
+        Kind::Kills => Fault::Kill {
+            node,
+            down_ms: between(random, (50, 3_000)),
+            is_long: false,
+        },
+        Kind::LongDeaths => Fault::Kill {
+            node,
+            down_ms: between(random, (500, 4_000)),
+            is_long: true,
+        },
+        Kind::Sites => Fault::KillSite {
+            site: random.below(SITES.len() as u64) as usize,
+            down_ms: between(random, (50, 3_000)),
+        },
+        Kind::Cuts => {
+            let from = random.below(SITES.len() as u64) as usize;
+            let step = 1 + random.below(SITES.len() as u64 - 1) as usize;
+            Fault::Cut {
+                from,
+                to: (from + step) % SITES.len(),
+                both: random.below(3) > 0,
+                for_ms: between(random, (300, 8_000)),
+            }
+        }
+        Kind::Pauses => Fault::Pause {
+            node,
+            for_ms: between(random, (100, 6_000)),
+        },
+        Kind::Clocks => {
+            const SIZES_US: [u64; 4] = [8_000, 50_000, 500_000, 3_000_000];
+            let size = SIZES_US[random.below(SIZES_US.len() as u64) as usize];
+            let size = (size / 2 + random.below(size / 2)) as i64;
+            Fault::Clock {
+                node,
+                offset_us: if random.below(2) == 0 { size } else { -size },
+                for_ms: between(random, (500, 4_000)),
+            }
+        }
+        Kind::FarClocks => Fault::Clock {
+            node,
+            offset_us: 3_600_000_000,
+            for_ms: between(random, (200, 1_000)),
+        },
+        Kind::FullDisks => Fault::FullDisk {
+            node,
+            for_ms: between(random, (500, 5_000)),
+        },
+        Kind::LostDirectories => Fault::LostDirectory {
+            node,
+            down_ms: between(random, (100, 3_000)),
+        },
+        Kind::OldDirectories => Fault::OldDirectory {
+            node,
+            age_ms: between(random, (2_000, 6_000)),
+            down_ms: between(random, (100, 2_000)),
+        },
+        Kind::Damage => Fault::Damage {
+            node,
+            draw: random.below(1 << 32),
+        },
+    }
+}
+
+fn between(random: &mut Random, (least, most): (u64, u64)) -> u64 {
+    least + random.below(most - least + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_same_seed_gives_the_same_faults_and_another_one_others() {
+        let first = draw(7, 1, Kind::ALL, 60_000);
+        assert_eq!(first, draw(7, 1, Kind::ALL, 60_000));
+        assert_ne!(first, draw(8, 1, Kind::ALL, 60_000));
+        assert_ne!(first, draw(7, 2, Kind::ALL, 60_000));
+        assert!(first.len() > 20, "{} faults in a minute", first.len());
+        assert!(first.iter().all(|planned| planned.at_ms < 60_000));
+    }
+
+    #[test]
+    fn a_minute_has_faults_of_every_kind_and_of_no_other() {
+        let kinds = |planned: Vec<Planned>| -> BTreeSet<Kind> { planned.iter().map(|it| it.kind).collect() };
+        assert_eq!(kinds(draw(3, 1, Kind::ALL, 60_000)).len(), Kind::ALL.len());
+        let few = [Kind::Kills, Kind::Cuts];
+        assert_eq!(kinds(draw(3, 1, &few, 60_000)), few.into());
+        assert!(draw(3, 1, &[], 60_000).is_empty());
+    }
+
+    #[test]
+    fn every_kind_is_found_by_its_name() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(*kind));
+        }
+        let error = "fires".parse::<Kind>().expect_err("there is none");
+        assert!(error.contains("expected one of kills, sites"), "{error}");
+    }
+}

@@ -1,0 +1,250 @@
+//! What a campaign found, for people and for programs.
+use crate::{fault::Kind, notes::Event, trace::Shows};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
+
+/// How many broken promises are printed of each round; all are in the JSON.
+const MOST_PRINTED: usize = 20;
+
+/// See the module.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// What the faults were drawn from.
+    pub seed: u64,
+    /// The keyspaces, by name.
+    pub keyspaces: Vec<String>,
+    /// How long it all took, in seconds.
+    pub seconds: f64,
+    /// Faults by kind: carried out, and left out.
+    pub faults: BTreeMap<Kind, Faults>,
+    /// One after the other.
+    pub rounds: Vec<RoundReport>,
+    /// Full copies that were put in place, as far as they were seen.
+    pub full_copies: u64,
+    /// What each node had resident at most, in bytes.
+    pub most_resident_bytes: BTreeMap<String, u64>,
+    /// What a node may have resident, in bytes.
+    pub memory_budget_bytes: u64,
+    /// What is broken beside rounds.
+    pub broken: Vec<String>,
+    /// Where everything is kept, if something is broken.
+    pub directory: Option<PathBuf>,
+}
+
+/// How often a kind of fault happened.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Faults {
+    /// So often.
+    pub done: u64,
+    /// So often it could not.
+    pub left_out: u64,
+}
+
+/// What one round showed.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct RoundReport {
+    /// Which, from 1.
+    pub round: u32,
+    /// When its verdict was there, in seconds since the campaign began.
+    pub at_seconds: f64,
+    /// How long the cluster took to come to rest, in seconds.
+    pub rest_seconds: f64,
+    /// Operations that succeeded.
+    pub operations: u64,
+    /// Writes and deletes that were acknowledged.
+    pub acknowledged: u64,
+    /// Errors that clients met, by their first word.
+    pub errors: BTreeMap<String, u64>,
+    /// Sessions that moved to another site.
+    pub moves: u64,
+    /// Pairs that were read: a value that tells of another key, and then that key.
+    pub pairs: u64,
+    /// Of those, broken ones that a lost directory excuses.
+    pub pairs_excused: u64,
+    /// Keys that were judged at the end, in this round and those before.
+    pub keys: u64,
+    /// Acknowledged writes that are gone with the directory of the node that had not handed them on, by key.
+    pub excused: Vec<String>,
+    /// What each keyspace's trace showed.
+    pub traces: BTreeMap<String, Shows>,
+    /// Faults, in the order of their ends.
+    pub events: Vec<Event>,
+    /// What is broken.
+    pub broken: Vec<String>,
+}
+
+impl Report {
+    /// Whether a promise was broken.
+    pub fn is_broken(&self) -> bool {
+        !self.broken.is_empty() || self.rounds.iter().any(|round| !round.broken.is_empty())
+    }
+
+    /// Everything that is broken, in order.
+    pub fn all_broken(&self) -> impl Iterator<Item = &String> {
+        let of_rounds = self.rounds.iter().flat_map(|round| &round.broken);
+        of_rounds.chain(&self.broken)
+    }
+
+    /// Takes the faults of a round in.
+    pub fn count(&mut self, events: &[Event]) {
+        for event in events {
+            let faults = self.faults.entry(event.kind).or_default();
+            match event.left_out {
+                None => faults.done += 1,
+                Some(_) => faults.left_out += 1,
+            }
+        }
+    }
+
+    /// As people read it.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "campaign of seed {}, {} rounds in {:.0} s: {}\n",
+            self.seed,
+            self.rounds.len(),
+            self.seconds,
+            self.keyspaces.join(", ")
+        );
+        let mut line = |what: &str, says: String| {
+            writeln!(text, "  {what:<14}{says}").expect("writing to a string does not fail");
+        };
+        let sum = |of: fn(&RoundReport) -> u64| self.rounds.iter().map(of).sum::<u64>();
+        line(
+            "operations",
+            format!(
+                "{} succeeded, {} of them writes and deletes; {} sessions moved",
+                sum(|round| round.operations),
+                sum(|round| round.acknowledged),
+                sum(|round| round.moves)
+            ),
+        );
+        line("errors", counts(&self.errors()));
+        line("faults", self.faults_text());
+        line("full copies", format!("{} seen", self.full_copies));
+        let worst = self
+            .rounds
+            .iter()
+            .map(|round| round.rest_seconds)
+            .fold(0.0, f64::max);
+        line("rest", format!("after {worst:.1} s at most"));
+        line(
+            "keys",
+            format!(
+                "{} judged at three sites; {} acknowledged writes gone with a directory, and excused",
+                sum(|round| round.keys),
+                sum(|round| round.excused.len() as u64)
+            ),
+        );
+        let shows = || self.rounds.iter().flat_map(|round| round.traces.values());
+        line(
+            "receipts",
+            format!(
+                "{} claims of freshness judged; {} made beside a wrong clock, and excused",
+                shows().map(|shows| shows.claims).sum::<u64>(),
+                shows().map(|shows| shows.claims_excused).sum::<u64>()
+            ),
+        );
+        line(
+            "traces",
+            format!(
+                "{} operations judged; {} keys left out for a lost directory, {} not auditable",
+                shows().map(|shows| shows.operations).sum::<u64>(),
+                shows().map(|shows| shows.keys_excused).sum::<u64>(),
+                shows().map(|shows| shows.keys_not_auditable).sum::<u64>()
+            ),
+        );
+        line(
+            "pairs",
+            format!(
+                "{} read, {} excused by a lost directory",
+                sum(|round| round.pairs),
+                sum(|round| round.pairs_excused)
+            ),
+        );
+        let most = self.most_resident_bytes.iter().max_by_key(|(_, bytes)| **bytes);
+        if let Some((node, bytes)) = most {
+            let (most, budget) = (bytes >> 20, self.memory_budget_bytes >> 20);
+            line(
+                "memory",
+                format!("at most {most} MiB resident ({node}), of {budget} MiB"),
+            );
+        }
+        text + &self.verdict()
+    }
+
+    fn verdict(&self) -> String {
+        if !self.is_broken() {
+            return "  broken        nothing".to_owned();
+        }
+        let mut text = String::from("  broken:\n");
+        let all: Vec<&String> = self.all_broken().collect();
+        for what in all.iter().take(MOST_PRINTED) {
+            text += &format!("  - {what}\n");
+        }
+        if all.len() > MOST_PRINTED {
+            text += &format!("  - and {} more, in report.json\n", all.len() - MOST_PRINTED);
+        }
+        if let Some(directory) = &self.directory {
+            let directory = directory.display();
+            text += &format!(
+                "  LOOK AT: {directory} (report.json, logs/, cluster.toml)\n  \
+                 SEE WHY WITH: turnbuckle check --explain {directory}/traces/*.jsonl\n  \
+                 DRAW THE SAME FAULTS WITH: make campaign SEED={}",
+                self.seed
+            );
+        }
+        text
+    }
+
+    fn errors(&self) -> BTreeMap<String, u64> {
+        let mut all = BTreeMap::new();
+        for (word, count) in self.rounds.iter().flat_map(|round| &round.errors) {
+            *all.entry(word.clone()).or_default() += count;
+        }
+        all
+    }
+
+    fn faults_text(&self) -> String {
+        let each = self.faults.iter().map(|(kind, faults)| match faults.left_out {
+            0 => format!("{kind} {}", faults.done),
+            left_out => format!("{kind} {} ({left_out} left out)", faults.done),
+        });
+        let text = each.collect::<Vec<_>>().join(", ");
+        if text.is_empty() { "none".to_owned() } else { text }
+    }
+}
+
+fn counts(counts: &BTreeMap<String, u64>) -> String {
+    let each = counts.iter().map(|(word, count)| format!("{word} {count}"));
+    let text = each.collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "none".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_is_broken_and_where_to_look() {
+        let mut report = Report {
+            seed: 7,
+            ..Report::default()
+        };
+        assert!(report.text().ends_with("broken        nothing"));
+        report.rounds.push(RoundReport {
+            broken: (0..30).map(|number| format!("promise {number}")).collect(),
+            ..RoundReport::default()
+        });
+        report.directory = Some("/tmp/there".into());
+        let text = report.text();
+        assert!(
+            text.contains("- promise 0\n") && text.contains("and 10 more"),
+            "{text}"
+        );
+        assert!(
+            text.contains("--explain /tmp/there/traces") && text.contains("SEED=7"),
+            "{text}"
+        );
+        assert!(serde_json::to_string(&report).is_ok());
+    }
+}

@@ -1,0 +1,149 @@
+//! Looks at all nodes a few times a second: what they have handed on, how much memory they take, and whether they still run.
+use crate::{
+    cluster::{Cluster, NODES, PARTITIONS, SITES, held, node_name, nodes_of, site_of},
+    recorder::Recorder,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use turnbuckle_server::status::Status;
+
+/// How often nodes are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A node may acknowledge a write a little before its stream counts it.
+const SLACK_NS: i64 = 500_000_000;
+
+/// What was seen of the nodes.
+#[derive(Default)]
+pub struct Watch {
+    /// For each node and each other site the latest time up to which everything that the node had acknowledged was there.
+    handed_on_ns: Mutex<[[i64; SITES.len()]; NODES]>,
+    /// Nodes that ended by themselves, with their last words.
+    ended: Mutex<Vec<String>>,
+    /// Full copies put in place, by node: of lives that are over, and of this one.
+    copies: Mutex<BTreeMap<usize, (u64, u64)>>,
+}
+
+impl Watch {
+    /// Looks at one node until it is told to stop. Each has a thread: a node that is paused answers late.
+    pub fn run(&self, cluster: &Cluster, recorder: &Recorder, node: usize, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.look(cluster, recorder, node);
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    fn look(&self, cluster: &Cluster, recorder: &Recorder, node: usize) {
+        if let Some(words) = cluster.ended_by_itself(node) {
+            held(&self.ended).push(format!("{} ended by itself: {words}", node_name(node)));
+        }
+        cluster.note_memory(node);
+        let begun_ns = recorder.now_ns();
+        let Some(status) = cluster.status(node) else {
+            return;
+        };
+        self.note_copies(node, status.copies_received_total);
+        for site in (0..SITES.len()).filter(|&site| site != site_of(node)) {
+            if let Some(lag_ns) = lag_ns(&status, site) {
+                let known = &mut held(&self.handed_on_ns)[node][site];
+                *known = (*known).max(begun_ns - lag_ns - SLACK_NS);
+            }
+        }
+    }
+
+    fn note_copies(&self, node: usize, now: u64) {
+        let mut copies = held(&self.copies);
+        let (before, last) = copies.entry(node).or_default();
+        if now < *last {
+            *before += *last;
+        }
+        *last = now;
+    }
+
+    /// The time up to which everything that a node had acknowledged was at some other site.
+    pub fn handed_on_ns(&self, node: usize) -> i64 {
+        let sites = held(&self.handed_on_ns)[node];
+        sites.into_iter().max().unwrap_or(0)
+    }
+
+    /// Whether a node has handed on everything of before a time to all other sites, and has from them everything of before it.
+    pub fn is_whole(&self, node: usize, since_ns: i64) -> bool {
+        let handed_on_ns = *held(&self.handed_on_ns);
+        let home = site_of(node);
+        let others = || (0..SITES.len()).filter(|&site| site != home);
+        others().all(|site| handed_on_ns[node][site] >= since_ns)
+            && others()
+                .flat_map(nodes_of)
+                .all(|from| handed_on_ns[from][home] >= since_ns)
+    }
+
+    /// Nodes that ended by themselves since the last call.
+    pub fn take_ended(&self) -> Vec<String> {
+        std::mem::take(&mut *held(&self.ended))
+    }
+
+    /// How many full copies were put in place, as far as was seen.
+    pub fn copies(&self) -> u64 {
+        held(&self.copies)
+            .values()
+            .map(|(before, last)| before + last)
+            .sum()
+    }
+}
+
+/// How far the streams to a site are behind, in nanoseconds; none if one of them does not run.
+fn lag_ns(status: &Status, site: usize) -> Option<i64> {
+    let to_site = status.streams.iter().filter(|stream| stream.to == SITES[site]);
+    let lags =
+        to_site.map(|stream| (stream.state == "streaming").then_some((stream.lag_seconds * 1e9) as i64));
+    lags.collect::<Option<Vec<i64>>>()?.into_iter().max()
+}
+
+/// Why the cluster is not at rest, if it is not: every node serves, is linked with all others, and has handed on everything; nothing
+/// waits and nothing is hidden.
+pub fn unrest(cluster: &Cluster) -> Option<String> {
+    let expected =
+        cluster.keyspaces().len() * usize::from(PARTITIONS) / nodes_of(0).len() * (SITES.len() - 1);
+    for node in 0..NODES {
+        let name = node_name(node);
+        let Some(status) = cluster.status(node) else {
+            return Some(format!("{name} does not answer"));
+        };
+        if let Some(link) = status.links.iter().find(|link| !link.up) {
+            let why = link.reason.as_deref().unwrap_or("no reason");
+            return Some(format!("{name} has no link to {}: {why}", link.peer));
+        }
+        if status.streams.len() != expected {
+            let found = status.streams.len();
+            return Some(format!("{name} has {found} streams of {expected}"));
+        }
+        let busy = |stream: &&turnbuckle_server::status::StreamStatus| {
+            stream.state != "streaming" || stream.lag_entries > 0
+        };
+        if let Some(stream) = status.streams.iter().find(busy) {
+            return Some(format!(
+                "{name}: {} of partition {} to {}: {}, {} entries behind",
+                stream.keyspace, stream.partition, stream.to, stream.state, stream.lag_entries
+            ));
+        }
+        let waits = |keyspace: &&turnbuckle_server::status::KeyspaceStatus| {
+            keyspace.parked_operations + keyspace.hidden_versions > 0
+        };
+        if let Some(keyspace) = status.keyspaces.iter().find(waits) {
+            return Some(format!(
+                "{name}: {} has {} operations that wait and {} versions hidden",
+                keyspace.name, keyspace.parked_operations, keyspace.hidden_versions
+            ));
+        }
+        if let Ok(Err(why)) = cluster.admin(node).readiness() {
+            return Some(format!("{name} is not ready: {why}"));
+        }
+    }
+    None
+}

@@ -1,0 +1,202 @@
+//! What tests may do to a running node that no machine lets them do: set its clock, fill its disk, plant a bug.
+//!
+//! A node has this only if it was started with `turnbuckle start --test-faults FILE`, which no help text names. The file is
+//! TOML with up to four lines, and is read again every [`LOOK_EVERY`]:
+//!
+//! ```toml
+//! clock_offset_us = -250000          # how far the wall clock is from what the machine says; the monotonic clock stays
+//! clock_never_goes_back = true       # set back, it stands still until it is right, for protocols that rest on that
+//! disk_is_full = true                # the disk says that it has no room
+//! planted = "copies_cleared_late"    # a bug of `turnbuckle_node::Planted`; at the start only
+//! ```
+//!
+//! Whoever writes the file replaces it in one step (`rename`). A file that cannot be understood later on changes nothing, and is
+//! said once.
+//!
+//! Such a node also ends as soon as its standard input does: so it does not outlive the program that torments it, however that one ends.
+use serde::Deserialize;
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use thiserror::Error;
+use turnbuckle_core::Micros;
+use turnbuckle_node::Planted;
+
+/// How often the file is read.
+pub const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The file of `--test-faults` is of no use.
+#[derive(Debug, Error)]
+#[error("{path}: {why}; expected TOML with clock_offset_us, clock_never_goes_back, disk_is_full and planted")]
+pub struct BadTestFaults {
+    path: PathBuf,
+    why: String,
+}
+
+/// What a test does to a node. By default nothing.
+#[derive(Debug, Default)]
+pub struct TestFaults {
+    clock_offset_us: AtomicI64,
+    clock_never_goes_back: AtomicBool,
+    /// The latest time that the clock has shown, in microseconds.
+    shown_us: AtomicU64,
+    disk_is_full: AtomicBool,
+    planted: Planted,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    clock_offset_us: i64,
+    clock_never_goes_back: bool,
+    disk_is_full: bool,
+    planted: Option<String>,
+}
+
+impl TestFaults {
+    /// Reads the file, and goes on reading it for as long as the process runs.
+    ///
+    /// # Errors
+    /// If the file cannot be read or understood.
+    pub fn follow(path: &Path) -> Result<Arc<TestFaults>, BadTestFaults> {
+        let bad = |why: String| BadTestFaults {
+            path: path.to_path_buf(),
+            why,
+        };
+        let file = read(path).map_err(bad)?;
+        let name = file.planted.as_deref().unwrap_or("nothing");
+        let planted = Planted::only(name).ok_or_else(|| bad(format!("there is no bug named '{name}'")))?;
+        let faults = Arc::new(TestFaults {
+            planted,
+            ..TestFaults::default()
+        });
+        faults.take(&file);
+        tracing::warn!(
+            "this node takes faults from {}: it is for tests, and not for data",
+            path.display()
+        );
+        let (follower, path) = (Arc::clone(&faults), path.to_path_buf());
+        let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        spawn("test-faults")
+            .spawn(move || follower.reread(&path))
+            .and_then(|_| spawn("test-input").spawn(end_with_standard_input))
+            .map_err(|error| bad(format!("no thread: {error}")))?;
+        Ok(faults)
+    }
+
+    /// What the wall clock shows when it ought to show `wall`.
+    pub(crate) fn wall(&self, wall: Micros) -> Micros {
+        let offset_us = self.clock_offset_us.load(Ordering::Relaxed);
+        let shown = wall.0.saturating_add_signed(offset_us);
+        if !self.clock_never_goes_back.load(Ordering::Relaxed) {
+            return Micros(shown);
+        }
+        Micros(self.shown_us.fetch_max(shown, Ordering::Relaxed).max(shown))
+    }
+
+    /// Whether the disk is to have no room.
+    pub(crate) fn disk_is_full(&self) -> bool {
+        self.disk_is_full.load(Ordering::Relaxed)
+    }
+
+    /// The bug that is planted.
+    pub(crate) fn planted(&self) -> Planted {
+        self.planted
+    }
+
+    fn take(&self, file: &File) {
+        self.clock_offset_us
+            .store(file.clock_offset_us, Ordering::Relaxed);
+        self.clock_never_goes_back
+            .store(file.clock_never_goes_back, Ordering::Relaxed);
+        self.disk_is_full.store(file.disk_is_full, Ordering::Relaxed);
+    }
+
+    fn reread(&self, path: &Path) {
+        let mut said = false;
+        loop {
+            match read(path) {
+                Ok(file) => self.take(&file),
+                Err(why) if !said => {
+                    said = true;
+                    tracing::warn!("{}: {why}; what it said before stays", path.display());
+                }
+                Err(_) => {}
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<File, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    toml::from_str(&text).map_err(|error| error.message().to_owned())
+}
+
+/// Nobody writes there: the input ends when the process that held its other end has ended.
+fn end_with_standard_input() {
+    let mut bytes = [0; 64];
+    while matches!(std::io::stdin().read(&mut bytes), Ok(1..)) {}
+    std::process::exit(3);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_what_is_wrong_with_the_node() {
+        let file: File = toml::from_str("clock_offset_us = -5\ndisk_is_full = true\n").expect("it is right");
+        let faults = TestFaults::default();
+        faults.take(&file);
+        assert_eq!(
+            (faults.wall(Micros(100)), faults.disk_is_full()),
+            (Micros(95), true)
+        );
+        faults.take(&File::default());
+        assert_eq!(
+            (faults.wall(Micros(90)), faults.disk_is_full()),
+            (Micros(90), false)
+        );
+    }
+
+    #[test]
+    fn a_clock_that_never_goes_back_stands_still_until_it_is_right() {
+        let faults = TestFaults::default();
+        let set = |clock_offset_us| {
+            faults.take(&File {
+                clock_offset_us,
+                clock_never_goes_back: true,
+                ..File::default()
+            });
+        };
+        set(50);
+        assert_eq!(faults.wall(Micros(100)), Micros(150));
+        set(0);
+        assert_eq!(faults.wall(Micros(120)), Micros(150));
+        assert_eq!(faults.wall(Micros(160)), Micros(160));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused_with_its_name() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("faults.toml");
+        for (text, expected) in [
+            ("planted = \"a tree\"", "there is no bug named 'a tree'"),
+            ("clock = 5", "unknown field `clock`"),
+        ] {
+            std::fs::write(&path, text).expect("it can be written");
+            let error = TestFaults::follow(&path).expect_err("it is wrong").to_string();
+            assert!(
+                error.contains(expected) && error.contains("faults.toml"),
+                "{error}"
+            );
+        }
+    }
+}

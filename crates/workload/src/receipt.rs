@@ -1,0 +1,99 @@
+//! What an answer says about itself, taken off the reply that it comes with.
+use crate::Claim;
+use turnbuckle_resp::Value;
+
+/// A receipt as it came before a reply, and the version it names.
+pub type Received = (Claim, Option<String>);
+
+/// Splits a reply from its receipt, if it has one.
+pub fn split_receipt(reply: Value) -> (Value, Option<Received>) {
+    match reply {
+        Value::Attribute(fields, value) => (*value, read_receipt(&fields)),
+        value => (value, None),
+    }
+}
+
+/// The receipt in an attribute. Other attributes, which know no levels, are none; what a field does not say is left out.
+fn read_receipt(fields: &[(Value, Value)]) -> Option<Received> {
+    let find = |wanted: &str| {
+        fields
+            .iter()
+            .find(|(name, _)| text(name).is_some_and(|name| name == wanted))
+            .map(|(_, value)| value)
+    };
+    let word = |name| find(name).and_then(text);
+    let number = |name| match find(name) {
+        Some(Value::Integer(number)) => u64::try_from(*number).ok(),
+        _ => None,
+    };
+    let claim = Claim {
+        asked: word("asked")?,
+        given: word("given")?,
+        site: word("site"),
+        server: word("server"),
+        route: word("route"),
+        waited_us: number("waited_us").unwrap_or(0),
+        staleness_us: number("staleness_us"),
+        clock_bound_us: number("clock_bound_us").unwrap_or(0),
+        siblings: find("siblings") == Some(&Value::Boolean(true)),
+    };
+    Some((claim, word("version")))
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Bulk(text) | Value::Simple(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &'static str) -> Value {
+        Value::Bulk(text.into())
+    }
+
+    #[test]
+    fn a_receipt_is_read_from_the_attribute_of_a_reply() {
+        let fields = vec![
+            (bulk("asked"), bulk("causal")),
+            (bulk("given"), bulk("eventual")),
+            (bulk("version"), bulk("17.0@a")),
+            (bulk("site"), bulk("a")),
+            (bulk("server"), bulk("a/0/1")),
+            (bulk("route"), bulk("local")),
+            (bulk("waited_us"), Value::Integer(3)),
+            (bulk("staleness_us"), Value::Null),
+            (bulk("clock_bound_us"), Value::Integer(500)),
+            (bulk("siblings"), Value::Boolean(true)),
+            (bulk("of a later version"), Value::Null),
+        ];
+        let reply = Value::Attribute(fields, Box::new(Value::Null));
+        let (value, received) = split_receipt(reply);
+        let (claim, version) = received.expect("a receipt");
+        assert_eq!((value, version.as_deref()), (Value::Null, Some("17.0@a")));
+        assert_eq!(
+            claim,
+            Claim {
+                asked: "causal".into(),
+                given: "eventual".into(),
+                site: Some("a".into()),
+                server: Some("a/0/1".into()),
+                route: Some("local".into()),
+                waited_us: 3,
+                staleness_us: None,
+                clock_bound_us: 500,
+                siblings: true,
+            }
+        );
+    }
+
+    #[test]
+    fn an_attribute_that_is_no_receipt_is_none() {
+        let fields = vec![(bulk("key-popularity"), bulk("90"))];
+        let reply = Value::Attribute(fields, Box::new(Value::Integer(1)));
+        assert_eq!(split_receipt(reply), (Value::Integer(1), None));
+    }
+}
