@@ -238,11 +238,15 @@ impl<P: Protocol> Incoming<P> {
         Ok(())
     }
 
-    /// A mark behind entry `after`.
-    pub fn arrive_mark(&mut self, after: u64, message: P::Message) -> Result<(), BadFrame> {
-        if after > self.arrived {
-            let found = format!("one behind {after} when {} has arrived", self.arrived);
+    /// A mark behind an entry.
+    pub fn arrive_mark(&mut self, after: StreamPosition, message: P::Message) -> Result<(), BadFrame> {
+        if after.number > self.arrived {
+            let found = format!("one behind {} when {} has arrived", after.number, self.arrived);
             return Err(BadFrame::new("a mark behind its entries", found));
+        }
+        // Whoever has heard of a source that has written nothing yet is not taken for one that has lost everything.
+        if self.received == StreamPosition::default() && after.number == 0 {
+            self.pending.push(Item::Reached(after))?;
         }
         self.pending.push(Item::Mark(message))
     }

@@ -133,7 +133,11 @@ impl<P: Protocol> Lane<P> {
         let message = message_of::<P>(ks, frame.body)?;
         let incoming = self.incoming_from(site)?;
         if incoming.is_streaming() {
-            incoming.arrive_mark(frame.after, message)?;
+            let after = StreamPosition {
+                incarnation: frame.incarnation,
+                number: frame.after,
+            };
+            incoming.arrive_mark(after, message)?;
             self.drain(ks, now, site);
         }
         Ok(())

@@ -251,13 +251,6 @@ fn a_log_replayed_to_the_empty_is_caught() {
     is_caught::<EventualSession>(BUG, old, eventual);
 }
 
-/// Who is told what a delete found has seen it.
-#[test]
-fn deletes_that_tell_nothing_stable_are_caught() {
-    const BUG: &str = "deletes_tell_nothing_stable";
-    is_caught::<CausalSpartanXSession>(BUG, deaf, causalspartanx);
-}
-
 #[test]
 fn answers_above_what_a_partition_has_are_caught() {
     const BUG: &str = "answers_above_what_it_has";
