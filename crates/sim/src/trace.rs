@@ -74,6 +74,7 @@ impl Record {
             level: level.map(|level| level.to_string()),
             receipt: receipt.map(|receipt| claim(receipt, topology)),
             recorder: None,
+            pipelined: false,
             reads,
         })
     }
