@@ -66,6 +66,7 @@ fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
             deletes: 50,
             value_bytes: 100,
             careless: 0,
+            ..Mixed::default()
         });
         draw.safety = Micros::from_millis(2_000);
         draw.scenario()
@@ -98,6 +99,7 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
             deletes: 50,
             value_bytes: 10,
             careless: 0,
+            ..Mixed::default()
         });
         draw.safety = Micros::from_millis(2_000);
         // A node that has forgotten deletes is cut off, its clock is set back, and it restarts.
@@ -149,6 +151,7 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
                 deletes: 0,
                 value_bytes: 10,
                 careless: 0,
+                ..Mixed::default()
             });
             draw.scenario()
         },
