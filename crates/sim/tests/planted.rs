@@ -144,6 +144,7 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
             draw.world.nodes_per_site = 1;
             draw.load.clients_per_node = 1;
             draw.load.roam_every = None;
+            (draw.load.pipeline, draw.load.amplification, draw.load.errands) = (1, 1, 0);
             draw.fault_every = None;
             draw.load.kind = Kind::Mixed(Mixed {
                 keys: 2,
