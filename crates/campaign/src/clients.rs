@@ -334,6 +334,7 @@ impl<'a> Client<'a> {
                 level: None,
                 receipt,
                 recorder: None,
+                pipelined: false,
                 reads: None,
             });
         }
@@ -410,6 +411,7 @@ impl<'a> Client<'a> {
             level: None,
             receipt: receipt.map(|(claim, _)| claim),
             recorder: None,
+            pipelined: false,
             reads: Some(reads.collect()),
         };
         self.round.records.push(record);

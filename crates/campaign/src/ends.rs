@@ -146,6 +146,7 @@ impl Reader {
                 level: None,
                 receipt,
                 recorder: None,
+                pipelined: false,
                 reads: None,
             });
         }

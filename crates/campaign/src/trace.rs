@@ -209,6 +209,7 @@ mod tests {
                 ..Claim::default()
             }),
             recorder: None,
+            pipelined: false,
             reads: None,
         }
     }

@@ -139,6 +139,7 @@ impl Recorder {
             level: None,
             receipt: None,
             recorder: None,
+            pipelined: false,
             reads: None,
         };
         self.builder.add(&record).expect("a right record");

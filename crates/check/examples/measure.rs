@@ -53,6 +53,7 @@ impl Stream {
             level: None,
             receipt: None,
             recorder: None,
+            pipelined: false,
             reads: None,
         }
     }

@@ -11,11 +11,12 @@
 //! | a second delete with the same version | read that tombstone: it found nothing to take away, and the store wrote nothing |
 //! | a delete without version, of a store that names versions | read the initial value, in the same way |
 //! | a read of nothing, with a version | read the tombstone of that version; a phantom if nobody wrote it |
-//! | a read of nothing, without version | read the initial value |
+//! | a read of nothing, without version | read the initial value; in doubt if the first delete had begun before it was over |
 //!
-//! The one that wrote is the delete that began first; the zones of a key are the same whichever it was. A key is *not auditable*,
-//! and its operations are left out, if that leaves a doubt: a read of nothing without version after the first delete began; a delete
-//! without version in a trace without versions; tombstones that several deletes of unknown outcome could have written.
+//! The one that wrote is the delete that began first; the zones of a key are the same whichever it was. A read in doubt may have seen a
+//! delete that the store has forgotten: it is left out, and counted in [`History::doubtful_reads`]. To leave out a read never makes
+//! a right trace wrong. A key is *not auditable*, and all its operations are left out, if the doubt is about a write: a delete without version in a
+//! trace without versions; tombstones that several deletes of unknown outcome could have written.
 //!
 //! # Versions
 //!
@@ -27,7 +28,11 @@ use crate::{
 };
 use bytes::Bytes;
 use indexmap::IndexMap;
-use std::{collections::HashMap, hash::RandomState, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::RandomState,
+    ops::Range,
+};
 use turnbuckle_workload::{Claim, Op, Record, SnapshotRead, Status};
 
 /// Takes records in, in any order.
@@ -43,6 +48,8 @@ pub struct HistoryBuilder {
     promises: Vec<Promise>,
     findings: Vec<Finding>,
     version_names: VersionNames,
+    /// Records that were sent before the client's last operation was answered.
+    pipelined: HashSet<u64>,
     records: u64,
 }
 
@@ -71,6 +78,8 @@ struct KeyBuilder {
     has_unknown_writes: bool,
     /// Reads that returned nothing, without saying which nothing.
     bare_reads: u64,
+    /// When its first delete began, if there is one.
+    first_delete: Option<i64>,
     /// What few keys have.
     extras: Option<Box<Extras>>,
 }
@@ -136,6 +145,9 @@ impl HistoryBuilder {
     pub fn add(&mut self, record: &Record) -> Result<(), BadTrace> {
         let number = self.records;
         self.records += 1;
+        if record.pipelined {
+            self.pipelined.insert(number);
+        }
         let before = self.operations.len() as u32;
         let contradictions = self.findings.len();
         if let Some(finish) = finish_of(record, number)? {
@@ -387,7 +399,7 @@ impl HistoryBuilder {
     /// [`BadTrace::Overlap`].
     pub fn finish(mut self) -> Result<History, BadTrace> {
         self.disown_tombstones();
-        self.count_doubtful_reads();
+        self.find_first_deletes();
         let mut outcomes: Vec<Outcome> = self.keys.values().map(KeyBuilder::outcome).collect();
         self.see_failed_writes();
         let kept_before = self.settle(&mut outcomes);
@@ -408,6 +420,7 @@ impl HistoryBuilder {
                 }),
             }
         }
+        let doubtful_reads = outcomes.iter().map(|outcome| outcome.doubtful_reads).sum();
         not_auditable.sort_by(|one, other| one.key.cmp(&other.key));
         for promise in &mut self.promises {
             let Range { start, end } = promise.operations;
@@ -421,12 +434,13 @@ impl HistoryBuilder {
             levels: self.levels.into_vec(),
             keys,
             not_auditable,
+            doubtful_reads,
             operations: self.operations,
             promises: self.promises,
             findings: self.findings,
             version_names: self.version_names,
         };
-        history.check_sessions()?;
+        history.check_sessions(&self.pipelined)?;
         Ok(history)
     }
 }
@@ -460,25 +474,18 @@ impl HistoryBuilder {
 
     /// A read of nothing without version that was over before the first delete of its key began read the initial value: there is no
     /// doubt. Where clocks differ, nobody knows what was before.
-    fn count_doubtful_reads(&mut self) {
-        if self.recorders.0.len() > 1 {
-            return;
-        }
-        let mut first_delete: HashMap<u32, i64> = HashMap::new();
+    fn find_first_deletes(&mut self) {
+        let have_clocks_in_common = self.recorders.0.len() <= 1;
         for delete in &self.operations {
-            if delete.kind != Kind::Read && delete.value.index() as u32 >= TOMBSTONES {
-                let first = first_delete.entry(delete.key).or_insert(i64::MAX);
-                *first = (*first).min(delete.start);
-            }
-        }
-        for read in &self.operations {
-            let is_bare = read.kind == Kind::Read && read.value == Value::INITIAL;
-            if is_bare
-                && first_delete
-                    .get(&read.key)
-                    .is_some_and(|&first| read.finish < first)
-            {
-                self.keys[read.key as usize].bare_reads -= 1;
+            let is_delete = (TOMBSTONES..BARE_DELETE).contains(&(delete.value.index() as u32));
+            if delete.kind != Kind::Read && is_delete {
+                let start = if have_clocks_in_common {
+                    delete.start
+                } else {
+                    i64::MIN
+                };
+                let first = self.keys[delete.key as usize].first_delete.get_or_insert(start);
+                *first = (*first).min(start);
             }
         }
     }
@@ -525,8 +532,13 @@ impl HistoryBuilder {
         self.operations.retain_mut(|operation| {
             kept_before.push(kept);
             let outcome = &mut outcomes[operation.key as usize];
-            let counts = keys[operation.key as usize].settle(operation, outcome);
             let is_judged = outcome.not_auditable.is_none();
+            let about = &keys[operation.key as usize];
+            let counts = about.settle(operation, outcome);
+            if is_judged && counts && about.is_in_doubt(operation) {
+                outcome.doubtful_reads += 1;
+                return false;
+            }
             outcome.left_out += u64::from(counts && !is_judged);
             operation.key = outcome.key;
             kept += u32::from(counts && is_judged);
@@ -546,6 +558,7 @@ struct Outcome {
     /// The tombstone that the one delete of unknown outcome must have written.
     found: Option<u32>,
     left_out: u64,
+    doubtful_reads: u64,
 }
 
 impl KeyBuilder {
@@ -611,6 +624,7 @@ impl KeyBuilder {
             key: 0,
             found: None,
             left_out: 0,
+            doubtful_reads: 0,
         };
         let Some(extras) = &self.extras else {
             return outcome;
@@ -622,7 +636,6 @@ impl KeyBuilder {
             .enumerate()
             .filter_map(orphan)
             .collect();
-        let has_deletes = orphans.len() < extras.tombstones.len() || !extras.unknown_deletes.is_empty();
         let names_versions = !extras.versions.is_empty();
         match (extras.unknown_deletes.len(), orphans.as_slice()) {
             (1, &[tombstone]) => outcome.found = Some(tombstone),
@@ -634,8 +647,6 @@ impl KeyBuilder {
         }
         if extras.bare_deletes > 0 && !names_versions {
             outcome.not_auditable = Some("it was deleted, and the trace names no versions");
-        } else if has_deletes && self.bare_reads + extras.bare_deletes > 0 {
-            outcome.not_auditable = Some("it was deleted, and a read of nothing names no version");
         }
         outcome
     }
@@ -658,6 +669,12 @@ impl KeyBuilder {
             }
             place => operation.kind != Kind::UnknownWrite || self.values[place as usize - 1].is_read,
         }
+    }
+
+    /// Whether it read nothing, without saying which nothing, and a delete had begun.
+    fn is_in_doubt(&self, operation: &Operation) -> bool {
+        let is_bare = operation.kind == Kind::Read && operation.value == Value::INITIAL;
+        is_bare && self.first_delete.is_some_and(|first| operation.finish >= first)
     }
 
     fn into_history(

@@ -4,7 +4,7 @@
 //! receipts) is kept beside: versions with the values they belong to, the rest in [`History::promises`].
 use crate::{Version, version::VersionNames};
 use bytes::Bytes;
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 use thiserror::Error;
 
 /// What an operation did to its key.
@@ -186,6 +186,8 @@ pub struct History {
     pub keys: Vec<KeyHistory>,
     /// The keys that cannot, by name.
     pub not_auditable: Vec<NotAuditable>,
+    /// How many reads of nothing were left out: they name no version, and a delete of their key had begun before they were over.
+    pub doubtful_reads: u64,
     /// The operations that count, in the order of the trace.
     pub operations: Vec<Operation>,
     /// What was promised, in the order of the trace; of records that say nothing about it, nothing.
@@ -229,7 +231,8 @@ impl History {
         self.recorders.len() <= 1
     }
 
-    pub(crate) fn check_sessions(&self) -> Result<(), BadTrace> {
+    /// Looks for operations of one client that overlap and were not `pipelined`; those are named by their records.
+    pub(crate) fn check_sessions(&self, pipelined: &HashSet<u64>) -> Result<(), BadTrace> {
         for (client, session) in self.sessions().into_iter().enumerate() {
             let mut answered = session
                 .iter()
@@ -239,14 +242,17 @@ impl History {
                 continue;
             };
             for operation in answered {
-                if operation.start < before.finish && operation.record != before.record {
+                let overlaps = operation.start < before.finish && operation.record != before.record;
+                if overlaps && !pipelined.contains(&operation.record) {
                     return Err(BadTrace::Overlap {
                         client: self.clients[client].clone(),
                         first: before.record,
                         second: operation.record,
                     });
                 }
-                before = operation;
+                if operation.finish >= before.finish {
+                    before = operation;
+                }
             }
         }
         Ok(())

@@ -22,13 +22,14 @@
 //! | a read without an answer | left out |
 //! | a read of nothing | read the key's *initial* value, which was there before everything |
 //! | a delete | a write of a tombstone, told apart by its version; a read if it found nothing to take away |
-//! | a read of nothing that nobody can say the source of | its key is *not auditable*, and left out |
+//! | a read of nothing that nobody can say the source of | left out, and counted |
+//! | a key of which nobody can say which delete was read | *not auditable*, and left out |
 //! | a snapshot | several reads at the same time, with one record |
 //! | a read of a value that nobody wrote to the key | a phantom: the key is not atomic, and the read has to go |
 //! | a read that was over before its write began | a read from the *future*: the same for all reads of the value |
 //!
 //! One operation precedes another if it was over, strictly, before the other began. Written values must differ within a key,
-//! and a client's operations must not overlap; else [`BadTrace`] says which two records are to blame.
+//! and a client's operations must not overlap, unless they were pipelined; else [`BadTrace`] says which two records are to blame.
 //!
 //! # Clusters and zones
 //!

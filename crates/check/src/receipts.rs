@@ -262,7 +262,8 @@ pub fn require(history: &History, judge: &Judge<'_>, level: Level) -> Requiremen
         }
     }
     let some_key = (!history.not_auditable.is_empty()).then_some("some keys are not auditable");
-    match (first, unknown.or(some_key)) {
+    let some_read = (history.doubtful_reads > 0).then_some("some reads of nothing name no version");
+    match (first, unknown.or(some_key).or(some_read)) {
         (Some((place, why)), _) => Requirement::Broken {
             operations: broken,
             first: BrokenPromise {

@@ -16,6 +16,8 @@ pub struct Report {
     pub phantom_reads: u64,
     /// Reads that were over before their write began.
     pub future_reads: u64,
+    /// Reads of nothing that name no version, of keys of which a delete had begun. They are left out of everything else.
+    pub doubtful_reads: u64,
     /// Keys that cannot be judged, and why. They are left out of everything else.
     pub not_auditable_keys: BTreeMap<String, &'static str>,
     /// Whether one copy of the data explains all that was read of the keys that can be judged: whether it was linearizable.
@@ -239,6 +241,7 @@ impl Report {
                 .iter()
                 .map(|key| (lossy(&key.key), key.reason))
                 .collect(),
+            doubtful_reads: history.doubtful_reads,
             inconsistent_standard_error: standard_error(proportion, counted),
             session_violations_within_key: within_key,
             session_order: order.name(),

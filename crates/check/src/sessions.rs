@@ -102,7 +102,7 @@ struct Doings<'a> {
     first_read: HashMap<(u32, u32, Value), u32>,
     /// For each key its writes by start: start, value, and the newest so far.
     writes: Vec<Vec<(i64, Value, i64)>>,
-    /// Some write of unknown outcome began before its client's last operation was over: starts do not follow sessions.
+    /// Some operation began before its client's last one was over: what came before it in its session may have begun after it.
     is_untimed: bool,
 }
 
@@ -121,11 +121,11 @@ impl<'a> Doings<'a> {
             let (mut position, mut before, mut busy_until) = (0, None, i64::MIN);
             for &place in session {
                 let operation = &history.operations[place];
-                match operation.kind {
-                    Kind::UnknownWrite => doings.is_untimed |= operation.start < busy_until,
-                    Kind::Read | Kind::Write => busy_until = busy_until.max(operation.finish),
-                }
                 let record = Some(operation.record);
+                doings.is_untimed |= before != record && operation.start < busy_until;
+                if operation.kind != Kind::UnknownWrite {
+                    busy_until = busy_until.max(operation.finish);
+                }
                 position += u32::from(before.is_some() && before != record);
                 before = record;
                 doings.note(place, position);

@@ -519,6 +519,8 @@ impl Window {
         };
         if record.start_ns >= client.finish {
             (client.start, client.finish, client.record) = (record.start_ns, finish, number);
+        } else if record.pipelined {
+            client.finish = client.finish.max(finish);
         } else if finish > client.start {
             return Err(BadTrace::Overlap {
                 client: record.client.clone(),

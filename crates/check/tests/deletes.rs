@@ -16,6 +16,7 @@ fn record(client: &str, op: Op, key: &str, value: Option<&str>, times: (i64, i64
         level: None,
         receipt: None,
         recorder: None,
+        pipelined: false,
         reads: None,
     }
 }
@@ -104,7 +105,7 @@ fn a_read_of_nothing_before_the_first_write_sees_what_was_there_before() {
 }
 
 #[test]
-fn a_key_with_deletes_and_a_read_of_nothing_without_version_is_not_auditable() {
+fn a_read_of_nothing_without_version_is_left_out_once_its_key_was_deleted() {
     for trace in [
         vec![
             delete("w", "1.0@a", (0, 1)),
@@ -112,29 +113,86 @@ fn a_key_with_deletes_and_a_read_of_nothing_without_version_is_not_auditable() {
             write("v", "2.0@a", (6, 7)),
         ],
         vec![
-            unknown(delete("w", "", (0, 1))),
-            read(None, "", (4, 5)),
-            write("v", "", (6, 7)),
+            delete("w", "1.0@a", (0, 3)),
+            read(None, "", (2, 5)),
+            snapshot(&[("k", None, "")], (2, 5)),
+            write("v", "2.0@a", (6, 7)),
         ],
-        vec![delete("w", "", (0, 1)), write("v", "", (6, 7))],
+        vec![
+            write("v", "", (6, 7)),
+            read(None, "", (4, 5)),
+            unknown(delete("w", "", (0, 1))),
+        ],
     ] {
-        let other = record("o", Op::Write, "other", Some("v"), (0, 9));
-        let history = history(&[trace, vec![other]].concat());
-        assert_eq!(
-            (history.keys.len(), history.operations.len()),
-            (1, 1),
-            "{history:?}"
-        );
-        assert_eq!(history.keys[0].name, "other");
-        assert_eq!(history.operations[0].key, 0);
-        assert_eq!(history.not_auditable.len(), 1);
-        assert_eq!(history.not_auditable[0].key, "k");
-        assert!(
-            history.not_auditable[0].operations >= 2,
-            "{:?}",
-            history.not_auditable
-        );
+        let doubtful = trace
+            .iter()
+            .filter(|record| matches!(record.op, Op::Read | Op::Snapshot));
+        let (doubtful, writes) = (doubtful.count() as u64, trace.iter());
+        let writes = writes
+            .filter(|record| record.version.is_some() || record.op == Op::Write)
+            .count();
+        let history = history(&trace);
+        assert_eq!(history.doubtful_reads, doubtful, "{history:?}");
+        assert_eq!((history.keys.len(), history.operations.len()), (1, writes));
+        assert!(history.not_auditable.is_empty());
     }
+    let before = history(&[read(None, "", (0, 1)), delete("w", "1.0@a", (2, 3))]);
+    assert_eq!(
+        (before.doubtful_reads, before.operations.len()),
+        (0, 2),
+        "there is no doubt"
+    );
+}
+
+#[test]
+fn what_is_left_of_a_key_with_a_read_in_doubt_is_judged() {
+    let history = history(&[
+        write("v", "1.0@a", (0, 1)),
+        delete("w", "2.0@a", (2, 3)),
+        write("new", "3.0@a", (4, 5)),
+        read(None, "", (6, 7)),
+        read(Some("new"), "3.0@a", (8, 9)),
+        read(Some("v"), "1.0@a", (10, 11)),
+    ]);
+    let found = turnbuckle_check::session_violations(&history);
+    assert_eq!((found.mr, history.doubtful_reads), (1, 1), "{found:?}");
+}
+
+#[test]
+fn a_key_whose_delete_has_no_version_is_not_auditable() {
+    let other = record("o", Op::Write, "other", Some("v"), (0, 9));
+    let history = history(&[delete("w", "", (0, 1)), write("v", "", (6, 7)), other]);
+    assert_eq!((history.keys.len(), history.operations.len()), (1, 1));
+    assert_eq!(history.keys[0].name, "other");
+    assert_eq!(history.operations[0].key, 0);
+    assert_eq!(history.not_auditable.len(), 1);
+    assert_eq!(history.not_auditable[0].key, "k");
+    assert_eq!(history.not_auditable[0].operations, 2);
+}
+
+#[test]
+fn operations_of_one_client_overlap_only_in_a_pipeline_and_follow_each_other_there() {
+    let behind = |record: Record| Record {
+        pipelined: true,
+        ..record
+    };
+    let mine = |record: Record| Record {
+        client: "w".into(),
+        ..record
+    };
+    let first = write("v", "1.0@a", (0, 10));
+    let second = mine(read(None, "", (1, 12)));
+    assert!(matches!(
+        build(&[first.clone(), second.clone()]),
+        Err(BadTrace::Overlap {
+            first: 0,
+            second: 1,
+            ..
+        })
+    ));
+    let history = history(&[first, behind(second)]);
+    let found = turnbuckle_check::session_violations(&history);
+    assert_eq!(found.ryw, 1, "it follows the write: {found:?}");
 }
 
 #[test]

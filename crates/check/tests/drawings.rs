@@ -68,6 +68,7 @@ fn record() -> impl Strategy<Value = Record> {
             serde_json::from_str(text).expect("a receipt")
         }),
         recorder: None,
+        pipelined: false,
         reads: None,
     })
 }

@@ -89,6 +89,7 @@ fn operation(words: &[&str], mut key: impl FnMut(&str) -> Option<String>) -> Res
         level: key("level"),
         receipt,
         recorder: None,
+        pipelined: false,
         reads,
     })
 }

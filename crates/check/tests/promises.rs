@@ -56,6 +56,7 @@ fn records(seed: u64) -> Vec<Record> {
                 ..Claim::default()
             }),
             recorder: Some(format!("r{}", client as u64 % recorders)),
+            pipelined: false,
             reads: None,
         };
         match op {
@@ -409,6 +410,7 @@ fn promised(client: &str, op: Op, value: &str, times: (i64, i64), level: &str) -
         level: Some(level.into()),
         receipt: None,
         recorder: None,
+        pipelined: false,
         reads: None,
     }
 }

@@ -27,6 +27,7 @@ fn record(
         level: None,
         receipt: None,
         recorder: None,
+        pipelined: false,
         reads: None,
     }
 }

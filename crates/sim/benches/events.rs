@@ -37,6 +37,8 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
             write: None,
             roam_every: None,
             amplification: 1,
+            pipeline: 1,
+            errands: 0,
         },
         safety,
         faults: Vec::new(),

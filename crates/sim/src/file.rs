@@ -35,6 +35,8 @@
 //! think = "5ms"                    # on average; default 5ms
 //! roam_every = 10                  # requests; default: clients stay
 //! amplification = 1                # operations of a request
+//! pipeline = 1                     # so many of them are open at once
+//! errands = 0                      # of a hundred requests that end with a write: the client goes to the next node, and comes back
 //! requests = 1000                  # the run ends after so many of all clients; default: after its duration alone
 //! read = "eventual"                # levels; default: the keyspace's own
 //! write = "eventual"
@@ -42,6 +44,16 @@
 //! [workload]                       # instead of load.workload: properties of YCSB, as in a file that bench reads
 //! read_proportion = 0.8
 //! update_proportion = 0.2
+//!
+//! [load.mixed]                     # instead of load.workload: everything a client can ask, on few keys
+//! keys = 20                        # default 20
+//! writes = 50                      # of a hundred operations so many write or delete; default 50
+//! deletes = 10                     # of a hundred of those so many delete; default 10
+//! value_bytes = 100                # the longest value; default 100
+//! careless = 0                     # of a hundred reads so many are at level eventual; default 0
+//! hot = 0                          # of a hundred operations so many are on one key; default 0
+//! deletes_of_read = 0              # of a hundred deletes so many delete what their client has read last; default 0
+//! many_keys = 5                    # the most keys that are read at once; default 5
 //!
 //! [load.hot]                       # instead of load.workload: few keys, written in turn, partition after partition
 //! keys_per_partition = 1           # default 1
@@ -86,7 +98,9 @@ use turnbuckle_core::Micros;
 use turnbuckle_workload::{Arrival, BadFile, Misplaced, Workload, WorkloadTable};
 
 mod faults;
+mod mixed;
 use faults::{FaultTable, node_named};
+use mixed::{MixedTable, mixed_kind};
 
 /// A scenario from a file, and the protocol that it names.
 #[derive(Debug, Clone)]
@@ -178,10 +192,13 @@ struct LoadTable {
     clients_per_node: Placed<usize>,
     at: Option<Vec<Spanned<String>>>,
     hot: Option<Spanned<HotTable>>,
+    mixed: Option<Spanned<MixedTable>>,
     after: Placed<String>,
     think: Placed<String>,
     roam_every: Placed<u64>,
     amplification: Placed<u64>,
+    pipeline: Placed<usize>,
+    errands: Placed<u64>,
     requests: Placed<u64>,
     read: Placed<String>,
     write: Placed<String>,
@@ -371,13 +388,20 @@ impl LoadTable {
             },
             roam_every: at_most(&self.roam_every, "roam_every", 1..u64::MAX)?,
             amplification: at_most(&self.amplification, "amplification", 1..10_001)?.unwrap_or(1),
+            pipeline: at_most(&self.pipeline, "pipeline", 1..10_001)?.unwrap_or(1),
+            errands: at_most(&self.errands, "errands", 0..101)?.unwrap_or(0),
             after: time(&self.after, "after")?.unwrap_or(Micros(0)),
             requests: at_most(&self.requests, "requests", 1..u64::MAX)?,
             read: level(&self.read, "read")?,
             write: level(&self.write, "write")?,
-            kind: match self.hot {
-                Some(hot) => hot_kind(&hot, world, clients_per_node, self.workload, table)?,
-                None => kind(self.workload, table)?,
+            kind: match (self.hot, self.mixed) {
+                (Some(hot), None) => hot_kind(&hot, world, clients_per_node, self.workload, table)?,
+                (None, Some(mixed)) => mixed_kind(&mixed, self.workload, table)?,
+                (None, None) => kind(self.workload, table)?,
+                (Some(hot), Some(_)) => {
+                    let message = "hot: there is a table [load.mixed], too; expected one of them";
+                    return Err((hot.span(), message.into()));
+                }
             },
         })
     }
@@ -432,18 +456,9 @@ fn spread_clocks(world: &mut WorldOptions, spread: Micros) {
     }
 }
 
-/// What a file calls "mixed".
-const MIXED: Mixed = Mixed {
-    keys: 20,
-    writes: 50,
-    deletes: 10,
-    value_bytes: 100,
-    careless: 0,
-};
-
 fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<Kind, Misplaced> {
     let workload = match (name, table) {
-        (None, None) => return Ok(Kind::Mixed(MIXED)),
+        (None, None) => return Ok(Kind::Mixed(Mixed::default())),
         (None, Some(table)) => {
             let place = table.span();
             let workload = table.into_inner().check()?;
@@ -455,7 +470,7 @@ fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<K
             return Err((name.span(), message.into()));
         }
         (Some(name), None) => match name.get_ref().as_str() {
-            "mixed" => return Ok(Kind::Mixed(MIXED)),
+            "mixed" => return Ok(Kind::Mixed(Mixed::default())),
             "ping-pong" => return Ok(Kind::PingPong),
             letter => Workload::core(letter)
                 .map_err(|error| (name.span(), format!("workload: {error}, mixed or ping-pong")))?,

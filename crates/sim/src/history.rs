@@ -1,7 +1,6 @@
 //! What clients asked and what they were told, with true times.
-use crate::judge::Witness;
 use std::collections::VecDeque;
-use turnbuckle_core::{Answer, Answered, Key, Micros, Operation, VersionId};
+use turnbuckle_core::{Answer, Answered, Key, Micros, Operation};
 use turnbuckle_node::NodeId;
 
 /// An operation of a world by its place in the history.
@@ -23,8 +22,10 @@ pub struct Record {
     pub invoked: Micros,
     /// The answer, and when it came. `None`: none came, or not yet; a write may have happened.
     pub returned: Option<(Micros, Answered)>,
-    /// For operations on one key: whose answers must not go back, and the newest version among those when the operation was invoked.
-    pub floor: Option<(Witness, Option<VersionId>)>,
+    /// How many answers had come, to anybody, when it was invoked.
+    pub before: u64,
+    /// It was sent before the client's last operation was answered.
+    pub pipelined: bool,
 }
 
 impl Record {
@@ -102,8 +103,9 @@ impl History {
         &mut self.records[id.0 - self.forgotten]
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.records.iter()
+    pub fn iter(&self) -> impl Iterator<Item = (OperationId, &Record)> {
+        let places = (self.forgotten..).map(OperationId);
+        places.zip(&self.records)
     }
 
     /// Forgets what came before.

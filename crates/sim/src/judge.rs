@@ -4,23 +4,73 @@
 //!    acknowledged at or before t - s, in true time, at any site, is reflected.
 //! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows less, across any crash. Where
 //!    the protocol has sessions that see more than others, this is asked of each session instead, wherever it goes.
-//! 3. **Values are real.** What is read was written, to that key, and carries one version only.
-//! 4. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer.
+//! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, nobody
+//!    anywhere is shown what is older than that delete.
+//! 4. **Values are real.** What is read was written, to that key, and carries one version only.
+//! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer.
 //!
-//! Excused are only writes that were acknowledged under `interval` or `none` by a node that then lost power before its next sync, and
-//! those that a node had acknowledged alone when its data directory was lost.
+//! Each read of one key, each key of a read of several, each answer of a delete ("there was a value", "there was none") and each
+//! receipt is an answer to be judged.
 //!
-//! "Reflected" means: the version shown is at least as new; or nothing is shown and a delete that is at least as new was made,
-//! or may have been made (one that was never answered).
-mod lost;
-
+//! # Floors
+//!
+//! What an answer must show is a *floor*: a version of the key, and "this or newer". Floors come from rules 1, 2 and 3. An operation is held
+//! to what had been answered before it was invoked, and to what its own client had asked for before it: a client's operations that
+//! overlap, a *pipeline*, take effect in the order in which they were sent.
+//!
+//! # Nothing
+//!
+//! "Nothing" has a version if the replica remembers the delete; then it is an answer like any other. If no version comes with it, there never was a
+//! value here, or the delete has been forgotten. Which of the two, and which delete, is told by the floor f that the answer had to meet:
+//!
+//! - Without a floor it may be either. Nothing follows.
+//! - With one it was a delete d that meets f. If no delete of the key that meets f is known, and none was asked for and left
+//!   unanswered, the answer is wrong.
+//! - If every delete of the key has been answered, d is one of the known ones, so at least the oldest of them that meets f: that is the new floor. If
+//!   some delete was never answered, d may be that one. All that is known of it is that it meets f, and that it is newer than f if f is a value.
+//!
+//! By rule 3 the same floor binds everybody from then on, if a receipt came with the answer that would have named a remembered delete.
+//! A delete that answers "there was a value" must be newer than some value that meets f.
+//!
+//! # What a power loss excuses
+//!
+//! A node under `interval` or `none` that loses power may lose what it has written since it last synced. Nothing else is excused:
+//!
+//! - A *lost* version: its own replica stamped it, and nobody knew of it before the last sync. It is not asked of anybody, as a
+//!   floor or in the end, except of a replica that has itself shown it and has not lost power since: that replica still has it.
+//!   Where such a replica is left in the end, all sites must have got it back.
+//! - What the replica itself had shown since its last sync: it is no floor of this replica any more.
+//!
+//! A node whose data directory is lost, or replaced by an old copy, loses what it wrote since that copy. But what a running peer has at that moment
+//! comes back from there: it is *spared*, and asked of everybody as before, as long as some running node has it.
+//!
+//! All other floors stay: those of other keys, other replicas and all sessions.
+//!
+//! # What is not judged
+//!
+//! An answer is *not judged* if it would be wrong but for an excuse, or if what it shows cannot be compared. How often that happens is
+//! counted for each reason ([`Excuse`]).
 use crate::{OperationId, Record};
 use bytes::Bytes;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
-use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, ServerId, VersionId};
+use turnbuckle_core::{
+    Answer, Key, Level, Micros, Operation, Receipt, ServerId, SiteId, Topology, VersionId,
+};
+
+mod count;
+mod floor;
+mod key;
+mod needs;
+#[cfg(test)]
+mod tests;
+pub use count::{Excuse, Judged};
+pub use floor::Witness;
+use floor::{Floor, Raised};
+use key::{Met, OfKey, Shown};
+use needs::Needs;
 
 /// Which rule was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +79,8 @@ pub enum Rule {
     TrueReceipts,
     /// A replica, or to its session, somebody showed less than before.
     NothingUndone,
+    /// Somebody showed what is older than a delete that a site had forgotten.
+    ForgottenIsShown,
     /// What was read was never written, or has two versions.
     RealValues,
     /// An acknowledged write is not there in the end.
@@ -45,6 +97,7 @@ impl Rule {
         match self {
             Rule::TrueReceipts => "receipt",
             Rule::NothingUndone => "undone",
+            Rule::ForgottenIsShown => "forgotten",
             Rule::RealValues => "unreal",
             Rule::NothingLost => "lost",
             Rule::Convergence => "diverged",
@@ -69,58 +122,46 @@ impl fmt::Display for Violation {
 }
 
 /// Judges the answers of one world.
-#[derive(Default)]
 pub struct Judge {
+    topology: Topology,
+    /// The protocol has sessions that see more than others.
+    has_sessions: bool,
     keys: BTreeMap<Key, OfKey>,
     /// What was written to which key.
-    values: BTreeMap<(Key, Bytes), Value>,
-    /// Versions that a power loss may have taken.
-    excused: BTreeSet<VersionId>,
-    /// When each replica last lost power. An answer from before may still be under way through another node.
-    losses: BTreeMap<ServerId, Micros>,
-    /// Servers that lost their directories: what they acknowledged between the two times is nowhere but at their peers.
-    directories: BTreeMap<ServerId, (Micros, Micros)>,
-    /// How many versions were lost with them.
-    gone: u64,
-    /// How many receipts' claims of staleness were checked.
-    pub audited: u64,
-    /// How many were not, because a clock had been outside its bound.
-    pub unaudited: u64,
-    /// A clock was outside its bound: claims that rest on clocks are not checked any more.
+    values: BTreeMap<(Key, Bytes), Written>,
+    /// Keys of reads of several that showed a value whose version was not known yet.
+    pending: BTreeMap<(Key, Bytes), Vec<Pending>>,
+    /// Of each read of nothing without a version: the floor that it met. By the operation and the place of the key.
+    nothings: BTreeMap<(OperationId, u32), Floor>,
+    /// When which replica lost power.
+    losses: BTreeMap<ServerId, Vec<Loss>>,
+    last_loss: Micros,
+    /// Versions that were lost where they were stamped, and that others have.
+    spared: BTreeSet<(Key, VersionId)>,
+    /// How many answers were looked at.
+    number: u64,
+    answers: Judged,
+    claims: Judged,
+    /// A clock was outside its bound: claims that rest on clocks are not held against anybody any more.
     clocks_lie: bool,
     /// It looks at nothing.
     sleeps: bool,
     violations: Vec<Violation>,
 }
 
-#[derive(Default)]
-struct OfKey {
-    /// Acknowledged writes in the order of their acknowledgement.
-    acknowledged: Vec<Acknowledged>,
-    /// Versions of deletes.
-    deletes: BTreeSet<VersionId>,
-    /// Deletes that were asked for and not answered.
-    vague_deletes: u32,
-    /// The newest version that each has shown, or been shown.
-    floors: BTreeMap<Witness, VersionId>,
+/// A power loss.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    at: Micros,
+    /// What was written up to then was synced.
+    kept_until: Micros,
 }
 
-/// Whose answers must not go back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Witness {
-    /// All of a replica.
-    Replica(ServerId),
-    /// All that one session of a client is given.
-    Session(usize, u32),
-}
-
-impl fmt::Display for Witness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Witness::Replica(server) => write!(f, "replica {server} had shown"),
-            Witness::Session(client, session) => write!(f, "session {session} of client {client} had seen"),
-        }
-    }
+/// A value, and who wrote it.
+#[derive(Clone, Copy)]
+struct Written {
+    value: Value,
+    begun: Micros,
 }
 
 #[derive(Clone, Copy)]
@@ -133,13 +174,54 @@ enum Value {
     Refused,
 }
 
-struct Acknowledged {
-    at: Micros,
-    version: VersionId,
-    by: ServerId,
+/// An answer about one key.
+#[derive(Clone)]
+struct Seen {
+    id: OperationId,
+    /// Which of the operation's keys.
+    place: u32,
+    client: usize,
+    /// How many answers had been looked at when it was invoked.
+    before: u64,
+    invoked: Micros,
+    over: Micros,
+    key: Key,
+    server: ServerId,
+    witness: Witness,
+    is_careless: bool,
+    staleness: Option<Micros>,
+    /// Whether it counts as an answer: an acknowledged write shows nothing but itself.
+    is_answer: bool,
+}
+
+/// An answer that is judged once the version of its value is known.
+struct Pending {
+    seen: Seen,
+    needs: Needs,
 }
 
 impl Judge {
+    /// Who has seen nothing yet. With sessions, what was shown binds these; without, replicas.
+    pub(crate) fn new(topology: Topology, has_sessions: bool) -> Judge {
+        Judge {
+            topology,
+            has_sessions,
+            keys: BTreeMap::new(),
+            values: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            nothings: BTreeMap::new(),
+            losses: BTreeMap::new(),
+            last_loss: Micros(0),
+            spared: BTreeSet::new(),
+            number: 0,
+            answers: Judged::default(),
+            claims: Judged::default(),
+            clocks_lie: false,
+            sleeps: false,
+            violations: Vec::new(),
+        }
+    }
+
     /// What was found wrong so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
@@ -148,11 +230,6 @@ impl Judge {
     /// Something is wrong.
     pub fn report(&mut self, rule: Rule, words: String) {
         self.violations.push(Violation { rule, words });
-    }
-
-    /// The newest version that a replica has shown of a key, or a session has seen.
-    pub(crate) fn floor(&self, key: &Key, witness: Witness) -> Option<VersionId> {
-        self.keys.get(key)?.floors.get(&witness).copied()
     }
 
     /// From now on it looks at nothing, and remembers nothing.
@@ -170,50 +247,71 @@ impl Judge {
         self.clocks_lie = true;
     }
 
-    /// Whether every claim can be held against its receipt: all clocks kept their bounds, and no power loss took what
-    /// `interval` and `none` let it take.
-    pub fn excuses_nothing(&self) -> bool {
-        !self.clocks_lie && self.lost_nothing()
+    /// Whether all clocks kept the bounds that their nodes believe in: then every claim can be held against its receipt.
+    pub fn trusts_clocks(&self) -> bool {
+        !self.clocks_lie
     }
 
-    /// Whether no power loss took what `interval` and `none` let it take.
-    pub fn lost_nothing(&self) -> bool {
-        self.losses.is_empty()
+    /// How many answers were judged: reads, keys of reads of several, and what deletes said was there.
+    pub fn answers(&self) -> Judged {
+        let mut answers = self.answers.clone();
+        for waiting in self.pending.values().flatten() {
+            answers.count(waiting.needs.has_answer_needs().then_some(Excuse::UnknownOutcome));
+        }
+        answers
     }
 
-    pub(crate) fn invoked(&mut self, operation: &Operation) {
+    /// How many receipts' claims of staleness were judged.
+    pub fn claims(&self) -> Judged {
+        let mut claims = self.claims.clone();
+        let waiting = self.pending.values().flatten();
+        for waiting in waiting.filter(|waiting| waiting.seen.staleness.is_some()) {
+            claims.count(waiting.needs.has_claim().then_some(Excuse::UnknownOutcome));
+        }
+        claims
+    }
+
+    /// How many answers were looked at.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    // ---- what happens ---------------------------------------------------------------------------------------
+
+    pub(crate) fn invoked(&mut self, id: OperationId, operation: &Operation, now: Micros) {
         if self.sleeps {
             return;
         }
-        if let Operation::Put { key, value, .. } = operation {
-            match value {
-                Some(value) => {
-                    let written = self.values.entry((key.clone(), value.clone()));
-                    written
-                        .and_modify(|known| {
-                            *known = match known {
-                                Value::Refused => Value::Once(None),
-                                _ => Value::Often,
-                            }
-                        })
-                        .or_insert(Value::Once(None));
-                }
-                None => self.keys.entry(key.clone()).or_default().vague_deletes += 1,
-            }
-        }
+        let Operation::Put { key, value, .. } = operation else {
+            return;
+        };
+        let of_key = self.keys.entry(key.clone()).or_default();
+        let Some(value) = value else {
+            of_key.open_deletes.insert(id, now);
+            return;
+        };
+        of_key.unknown_values += 1;
+        let written = self.values.entry((key.clone(), value.clone()));
+        let first = Written {
+            value: Value::Once(None),
+            begun: now,
+        };
+        written
+            .and_modify(|known| match known.value {
+                Value::Refused => *known = first,
+                _ => known.value = Value::Often,
+            })
+            .or_insert(first);
     }
 
-    pub(crate) fn returned(&mut self, id: OperationId, record: &Record) {
+    pub(crate) fn returned(&mut self, id: OperationId, record: &Record, site: SiteId) {
         let Some((at, (answer, receipt))) = record.returned.as_ref().filter(|_| !self.sleeps) else {
             return;
         };
+        self.number += 1;
         match (&record.operation, answer, receipt) {
             (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
-                if self.is_from_before_loss(record, receipt) {
-                    self.excused.extend(receipt.version);
-                }
-                self.written(key, value.as_ref(), *existed, *at, receipt);
-                self.shown(id, record, key, receipt.version, receipt);
+                self.written(id, record, key, value.as_ref(), *existed, receipt, *at);
             }
             (
                 Operation::Put {
@@ -227,56 +325,113 @@ impl Judge {
             (Operation::Put { key, value: None, .. }, Answer::Failed(failure), _)
                 if failure.is_definite() =>
             {
-                self.keys.entry(key.clone()).or_default().vague_deletes -= 1;
+                self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
             }
             (Operation::Get { key, .. }, Answer::Value(value), Some(receipt)) => {
-                if let Some(value) = value {
-                    self.read(id, key, value, receipt.version);
+                let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
+                match (value, receipt.version) {
+                    (Some(value), version) => self.value_read(seen, value, version),
+                    (None, Some(version)) => {
+                        self.know(key, version, false, None, *at);
+                        self.look(seen, Shown::Version(version));
+                    }
+                    (None, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
                 }
-                self.shown(id, record, key, receipt.version, receipt);
             }
             (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
-                for (key, value) in keys.iter().zip(values) {
-                    let version = match value {
-                        None => None,
-                        Some(value) => match self.read(id, key, value, None) {
-                            Some(version) => Some(version),
-                            // Of a write that was never acknowledged: nothing to compare.
-                            None => continue,
-                        },
-                    };
-                    self.audit(id, record, key, version, receipt);
+                for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
+                    let server = self.server_of(key, site);
+                    let seen = self.seen(id, record, place, key, server, receipt, *at);
+                    match value {
+                        Some(value) => self.value_read(seen, value, None),
+                        None => self.look(seen, Shown::Nothing { is_forgotten: false }),
+                    }
                 }
             }
             _ => {}
         }
     }
 
-    fn written(&mut self, key: &Key, value: Option<&Bytes>, existed: bool, at: Micros, receipt: &Receipt) {
+    fn server_of(&self, key: &Key, site: SiteId) -> ServerId {
+        ServerId {
+            site,
+            partition: self.topology.partition_of_slot(key.slot()),
+            member: 0,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "everything that an answer is made of")]
+    fn seen(
+        &self,
+        id: OperationId,
+        record: &Record,
+        place: u32,
+        key: &Key,
+        server: ServerId,
+        receipt: &Receipt,
+        over: Micros,
+    ) -> Seen {
+        Seen {
+            id,
+            place,
+            client: record.client,
+            before: record.before,
+            invoked: record.invoked,
+            over,
+            key: key.clone(),
+            server,
+            witness: match self.has_sessions {
+                true => Witness::Session(record.client, record.session),
+                false => Witness::Replica(server),
+            },
+            is_careless: self.has_sessions && record.operation.level() == Some(Level::Eventual),
+            staleness: receipt.staleness,
+            is_answer: true,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "everything that an answer is made of")]
+    fn written(
+        &mut self,
+        id: OperationId,
+        record: &Record,
+        key: &Key,
+        value: Option<&Bytes>,
+        existed: bool,
+        receipt: &Receipt,
+        at: Micros,
+    ) {
+        let seen = self.seen(id, record, 0, key, receipt.server, receipt, at);
         let of_key = self.keys.entry(key.clone()).or_default();
         if value.is_none() {
-            of_key.vague_deletes -= 1;
-            // A delete of what is not there writes nothing.
-            if !existed {
-                return;
-            }
+            of_key.open_deletes.remove(&id);
         }
-        let Some(version) = receipt.version else {
-            return self.report(
+        match (value, existed, receipt.version) {
+            // A delete of what is not there writes nothing.
+            (None, false, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
+            (None, false, Some(version)) => {
+                self.know(key, version, false, None, at);
+                self.look(seen, Shown::Version(version));
+            }
+            (_, _, None) => self.report(
                 Rule::Service,
                 format!("a write to {key} was acknowledged without a version"),
-            );
-        };
-        if value.is_none() {
-            of_key.deletes.insert(version);
-        }
-        of_key.acknowledged.push(Acknowledged {
-            at,
-            version,
-            by: receipt.server,
-        });
-        if let Some(value) = value {
-            self.learn(key, value, version);
+            ),
+            (_, _, Some(version)) => {
+                of_key.acknowledge(at, version);
+                match value {
+                    Some(value) => self.learn(key, value, version, at),
+                    None => {
+                        self.know(key, version, false, Some(record.invoked), at);
+                        self.look(seen.clone(), Shown::ValueBelow(version));
+                    }
+                }
+                let stamp = Seen {
+                    is_answer: false,
+                    ..seen
+                };
+                self.look(stamp, Shown::Version(version));
+            }
         }
     }
 
@@ -285,8 +440,11 @@ impl Judge {
         let Some(known) = self.values.get_mut(&(key.clone(), value.clone())) else {
             return;
         };
-        match *known {
-            Value::Once(None) => *known = Value::Refused,
+        match known.value {
+            Value::Once(None) => {
+                known.value = Value::Refused;
+                self.keys.entry(key.clone()).or_default().unknown_values -= 1;
+            }
             Value::Once(Some(version)) => {
                 let words = format!(
                     "operation {}: its write of {key} was refused, and is there as {version}",
@@ -298,178 +456,257 @@ impl Judge {
         }
     }
 
-    /// A value was read. Returns its version, if that is known.
-    fn read(
-        &mut self,
-        id: OperationId,
-        key: &Key,
-        value: &Bytes,
-        version: Option<VersionId>,
-    ) -> Option<VersionId> {
+    // ---- values and versions --------------------------------------------------------------------------------
+
+    /// A value was read; a receipt may have named its version.
+    fn value_read(&mut self, seen: Seen, value: &Bytes, version: Option<VersionId>) {
         if let Some(version) = version {
-            self.learn(key, value, version);
+            self.learn(&seen.key, value, version, seen.over);
         }
-        match self.values.get(&(key.clone(), value.clone())) {
-            Some(Value::Once(version)) => *version,
-            Some(Value::Often) => version,
-            Some(Value::Refused) => {
-                let words = format!("operation {} read of {key} what was refused: {value:?}", id.0);
+        let (id, key) = (seen.id.0, &seen.key);
+        let version = match self.values.get(&(key.clone(), value.clone())) {
+            Some(Written {
+                value: Value::Once(known),
+                ..
+            }) => *known,
+            Some(Written {
+                value: Value::Often, ..
+            }) => version,
+            Some(_) => {
+                let words = format!("operation {id} read of {key} what was refused: {value:?}");
                 self.report(Rule::RealValues, words);
                 version
             }
             None => {
-                let text = format!(
-                    "operation {} read of {key} what nobody wrote to it: {value:?}",
-                    id.0
-                );
-                self.report(Rule::RealValues, text);
+                let words = format!("operation {id} read of {key} what nobody wrote to it: {value:?}");
+                self.report(Rule::RealValues, words);
                 version
+            }
+        };
+        match version {
+            Some(version) => self.look(seen, Shown::Version(version)),
+            // Its write may be acknowledged later, or read with a receipt of its own.
+            None => {
+                let needs = self.needs(&seen);
+                let waiting = self.pending.entry((seen.key.clone(), value.clone()));
+                waiting.or_default().push(Pending { seen, needs });
             }
         }
     }
 
-    fn learn(&mut self, key: &Key, value: &Bytes, version: VersionId) {
-        if let Some(Value::Once(known)) = self.values.get_mut(&(key.clone(), value.clone()))
-            && *known.get_or_insert(version) != version
-        {
-            let text = format!("a value of {key} has two versions: {known:?} and {version}");
-            self.report(Rule::RealValues, text);
-        }
-    }
-
-    fn shown(
-        &mut self,
-        id: OperationId,
-        record: &Record,
-        key: &Key,
-        version: Option<VersionId>,
-        receipt: &Receipt,
-    ) {
-        self.audit(id, record, key, version, receipt);
-        let Some((witness, floor)) = record.floor else {
-            return;
+    fn learn(&mut self, key: &Key, value: &Bytes, version: VersionId, now: Micros) {
+        let place = (key.clone(), value.clone());
+        let mut is_new = false;
+        let begun = match self.values.get_mut(&place) {
+            Some(Written {
+                value: Value::Once(known),
+                begun,
+            }) => {
+                is_new = known.is_none();
+                let first = *known.get_or_insert(version);
+                let begun = *begun;
+                if first != version {
+                    let text = format!("a value of {key} has two versions: {first:?} and {version}");
+                    self.report(Rule::RealValues, text);
+                }
+                Some(begun)
+            }
+            _ => None,
         };
-        if let Some(floor) = floor
-            && !self.is_as_new(key, version, floor)
-            && !self.is_from_before_loss(record, receipt)
-            && !self.may_be_gone(witness, floor)
-        {
-            self.report(
-                Rule::NothingUndone,
-                format!(
-                    "operation {}: {witness} version {floor} of {key}, and now {}",
-                    id.0,
-                    name(version)
-                ),
-            );
-        }
-        if let Some(version) = version
-            && !self.is_from_before_loss(record, receipt)
-        {
+        self.know(key, version, true, begun, now);
+        if is_new {
             let of_key = self.keys.entry(key.clone()).or_default();
-            // What came from another replica than was expected says nothing of that one.
-            let witness = match witness {
-                Witness::Replica(_) => Witness::Replica(receipt.server),
-                session => session,
-            };
-            let floor = of_key.floors.entry(witness).or_default();
-            *floor = version.max(*floor);
+            of_key.unknown_values = of_key.unknown_values.saturating_sub(1);
+            for waiting in self.pending.remove(&place).unwrap_or_default() {
+                self.judge(waiting.seen, waiting.needs, Shown::Version(version));
+            }
         }
     }
 
-    /// A power loss may have taken what a session has seen from the site that stamped it, until another site gives it back.
-    fn may_be_gone(&self, witness: Witness, floor: VersionId) -> bool {
-        matches!(witness, Witness::Session(..)) && self.losses.keys().any(|lost| lost.site == floor.site)
+    fn know(&mut self, key: &Key, version: VersionId, is_value: bool, begun: Option<Micros>, now: Micros) {
+        let of_key = self.keys.entry(key.clone()).or_default();
+        of_key.know(version, is_value, begun, now);
     }
 
-    fn is_from_before_loss(&self, record: &Record, receipt: &Receipt) -> bool {
-        self.losses
-            .get(&receipt.server)
-            .is_some_and(|&at| record.invoked <= at)
+    /// The version of a value, if it is known.
+    pub(crate) fn version_of(&self, key: &Key, value: &Bytes) -> Option<VersionId> {
+        match self.values.get(&(key.clone(), value.clone()))?.value {
+            Value::Once(version) => version,
+            Value::Often | Value::Refused => None,
+        }
     }
 
-    /// Checks what a receipt claims.
-    fn audit(
-        &mut self,
+    /// The delete that a read of nothing has seen, if it can have been one only.
+    pub(crate) fn delete_seen(
+        &self,
         id: OperationId,
-        record: &Record,
+        place: u32,
         key: &Key,
-        version: Option<VersionId>,
-        receipt: &Receipt,
-    ) {
-        let Some(staleness) = receipt.staleness else {
+        over: Micros,
+    ) -> Option<VersionId> {
+        let floor = *self.nothings.get(&(id, place))?;
+        self.keys.get(key)?.only_delete(floor, over)
+    }
+
+    // ---- judging --------------------------------------------------------------------------------------------
+
+    fn look(&mut self, seen: Seen, shown: Shown) {
+        let needs = self.needs(&seen);
+        self.judge(seen, needs, shown);
+    }
+
+    fn judge(&mut self, seen: Seen, needs: Needs, shown: Shown) {
+        let Some(of_key) = self.keys.get(&seen.key) else {
             return;
         };
-        if self.clocks_lie {
-            self.unaudited += 1;
-            return;
+        let verdict = needs.judge(of_key, &seen, shown);
+        if seen.is_answer {
+            self.answers.count(verdict.answer);
         }
-        self.audited += 1;
-        let until = record.invoked.since(staleness);
-        let Some(of_key) = self.keys.get(key) else {
+        // What a delete found is no claim of its own: the receipt is that of the delete.
+        if seen.staleness.is_some() && !matches!(shown, Shown::ValueBelow(_)) {
+            self.claims.count(verdict.claim);
+        }
+        let is_wrong = !verdict.violations.is_empty();
+        self.violations.extend(verdict.violations);
+        if !is_wrong {
+            self.raise(&seen, shown, needs.highest());
+        }
+    }
+
+    /// What was shown binds those who come later.
+    fn raise(&mut self, seen: &Seen, shown: Shown, met: Option<Floor>) {
+        // An answer from before a power loss says nothing of what the replica has now.
+        let is_from_before_loss = self.losses.get(&seen.server).is_some_and(|losses| {
+            let last = losses.last();
+            last.is_some_and(|loss| seen.invoked <= loss.at)
+        });
+        let number = self.number;
+        let of_key = self.keys.entry(seen.key.clone()).or_default();
+        if let (Shown::Nothing { .. }, Some(met)) = (shown, met) {
+            self.nothings.insert((seen.id, seen.place), met);
+        }
+        if let Shown::Version(version) = shown
+            && !is_from_before_loss
+        {
+            let first = of_key.shown.entry(seen.server).or_default();
+            first.entry(version).or_insert(seen.over);
+        }
+        let Some(floor) = of_key.floor_of(shown, met) else {
             return;
         };
-        let count = of_key.acknowledged.partition_point(|write| write.at <= until);
-        let missing = of_key.acknowledged[..count]
-            .iter()
-            .filter(|write| !self.reflects(key, version, write.version))
-            .max_by_key(|write| write.version);
-        if let Some(missing) = missing {
-            let text = format!(
-                "operation {}: the receipt of {key} from replica {} claims to reflect all that was acknowledged {staleness} \
-                 before; version {} was, {} before, and it shows {}",
-                id.0,
-                receipt.server,
-                missing.version,
-                record.invoked.since(missing.at),
-                name(version)
-            );
-            self.report(Rule::TrueReceipts, text);
+        let raised = Raised {
+            floor,
+            number,
+            id: seen.id,
+            client: seen.client,
+            at: seen.over,
+        };
+        if self.has_sessions && shown == (Shown::Nothing { is_forgotten: true }) {
+            let last_loss = self.last_loss;
+            of_key.forgotten.raise(raised, |known| known.at > last_loss);
         }
-    }
-
-    fn reflects(&self, key: &Key, shown: Option<VersionId>, required: VersionId) -> bool {
-        self.excused.contains(&required) || self.is_as_new(key, shown, required)
-    }
-
-    fn is_as_new(&self, key: &Key, shown: Option<VersionId>, required: VersionId) -> bool {
-        if shown >= Some(required) {
-            return true;
+        let is_replica = matches!(seen.witness, Witness::Replica(_));
+        if seen.is_careless || is_replica && is_from_before_loss {
+            return;
         }
-        shown.is_none()
-            && self.keys.get(key).is_some_and(|of_key| {
-                of_key.vague_deletes > 0 || of_key.deletes.range(required..).next().is_some()
-            })
+        let mut floors = of_key.floors.remove(&seen.witness).unwrap_or_default();
+        floors.raise(raised, |known| {
+            is_replica || !self.is_lost(&seen.key, known.floor.version)
+        });
+        let of_key = self.keys.entry(seen.key.clone()).or_default();
+        of_key.floors.insert(seen.witness, floors);
     }
 
-    /// A replica lost power, and its node had last synced at `synced_at`: what it acknowledged since may be gone.
-    pub(crate) fn excuse(&mut self, server: ServerId, now: Micros, synced_at: Micros) {
-        self.losses.insert(server, now);
+    // ---- power losses ---------------------------------------------------------------------------------------
+
+    /// A replica lost power, or its files: of what it wrote after `kept_until`, anything may be gone.
+    pub(crate) fn excuse(&mut self, server: ServerId, now: Micros, kept_until: Micros) {
+        let loss = Loss { at: now, kept_until };
+        self.losses.entry(server).or_default().push(loss);
+        self.last_loss = now;
         for of_key in self.keys.values_mut() {
-            let lost = of_key
-                .acknowledged
-                .iter()
-                .rev()
-                .take_while(|write| write.at > synced_at);
-            self.excused
-                .extend(lost.filter(|write| write.by == server).map(|write| write.version));
-            // What it had shown may have been written by others, and not been synced here: they send it again.
-            of_key
-                .floors
-                .retain(|witness, _| matches!(witness, Witness::Replica(other) if *other != server));
+            if let Some(shown) = of_key.shown.get_mut(&server) {
+                shown.retain(|_, &mut at| at <= kept_until);
+            }
+            if let Some(floors) = of_key.floors.get_mut(&Witness::Replica(server)) {
+                floors.excuse_after(kept_until);
+            }
         }
     }
+
+    /// The replica's files are gone, or as they were at `kept_until`. `survives` says of a version that it stamped whether a running peer has
+    /// it, or something newer.
+    pub(crate) fn lose_directory(
+        &mut self,
+        server: ServerId,
+        now: Micros,
+        kept_until: Micros,
+        survives: impl Fn(ServerId, &Key, VersionId) -> bool,
+    ) {
+        if self.sleeps {
+            return;
+        }
+        self.excuse(server, now, kept_until);
+        let mut spared = Vec::new();
+        for (key, of_key) in &self.keys {
+            for version in of_key.versions().filter(|version| version.site == server.site) {
+                let is_its_own = self.server_of(key, version.site) == server;
+                if is_its_own && survives(server, key, version) {
+                    spared.push((key.clone(), version));
+                }
+            }
+        }
+        self.spared.extend(spared);
+    }
+
+    /// A node is about to lose something. What others have lost before may have been there alone.
+    pub(crate) fn look_at_spared(&mut self, survives: impl Fn(ServerId, &Key, VersionId) -> bool) {
+        let mut spared = std::mem::take(&mut self.spared);
+        spared.retain(|(key, version)| survives(self.server_of(key, version.site), key, *version));
+        self.spared = spared;
+    }
+
+    /// Whether a power loss may have taken a version where it was stamped: it was known only after the last sync.
+    fn is_lost(&self, key: &Key, version: VersionId) -> bool {
+        if !self.spared.is_empty() && self.spared.contains(&(key.clone(), version)) {
+            return false;
+        }
+        let known = || self.keys.get(key)?.known(version);
+        let Some(losses) = self.losses.get(&self.server_of(key, version.site)) else {
+            return false;
+        };
+        known().is_some_and(|known| {
+            let mut losses = losses.iter();
+            losses.any(|loss| known.seen > loss.kept_until && known.begun <= loss.at)
+        })
+    }
+
+    /// All versions that a power loss may have taken, and whether each is a delete.
+    pub(crate) fn lost_versions(&self) -> impl Iterator<Item = (&Key, VersionId, bool)> {
+        let all = self.keys.iter().flat_map(|(key, of_key)| {
+            let values = of_key.values.keys().map(move |&version| (key, version, false));
+            let deletes = of_key.deletes.keys().map(move |&version| (key, version, true));
+            values.chain(deletes)
+        });
+        all.filter(|(key, version, _)| !self.losses.is_empty() && self.is_lost(key, *version))
+    }
+
+    // ---- the end --------------------------------------------------------------------------------------------
 
     /// In the end: what a site has of a key.
     pub(crate) fn settle(&mut self, site: &str, key: &Key, version: Option<VersionId>) {
         let Some(of_key) = self.keys.get(key) else {
             return;
         };
-        let lost = of_key
-            .acknowledged
-            .iter()
-            .filter(|write| !self.reflects(key, version, write.version));
-        if let Some(lost) = lost.max_by_key(|write| write.version) {
+        let shown = version.map_or(Shown::Nothing { is_forgotten: true }, Shown::Version);
+        // Some replica that has not lost power since has shown it.
+        let is_kept = |version: VersionId| of_key.shown.values().any(|shown| shown.contains_key(&version));
+        let missing = of_key.acknowledged.iter().filter(|write| {
+            of_key.is_met(shown, Some(Floor::at_least(write.version))) == Met::No
+                && (!self.is_lost(key, write.version) || is_kept(write.version))
+        });
+        if let Some(lost) = missing.max_by_key(|write| write.version) {
             let text = format!(
                 "site {site} lost version {} of {key}, acknowledged at {}: it has {}",
                 lost.version,

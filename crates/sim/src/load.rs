@@ -4,6 +4,10 @@
 //! many operations one after the other, as when a page is put together. Between two requests it thinks, or waits for its next
 //! turn where operations come at a rate.
 //!
+//! In a *pipeline* the operations of a request are sent without waiting for answers, up to so many at once. They take effect in the order in
+//! which they were sent: in a keyspace with sessions each follows the one before it as if that had been answered, in others each follows
+//! those before it on its key. If the node crashes, the client does not know of each open operation whether it happened.
+//!
 //! | kind | what |
 //! |---|---|
 //! | [`Kind::Workload`] | a workload of `bench`: YCSB's, or that of a file |
@@ -11,10 +15,12 @@
 //! | [`Kind::Hot`] | few keys in each partition, that some clients write, partition after partition, and others read |
 //! | [`Kind::PingPong`] | pairs at two nodes that take turns at writing what the other waits to read: people who work on the same text |
 //!
-//! Clients stand at all nodes, or at some. They stick to their node, or roam: after so many requests they go on at the next one, and their session comes along.
+//! Clients stand at all nodes, or at some. They stick to their node, or roam: after so many requests they go on at the next one, and
+//! their session comes along. Or they go on *errands*: right after a write the client goes to the next node, reads there what it wrote, makes
+//! one more request, and comes back.
 use crate::{OperationId, Random, Record, Rule, Span, World};
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session, Topology};
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
@@ -44,6 +50,10 @@ pub struct Load {
     pub roam_every: Option<u64>,
     /// A request is so many operations.
     pub amplification: u64,
+    /// So many operations of a request are open at once; 1: each waits for the answer to the one before.
+    pub pipeline: usize,
+    /// Of a hundred requests that end with a write, so many are followed by an errand.
+    pub errands: u64,
     /// After so many requests of all clients together the run ends, however long it was to go on.
     pub requests: Option<u64>,
 }
@@ -87,6 +97,28 @@ pub struct Mixed {
     /// Of a hundred reads, so many are at level `eventual`, whatever level the others are at: they are no part of what their
     /// client has seen.
     pub careless: u64,
+    /// Of a hundred operations, so many are on one key, which all clients share.
+    pub hot: u64,
+    /// Of a hundred deletes, so many delete what their client has read last.
+    pub deletes_of_read: u64,
+    /// The most keys that are read at once.
+    pub many_keys: u64,
+}
+
+impl Default for Mixed {
+    /// What a scenario's file calls `mixed`.
+    fn default() -> Mixed {
+        Mixed {
+            keys: 20,
+            writes: 50,
+            deletes: 10,
+            value_bytes: 100,
+            careless: 0,
+            hot: 0,
+            deletes_of_read: 0,
+            many_keys: 5,
+        }
+    }
 }
 
 /// How the operations of a run went.
@@ -169,7 +201,13 @@ struct Client {
     timetable: Option<Timetable>,
     /// What is left of the request under way.
     left: VecDeque<Operation>,
-    open: Option<OperationId>,
+    open: BTreeSet<OperationId>,
+    /// The key that it has read last, if that had a value.
+    read: Option<Key>,
+    /// What the request under way has written last.
+    wrote_key: Option<Key>,
+    /// Where it comes back to when its errand is done.
+    home: Option<NodeId>,
     /// When the request under way should have begun.
     due: Micros,
     requests: u64,
@@ -234,7 +272,10 @@ impl Clients {
                     .as_ref()
                     .and_then(|plan| plan.timetable(ClientId::new(id), count as u16)),
                 left: VecDeque::new(),
-                open: None,
+                open: BTreeSet::new(),
+                read: None,
+                wrote_key: None,
+                home: None,
                 due: Micros(0),
                 requests: 0,
                 inserting: None,
@@ -336,7 +377,7 @@ impl Clients {
         else {
             return;
         };
-        if self.all[number].open != Some(id) {
+        if !self.all[number].open.remove(&id) {
             return;
         }
         self.tally
@@ -347,23 +388,36 @@ impl Clients {
         if matches!(self.load.kind, Kind::PingPong) {
             self.look_at_turn(number, record);
         }
+        let at = record.returned.as_ref().map_or(world.time(), |&(at, _)| at);
         let client = &mut self.all[number];
-        client.open = None;
         client.failed |= !is_answered;
-        if let Some(inserted) = client.inserting.take_if(|_| client.left.is_empty()) {
+        match (&record.operation, record.answer()) {
+            (Operation::Get { key, .. }, Some(Answer::Value(Some(_)))) => client.read = Some(key.clone()),
+            (Operation::Put { key, .. }, Some(Answer::Written { .. })) => {
+                client.wrote_key = Some(key.clone())
+            }
+            _ => client.wrote_key = None,
+        }
+        let is_last = client.left.is_empty() && client.open.is_empty();
+        if let Some(inserted) = client.inserting.take_if(|_| is_last) {
             self.population.settle(inserted);
         }
         let goes_on = !self.stopped && world.is_running(world.node_of_client(self.first + number));
-        match self.all[number].left.pop_front().filter(|_| goes_on) {
-            Some(next) => self.ask(world, number, next),
-            None => {
-                let at = world
-                    .record(id)
-                    .returned
-                    .as_ref()
-                    .map_or(world.time(), |&(at, _)| at);
-                self.request_over(world, number, at);
-            }
+        if goes_on {
+            self.send(world, number);
+        }
+        if self.all[number].open.is_empty() {
+            self.request_over(world, number, at);
+        }
+    }
+
+    /// Asks for as much of the request under way as may be open at once.
+    fn send<S: Session>(&mut self, world: &mut World<S>, number: usize) {
+        while self.all[number].open.len() < self.load.pipeline.max(1) {
+            let Some(next) = self.all[number].left.pop_front() else {
+                return;
+            };
+            self.ask(world, number, next);
         }
     }
 
@@ -375,14 +429,26 @@ impl Clients {
             self.tally.requests.record_ns(took.0 * 1_000);
         }
         client.requests += 1;
-        if self
+        let is_to_roam = self
             .load
             .roam_every
-            .is_some_and(|every| client.requests.is_multiple_of(every))
+            .is_some_and(|every| client.requests.is_multiple_of(every));
+        let (home, wrote) = (client.home.take(), client.wrote_key.take());
+        let here = world.node_of_client(self.first + number);
+        let place = self.nodes.iter().position(|&node| node == here).unwrap_or(0);
+        let next = self.nodes[(place + 1) % self.nodes.len()];
+        if let Some(home) = home {
+            world.move_client(self.first + number, home);
+        } else if let Some(key) =
+            wrote.filter(|_| self.load.errands > 0 && self.random.percent(self.load.errands))
         {
-            let here = world.node_of_client(self.first + number);
-            let place = self.nodes.iter().position(|&node| node == here).unwrap_or(0);
-            world.move_client(self.first + number, self.nodes[(place + 1) % self.nodes.len()]);
+            let client = &mut self.all[number];
+            client.home = Some(here);
+            let level = self.load.read;
+            client.left.push_back(Operation::Get { key, level });
+            world.move_client(self.first + number, next);
+        } else if is_to_roam {
+            world.move_client(self.first + number, next);
         }
         let after = self.next_after(number, world.time());
         self.all[number].due = world.time() + after;
@@ -402,7 +468,7 @@ impl Clients {
     }
 
     fn wake<S: Session>(&mut self, world: &mut World<S>, number: usize) {
-        if self.all[number].open.is_some() {
+        if !self.all[number].open.is_empty() {
             return;
         }
         if !world.is_running(world.node_of_client(self.first + number)) {
@@ -417,9 +483,8 @@ impl Clients {
         for _ in 0..times {
             self.operations(number, &mut request);
         }
-        let first = request.pop_front().expect("a request is at least one operation");
         self.all[number].left = request;
-        self.ask(world, number, first);
+        self.send(world, number);
     }
 
     fn ask<S: Session>(&mut self, world: &mut World<S>, number: usize, operation: Operation) {
@@ -429,13 +494,14 @@ impl Clients {
         {
             client.wrote = Some((client.next_turn, world.time()));
         }
-        self.all[number].open = Some(world.invoke(self.first + number, operation));
+        let id = world.invoke(self.first + number, operation);
+        self.all[number].open.insert(id);
     }
 
     fn operations(&mut self, number: usize, request: &mut VecDeque<Operation>) {
         match &self.load.kind {
             Kind::Workload { .. } => self.step(number, request),
-            Kind::Mixed(mixed) => request.push_back(self.anything(*mixed)),
+            Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number)),
             Kind::Hot(hot) => request.push_back(self.hot(*hot, number)),
             Kind::PingPong => request.push_back(self.turn(number)),
         }
@@ -468,16 +534,24 @@ impl Clients {
         }
     }
 
-    fn anything(&mut self, mixed: Mixed) -> Operation {
-        let key = |random: &mut Random| Key::from(format!("k{}", random.below(mixed.keys)).as_str());
+    fn anything(&mut self, mixed: Mixed, number: usize) -> Operation {
+        let key = |random: &mut Random| match mixed.hot > 0 && random.percent(mixed.hot) {
+            true => Key::from("k0"),
+            false => Key::from(format!("k{}", random.below(mixed.keys)).as_str()),
+        };
         let write = self.load.write;
         if self.random.percent(mixed.writes) {
             self.written += 1;
             let padding = self.random.below(mixed.value_bytes) as usize;
             let value = (!self.random.percent(mixed.deletes))
                 .then(|| Bytes::from(format!("w{}{}", self.written, ".".repeat(padding))));
+            let read = self.all[number].read.clone();
+            let read = read.filter(|_| {
+                let may_be = value.is_none() && mixed.deletes_of_read > 0;
+                may_be && self.random.percent(mixed.deletes_of_read)
+            });
             return Operation::Put {
-                key: key(&mut self.random),
+                key: read.unwrap_or_else(|| key(&mut self.random)),
                 value,
                 level: write,
             };
@@ -493,7 +567,7 @@ impl Clients {
                 count: self.random.of(1..=50) as u32,
             },
             2..=4 => Operation::ReadMany {
-                keys: (0..self.random.of(0..=5))
+                keys: (0..self.random.of(0..=mixed.many_keys))
                     .map(|_| key(&mut self.random))
                     .collect(),
                 level: read,

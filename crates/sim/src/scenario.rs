@@ -7,7 +7,8 @@
 //!   liveness  all faults are put right; what is on its way arrives, and all sites must have the same
 //! ```
 use crate::{
-    Fault, Load, MessageLog, Random, Rule, Violation, World, WorldOptions, load::Clients, load::Tally,
+    Fault, Judged, Load, MessageLog, Random, Rule, Violation, World, WorldOptions, load::Clients,
+    load::Tally, trace::Lost,
 };
 use std::{
     cmp::Reverse,
@@ -68,18 +69,18 @@ pub struct Outcome {
     pub events: u64,
     /// How the clients' operations went.
     pub tally: Tally,
-    /// How many receipts' claims of staleness the judge checked.
-    pub audited: u64,
+    /// How many answers were judged, each key of a read of several by itself.
+    pub answers: Judged,
+    /// How many receipts' claims of staleness were judged.
+    pub claims: Judged,
     /// How many versions were written, and how much the protocol kept with them.
     pub written: Written,
-    /// How many it did not check, because a clock had been outside the bound that its node believes in.
-    pub unaudited: u64,
     /// All sites had the same in the end, and what was acknowledged was there.
     pub converged: bool,
-    /// Clocks kept their bounds, and no power loss took what it may take: every receipt can be held against the trace.
-    pub excuses_nothing: bool,
-    /// No power loss took what it may take.
-    pub lost_nothing: bool,
+    /// All clocks kept their bounds: every receipt can be held against the trace.
+    pub trusts_clocks: bool,
+    /// What power losses may have taken.
+    pub lost: Lost,
     /// How long it took, in the world's time: load, safety and liveness.
     pub took: Micros,
     /// The checksum of everything that happened.
@@ -121,12 +122,12 @@ impl Scenario {
         Outcome {
             violations: world.judge().violations().to_vec(),
             events: world.events(),
-            audited: world.judge().audited,
+            answers: world.judge().answers(),
+            claims: world.judge().claims(),
             written: world.written(),
-            unaudited: world.judge().unaudited,
             converged,
-            excuses_nothing: world.judge().excuses_nothing(),
-            lost_nothing: world.judge().lost_nothing(),
+            trusts_clocks: world.judge().trusts_clocks(),
+            lost: world.lost(),
             took: world.time().since(crate::BEGINNING),
             hash: world.hash(),
             trace: if keep.trace {
@@ -220,12 +221,12 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
 }
 
 impl Outcome {
-    /// What the checker says of the trace, from the outside.
+    /// What the checker says of the trace, from the outside. What a power loss may have taken is left out, with all reads of it.
     ///
     /// # Errors
     /// If the trace is none: the simulator's mistake.
     pub fn check(&self) -> Result<Report, BadTrace> {
-        report(self.trace.iter())
+        self.report(|_| true)
     }
 
     /// What it says when reads at level `eventual` are left out, which are no part of what their clients have seen.
@@ -234,19 +235,38 @@ impl Outcome {
     /// If the trace is none: the simulator's mistake.
     pub fn check_careful(&self) -> Result<Report, BadTrace> {
         let eventual = Level::Eventual.to_string();
-        let is_careless = |record: &&Record| {
+        let is_careless = |record: &Record| {
             matches!(record.op, Op::Read | Op::Snapshot) && record.level.as_ref() == Some(&eventual)
         };
-        report(self.trace.iter().filter(|record| !is_careless(record)))
+        self.report(|record| !is_careless(record))
     }
-}
 
-fn report<'a>(trace: impl Iterator<Item = &'a Record>) -> Result<Report, BadTrace> {
-    let mut history = HistoryBuilder::new();
-    for record in trace {
-        history.add(record)?;
+    fn report(&self, counts: impl Fn(&Record) -> bool) -> Result<Report, BadTrace> {
+        let mut history = HistoryBuilder::new();
+        for record in self.trace.iter().filter(|record| counts(record)) {
+            if self.lost.is_empty() {
+                history.add(record)?;
+            } else if let Some(rest) = self.lost.taken_from(record.clone()) {
+                history.add(&rest)?;
+            }
+        }
+        Ok(Report::of(&history.finish()?, &[]))
     }
-    Ok(Report::of(&history.finish()?, &[]))
+
+    /// How many operations of the trace, each key of a snapshot by itself, are about what a power loss may have taken.
+    pub fn left_out(&self) -> u64 {
+        let operations = |record: &Record| record.reads.as_ref().map_or(1, Vec::len);
+        let left = |record: &Record| {
+            self.lost
+                .taken_from(record.clone())
+                .as_ref()
+                .map_or(0, operations)
+        };
+        let records = self.trace.iter().filter(|_| !self.lost.is_empty());
+        records
+            .map(|record| (operations(record) - left(record)) as u64)
+            .sum()
+    }
 }
 
 /// A run that went wrong, and the least that goes wrong in the same way.

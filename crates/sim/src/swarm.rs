@@ -120,6 +120,7 @@ impl Draw {
         let safety = if is_long { 6_000..=12_000 } else { 400..=2_000 };
         let safety = Micros::from_millis(random.of(safety));
         let mut load = draw_load(random);
+        draw_habits(&mut load, seed);
         if is_long {
             load.think = Span::us(20_000, 200_000);
         }
@@ -322,6 +323,7 @@ fn draw_load(random: &mut Random) -> Load {
         deletes: *random.pick(&[0, 5, 30, 60]),
         value_bytes: *random.pick(&[10, 100, 600]),
         careless: *random.pick(&[0, 0, 0, 20]),
+        ..Mixed::default()
     });
     Load {
         at: Vec::new(),
@@ -337,5 +339,23 @@ fn draw_load(random: &mut Random) -> Load {
         write: None,
         roam_every: random.percent(25).then_some(random.of(1..=10)),
         amplification: *random.pick(&[1, 1, 1, 5]),
+        pipeline: 1,
+        errands: 0,
+    }
+}
+
+/// What clients do besides asking one thing after the other: pipelines, errands, keys that all are after, deletes of what was just read,
+/// reads of many keys. Not the draws of everything else.
+fn draw_habits(load: &mut Load, seed: u64) {
+    let mut random = Random::new(seed.rotate_left(16) ^ 0x4AB1_7500);
+    load.errands = *random.pick(&[0, 0, 10, 40]);
+    load.pipeline = *random.pick(&[1, 1, 1, 3, 16]);
+    if load.pipeline > 1 {
+        load.amplification = *random.pick(&[3, 8, 20]);
+    }
+    if let Kind::Mixed(mixed) = &mut load.kind {
+        mixed.hot = *random.pick(&[0, 0, 30]);
+        mixed.deletes_of_read = *random.pick(&[0, 0, 50]);
+        mixed.many_keys = *random.pick(&[5, 5, 20]);
     }
 }

@@ -1,6 +1,7 @@
 //! What clients saw, as a trace: the same records that the live benchmark writes, for the same checker.
-use crate::{BEGINNING, Record, World};
-use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, Route, Session, Topology, VersionId};
+use crate::{BEGINNING, Judge, OperationId, Record, World};
+use std::collections::{BTreeMap, BTreeSet};
+use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, Route, Session, SiteId, Topology, VersionId};
 use turnbuckle_workload as trace;
 use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
 
@@ -10,15 +11,90 @@ impl<S: Session> World<S> {
     ///
     /// Left out are lists and counts of keys, which are about no key, and reads of several keys at a level that does not
     /// make one snapshot of them.
+    ///
+    /// What a client asks for at one moment is a nanosecond apart: the order in which it was sent. Where a read of nothing can have seen one
+    /// delete only, its version stands there although the receipt does not name it; so does that of each value of a snapshot.
     pub fn trace(&self) -> impl Iterator<Item = trace::Record> {
         let topology = self.topology();
-        self.history()
-            .filter_map(|record| record.to_trace(topology, self.placement.site_of(record.node)))
+        let mut last: BTreeMap<usize, (Micros, i64)> = BTreeMap::new();
+        self.history().filter_map(move |(id, record)| {
+            let of_client = last.entry(record.client).or_insert((record.invoked, -1));
+            *of_client = match of_client.0 == record.invoked {
+                true => (record.invoked, of_client.1 + 1),
+                false => (record.invoked, 0),
+            };
+            let behind = of_client.1;
+            record.to_trace(
+                id,
+                topology,
+                self.placement.site_of(record.node),
+                behind,
+                &self.judge,
+            )
+        })
+    }
+
+    /// What power losses may have taken, as it is called in the trace.
+    pub(crate) fn lost(&self) -> Lost {
+        let mut lost = Lost::default();
+        for (key, version, is_delete) in self.judge.lost_versions() {
+            let key = Octets(key.0.clone());
+            if is_delete {
+                lost.deleted.insert(key.clone());
+            }
+            lost.versions
+                .insert((key, version_name(version, self.topology())));
+        }
+        lost
     }
 }
 
+/// What power losses may have taken, as it is called in the trace.
+#[derive(Debug, Clone, Default)]
+pub struct Lost {
+    versions: BTreeSet<(Octets, String)>,
+    /// The keys of deletes among them.
+    deleted: BTreeSet<Octets>,
+}
+
+impl Lost {
+    /// The record without it; none if nothing is left. To leave out a version with all reads of it makes no right trace wrong. A read of
+    /// nothing that names no version may be one of a delete.
+    pub(crate) fn taken_from(&self, mut record: trace::Record) -> Option<trace::Record> {
+        let is_lost = |key: &Octets, value: &Option<Octets>, version: &Option<String>| match version {
+            Some(version) => self.versions.contains(&(key.clone(), version.clone())),
+            None => value.is_none() && self.deleted.contains(key),
+        };
+        let is_write = matches!(record.op, Op::Write | Op::Delete);
+        let is_vague = is_write && record.version.is_none();
+        if !is_vague && is_lost(&record.key, &record.value, &record.version) {
+            return None;
+        }
+        if let Some(reads) = &mut record.reads {
+            reads.retain(|read| !is_lost(&read.key, &read.value, &read.version));
+        }
+        Some(record)
+    }
+
+    /// Nothing may have been taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+}
+
+fn version_name(version: VersionId, topology: &Topology) -> String {
+    format!("{}@{}", version.at, topology.site_name(version.site))
+}
+
 impl Record {
-    fn to_trace(&self, topology: &Topology, site: turnbuckle_core::SiteId) -> Option<trace::Record> {
+    fn to_trace(
+        &self,
+        id: OperationId,
+        topology: &Topology,
+        site: SiteId,
+        behind: i64,
+        judge: &Judge,
+    ) -> Option<trace::Record> {
         let status = match self.answer() {
             None => Status::Unknown,
             Some(Answer::Failed(failure)) if failure.is_definite() => Status::Fail,
@@ -52,12 +128,28 @@ impl Record {
         };
         let reads = match (&self.operation, self.answer()) {
             (Operation::ReadMany { keys, .. }, Some(Answer::Values(values))) => {
-                Some(keys.iter().zip(values).map(snapshot_read).collect())
+                let reads = (0..).zip(keys.iter().zip(values));
+                let read = |(place, (key, value)): (u32, (&Key, &Option<bytes::Bytes>))| {
+                    let version = match (value, returned) {
+                        (Some(value), _) => judge.version_of(key, value),
+                        (None, Some(&(at, _))) => judge.delete_seen(id, place, key, at),
+                        (None, None) => None,
+                    };
+                    SnapshotRead {
+                        key: Octets(key.0.clone()),
+                        value: value.as_ref().map(octets),
+                        version: version.map(|version| version_name(version, topology)),
+                    }
+                };
+                Some(reads.map(read).collect())
             }
             _ => None,
         };
-        let name = |version: VersionId| format!("{}@{}", version.at, topology.site_name(version.site));
         let finished = returned.filter(|_| status != Status::Unknown);
+        let start_ns = nanos(self.invoked).saturating_add(behind);
+        let named = receipt.and_then(|receipt| receipt.version);
+        let found = || judge.delete_seen(id, 0, key?, returned?.0);
+        let version = named.or_else(|| found().filter(|_| value.is_none() && op == Op::Read));
         Some(trace::Record {
             client: match self.session {
                 0 => format!("c{}", self.client),
@@ -67,23 +159,16 @@ impl Record {
             op,
             key: key.map_or_else(|| Octets::from(""), |key| Octets(key.0.clone())),
             value,
-            start_ns: nanos(self.invoked),
-            finish_ns: finished.map(|&(at, _)| nanos(at)),
+            start_ns,
+            finish_ns: finished.map(|&(at, _)| nanos(at).max(start_ns)),
             status,
-            version: receipt.and_then(|receipt| receipt.version).map(name),
+            version: version.map(|version| version_name(version, topology)),
             level: level.map(|level| level.to_string()),
             receipt: receipt.map(|receipt| claim(receipt, topology)),
             recorder: None,
+            pipelined: self.pipelined,
             reads,
         })
-    }
-}
-
-fn snapshot_read((key, value): (&Key, &Option<bytes::Bytes>)) -> SnapshotRead {
-    SnapshotRead {
-        key: Octets(key.0.clone()),
-        value: value.as_ref().map(octets),
-        version: None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
-use turnbuckle_core::{Micros, Now, Protocol, ServerId, Session, SiteId, Topology};
+use turnbuckle_core::{Level, Micros, Now, Protocol, ServerId, Session, SiteId, Topology};
 use turnbuckle_node::{KeyspaceStatus, NodeId, Placement, Written};
 
 mod clients;
@@ -57,6 +57,8 @@ struct Client {
     session: u32,
     /// What its last session knew, if it was asked before it ended.
     token: Option<Bytes>,
+    /// When its node comes to the last operation that waits for a core.
+    busy_until: Micros,
 }
 
 /// True time when a world begins: some day in 2001.
@@ -162,6 +164,7 @@ impl<S: Session> World<S> {
         let links = (0..machines.len() * machines.len())
             .map(|_| Link::new())
             .collect();
+        let judge = Judge::new(topology.clone(), S::LEVELS[0] != Level::Eventual);
         let mut world = World {
             random: Random::new(options.seed),
             protocol,
@@ -179,7 +182,7 @@ impl<S: Session> World<S> {
             open: BTreeSet::new(),
             over: Vec::new(),
             awake: Vec::new(),
-            judge: Judge::default(),
+            judge,
             messages: None,
             slow_partitions: BTreeMap::new(),
             options,
@@ -229,7 +232,7 @@ impl<S: Session> World<S> {
     }
 
     /// All operations so far that were not forgotten.
-    pub fn history(&self) -> impl Iterator<Item = &Record> {
+    pub fn history(&self) -> impl Iterator<Item = (OperationId, &Record)> {
         self.history.iter()
     }
 

@@ -69,6 +69,7 @@ fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
             deletes: 50,
             value_bytes: 100,
             careless: 0,
+            ..Mixed::default()
         });
         draw.safety = Micros::from_millis(2_000);
         draw.scenario()
@@ -101,6 +102,7 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
             deletes: 50,
             value_bytes: 10,
             careless: 0,
+            ..Mixed::default()
         });
         draw.safety = Micros::from_millis(2_000);
         // A node that has forgotten deletes is cut off, its clock is set back, and it restarts.
@@ -152,6 +154,7 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
             draw.world.nodes_per_site = 1;
             draw.load.clients_per_node = 1;
             draw.load.roam_every = None;
+            (draw.load.pipeline, draw.load.amplification, draw.load.errands) = (1, 1, 0);
             draw.fault_every = None;
             draw.load.kind = Kind::Mixed(Mixed {
                 keys: 2,
@@ -159,6 +162,7 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
                 deletes: 0,
                 value_bytes: 10,
                 careless: 0,
+                ..Mixed::default()
             });
             draw.scenario()
         },

@@ -36,7 +36,7 @@ fn every_drawn_world_converges_and_every_answer_in_it_was_true() {
         events += outcome.events;
         answered += outcome.tally.answered();
         failed += outcome.tally.failed();
-        audited += outcome.audited;
+        audited += outcome.claims.judged;
         faults += scenario.faults.len();
         if !outcome.violations.is_empty() {
             println!("seed {seed}: {}", outcome.violations[0]);

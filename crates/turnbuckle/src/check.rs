@@ -295,8 +295,8 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
     line(
         "atomic",
         match report.atomic {
-            true if report.not_auditable_keys.is_empty() => "yes".into(),
-            true => "yes, as far as it can be judged: not all keys can be".into(),
+            true if report.not_auditable_keys.is_empty() && report.doubtful_reads == 0 => "yes".into(),
+            true => "yes, as far as it can be judged: not all of it can be".into(),
             false => format!(
                 "no: without {} operations it would be ({:.3} % ± {:.3}, {} of all)",
                 report.removed_ops,
@@ -311,6 +311,13 @@ fn summary(name: &str, history: &History, report: &Report) -> String {
         line(
             "not auditable",
             format!("{keys} keys, which are left out: {key:?}, because {why}"),
+        );
+    }
+    if report.doubtful_reads > 0 {
+        let reads = report.doubtful_reads;
+        line(
+            "left out",
+            format!("{reads} reads of nothing that do not say which delete they saw"),
         );
     }
     for (skew, removed) in &report.removed_ops_with_skew_ns {

@@ -18,7 +18,7 @@ use std::{
 use turnbuckle_check::Report;
 use turnbuckle_core::{Level, Micros};
 use turnbuckle_server::protocols::KnownProtocol;
-use turnbuckle_sim::{BEGINNING, Diagram, Draw, Keep, Outcome, Scenario, ScenarioFile};
+use turnbuckle_sim::{BEGINNING, Diagram, Draw, Judged, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
 /// Runs a cluster in a simulated world, faults included, and says whether it kept its promises.
@@ -130,6 +130,8 @@ struct Summary {
     trace_hash: String,
     /// By the rule that is broken.
     violations: BTreeMap<String, u64>,
+    /// Answers, each key of a read of several by itself, held against what really happened.
+    answers: Judged,
     receipts: Receipts,
     /// What clients observed that one copy of the data would not have shown.
     observed: Observed,
@@ -141,15 +143,14 @@ struct Summary {
 
 #[derive(Debug, Default, Serialize)]
 struct Receipts {
-    /// Claims that were held against what really happened.
-    checked: u64,
+    /// Claims of freshness, held against what really happened.
+    #[serde(flatten)]
+    claims: Judged,
     #[serde(rename = "false")]
     wrong: u64,
     /// Receipts that the checker held against the trace: all it has is what clients saw.
     audited: u64,
-    /// Claims that were made once a clock was outside the bound that its node believes in.
-    unchecked: u64,
-    /// Claims of freshness that the checker found false, and `unchecked` or a power loss that took what it may take is why.
+    /// Claims of freshness that the checker found false, and a clock that was outside the bound that its node believes in is why.
     excused: u64,
 }
 
@@ -160,6 +161,10 @@ struct Observed {
     traces: u64,
     /// The operations in them that could be judged.
     operations: u64,
+    /// Operations that were left out: a power loss may have taken what they wrote or read.
+    lost: u64,
+    /// Reads of nothing that were left out: nobody can say which delete they saw.
+    doubtful_reads: u64,
     /// Of the traces, those that one copy of the data explains.
     atomic: u64,
     stale_reads: u64,
@@ -179,6 +184,7 @@ impl Observed {
     fn add(&mut self, report: &Report) {
         self.traces += 1;
         self.operations += report.counted_ops;
+        self.doubtful_reads += report.doubtful_reads;
         self.atomic += u64::from(report.atomic);
         self.stale_reads += report.stale_reads;
         self.max_staleness_ns = self.max_staleness_ns.max(report.max_staleness_ns);
@@ -198,6 +204,8 @@ struct Done {
     level: Level,
     outcome: Outcome,
     report: Result<Report, String>,
+    /// How many operations of the trace are about what a power loss may have taken.
+    left_out: u64,
     /// The same without reads below the level.
     careful: Result<Report, String>,
     scenario: Scenario,
@@ -370,6 +378,7 @@ fn run_all(
             true => outcome.check_careful().map_err(|error| error.to_string()),
             false => report.clone(),
         };
+        let left_out = outcome.left_out();
         if count > 1 {
             outcome.trace = Vec::new();
         }
@@ -378,6 +387,7 @@ fn run_all(
             level,
             outcome,
             report,
+            left_out,
             careful,
             scenario,
         })
@@ -451,8 +461,9 @@ impl Summary {
         self.versions_written += outcome.written.versions;
         self.metadata_bytes += outcome.written.metadata_bytes;
         self.converged &= outcome.converged;
-        self.receipts.checked += outcome.audited;
-        self.receipts.unchecked += outcome.unaudited;
+        self.answers.add(&outcome.answers);
+        self.receipts.claims.add(&outcome.claims);
+        self.observed.lost += done.left_out;
         for violation in &outcome.violations {
             *self.violations.entry(violation.rule.name().into()).or_default() += 1;
         }
@@ -474,10 +485,10 @@ impl Summary {
 }
 
 impl Summary {
-    /// What the level promises, held against what clients saw, whatever the receipts say. Only a power loss that took what it may
-    /// take is an excuse.
+    /// What the level promises, held against what clients saw, whatever the receipts say. What a power loss may have taken is not
+    /// in the report.
     fn hold_to_level(&mut self, done: &Done, report: &Report) {
-        if done.level < Level::Causal || !done.outcome.lost_nothing {
+        if done.level < Level::Causal {
             return;
         }
         let session = &report.session_violations;
@@ -499,8 +510,8 @@ impl Summary {
         self.observed.undecided += u64::from(causal.ccv.is_none() || causal.cc.is_none());
     }
 
-    /// What the checker found false from the outside, where nothing excuses it: clocks that lied, power losses that took what they
-    /// may take.
+    /// What the checker found false from the outside, where no clock that lied excuses it. What a power loss may have taken is not in
+    /// the report.
     fn audit(&mut self, done: &Done, report: &Report) {
         let receipts = report.audit.receipts;
         self.receipts.audited += receipts.not_contradicted + receipts.broken;
@@ -512,7 +523,7 @@ impl Summary {
             );
             *self.violations.entry("phantom".into()).or_default() += impossible;
         }
-        if !done.outcome.excuses_nothing {
+        if !done.outcome.trusts_clocks {
             let freshness = report.audit.claims.get("staleness");
             self.receipts.excused += freshness.map_or(0, |verdicts| verdicts.broken);
         } else if receipts.broken > 0 {
@@ -521,6 +532,25 @@ impl Summary {
             }
             *self.violations.entry("audit".into()).or_default() += receipts.broken;
         }
+    }
+}
+
+/// How many were judged, and why the others were not.
+fn share(judged: &Judged, what: &str) -> String {
+    let not = judged.not_judged();
+    let percent = 100.0 * not as f64 / judged.all().max(1) as f64;
+    let reasons: Vec<String> = judged
+        .not_judged
+        .iter()
+        .map(|(reason, count)| format!("{} {count}", reason.words()))
+        .collect();
+    match reasons.is_empty() {
+        true => format!("{} {what}, all of them judged", judged.judged),
+        false => format!(
+            "{} {what}; {not} ({percent:.2} %) could not be judged: {}",
+            judged.judged,
+            reasons.join(", ")
+        ),
     }
 }
 
@@ -550,17 +580,22 @@ impl std::fmt::Display for Summary {
         writeln!(f, "  converged   {converged}")?;
         writeln!(
             f,
-            "  receipts    {} claims of freshness checked against what happened, {} false; {} receipts against the traces",
-            self.receipts.checked, self.receipts.wrong, self.receipts.audited
+            "  answers     {}",
+            share(&self.answers, "held against what happened")
         )?;
-        if self.receipts.unchecked + self.receipts.excused > 0 {
-            writeln!(
-                f,
-                "              {} more, made once a clock was outside the bound that its node believes in, are not checked; {} that \
-                 the traces contradict are excused by that, or by a power loss",
-                self.receipts.unchecked, self.receipts.excused
-            )?;
-        }
+        writeln!(
+            f,
+            "  receipts    {}",
+            share(
+                &self.receipts.claims,
+                "claims of freshness held against what happened"
+            )
+        )?;
+        writeln!(
+            f,
+            "              {} false; {} receipts held against the traces, {} more excused by a clock out of bound",
+            self.receipts.wrong, self.receipts.audited, self.receipts.excused
+        )?;
         let observed = &self.observed;
         writeln!(
             f,
@@ -572,6 +607,14 @@ impl std::fmt::Display for Summary {
             observed.stale_reads,
             observed.max_staleness_ns as f64 / 1e6
         )?;
+        if observed.lost + observed.doubtful_reads > 0 {
+            writeln!(
+                f,
+                "              left out: {} operations on what a power loss may have taken, {} reads of nothing of which nobody can say \
+                 which delete they saw",
+                observed.lost, observed.doubtful_reads
+            )?;
+        }
         writeln!(
             f,
             "              reads against read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {}, \

@@ -15,7 +15,7 @@ use std::{
 /// line may hold is not looked at, so that traces of later versions can be read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The session. Its acknowledged operations do not overlap.
+    /// The session. Its acknowledged operations do not overlap, unless they were [pipelined](Record::pipelined).
     pub client: String,
     /// Where the operation was sent to.
     pub site: String,
@@ -45,6 +45,10 @@ pub struct Record {
     /// Whose monotonic clock the times are of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorder: Option<String>,
+    /// It was sent before the client's last operation was answered, to take effect after it. A session's operations are in the order
+    /// of their starts, which differ.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pipelined: bool,
     /// What a snapshot read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Vec<SnapshotRead>>,
@@ -224,6 +228,7 @@ mod tests {
             level: None,
             receipt: None,
             recorder: None,
+            pipelined: false,
             reads: None,
         };
         let full = Record {
@@ -243,6 +248,7 @@ mod tests {
                 siblings: false,
             }),
             recorder: Some("bench".into()),
+            pipelined: false,
             ..plain.clone()
         };
         let lost = Record {

@@ -72,6 +72,7 @@ fn record(
         level: None,
         receipt: None,
         recorder: None,
+        pipelined: false,
         reads: None,
     }
 }

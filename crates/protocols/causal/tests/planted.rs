@@ -24,6 +24,7 @@ fn bent(seed: u64) -> Scenario {
         deletes: 0,
         value_bytes: 10,
         careless: 0,
+        ..Mixed::default()
     });
     draw.scenario()
 }
@@ -111,6 +112,7 @@ fn collection_by_each_servers_own_dsv_is_caught() {
             deletes: 0,
             value_bytes: 10,
             careless: 0,
+            ..Mixed::default()
         });
     });
 }

@@ -1,7 +1,7 @@
 //! What clients do: ask, wait, move.
 use super::{Client, Event, index};
-use crate::{OperationId, Record, World, judge::Witness, machine::KEYSPACE};
-use turnbuckle_core::{Answer, Answered, Level, Micros, Operation, ServerId, Session};
+use crate::{OperationId, Record, World, machine::KEYSPACE};
+use turnbuckle_core::{Answer, Answered, Micros, Operation, Session};
 use turnbuckle_node::NodeId;
 
 impl<S: Session> World<S> {
@@ -11,6 +11,7 @@ impl<S: Session> World<S> {
             node,
             session: 0,
             token: None,
+            busy_until: Micros(0),
         });
         self.clients.len() - 1
     }
@@ -20,11 +21,18 @@ impl<S: Session> World<S> {
         self.clients[client].node
     }
 
-    /// A client goes on at another node. If its old one still runs, its session comes along.
+    /// A client goes on at another node. If its old one still runs, its session comes along. It hears nothing more of what it has
+    /// asked there.
     pub fn move_client(&mut self, client: usize, to: NodeId) {
         let from = std::mem::replace(&mut self.clients[client].node, to);
         if from == to {
             return;
+        }
+        self.clients[client].busy_until = Micros(0);
+        let unheard: Vec<OperationId> = self.open_of(client).collect();
+        for id in unheard {
+            self.open.remove(&id);
+            self.over.push(id);
         }
         if let Some(process) = &mut self.machines[index(from)].process
             && let Some(door) = process.doors.remove(&client)
@@ -42,42 +50,31 @@ impl<S: Session> World<S> {
             client,
             session: self.clients[client].session,
             node,
-            floor: None,
+            before: self.judge.number(),
+            pipelined: self.open_of(client).next().is_some(),
             operation,
             invoked: self.time,
             returned: None,
         };
-        // What is read at a lower level than the keyspace's own may be older than what its client has seen.
-        let is_careless =
-            record.operation.level() == Some(Level::Eventual) && S::LEVELS[0] != Level::Eventual;
-        let floor = record.key().filter(|_| !is_careless).map(|key| {
-            let server = ServerId {
-                site: self.placement.site_of(node),
-                partition: self.topology.partition_of_slot(key.slot()),
-                member: 0,
-            };
-            let witness = match S::LEVELS[0] {
-                Level::Eventual => Witness::Replica(server),
-                _ => Witness::Session(client, record.session),
-            };
-            (witness, self.judge.floor(key, witness))
-        });
         self.log(node, || format!("client {client}: {}", record.words()));
         let takes = self.service_of(&record);
-        self.history.push(Record { floor, ..record });
+        self.history.push(record);
         let place = index(node);
         if self.machines[place].process.is_none() {
             self.over.push(id);
             return id;
         }
-        self.judge.invoked(&self.history.get(id).operation);
+        self.judge.invoked(id, &self.history.get(id).operation, self.time);
         self.open.insert(id);
         let machine = &mut self.machines[place];
         let begins = self.time.max(machine.paused_until);
-        let done = machine.work_until(begins, takes);
-        if done == self.time {
+        // A connection's commands are taken in order, whichever core is free first.
+        let behind = &mut self.clients[client].busy_until;
+        let done = machine.work_until(begins, takes).max(*behind);
+        if done == self.time && *behind < self.time {
             self.operate(place, id);
         } else {
+            *behind = done;
             let life = self.machines[place].lives;
             let event = Event::Operate {
                 node: place,
@@ -87,6 +84,12 @@ impl<S: Session> World<S> {
             self.schedule(done.since(self.time), event);
         }
         id
+    }
+
+    /// The operations of a client that are not answered.
+    fn open_of(&self, client: usize) -> impl Iterator<Item = OperationId> {
+        let open = self.open.iter().copied();
+        open.filter(move |&id| self.history.get(id).client == client)
     }
 
     /// How long a core is busy with an operation.
@@ -141,7 +144,8 @@ impl<S: Session> World<S> {
             let record = self.history.get_mut(id);
             assert!(record.returned.is_none(), "an operation is answered once");
             record.returned = Some((self.time, answered));
-            self.judge.returned(id, record);
+            let site = self.placement.site_of(record.node);
+            self.judge.returned(id, record, site);
             let (node, client) = (record.node, record.client);
             let record = self.history.get(id);
             let words = || format!("client {client} is told {}", record.answer_words());

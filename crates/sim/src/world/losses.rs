@@ -1,30 +1,34 @@
 //! What a node takes with it when it loses more than its process.
 use super::index;
-use crate::{Loss, World};
-use turnbuckle_core::{Key, Protocol, ServerId, Session, SiteId, VersionId, Versions};
+use crate::{Loss, World, judge::Judge};
+use turnbuckle_core::{Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
 use turnbuckle_node::{Durability, NodeId};
 
 impl<S: Session> World<S> {
     /// A node is about to lose something: the judge is told what may be missing from now on.
     pub(super) fn excuse(&mut self, node: NodeId, loss: Loss) {
         let place = index(node);
+        if loss == Loss::Process || self.judge.is_asleep() {
+            return;
+        }
         let (synced_at, time) = (self.machines[place].synced_at, self.time);
+        // Not while it is lent to those who look at this world.
+        let mut judge = std::mem::replace(&mut self.judge, Judge::new(self.topology.clone(), false));
+        let survives = |server, key: &Key, version| self.survives(node, server, key, version);
+        judge.look_at_spared(survives);
         for server in self.servers_of(node) {
             match loss {
-                Loss::Process => return,
+                Loss::Process => {}
                 Loss::Power if self.options.durability == Durability::Fsync => {}
-                Loss::Power => self.judge.excuse(server, time, synced_at),
-                Loss::Directory => self.judge.lose_directory(server, time, None),
+                Loss::Power => judge.excuse(server, time, synced_at),
+                Loss::Directory => judge.lose_directory(server, time, Micros(0), survives),
                 Loss::Old => {
                     let backup = self.machines[place].backup.as_ref();
-                    let since = backup.map(|backup| backup.at);
-                    self.judge.lose_directory(server, time, since);
+                    let kept_until = backup.map_or(Micros(0), |backup| backup.at);
+                    judge.lose_directory(server, time, kept_until, survives);
                 }
             }
         }
-        // What another node lost before may have been here alone, and not synced.
-        let mut judge = std::mem::take(&mut self.judge);
-        judge.excuse_what_is_gone(|server, key, version| self.survives(node, server, key, version));
         self.judge = judge;
     }
 

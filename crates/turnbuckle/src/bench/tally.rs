@@ -114,6 +114,7 @@ impl Tally {
             level: asked.or(finished.level),
             receipt: claim,
             recorder: Some(self.recorder.clone()),
+            pipelined: false,
             reads: None,
         };
         if let Err(error) = trace.write(&record) {

@@ -167,6 +167,7 @@ fn record(row: &Row<'_>, line: u64) -> Result<Record, Fault> {
         level: row.level.clone(),
         receipt: None,
         recorder: row.recorder.clone(),
+        pipelined: false,
         reads: None,
     })
 }

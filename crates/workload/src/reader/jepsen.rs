@@ -305,6 +305,7 @@ fn record(
         level: None,
         receipt: None,
         recorder: None,
+        pipelined: false,
         reads: None,
     }
 }

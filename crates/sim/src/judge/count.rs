@@ -1,0 +1,66 @@
+//! How many answers were judged, and why the others were not.
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Why something that an answer shows, or claims, is not called wrong although a rule speaks against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Excuse {
+    /// It was read at level `eventual` in a keyspace that offers more: it may be older than what its client has seen.
+    LevelEventual,
+    /// A clock had been outside the bound that its node believes in.
+    Clock,
+    /// A power loss may have taken what is missing.
+    PowerLoss,
+    /// Only a write whose outcome nobody knows explains it, or it shows such a write, whose version nobody knows.
+    UnknownOutcome,
+}
+
+impl Excuse {
+    /// In a few words, for those who count.
+    pub fn words(self) -> &'static str {
+        match self {
+            Excuse::LevelEventual => "level eventual",
+            Excuse::Clock => "clock out of bound",
+            Excuse::PowerLoss => "power loss",
+            Excuse::UnknownOutcome => "write of unknown outcome",
+        }
+    }
+}
+
+/// How many were judged.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Judged {
+    /// Found right or wrong.
+    pub judged: u64,
+    /// The others, by what excuses them.
+    pub not_judged: BTreeMap<Excuse, u64>,
+}
+
+impl Judged {
+    /// One more.
+    pub(super) fn count(&mut self, excuse: Option<Excuse>) {
+        match excuse {
+            None => self.judged += 1,
+            Some(excuse) => *self.not_judged.entry(excuse).or_default() += 1,
+        }
+    }
+
+    /// Those of others as well.
+    pub fn add(&mut self, other: &Judged) {
+        self.judged += other.judged;
+        for (&excuse, count) in &other.not_judged {
+            *self.not_judged.entry(excuse).or_default() += count;
+        }
+    }
+
+    /// How many there are.
+    pub fn all(&self) -> u64 {
+        self.judged + self.not_judged()
+    }
+
+    /// How many were not judged.
+    pub fn not_judged(&self) -> u64 {
+        self.not_judged.values().sum()
+    }
+}

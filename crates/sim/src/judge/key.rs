@@ -1,0 +1,170 @@
+//! What is known of one key: its versions, who has shown them, and what may be shown next.
+use super::floor::{Floor, Floors, Witness};
+use crate::OperationId;
+use std::collections::BTreeMap;
+use turnbuckle_core::{Micros, ServerId, VersionId};
+
+/// What an answer says of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// This version: a value, or the delete that a receipt names.
+    Version(VersionId),
+    /// No value and no version.
+    Nothing {
+        /// The receipt would have named a delete that is remembered.
+        is_forgotten: bool,
+    },
+    /// A delete of this version found a value.
+    ValueBelow(VersionId),
+}
+
+/// Whether an answer is new enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Met {
+    Yes,
+    /// If a write whose version is not known made it so.
+    Perhaps,
+    No,
+}
+
+/// A version that has been acknowledged or shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    /// When it was asked for; 0 if that is not known.
+    pub begun: Micros,
+    /// When it was known first: by then its own replica had it in its log.
+    pub seen: Micros,
+}
+
+/// An acknowledged write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Acknowledged {
+    pub at: Micros,
+    pub version: VersionId,
+    /// The newest version acknowledged up to here, and when it was.
+    newest: (VersionId, Micros),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OfKey {
+    /// In the order of their acknowledgement.
+    pub acknowledged: Vec<Acknowledged>,
+    pub values: BTreeMap<VersionId, Known>,
+    pub deletes: BTreeMap<VersionId, Known>,
+    /// Deletes that were asked for and not answered, and when. They may have happened.
+    pub open_deletes: BTreeMap<OperationId, Micros>,
+    /// How many writes of values have no known version.
+    pub unknown_values: u32,
+    pub floors: BTreeMap<Witness, Floors>,
+    /// Which versions each replica has shown, and when first.
+    pub shown: BTreeMap<ServerId, BTreeMap<VersionId, Micros>>,
+    /// Floors for all replicas, from deletes that were forgotten.
+    pub forgotten: Floors,
+}
+
+impl OfKey {
+    pub fn acknowledge(&mut self, at: Micros, version: VersionId) {
+        let newest = self.acknowledged.last().map(|last| last.newest);
+        self.acknowledged.push(Acknowledged {
+            at,
+            version,
+            newest: newest
+                .filter(|&(known, _)| known > version)
+                .unwrap_or((version, at)),
+        });
+    }
+
+    /// The writes that were acknowledged up to a time.
+    pub fn acknowledged_until(&self, until: Micros) -> &[Acknowledged] {
+        let count = self.acknowledged.partition_point(|write| write.at <= until);
+        &self.acknowledged[..count]
+    }
+
+    /// A version was acknowledged or shown.
+    pub fn know(&mut self, version: VersionId, is_value: bool, begun: Option<Micros>, now: Micros) {
+        let versions = if is_value {
+            &mut self.values
+        } else {
+            &mut self.deletes
+        };
+        let known = versions.entry(version).or_insert(Known {
+            begun: Micros(0),
+            seen: now,
+        });
+        known.begun = known.begun.max(begun.unwrap_or(Micros(0)));
+    }
+
+    pub fn known(&self, version: VersionId) -> Option<Known> {
+        let value = self.values.get(&version);
+        value.or_else(|| self.deletes.get(&version)).copied()
+    }
+
+    /// All that are known.
+    pub fn versions(&self) -> impl Iterator<Item = VersionId> {
+        self.values.keys().chain(self.deletes.keys()).copied()
+    }
+
+    /// The oldest known delete that a floor admits.
+    fn delete_from(&self, floor: Floor) -> Option<VersionId> {
+        let mut from = self.deletes.range(floor.version..);
+        from.find(|(version, _)| floor.admits(**version))
+            .map(|(&version, _)| version)
+    }
+
+    /// Whether what is shown is as new as a floor demands; without a floor, whether there can be such an answer at all.
+    pub fn is_met(&self, shown: Shown, floor: Option<Floor>) -> Met {
+        let perhaps = |is_possible| if is_possible { Met::Perhaps } else { Met::No };
+        match (shown, floor) {
+            (Shown::Version(version), Some(floor)) if !floor.admits(version) => Met::No,
+            (Shown::Version(_), _) | (Shown::Nothing { .. }, None) => Met::Yes,
+            (Shown::Nothing { .. }, Some(floor)) => match self.delete_from(floor) {
+                Some(_) => Met::Yes,
+                None => perhaps(!self.open_deletes.is_empty()),
+            },
+            (Shown::ValueBelow(version), floor) => {
+                let newest = self.values.range(..version).next_back();
+                match newest.is_some_and(|(&value, _)| floor.is_none_or(|floor| floor.admits(value))) {
+                    true => Met::Yes,
+                    false => perhaps(self.unknown_values > 0),
+                }
+            }
+        }
+    }
+
+    /// The floor that an answer is, given the highest that it had to meet.
+    pub fn floor_of(&self, shown: Shown, met: Option<Floor>) -> Option<Floor> {
+        match (shown, met) {
+            (Shown::Version(version), _) => Some(Floor::at_least(version)),
+            // Some delete that meets the floor: at least the oldest, if all are known.
+            (Shown::Nothing { .. }, Some(floor)) if self.open_deletes.is_empty() => {
+                self.delete_from(floor).map(Floor::at_least)
+            }
+            // A delete of the value at least.
+            (Shown::Nothing { .. }, Some(floor)) if self.values.contains_key(&floor.version) => {
+                Some(Floor::above(floor.version))
+            }
+            (Shown::Nothing { .. }, floor) => floor,
+            (Shown::ValueBelow(_), _) => None,
+        }
+    }
+
+    /// The one delete that a read of nothing can have seen which had to meet a floor and was over at a time; none if there are
+    /// several, or may be.
+    pub fn only_delete(&self, floor: Floor, over: Micros) -> Option<VersionId> {
+        if self.open_deletes.values().any(|&begun| begun <= over) {
+            return None;
+        }
+        let candidates = self.deletes.range(floor.version..);
+        let mut candidates =
+            candidates.filter(|(version, known)| floor.admits(**version) && known.begun <= over);
+        let only = candidates.next().map(|(&version, _)| version);
+        only.filter(|_| candidates.next().is_none())
+    }
+}
+
+impl Acknowledged {
+    /// The newest version acknowledged up to this one, and when it was.
+    pub fn newest(&self) -> (VersionId, Micros) {
+        self.newest
+    }
+}

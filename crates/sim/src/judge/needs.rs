@@ -1,0 +1,250 @@
+//! What an answer must show, by each rule, and what excuses it if it does not.
+use super::{Excuse, Floor, Judge, Met, OfKey, Rule, Seen, Shown, Violation, Witness, name};
+use turnbuckle_core::{Micros, VersionId};
+
+/// What one rule demands.
+#[derive(Debug, Clone, Copy, Default)]
+struct Need {
+    firm: Option<Floor>,
+    /// What it would demand but for an excuse.
+    excused: Option<(Floor, Excuse)>,
+}
+
+impl Need {
+    fn excuse(&mut self, floor: Floor, excuse: Excuse) {
+        if self.excused.is_none_or(|(known, _)| known < floor) {
+            self.excused = Some((floor, excuse));
+        }
+    }
+
+    fn is_none(self) -> bool {
+        self.firm.is_none() && self.excused.is_none()
+    }
+
+    /// Whether an answer meets it, and what is between it and a verdict.
+    fn judge(self, of_key: &OfKey, shown: Shown) -> Result<Option<Excuse>, Floor> {
+        let mut excuse = None;
+        if let Some(floor) = self.firm {
+            match of_key.is_met(shown, Some(floor)) {
+                Met::Yes => {}
+                Met::Perhaps => excuse = Some(Excuse::UnknownOutcome),
+                Met::No => return Err(floor),
+            }
+        }
+        if let Some((floor, why)) = self.excused
+            && of_key.is_met(shown, Some(floor)) != Met::Yes
+        {
+            excuse = excuse.or(Some(why));
+        }
+        Ok(excuse)
+    }
+}
+
+/// What all rules demand.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Needs {
+    /// That nothing is undone.
+    witness: Need,
+    /// That forgotten deletes are shown.
+    forgotten: Need,
+    /// That the receipt is true.
+    claim: Need,
+    /// When what the receipt claims was acknowledged.
+    claimed_at: Micros,
+}
+
+/// What became of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Judgement {
+    pub violations: Vec<Violation>,
+    /// Why the answer was not judged.
+    pub answer: Option<Excuse>,
+    /// Why the receipt was not.
+    pub claim: Option<Excuse>,
+}
+
+impl Judge {
+    pub(super) fn needs(&self, seen: &Seen) -> Needs {
+        let Some(of_key) = self.keys.get(&seen.key) else {
+            return Needs::default();
+        };
+        let (claim, claimed_at) = self.claimed(of_key, seen);
+        Needs {
+            witness: self.shown_before(of_key, seen),
+            forgotten: self.forgotten_before(of_key, seen),
+            claim,
+            claimed_at,
+        }
+    }
+
+    fn shown_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
+        let mut need = Need::default();
+        let Some(floors) = of_key.floors.get(&seen.witness) else {
+            return need;
+        };
+        for raised in floors.iter().filter(|raised| seen.follows(raised)) {
+            if matches!(seen.witness, Witness::Session(..))
+                && self.is_excused(of_key, seen, raised.floor.version)
+            {
+                need.excuse(raised.floor, Excuse::PowerLoss);
+                continue;
+            }
+            need.firm = Some(raised.floor);
+            break;
+        }
+        if let Some(floor) = floors.excused {
+            need.excuse(floor, Excuse::PowerLoss);
+        }
+        if seen.is_careless
+            && let Some(floor) = need.firm.take()
+        {
+            need.excuse(floor, Excuse::LevelEventual);
+        }
+        need
+    }
+
+    /// A lost version is asked of those replicas alone that have shown it themselves.
+    fn is_excused(&self, of_key: &OfKey, seen: &Seen, version: VersionId) -> bool {
+        let shown = of_key.shown.get(&seen.server);
+        !self.losses.is_empty()
+            && !shown.is_some_and(|shown| shown.contains_key(&version))
+            && self.is_lost(&seen.key, version)
+    }
+
+    /// What a replica had before it lost power it may have lost, unless it had synced it.
+    fn forgotten_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
+        let mut need = Need::default();
+        let losses = self.losses.get(&seen.server);
+        let is_gone = |at: Micros| {
+            let mut losses = losses.into_iter().flatten();
+            losses.any(|loss| loss.at >= at && loss.kept_until < at)
+        };
+        for raised in of_key.forgotten.iter().filter(|raised| seen.follows(raised)) {
+            if !is_gone(raised.at) {
+                need.firm = Some(raised.floor);
+                break;
+            }
+            need.excuse(raised.floor, Excuse::PowerLoss);
+        }
+        need
+    }
+
+    fn claimed(&self, of_key: &OfKey, seen: &Seen) -> (Need, Micros) {
+        let mut need = Need::default();
+        let Some(staleness) = seen.staleness else {
+            return (need, Micros(0));
+        };
+        let writes = of_key.acknowledged_until(seen.invoked.since(staleness));
+        let Some((newest, at)) = writes.last().map(|write| write.newest()) else {
+            return (need, Micros(0));
+        };
+        if self.clocks_lie {
+            need.excuse(Floor::at_least(newest), Excuse::Clock);
+            return (need, at);
+        }
+        if self.losses.is_empty() {
+            need.firm = Some(Floor::at_least(newest));
+            return (need, at);
+        }
+        let mut claimed_at = at;
+        for write in writes {
+            let floor = Floor::at_least(write.version);
+            if Some(floor) <= need.firm {
+                continue;
+            }
+            match self.is_excused(of_key, seen, write.version) {
+                true => need.excuse(floor, Excuse::PowerLoss),
+                false => (need.firm, claimed_at) = (Some(floor), write.at),
+            }
+        }
+        (need, claimed_at)
+    }
+}
+
+impl Needs {
+    /// Whether the answer itself, apart from its receipt, has to meet anything.
+    pub fn has_answer_needs(&self) -> bool {
+        !self.witness.is_none() || !self.forgotten.is_none()
+    }
+
+    /// Whether its receipt claims anything that could be wrong.
+    pub fn has_claim(&self) -> bool {
+        !self.claim.is_none()
+    }
+
+    /// The highest floor that nothing excuses.
+    pub fn highest(&self) -> Option<Floor> {
+        self.witness.firm.max(self.forgotten.firm).max(self.claim.firm)
+    }
+
+    pub fn judge(&self, of_key: &OfKey, seen: &Seen, shown: Shown) -> Judgement {
+        let mut judgement = Judgement::default();
+        let (id, key, shows) = (seen.id.0, &seen.key, words(shown));
+        let mut wrong = |rule, words| judgement.violations.push(Violation { rule, words });
+        let witness = self.witness.judge(of_key, shown).unwrap_or_else(|floor| {
+            let witness = seen.witness;
+            wrong(
+                Rule::NothingUndone,
+                format!("operation {id}: {witness} {floor} of {key}, and now {shows}"),
+            );
+            None
+        });
+        let forgotten = self.forgotten.judge(of_key, shown).unwrap_or_else(|floor| {
+            let server = seen.server;
+            wrong(
+                Rule::ForgottenIsShown,
+                format!("operation {id}: a site has forgotten {floor} of {key}, and now replica {server} shows {shows}"),
+            );
+            None
+        });
+        let claim = self.claim.judge(of_key, shown).unwrap_or_else(|floor| {
+            wrong(Rule::TrueReceipts, self.false_claim(seen, floor, &shows));
+            None
+        });
+        // Whatever it has to show: there must have been something.
+        let alone = match of_key.is_met(shown, None) {
+            Met::Yes => None,
+            Met::Perhaps => Some(Excuse::UnknownOutcome),
+            Met::No => {
+                wrong(
+                    Rule::RealValues,
+                    format!("operation {id} was told that {key} had a value, and nobody had written one"),
+                );
+                None
+            }
+        };
+        judgement.answer = witness.or(forgotten).or(alone);
+        judgement.claim = claim;
+        if matches!(shown, Shown::ValueBelow(_)) {
+            judgement.answer = judgement.answer.or(claim);
+        }
+        judgement
+    }
+
+    fn false_claim(&self, seen: &Seen, floor: Floor, shows: &str) -> String {
+        format!(
+            "operation {}: the receipt of {} from replica {} claims to reflect all that was acknowledged {} before; {floor} was, {} \
+             before, and it shows {shows}",
+            seen.id.0,
+            seen.key,
+            seen.server,
+            seen.staleness.unwrap_or_default(),
+            seen.invoked.since(self.claimed_at),
+        )
+    }
+}
+
+impl Seen {
+    /// Whether it was asked after something had been answered, or after its own client had asked for that.
+    fn follows(&self, raised: &super::Raised) -> bool {
+        raised.number <= self.before || raised.client == self.client && raised.id < self.id
+    }
+}
+
+fn words(shown: Shown) -> String {
+    match shown {
+        Shown::Version(version) => name(Some(version)),
+        Shown::Nothing { .. } => name(None),
+        Shown::ValueBelow(version) => format!("some value older than version {version}"),
+    }
+}
