@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use turnbuckle_causal::GentleRain;
 use turnbuckle_causal::gentlerain::GentleRainConfig;
-use turnbuckle_causal::stable::{Get, Put, Request, Response};
+use turnbuckle_causal::stable::{Get, Heartbeat, Message, Put, Request, Response, Said};
 use turnbuckle_core::{
     Chain, Hlc, Input, Key, Micros, Now, Output, Recovered, Replica, RequestId, ServerId, SiteId, Topology,
     Vector, Version, Versions, WallInterval, Write,
@@ -46,18 +46,21 @@ fn open(recovered: &Recovered) -> Replica<GentleRain> {
     Replica::open(&config, ME, topology, Hlc::ZERO, recovered, 0)
 }
 
-fn ask(replica: &mut Replica<GentleRain>, chains: &mut Chains, request: Request) {
+fn now() -> Now {
     let wall = WallInterval::around(Micros(1_000), Micros(0));
-    let now = Now {
+    Now {
         monotonic: Micros(0),
         wall,
-    };
+    }
+}
+
+fn ask(replica: &mut Replica<GentleRain>, chains: &mut Chains, request: Request) {
     let input = Input::Request {
         id: RequestId(1),
         request,
         since: None,
     };
-    replica.handle_input(now, input, chains);
+    replica.handle_input(now(), input, chains);
 }
 
 fn scalar(us: u64) -> Vector {
@@ -89,6 +92,19 @@ fn gst_told_by(replica: &mut Replica<GentleRain>, chains: &mut Chains) -> Vector
 #[test]
 fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_restart() {
     let (mut replica, mut chains) = (open(&Recovered::default()), Chains::default());
+    // Whatever is stable is here.
+    let heartbeat = Heartbeat {
+        promise: scalar(600).newest(),
+        settled: Hlc::ZERO,
+        wall: Micros(600),
+        deletes: Said::default(),
+    };
+    let from = ServerId {
+        site: SiteId(1),
+        ..ME
+    };
+    let message = Message::Heartbeat(heartbeat);
+    replica.handle_input(now(), Input::Mark { from, message }, &mut chains);
     let put = Request::Put(Put {
         key: Key::from("x"),
         value: Some("1".into()),

@@ -36,6 +36,7 @@
 //! others of its site, and so than clients have been told. What it is asked for and does not have it waits for.
 //!
 //! GentleRain's GST is the same with one number: the minimum of all of VV. It uses a vector with one entry for it.
+pub use crate::deletes::Said;
 mod hidden;
 pub use hidden::HiddenVersions;
 mod message;

@@ -340,7 +340,11 @@ impl<R: Rules> TimedReplica<R> {
         // What DSV is raised by.
         let raised = match request {
             Request::Get(get) => [Some(&get.stable), None],
-            Request::Put(put) => [Some(R::stable_for(put)).filter(|_| reads), None],
+            // With one number a version does not tell what was stable for its writer: its server must.
+            Request::Put(put) => {
+                let carries = reads || R::SCALAR && !put.eventual;
+                [Some(R::stable_for(put)).filter(|_| carries), None]
+            }
             Request::Rotx(rotx) => [Some(&rotx.stable), Some(&rotx.past)],
         };
         let mut raised = raised.into_iter().flatten();
