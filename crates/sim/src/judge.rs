@@ -647,16 +647,17 @@ impl Judge {
         if self.sleeps {
             return;
         }
-        self.excuse(server, now, kept_until);
         let mut spared = Vec::new();
         for (key, of_key) in &self.keys {
             for version in of_key.versions().filter(|version| version.site == server.site) {
                 let is_its_own = self.server_of(key, version.site) == server;
-                if is_its_own && survives(server, key, version) {
+                // What was lost before does not come back by what a peer has heard since.
+                if is_its_own && !self.is_lost(key, version) && survives(server, key, version) {
                     spared.push((key.clone(), version));
                 }
             }
         }
+        self.excuse(server, now, kept_until);
         self.spared.extend(spared);
     }
 
