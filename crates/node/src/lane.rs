@@ -29,6 +29,10 @@ const ARENA_BYTES: usize = 64 << 10;
 /// How many promises may wait for a sync; beyond that the newest replaces the one before.
 const MOST_PROMISES: usize = 64;
 
+/// Once so many inputs wait for keys from disk, messages that would wait, too, are lost: their senders are prepared for that and ask again, and
+/// a disk that is slower than they ask would never be done.
+const MOST_COLD: usize = 1024;
+
 /// How much of a large record's memory is kept for the next one.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -241,13 +245,12 @@ impl<P: Protocol> Lane<P> {
                 missing.push(key.clone());
             }
         });
-        match missing.is_empty() {
-            true => self.handle(now, Input::Message { from, message }),
-            false => {
-                let mut keys = Vec::new();
-                P::message_keys(&message, &mut |key| keys.push(key.clone()));
-                self.park(ks, keys, Waiting::Message { from, message });
-            }
+        if missing.is_empty() {
+            self.handle(now, Input::Message { from, message });
+        } else if self.cold.len() < MOST_COLD {
+            let mut keys = Vec::new();
+            P::message_keys(&message, &mut |key| keys.push(key.clone()));
+            self.park(ks, keys, Waiting::Message { from, message });
         }
         self.settle(ks, now);
     }
