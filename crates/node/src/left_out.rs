@@ -53,10 +53,7 @@ impl Aside {
             return Ok(None);
         }
         let table = engine.open_table(&name)?;
-        Ok(match table.get(END)? {
-            Some(_) => Some(Aside { name, table }),
-            None => None,
-        })
+        Ok(table.get(END)?.map(|_| Aside { name, table }))
     }
 
     /// Shows the records in their order.
