@@ -411,15 +411,15 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
     Ok(())
 }
 
-/// Puts the bugs of these names, with commas between them, into every node, or into what a protocol does. False if there is none of a
-/// name. Some bugs are hidden by a second rule that makes up for them, and show only together.
+/// Puts the bugs of these names, with commas between them, into every node, or into what a protocol does; `nothing` is none. False if there is none of
+/// a name. Some bugs are hidden by a second rule that makes up for them, and show only together.
 pub fn plant<P: Protocol>(world: &mut WorldOptions, protocol: &mut P::Config, names: &str) -> bool {
     names.split(',').all(|name| match world.planted.named(name) {
         Some(bug) => {
             *bug = true;
             true
         }
-        None => P::plant(protocol, name),
+        None => name == "nothing" || P::plant(protocol, name),
     })
 }
 

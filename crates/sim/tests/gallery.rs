@@ -10,20 +10,31 @@ fn verdict_with(plant: &str, name: &str) -> Option<Verdict> {
 }
 
 fn verdict_of(plant: &str, script: &str) -> Option<Verdict> {
-    let script = script.replacen("cluster ", &format!("cluster plant={plant} "), 1);
+    let script = script.replacen("cluster ", &format!("cluster plant=\"{plant}\" "), 1);
     let mut runner = Script::<EventualSession>::new(EventualConfig::default());
     let run = goldenscript::generate(&mut runner, &script).expect("the script runs");
     Verdict::of(&run)
 }
 
+/// What a power loss leaves of what was not synced is drawn: the same at different times.
+fn is_shown_sometimes(plant: &str, name: &str) -> bool {
+    let anomaly = Anomaly::ALL.iter().find(|anomaly| anomaly.name == name);
+    let script = anomaly.expect("the gallery has it").script;
+    (0..10).any(|wait| {
+        let later = script.replacen("\nput", &format!("\nadvance {wait}00ms\nput"), 1);
+        verdict_of(plant, &later) == Some(Verdict::Shown)
+    })
+}
+
 #[test]
 fn what_nobody_may_see_is_shown_when_a_bug_is_planted() {
     for (plant, name) in [
-        ("copy_merges", "deleted_key_comes_back"),
+        // Only together: as long as a site lacks a delete, nobody forgets it.
+        ("copy_merges,forgets_deletes_early", "deleted_key_comes_back"),
         ("answers_early", "acknowledged_write_lost_with_one_machine"),
         ("answers_early", "acknowledged_write_lost_everywhere"),
     ] {
-        assert_eq!(verdict_with(plant, name), Some(Verdict::Shown), "{name}");
+        assert!(is_shown_sometimes(plant, name), "{name}");
         assert_eq!(verdict_with("nothing", name), Some(Verdict::Prevented), "{name}");
     }
 }
