@@ -2,7 +2,7 @@
 //! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
 use turnbuckle_causal::eventual::{Eventual, EventualConfig, EventualSession};
 use turnbuckle_core::Micros;
-use turnbuckle_node::NodeId;
+use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Scenario, Span, plant};
 
 /// Runs worlds until one says what is expected of this bug.
@@ -149,6 +149,9 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
             draw.world.clock_offsets_us.clear();
             draw.load.think = Span::fixed(Micros::from_millis(1));
             draw.world.sync = Span::fixed(Micros::from_millis(1));
+            draw.world.disk = Span::fixed(Micros(0));
+            draw.world.disk_percents.clear();
+            draw.world.durability = Durability::None;
             draw.world.turn = Span::fixed(Micros(10));
             draw.world.cores = 0;
             draw.world.nodes_per_site = 1;
