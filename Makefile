@@ -16,11 +16,6 @@ verify:
 	    $(CARGO) run --release --quiet -- sim --protocol $$protocol --seeds 1..200 || exit 1; done
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-# What not every change must stand yet: a lost or old data directory can bring deleted keys back, a damaged table file can stop a
-# partition's replication, and a node can take more memory than its budget. `make campaign` spares nothing. To be taken out of here, and of
-# .ci/run, with the mends.
-CAMPAIGN_SPARES = --without lost-directories,old-directories,damage,far-clocks --memory-mb 4096
-
 fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty

@@ -45,11 +45,6 @@ impl Clock {
         let mut steady = self.steady.lock().unwrap_or_else(PoisonError::into_inner);
         steady.now(self.monotonic(), wall, self.bound)
     }
-
-    /// By how much the wall clock differs from what this node goes by: it has been set, and is followed slowly.
-    pub fn jump(&self) -> Micros {
-        self.now().wall.bound().since(self.bound)
-    }
 }
 
 /// A clock before 1970 counts as 1970.
