@@ -16,6 +16,12 @@ impl Micros {
         Micros(ms * 1_000)
     }
 
+    /// A part of it, but at least ten milliseconds: see [`Protocol::shrink`](crate::Protocol::shrink).
+    pub const fn shrunk(self, by: u32) -> Micros {
+        let part = self.0 / by as u64;
+        Micros(if part < 10_000 { 10_000 } else { part })
+    }
+
     /// `self - earlier`, or zero if `earlier` is later.
     pub const fn since(self, earlier: Micros) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))

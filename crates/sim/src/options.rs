@@ -61,6 +61,8 @@ pub struct WorldOptions {
     pub batch_keys: usize,
     /// How long a node that was restarted waits for sites that may hold what a power loss took from it.
     pub patience: Micros,
+    /// What protocols do seldom, and how much they remember, is divided by this ([`turnbuckle_core::Protocol::shrink`]).
+    pub shrink: u32,
     /// The log's segments, in bytes.
     pub segment_bytes: u64,
     /// The streams' limits.
@@ -129,6 +131,7 @@ impl WorldOptions {
             steady_clocks: true,
             clock_offsets_us: Vec::new(),
             clock_drifts_ppm: Vec::new(),
+            shrink: 1,
             memory_limit_bytes: 64 << 20,
             retained_log_bytes: 64 << 20,
             checkpoint_log_bytes: 64 << 20,

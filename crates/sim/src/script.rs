@@ -10,7 +10,7 @@ use turnbuckle_node::NodeId;
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [segment=BYTES] [tail=BYTES] [window=BYTES]
-///           [chunk=BYTES] [sync=1ms] [disk=0us] [batch=512] [steady=true] [A->B=30ms]
+///           [chunk=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
@@ -395,6 +395,7 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "sync" => options.sync = crate::Span::fixed(value.parse()?),
         "disk" => options.disk = crate::Span::fixed(value.parse()?),
         "steady" => options.steady_clocks = value.parse()?,
+        "shrink" => options.shrink = value.parse::<std::num::NonZeroU32>()?.get(),
         "batch" => options.batch_keys = value.parse()?,
         other => match other.split_once("->") {
             Some((from, to)) => {

@@ -267,7 +267,7 @@ fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {
     let mut world = WorldOptions::plain(names[..site_count].iter().copied(), Micros(0));
     world.seed = seed;
     (world.nodes_per_site, world.partitions) = match random.percent(35) {
-        true => (2, 2),
+        true => (2, *random.pick(&[2, 2, 3, 5])),
         false => (1, *random.pick(&[1, 1, 3])),
     };
     world.durability = *random.pick(&[
@@ -321,6 +321,7 @@ fn draw_limits(world: &mut WorldOptions, random: &mut Random) {
     world.checkpoint_interval = Micros::from_millis(*random.pick(&[30, 200, 60_000]));
     world.batch_keys = *random.pick(&[1, 5, 512]);
     world.patience = Micros::from_millis(*random.pick(&[100, 5_000]));
+    world.shrink = *random.pick(&[1, 10, 100, 1_000, 10_000]);
     world.segment_bytes = *random.pick(&[1 << 10, 8 << 10, 1 << 20]);
     world.chunk_bytes = *random.pick(&[64, 2 << 10, 64 << 10]);
     if random.percent(50) {

@@ -109,6 +109,10 @@ impl Rules for CausalSpartanXRules {
         config.pace
     }
 
+    fn shrink(config: &mut Self::Config, by: u32) {
+        config.pace.shrink(by);
+    }
+
     fn bugs(config: &CausalSpartanXConfig) -> Bugs {
         config.bugs
     }

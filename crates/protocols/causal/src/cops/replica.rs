@@ -26,6 +26,13 @@ pub struct CopsConfig {
     pub patience: Micros,
     /// How long an answer to a dependency check may take before it is asked for again.
     pub retry: Micros,
+    /// How often what is visible is written down.
+    pub keep_every: Micros,
+    /// So many versions at most are looked after while they wait, with so many dependencies, and so many visible ones are remembered
+    /// beyond the watermark. What is more is looked at again when somebody asks for it.
+    pub most: usize,
+    /// So many checks at most are asked for again at a time.
+    pub most_again: usize,
     /// How large a session's context may become, in bytes of a token.
     pub most_context: usize,
     /// What is wrong on purpose.
@@ -49,24 +56,17 @@ impl Default for CopsConfig {
             heartbeat: Micros::from_millis(10),
             patience: Micros::from_millis(2_000),
             retry: Micros::from_millis(100),
+            keep_every: Micros::from_millis(1_000),
+            most: 1 << 16,
+            most_again: 1 << 10,
             most_context: 48 << 10,
             bugs: Bugs::default(),
         }
     }
 }
 
-/// How often what is visible is written down.
-const KEEP_EVERY: Micros = Micros::from_millis(1_000);
-
 /// The name under which it is written down.
 const NAME: &str = "visible";
-
-/// So many versions at most are looked after while they wait, with so many dependencies, and so many visible ones are remembered
-/// beyond the watermark. What is more is looked at again when somebody asks for it.
-const MOST: usize = 1 << 16;
-
-/// So many checks at most are asked for again at a time.
-const MOST_AGAIN: usize = 1 << 10;
 
 /// One replica of one partition.
 pub struct Cops {
@@ -188,6 +188,12 @@ impl Protocol for Cops {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
     }
 
+    fn shrink(config: &mut CopsConfig, by: u32) {
+        config.keep_every = config.keep_every.shrunk(by);
+        config.most = (config.most / by as usize).max(8);
+        config.most_again = (config.most_again / by as usize).max(1);
+    }
+
     fn open(
         config: &CopsConfig,
         me: ServerId,
@@ -264,7 +270,7 @@ impl Protocol for Cops {
         let Some(at) = self.lacks(cx, &request) else {
             return self.serve(cx, id, request);
         };
-        if self.questions.len() < MOST {
+        if self.questions.len() < self.config.most {
             self.questions
                 .await_request(self.me.partition, key_of(&request), at);
         }
@@ -454,10 +460,14 @@ impl Protocol for Cops {
             self.missing
         );
         assert!(
-            missing <= MOST + self.config.most_context,
+            missing <= self.config.most + self.config.most_context,
             "{missing} dependencies are looked after"
         );
-        assert!(self.above.len() <= MOST, "{} are remembered", self.above.len());
+        assert!(
+            self.above.len() <= self.config.most,
+            "{} are remembered",
+            self.above.len()
+        );
         for &(site, at) in &self.above {
             assert!(
                 at > self.visible.at(site),

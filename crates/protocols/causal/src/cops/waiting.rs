@@ -1,5 +1,6 @@
 use super::message::Dependency;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use turnbuckle_core::{Hlc, Key, Micros, ServerId, SiteId, VersionId};
 
 /// A version of one partition: its site and stamp. In this order the versions of a site lie side by side.
@@ -13,8 +14,14 @@ pub fn at_of(id: VersionId) -> At {
 /// What is waited for: versions of the partitions of this site that are not known to be visible, each with those who wait for it.
 #[derive(Default)]
 pub struct Questions {
-    open: BTreeMap<(u16, SiteId, Hlc), Question>,
+    open: BTreeMap<Place, Question>,
+    /// The last one that was asked again: the next ones are next in turn. Always the same ones would leave out others, and some of those
+    /// may be what the same ones wait for.
+    again: Option<Place>,
 }
+
+/// A question's partition, and the version's site and stamp.
+type Place = (u16, SiteId, Hlc);
 
 struct Question {
     key: Key,
@@ -90,15 +97,25 @@ impl Questions {
         is_due
     }
 
-    /// Some of those whose servers were asked long ago, and are asked now.
+    /// Some of those whose servers were asked long ago, and are asked now, in turn.
     pub fn old(&mut self, now: Micros, retry: Micros, most: usize) -> Vec<(u16, Dependency)> {
-        let due = self.open.iter_mut().filter(|(_, question)| {
+        let is_due = |question: &Question| {
             let is_due = question.asked.is_some_and(|asked| now.since(asked) >= retry);
             is_due && !question.waiting.versions.is_empty()
-        });
-        let again = due.take(most).map(|(&(partition, site, at), question)| {
+        };
+        let after = self.again.map_or(Bound::Unbounded, Bound::Excluded);
+        let until = self
+            .again
+            .map_or(Bound::Excluded((0, SiteId(0), Hlc::ZERO)), Bound::Included);
+        let rest = self.open.range((after, Bound::Unbounded));
+        let in_turn = rest.chain(self.open.range((Bound::Unbounded, until)));
+        let due = in_turn.filter(|(_, question)| is_due(question));
+        let places: Vec<Place> = due.take(most).map(|(&place, _)| place).collect();
+        self.again = places.last().copied().or(self.again);
+        let again = places.into_iter().filter_map(|place @ (partition, site, at)| {
+            let question = self.open.get_mut(&place)?;
             question.asked = Some(now);
-            (partition, (question.key.clone(), VersionId { at, site }))
+            Some((partition, (question.key.clone(), VersionId { at, site })))
         });
         again.collect()
     }
@@ -116,5 +133,36 @@ impl Questions {
             .range(range)
             .map(|(&(_, site, at), _)| (site, at))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn everything_is_asked_again_in_its_turn() {
+        let mut questions = Questions::default();
+        let key = Key(Bytes::from_static(b"k"));
+        let retry = Micros(10);
+        for at in 1..=5 {
+            let needed = VersionId {
+                at: Hlc(at),
+                site: SiteId(1),
+            };
+            questions.await_version(0, &key, needed, (SiteId(1), Hlc(9)));
+            questions.must_ask(0, at_of(needed), Micros(0), retry);
+        }
+        let mut asked = |now| -> Vec<u64> {
+            let again = questions.old(Micros(now), retry, 2);
+            again.into_iter().map(|(_, (_, id))| id.at.0).collect()
+        };
+        assert_eq!(asked(9), [], "that is not long ago");
+        assert_eq!(asked(20), [1, 2]);
+        assert_eq!(asked(30), [3, 4]);
+        assert_eq!(asked(40), [5, 1]);
+        assert_eq!(asked(45), [2, 3]);
+        assert_eq!(asked(45), [4]);
     }
 }

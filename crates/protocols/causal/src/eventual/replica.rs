@@ -15,6 +15,8 @@ use turnbuckle_core::{
 pub struct EventualConfig {
     /// How often a replica tells the others how far it is. Half of it, on average, is what it adds to proven staleness.
     pub heartbeat: Micros,
+    /// How often what is here is written down, so that deletes can be forgotten.
+    pub keep_every: Micros,
     /// What is wrong on purpose.
     pub bugs: Bugs,
 }
@@ -34,18 +36,17 @@ impl Default for EventualConfig {
     fn default() -> EventualConfig {
         EventualConfig {
             heartbeat: Micros::from_millis(50),
+            keep_every: Micros::from_millis(1_000),
             bugs: Bugs::default(),
         }
     }
 }
 
-/// How often what is here is written down, so that deletes can be forgotten.
-const KEEP_EVERY: Micros = Micros::from_millis(1_000);
-
 /// One replica of one partition.
 pub struct Eventual {
     me: SiteId,
     heartbeat: Micros,
+    keep_every: Micros,
     /// For each other site: what its marks have promised. Everything it stamped up to `promise` is in the store, or was superseded.
     vv: BTreeMap<SiteId, Mark>,
     /// Everything stamped here up to this is in the store.
@@ -82,6 +83,10 @@ impl Protocol for Eventual {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
     }
 
+    fn shrink(config: &mut EventualConfig, by: u32) {
+        config.keep_every = config.keep_every.shrunk(by);
+    }
+
     fn open(
         config: &EventualConfig,
         me: ServerId,
@@ -98,6 +103,7 @@ impl Protocol for Eventual {
         Eventual {
             me: me.site,
             heartbeat: config.heartbeat,
+            keep_every: config.keep_every,
             vv: others
                 .map(|site| {
                     (
@@ -192,7 +198,7 @@ impl Protocol for Eventual {
                 // Everything that any site stamped up to here was handled, and staged for the log, before this.
                 let others = self.vv.values().map(|mark| mark.promise).min();
                 self.deletes.keep(cx, others.unwrap_or(Hlc::LATEST).min(self.own));
-                cx.set_timer(Timer::Keep, KEEP_EVERY);
+                cx.set_timer(Timer::Keep, self.keep_every);
             }
         }
     }

@@ -81,6 +81,10 @@ impl Rules for GentleRainRules {
         config.pace
     }
 
+    fn shrink(config: &mut Self::Config, by: u32) {
+        config.pace.shrink(by);
+    }
+
     fn bugs(config: &GentleRainConfig) -> Bugs {
         config.bugs
     }

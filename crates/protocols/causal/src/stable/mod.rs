@@ -60,9 +60,6 @@ use turnbuckle_core::{
     BadFrame, Context, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId,
 };
 
-/// How often what is stable is written down, at least: what a restart may hide for a heartbeat, and what cannot be collected before.
-const KEEP_EVERY: Micros = Micros::from_millis(1_000);
-
 /// After so many versions it is written down in between: where much is overwritten, much can be collected, and until it is, it costs
 /// memory, and is no longer in a cache when it is freed. A record in the log for so many of versions is not noticed.
 const KEEP_AFTER: u32 = 128;
@@ -499,7 +496,7 @@ impl Stable {
 
     /// Writes down what is stable.
     pub fn keep<P: Protocol<Timer = Timer>>(&mut self, cx: &mut Context<'_, P>) {
-        cx.set_timer(Timer::Keep, KEEP_EVERY);
+        cx.set_timer(Timer::Keep, self.pace.keep_every);
         let [_, last] = &self.pace_seen;
         self.pace_seen = [last.clone(), (cx.now.monotonic, self.dsv.clone())];
         self.write_down(cx);

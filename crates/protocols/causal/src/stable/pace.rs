@@ -9,9 +9,16 @@ pub struct Pace {
     pub theta: Micros,
     /// How long a request may wait for something to become stable.
     pub patience: Micros,
+    /// How often what is stable is written down, at least: what a restart may hide for a heartbeat, and what cannot be collected before.
+    pub keep_every: Micros,
 }
 
 impl Pace {
+    /// What happens seldom happens more often.
+    pub fn shrink(&mut self, by: u32) {
+        self.keep_every = self.keep_every.shrunk(by);
+    }
+
     /// As it is by default, but for what is given.
     pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> Pace {
         let usual = Pace::default();
@@ -29,6 +36,7 @@ impl Default for Pace {
             heartbeat: Micros::from_millis(10),
             theta: Micros::from_millis(5),
             patience: Micros::from_millis(2_000),
+            keep_every: Micros::from_millis(1_000),
         }
     }
 }

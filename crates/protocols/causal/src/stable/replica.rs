@@ -23,6 +23,9 @@ pub trait Rules: Sized + Send + 'static {
     /// How often what happens.
     fn pace(config: &Self::Config) -> Pace;
 
+    /// Divides by this how often it does what it does seldom ([`Protocol::shrink`]).
+    fn shrink(config: &mut Self::Config, by: u32);
+
     /// What is wrong with it on purpose.
     fn bugs(config: &Self::Config) -> Bugs;
 
@@ -145,6 +148,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn plant(config: &mut R::Config, bug: &str) -> bool {
         R::plant(config, bug)
+    }
+
+    fn shrink(config: &mut R::Config, by: u32) {
+        R::shrink(config, by);
     }
 
     fn open(

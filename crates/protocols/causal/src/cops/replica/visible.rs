@@ -1,4 +1,4 @@
-use super::{Cops, Cx, Line, MOST, Pending, line_of};
+use super::{Cops, Cx, Line, Pending, line_of};
 use crate::cops::message::{Dependencies, Message};
 use crate::cops::waiting::{At, at_of};
 use turnbuckle_core::{Chain, Hidden, Key, ServerId, Version, VersionId};
@@ -31,7 +31,8 @@ impl Cops {
         if self.is_visible(id) || self.pending.contains_key(&at) {
             return;
         }
-        let has_room = self.pending.len() < MOST && self.missing < MOST && self.questions.len() < MOST;
+        let most = self.config.most;
+        let has_room = self.pending.len() < most && self.missing < most && self.questions.len() < most;
         if !has_room && !nearest.0.is_empty() {
             // The watermark must not pass it.
             self.unsure.raise(at.0, at.1);
@@ -70,7 +71,8 @@ impl Cops {
             return;
         }
         if from != self.me
-            && (self.questions.len() < MOST || self.questions.is_open(self.me.partition, at_of(id)))
+            && (self.questions.len() < self.config.most
+                || self.questions.is_open(self.me.partition, at_of(id)))
         {
             self.questions.await_server(self.me.partition, key, id, from);
         }
@@ -115,7 +117,7 @@ impl Cops {
             if at.1 > self.visible.at(at.0) {
                 self.above.insert(at);
                 self.fresh = self.fresh.min(at.1);
-                if self.above.len() > MOST {
+                if self.above.len() > self.config.most {
                     self.above.pop_first();
                 }
             }

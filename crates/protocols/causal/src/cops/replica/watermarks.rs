@@ -1,4 +1,4 @@
-use super::{Cops, Cx, KEEP_EVERY, Kept, Line, MOST_AGAIN, NAME, Timer};
+use super::{Cops, Cx, Kept, Line, NAME, Timer};
 use crate::cops::message::{Heartbeat, Message};
 use crate::cops::waiting::{At, at_of};
 use turnbuckle_core::{Hlc, Key, ServerId, SiteId};
@@ -69,9 +69,9 @@ impl Cops {
     pub(super) fn ask_again(&mut self, cx: &mut Cx<'_>) {
         cx.set_timer(Timer::Retry, self.config.retry);
         self.catch_up(cx);
-        for (partition, (key, id)) in self
-            .questions
-            .old(cx.now.monotonic, self.config.retry, MOST_AGAIN)
+        for (partition, (key, id)) in
+            self.questions
+                .old(cx.now.monotonic, self.config.retry, self.config.most_again)
         {
             let server = ServerId { partition, ..self.me };
             cx.send(server, Message::DepCheck(key, id));
@@ -89,7 +89,7 @@ impl Cops {
 
     /// Once a second.
     pub(super) fn keep(&mut self, cx: &mut Cx<'_>) {
-        cx.set_timer(Timer::Keep, KEEP_EVERY);
+        cx.set_timer(Timer::Keep, self.config.keep_every);
         self.write_down(cx);
         let shown = self.kept.oldest(usize::from(self.sites));
         self.deletes.keep(cx, shown);
