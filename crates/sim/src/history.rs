@@ -22,6 +22,8 @@ pub struct Record {
     pub invoked: Micros,
     /// The answer, and when it came. `None`: none came, or not yet; a write may have happened.
     pub returned: Option<(Micros, Answered)>,
+    /// How many questions and answers, of anybody, came before its question, and before its answer, at the same moment.
+    pub places: (u32, u32),
     /// How many answers had come, to anybody, when it was invoked.
     pub before: u64,
     /// It was sent before the client's last operation was answered.

@@ -154,13 +154,7 @@ impl Draw {
             if at >= self.safety {
                 break;
             }
-            let kind = match self.draw_fault(&mut random, &nodes) {
-                // One in each world: when several sites lose theirs, one after the other, they may differ (docs/standing.md).
-                FaultKind::Crash { node, loss } if is_of_files(loss) && faults.iter().any(takes_files) => {
-                    FaultKind::Backup { node }
-                }
-                kind => kind,
-            };
+            let kind = self.draw_fault(&mut random, &nodes);
             let span = random.span(self.outage);
             faults.push(Fault { at, span, kind });
         }
@@ -250,15 +244,6 @@ impl Draw {
             },
         }
     }
-}
-
-fn is_of_files(loss: Loss) -> bool {
-    matches!(loss, Loss::Directory | Loss::Old)
-}
-
-/// Whether a fault takes a data directory.
-fn takes_files(fault: &Fault) -> bool {
-    matches!(fault.kind, FaultKind::Crash { loss, .. } if is_of_files(loss))
 }
 
 fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {

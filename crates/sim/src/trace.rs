@@ -1,6 +1,6 @@
 //! What clients saw, as a trace: the same records that the live benchmark writes, for the same checker.
 use crate::{BEGINNING, Judge, OperationId, Record, World};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, Route, Session, SiteId, Topology, VersionId};
 use turnbuckle_workload as trace;
 use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
@@ -12,25 +12,12 @@ impl<S: Session> World<S> {
     /// Left out are lists and counts of keys, which are about no key, and reads of several keys at a level that does not
     /// make one snapshot of them.
     ///
-    /// What a client asks for at one moment is a nanosecond apart: the order in which it was sent. Where a read of nothing can have seen one
+    /// Questions and answers of one moment are a nanosecond apart, in their order. Where a read of nothing can have seen one
     /// delete only, its version stands there although the receipt does not name it; so does that of each value of a snapshot.
     pub fn trace(&self) -> impl Iterator<Item = trace::Record> {
         let topology = self.topology();
-        let mut last: BTreeMap<usize, (Micros, i64)> = BTreeMap::new();
         self.history().filter_map(move |(id, record)| {
-            let of_client = last.entry(record.client).or_insert((record.invoked, -1));
-            *of_client = match of_client.0 == record.invoked {
-                true => (record.invoked, of_client.1 + 1),
-                false => (record.invoked, 0),
-            };
-            let behind = of_client.1;
-            record.to_trace(
-                id,
-                topology,
-                self.placement.site_of(record.node),
-                behind,
-                &self.judge,
-            )
+            record.to_trace(id, topology, self.placement.site_of(record.node), &self.judge)
         })
     }
 
@@ -92,7 +79,6 @@ impl Record {
         id: OperationId,
         topology: &Topology,
         site: SiteId,
-        behind: i64,
         judge: &Judge,
     ) -> Option<trace::Record> {
         let status = match self.answer() {
@@ -146,7 +132,7 @@ impl Record {
             _ => None,
         };
         let finished = returned.filter(|_| status != Status::Unknown);
-        let start_ns = nanos(self.invoked).saturating_add(behind);
+        let start_ns = nanos(self.invoked, self.places.0);
         let named = receipt.and_then(|receipt| receipt.version);
         let found = || judge.delete_seen(id, 0, key?, returned?.0);
         let version = named.or_else(|| found().filter(|_| value.is_none() && op == Op::Read));
@@ -160,7 +146,7 @@ impl Record {
             key: key.map_or_else(|| Octets::from(""), |key| Octets(key.0.clone())),
             value,
             start_ns,
-            finish_ns: finished.map(|&(at, _)| nanos(at).max(start_ns)),
+            finish_ns: finished.map(|&(at, _)| nanos(at, self.places.1).max(start_ns)),
             status,
             version: version.map(|version| version_name(version, topology)),
             level: level.map(|level| level.to_string()),
@@ -180,8 +166,10 @@ fn octets(value: &bytes::Bytes) -> Octets {
     }
 }
 
-fn nanos(time: Micros) -> i64 {
-    i64::try_from(time.since(BEGINNING).0 * 1_000).unwrap_or(i64::MAX)
+/// A moment is a microsecond, and has room for a thousand places.
+fn nanos(time: Micros, place: u32) -> i64 {
+    let moment = i64::try_from(time.since(BEGINNING).0 * 1_000).unwrap_or(i64::MAX);
+    moment.saturating_add(i64::from(place.min(999)))
 }
 
 fn claim(receipt: &Receipt, topology: &Topology) -> Claim {

@@ -31,6 +31,8 @@ pub struct World<S: Session> {
     pub(crate) placement: Placement,
     pub(crate) random: Random,
     time: Micros,
+    /// How many questions and answers there have been at a moment.
+    moment: (Micros, u32),
     calendar: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
     events: u64,
@@ -172,6 +174,7 @@ impl<S: Session> World<S> {
             topology,
             placement,
             time: BEGINNING,
+            moment: (BEGINNING, 0),
             calendar: BinaryHeap::new(),
             sequence: 0,
             events: 0,

@@ -107,6 +107,9 @@ impl FromStr for Seeds {
     }
 }
 
+/// So many seeds that went wrong are named.
+const MOST_BROKEN: usize = 50;
+
 /// What many runs add up to.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
@@ -128,6 +131,8 @@ struct Summary {
     metadata_bytes: u64,
     /// Of all seeds' hashes, in their order.
     trace_hash: String,
+    /// The first seeds that went wrong.
+    broken: Vec<u64>,
     /// By the rule that is broken.
     violations: BTreeMap<String, u64>,
     /// Answers, each key of a read of several by itself, held against what really happened.
@@ -278,6 +283,9 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         }
         hash = crc32c::crc32c_append(hash, &done.outcome.hash.to_le_bytes());
         let is_right = summary.add(&done);
+        if !is_right && summary.broken.len() < MOST_BROKEN {
+            summary.broken.push(done.seed);
+        }
         if first_wrong.is_none() && !is_right {
             first_wrong = Some(done);
         }
@@ -633,7 +641,9 @@ impl std::fmt::Display for Summary {
                     .iter()
                     .map(|(rule, count)| format!("{rule} {count}"))
                     .collect();
-                write!(f, "  violations  {}", counts.join(", "))
+                writeln!(f, "  violations  {}", counts.join(", "))?;
+                let seeds: Vec<String> = self.broken.iter().map(u64::to_string).collect();
+                write!(f, "  broken      seeds {}", seeds.join(", "))
             }
         }
     }

@@ -75,6 +75,7 @@ impl Court {
             operation,
             invoked: self.now,
             returned: None,
+            places: (0, 0),
             before: self.judge.number(),
             pipelined: false,
         });

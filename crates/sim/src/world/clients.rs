@@ -46,6 +46,7 @@ impl<S: Session> World<S> {
     pub fn invoke(&mut self, client: usize, operation: Operation) -> OperationId {
         let id = self.history.next();
         let node = self.clients[client].node;
+        let place = self.place_in_moment();
         let record = Record {
             client,
             session: self.clients[client].session,
@@ -55,6 +56,7 @@ impl<S: Session> World<S> {
             operation,
             invoked: self.time,
             returned: None,
+            places: (place, 0),
         };
         self.log(node, || format!("client {client}: {}", record.words()));
         let takes = self.service_of(&record);
@@ -128,6 +130,16 @@ impl<S: Session> World<S> {
         self.look_after(place);
     }
 
+    /// How many questions and answers came before, at this moment.
+    fn place_in_moment(&mut self) -> u32 {
+        let (moment, count) = self.moment;
+        self.moment = match moment == self.time {
+            true => (moment, count + 1),
+            false => (self.time, 0),
+        };
+        self.moment.1
+    }
+
     pub(super) fn take_answers(&mut self, answers: Vec<(turnbuckle_gateway::DoorId, u64, Answered)>) {
         if answers.is_empty() {
             return;
@@ -141,9 +153,11 @@ impl<S: Session> World<S> {
             }
             self.note(&tag.to_le_bytes());
             self.note_answer(&answered);
+            let place = self.place_in_moment();
             let record = self.history.get_mut(id);
             assert!(record.returned.is_none(), "an operation is answered once");
             record.returned = Some((self.time, answered));
+            record.places.1 = place;
             let site = self.placement.site_of(record.node);
             self.judge.returned(id, record, site);
             let (node, client) = (record.node, record.client);
