@@ -52,6 +52,10 @@ pub trait Protocol: Sized + Send + 'static {
     /// The keys that `request` may read or write. The driver makes them resident first.
     fn keys(request: &Self::Request, each: &mut dyn FnMut(&Key));
 
+    /// The keys that `request` makes this replica ask other servers of its site for. If one of these cannot be asked, and will not be before
+    /// its node is restarted, the driver refuses the request.
+    fn keys_elsewhere(_request: &Self::Request, _each: &mut dyn FnMut(&Key)) {}
+
     /// The keys that a peer's `message` makes this replica read or write. The driver makes them resident first; if one cannot be
     /// read the message is lost.
     fn message_keys(_message: &Self::Message, _each: &mut dyn FnMut(&Key)) {}

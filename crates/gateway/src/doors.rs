@@ -260,11 +260,28 @@ impl<S: Session> Doors<S> {
         };
         // Exactly once: what comes after a failure is passed over.
         if door.finish(tag) {
+            let answer = self.explained(answer);
             answers.push((
                 crate::DoorId::new(self.index, door_number),
                 tag,
                 (answer, receipt),
             ));
+        }
+    }
+
+    /// Whoever has waited in vain is told if that may be because some node does not have the keyspace.
+    fn explained(&self, answer: Answer) -> Answer {
+        let explain = |why: String| {
+            let name = format!("'{}'", self.keyspace.name());
+            match why.contains(&name) || !self.keyspace.is_lacked() {
+                true => why,
+                false => format!("{why}; not every node has the keyspace {name} in its configuration"),
+            }
+        };
+        match answer {
+            Answer::Failed(Failure::Unavailable(why)) => Answer::Failed(Failure::Unavailable(explain(why))),
+            Answer::Failed(Failure::Timeout(why)) => Answer::Failed(Failure::Timeout(explain(why))),
+            answer => answer,
         }
     }
 

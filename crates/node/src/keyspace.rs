@@ -1,5 +1,6 @@
 //! The lanes of one keyspace on one node.
 use crate::{
+    agreement::tag_of,
     callers::{Caller, Callers},
     config::{KeyspaceConfig, NodeId},
     durability::Durability,
@@ -17,7 +18,7 @@ use std::{
     },
 };
 use turnbuckle_core::{
-    BadFrame, Input, Micros, Now, Outcome, Protocol, Receipt, RequestId, ServerId, SiteSet, Topology, Wire,
+    BadFrame, Input, Micros, Now, Outcome, Protocol, Receipt, RequestId, ServerId, SiteId, SiteSet, Topology, Wire,
 };
 use turnbuckle_store::{Store, scan_rows};
 
@@ -87,7 +88,7 @@ pub enum Delivered<P: Protocol> {
 
 impl<P: Protocol> Keyspace<P> {
     pub(crate) fn new(config: KeyspaceConfig, protocol: P::Config, shared: Arc<Shared>) -> Keyspace<P> {
-        let tag = crc32c::crc32c(config.name.as_bytes());
+        let tag = tag_of(&config.name);
         let deliveries = (0..shared.config.loops.max(1))
             .map(|_| {
                 Mutex::new(Mailbox {
@@ -217,6 +218,9 @@ impl<P: Protocol> Keyspace<P> {
                 self.shared.config.min_free_bytes >> 20
             ));
         }
+        if self.asks_in_vain(&question.request, cell.me) {
+            return Err(self.lacked());
+        }
         let newest = question.request.newest();
         if newest > lane.horizon(self, now) {
             return Err(format!(
@@ -273,10 +277,34 @@ impl<P: Protocol> Keyspace<P> {
             held(&self.forwarded).remove(&id);
             let why = match unsent {
                 Unsent::Down => "the node that holds the partition cannot be reached".to_string(),
+                Unsent::NoKeyspace => self.lacked(),
                 unsent => format!("the request does not reach the node that holds the partition: {unsent}"),
             };
             self.fail(id, is_survey, Outcome::Refused, &why);
         }
+    }
+
+    /// Why a request for a partition of a node that does not have this keyspace is refused.
+    fn lacked(&self) -> String {
+        let name = self.name();
+        format!("the node of this site that holds the partition does not have the keyspace '{name}' in its configuration")
+    }
+
+    /// Whether what `request` asks of other partitions of the site would be asked of a node that does not have this keyspace.
+    fn asks_in_vain(&self, request: &P::Request, at: ServerId) -> bool {
+        let mut in_vain = false;
+        P::keys_elsewhere(request, &mut |key| {
+            let partition = self.topology().partition_of_slot(key.slot());
+            let server = ServerId { partition, ..at };
+            in_vain |= self.shared.lacks(self.node_of(server), self.tag);
+        });
+        in_vain
+    }
+
+    /// Whether some node is known not to have this keyspace: what waits for something from there waits in vain.
+    pub fn is_lacked(&self) -> bool {
+        let mut nodes = self.shared.config.placement.nodes();
+        nodes.any(|node| self.shared.lacks(node, self.tag))
     }
 
     fn fail(&self, id: RequestId, is_survey: bool, outcome: fn(String) -> Outcome<P::Response>, why: &str) {
@@ -452,8 +480,14 @@ impl<P: Protocol> Keyspace<P> {
         self.send_frame(from, to, Body::Message(body.freeze()));
     }
 
+    /// Whether the node of a server's peer at a site is known not to have this keyspace.
+    pub(crate) fn lacks(&self, server: ServerId, site: SiteId) -> bool {
+        let peer = self.topology().peer_at(server, site);
+        self.shared.lacks(self.node_of(peer), self.tag)
+    }
+
     pub(crate) fn is_up(&self, server: ServerId) -> bool {
-        self.shared.is_up(self.node_of(server))
+        self.shared.serves(self.node_of(server), self.tag)
     }
 
     /// Lost if there is no way: so are messages, and what else is said comes again when the link does.

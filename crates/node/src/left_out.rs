@@ -15,6 +15,7 @@
 //! A lane that is opened for the first time, or again after it was left out, takes a checkpoint before the node serves anything. So a lane
 //! that serves has a checkpoint, and what the log has of a lane without one is nothing that anybody was told.
 use crate::{
+    agreement::tag_of,
     node::OpenError,
     record::{CheckpointMeta, Record},
 };
@@ -128,7 +129,7 @@ impl LeftOut {
                 continue;
             }
             let meta = CheckpointMeta::parse(meta).map_err(crate::lane::ReplayError::from)?;
-            let tag = crc32c::crc32c(keyspace.as_bytes());
+            let tag = tag_of(keyspace);
             // What an earlier attempt has left.
             engine.remove_table(&format!("{name}{ASIDE}"))?;
             lanes.push(Lane {

@@ -27,10 +27,14 @@
 //! **Recovery**: the engine's last checkpoint, then the log from where that checkpoint says; then a new incarnation of every stream, synced
 //! before anything else. What the log has of a keyspace that the configuration leaves out is set aside first (`left_out`).
 //!
+//! **Links** serve the keyspaces that both of their nodes have; for each other keyspace the peer is away (`agreement`).
+//!
 //! Caveats: a lane has one peer per other site (one member). A lane's replay reads keys one by one from the engine if they do not fit
 //! into memory.
 //!
 //! [`stream`]: StreamPosition
+mod agreement;
+pub use agreement::{Agreement, Disagreement, KeyspaceTerms};
 mod background;
 pub use background::WorkError;
 mod callers;

@@ -1,4 +1,5 @@
 use crate::{
+    agreement::Agreement,
     background::{Retention, WorkError},
     config::{KeyspaceConfig, NodeConfig, NodeId},
     frame::Frame,
@@ -355,20 +356,27 @@ impl Node {
 
     // ---- links ----------------------------------------------------------------------------------------------
 
-    /// A connection to another node is up. Both sides call this.
-    pub fn link_up(&self, now: Now, peer: NodeId) {
-        self.shared.set_link(peer, true);
-        for keyspace in &self.keyspaces {
+    /// A connection to another node is up. Both sides call this. For the keyspaces that it does not serve the peer stays away.
+    pub fn link_up(&self, now: Now, peer: NodeId, agreement: Agreement) {
+        self.shared.set_link(peer, Some(agreement));
+        for keyspace in self.served(peer) {
             keyspace.set_link(now, peer, true);
         }
     }
 
     /// It is gone, with everything that was on it.
     pub fn link_down(&self, now: Now, peer: NodeId) {
-        self.shared.set_link(peer, false);
-        for keyspace in &self.keyspaces {
+        let served = self.served(peer);
+        self.shared.set_link(peer, None);
+        for keyspace in served {
             keyspace.set_link(now, peer, false);
         }
+    }
+
+    /// The keyspaces that the link to a peer serves.
+    fn served(&self, peer: NodeId) -> Vec<&Arc<dyn Lanes>> {
+        let served = |keyspace: &&Arc<dyn Lanes>| self.shared.serves(peer, keyspace.tag());
+        self.keyspaces.iter().filter(served).collect()
     }
 
     /// A frame from another node, without its length. After an error the driver breaks the link: what follows cannot be
@@ -385,6 +393,12 @@ impl Node {
                 format!("one with tag {:08x}", frame.keyspace),
             )
         })?;
+        if self.shared.lacks(from, frame.keyspace) {
+            return Err(BadFrame::new(
+                "a keyspace that both nodes of the link have",
+                format!("'{}'", keyspace.name()),
+            ));
+        }
         keyspace.on_frame(now, from, frame)
     }
 
@@ -392,7 +406,8 @@ impl Node {
     /// Returns whether there are more. Call it when the link can take them and [`Wake::wake_link`] was called.
     pub fn fill(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
         let mut more = self.shared.take_frames(peer, out, most_bytes);
-        for keyspace in &self.keyspaces {
+        let served = |keyspace: &&Arc<dyn Lanes>| self.shared.serves(peer, keyspace.tag());
+        for keyspace in self.keyspaces.iter().filter(served) {
             more |= keyspace.fill(peer, out, most_bytes);
         }
         more

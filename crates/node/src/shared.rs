@@ -1,4 +1,5 @@
 use crate::{
+    agreement::Agreement,
     config::{NodeConfig, NodeId},
     frame::{Frame, HEADER_BYTES, MOST_FRAME_BYTES},
     pending::Pending,
@@ -47,7 +48,8 @@ pub(crate) struct Shared {
 /// Frames on their way to a peer, besides streams, which are drawn from their lanes as the link takes them.
 #[derive(Default)]
 struct LinkQueue {
-    up: bool,
+    /// What the link serves; none while it is down.
+    serves: Option<Agreement>,
     frames: VecDeque<Bytes>,
     /// What long frames cost, and what short ones.
     bytes: [usize; 2],
@@ -59,6 +61,9 @@ pub(crate) enum Unsent {
     /// The link is down.
     #[error("the node cannot be reached")]
     Down,
+    /// The node at the other end does not have the keyspace.
+    #[error("the node does not have the keyspace")]
+    NoKeyspace,
     /// Too much waits for the link already.
     #[error("the link to the node is full")]
     Full,
@@ -80,15 +85,20 @@ const SHORT_BYTES: usize = 1 << 10;
 const WAITING_BYTES: usize = 64;
 
 impl LinkQueue {
-    /// Whether a frame of so many bytes may wait here.
-    fn admit(&self, len: usize) -> Result<(), Unsent> {
-        let most = [MOST_LONG_BYTES, MOST_SHORT_BYTES];
-        match kind(len) {
-            _ if !self.up => Err(Unsent::Down),
-            _ if len > MOST_FRAME_BYTES => Err(Unsent::TooLarge),
-            kind if self.bytes[kind] >= most[kind] => Err(Unsent::Full),
-            _ => Ok(()),
+    /// Whether a frame of so many bytes about a keyspace may wait here.
+    fn admit(&self, keyspace: u32, len: usize) -> Result<(), Unsent> {
+        match &self.serves {
+            None => Err(Unsent::Down),
+            Some(agreement) if !agreement.has(keyspace) => Err(Unsent::NoKeyspace),
+            Some(_) if len > MOST_FRAME_BYTES => Err(Unsent::TooLarge),
+            Some(_) if self.is_full(kind(len)) => Err(Unsent::Full),
+            Some(_) => Ok(()),
         }
+    }
+
+    /// Whether no more frames of a kind are taken.
+    fn is_full(&self, kind: usize) -> bool {
+        self.bytes[kind] >= [MOST_LONG_BYTES, MOST_SHORT_BYTES][kind]
     }
 
     fn push(&mut self, frame: Bytes) {
@@ -158,11 +168,11 @@ impl Shared {
     pub fn send(&self, to: NodeId, frame: &Frame) -> Result<(), Unsent> {
         let (link, len) = (&self.links[usize::from(to.0)], frame.len());
         // It is not encoded in vain, nor under the lock.
-        held(link).admit(len)?;
+        held(link).admit(frame.keyspace, len)?;
         let mut out = BytesMut::new();
         frame.put(&mut out);
         let mut link = held(link);
-        link.admit(len)?;
+        link.admit(frame.keyspace, len)?;
         link.push(out.freeze());
         drop(link);
         self.wake.wake_link(to);
@@ -171,17 +181,29 @@ impl Shared {
 
     /// Whether the peer takes so little of what waits for it that it could not even be refused something.
     pub fn is_choked(&self, peer: NodeId) -> bool {
-        held(&self.links[usize::from(peer.0)]).admit(SHORT_BYTES) == Err(Unsent::Full)
+        held(&self.links[usize::from(peer.0)]).is_full(kind(SHORT_BYTES))
     }
 
     pub fn is_up(&self, peer: NodeId) -> bool {
-        held(&self.links[usize::from(peer.0)]).up
+        held(&self.links[usize::from(peer.0)]).serves.is_some()
     }
 
-    /// The link came up or went down: what waited for it is gone.
-    pub fn set_link(&self, peer: NodeId, up: bool) {
+    /// Whether the link to a peer is up and serves a keyspace.
+    pub fn serves(&self, peer: NodeId, keyspace: u32) -> bool {
+        let link = held(&self.links[usize::from(peer.0)]);
+        link.serves.as_ref().is_some_and(|agreement| agreement.has(keyspace))
+    }
+
+    /// Whether the link to a peer is up and the peer does not have a keyspace.
+    pub fn lacks(&self, peer: NodeId, keyspace: u32) -> bool {
+        let link = held(&self.links[usize::from(peer.0)]);
+        link.serves.as_ref().is_some_and(|agreement| !agreement.has(keyspace))
+    }
+
+    /// The link came up, for these keyspaces, or went down: what waited for it is gone.
+    pub fn set_link(&self, peer: NodeId, serves: Option<Agreement>) {
         *held(&self.links[usize::from(peer.0)]) = LinkQueue {
-            up,
+            serves,
             ..LinkQueue::default()
         };
     }
@@ -214,6 +236,7 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::{
+        agreement::{KeyspaceTerms, tag_of},
         config::Placement,
         frame::{Body, ResponseFrame},
     };
@@ -232,7 +255,7 @@ mod tests {
     fn shared() -> Shared {
         let config = NodeConfig::new(NodeId(0), Placement::new([SiteId(0), SiteId(0)]));
         let shared = Shared::new(config, Arc::new(Quiet));
-        shared.set_link(PEER, true);
+        shared.set_link(PEER, Some(agreement()));
         shared
     }
 
@@ -242,7 +265,31 @@ mod tests {
             ..ResponseFrame::default()
         };
         let server = ServerId::default();
-        shared.send(PEER, &Frame::new(1, server, server, Body::Response(response)))
+        shared.send(PEER, &Frame::new(tag_of("both"), server, server, Body::Response(response)))
+    }
+
+    /// The peer has this one alone.
+    fn agreement() -> Agreement {
+        let terms = |name: &str| KeyspaceTerms {
+            name: name.into(),
+            protocol: "p".into(),
+            partitions: 1,
+        };
+        let agreement = Agreement::between(&[terms("both"), terms("here")], &[terms("both")]);
+        agreement.expect("what both have is the same")
+    }
+
+    #[test]
+    fn nothing_is_sent_of_a_keyspace_that_the_peer_does_not_have() {
+        let shared = shared();
+        let server = ServerId::default();
+        let frame = Frame::new(tag_of("here"), server, server, Body::Message(Bytes::new()));
+        assert_eq!(shared.send(PEER, &frame), Err(Unsent::NoKeyspace));
+        assert!(shared.lacks(PEER, tag_of("here")) && !shared.serves(PEER, tag_of("here")));
+        assert!(shared.serves(PEER, tag_of("both")) && !shared.lacks(PEER, tag_of("both")));
+        shared.set_link(PEER, None);
+        assert_eq!(shared.send(PEER, &frame), Err(Unsent::Down));
+        assert!(!shared.lacks(PEER, tag_of("here")), "nothing is known of it");
     }
 
     #[test]
@@ -263,7 +310,7 @@ mod tests {
     fn what_no_peer_would_take_is_not_sent() {
         let shared = shared();
         assert_eq!(send(&shared, MOST_FRAME_BYTES), Err(Unsent::TooLarge));
-        shared.set_link(PEER, false);
+        shared.set_link(PEER, None);
         assert_eq!(send(&shared, 1), Err(Unsent::Down));
     }
 

@@ -66,7 +66,8 @@ pub struct StreamStatus {
     pub partition: u16,
     /// The peer's site.
     pub peer: SiteId,
-    /// What the peer is being sent: `silent` (nothing: no link), `streaming`, `copying` or `taking-back`.
+    /// What the peer is being sent: `silent` (nothing: no link), `left-out` (nothing: its node does not have the
+    /// keyspace), `streaming`, `copying` or `taking-back`.
     pub state: &'static str,
     /// The last entry of the stream to it.
     pub ready: u64,
@@ -102,6 +103,7 @@ impl<P: Protocol> Keyspace<P> {
                     continue;
                 };
                 let state = match cursor.state {
+                    CursorState::Silent if self.lacks(cell.me, peer) => "left-out",
                     CursorState::Silent => "silent",
                     CursorState::TakingBack { .. } => "taking-back",
                     CursorState::Copying { .. } => "copying",

@@ -6,7 +6,8 @@ use turnbuckle_core::{
 };
 use turnbuckle_log::SimulatedDisk;
 use turnbuckle_node::{
-    Delivered, Durability, Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, Placement, Wake,
+    Agreement, Delivered, Durability, Keyspace, KeyspaceConfig, KeyspaceTerms, Node, NodeBuilder, NodeConfig,
+    NodeId, Placement, Wake,
 };
 use turnbuckle_store::MemoryEngine;
 
@@ -145,10 +146,26 @@ impl<P: Protocol<Config: Default>> Machine<P> {
 pub fn link<P: Protocol>(now: Now, one: &Machine<P>, other: &Machine<P>, up: bool) {
     for (machine, peer) in [(one, other), (other, one)] {
         match up {
-            true => machine.node.link_up(now, peer.id),
+            true => machine.node.link_up(now, peer.id, agreement(true)),
             false => machine.node.link_down(now, peer.id),
         }
     }
+}
+
+/// A link between nodes one of which does not have the keyspace. Which one it is neither can tell here.
+pub fn link_without<P: Protocol>(now: Now, one: &Machine<P>, other: &Machine<P>) {
+    one.node.link_up(now, other.id, agreement(false));
+    other.node.link_up(now, one.id, agreement(false));
+}
+
+/// Both have the one keyspace, or the peer lacks it.
+fn agreement(both: bool) -> Agreement {
+    let terms = [KeyspaceTerms {
+        name: KEYSPACE.to_string(),
+        protocol: "any".to_string(),
+        partitions: topology().partitions().into(),
+    }];
+    Agreement::between(&terms, if both { &terms } else { &[] }).expect("it is the same")
 }
 
 fn open<P: Protocol<Config: Default>>(

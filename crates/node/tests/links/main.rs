@@ -2,4 +2,5 @@
 mod long_chains;
 mod long_frames;
 mod machine;
+mod one_has_it;
 mod strangers;

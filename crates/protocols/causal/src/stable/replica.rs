@@ -185,6 +185,12 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         }
     }
 
+    fn keys_elsewhere(request: &Request, each: &mut dyn FnMut(&Key)) {
+        if let Request::Rotx(rotx) = request {
+            rotx.keys.iter().for_each(each);
+        }
+    }
+
     fn message_keys(message: &Message<Slice>, each: &mut dyn FnMut(&Key)) {
         if let Message::Own(Slice::Request { key, .. }) = message {
             each(key);
