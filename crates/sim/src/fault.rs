@@ -124,6 +124,13 @@ pub enum FaultKind {
         /// By so much.
         by: Micros,
     },
+    /// A node is restarted with a configuration that leaves a keyspace out, and in the end with one that has it again.
+    LeftOut {
+        /// Which node.
+        node: NodeId,
+        /// Which keyspace.
+        keyspace: usize,
+    },
     /// No fault: a node takes a checkpoint.
     Checkpoint {
         /// Which.
@@ -182,6 +189,7 @@ impl<S: Session> World<S> {
             FaultKind::DiskFull { node } => self.set_full(node, true),
             FaultKind::SlowPartition { partition, percent } => self.set_slow_partition(partition, percent),
             FaultKind::Late { node, by } => self.set_late(node, by),
+            FaultKind::LeftOut { node, keyspace } => self.leave_out(node, keyspace, true),
             FaultKind::Checkpoint { node } => self.checkpoint(node),
             FaultKind::Backup { node } => self.backup(node),
         }
@@ -197,6 +205,7 @@ impl<S: Session> World<S> {
             FaultKind::Isolate { node } => self.isolate(node, false),
             FaultKind::SlowLink { from, to, .. } => self.set_slow_link(from, to, 100),
             FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
+            FaultKind::LeftOut { node, keyspace } => self.leave_out(node, keyspace, false),
             FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } => {}
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),

@@ -44,6 +44,7 @@ mod history;
 pub use history::{OperationId, Record};
 mod judge;
 pub use judge::{Excuse, Judge, Judged, Rule, Violation, Witness};
+mod keyspaces;
 mod link;
 mod machine;
 mod messages;

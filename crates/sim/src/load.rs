@@ -11,14 +11,14 @@
 //! | kind | what |
 //! |---|---|
 //! | [`Kind::Workload`] | a workload of `bench`: YCSB's, or that of a file |
-//! | [`Kind::Mixed`] | everything a client can ask, on few keys: what finds bugs |
+//! | [`Kind::Mixed`] | everything a client can ask, on few keys, with as many clients in each keyspace: what finds bugs |
 //! | [`Kind::Hot`] | few keys in each partition, that some clients write, partition after partition, and others read |
 //! | [`Kind::PingPong`] | pairs at two nodes that take turns at writing what the other waits to read: people who work on the same text |
 //!
 //! Clients stand at all nodes, or at some. They stick to their node, or roam: after so many requests they go on at the next one, and
 //! their session comes along. Or they go on *errands*: right after a write the client goes to the next node, reads there what it wrote, makes
 //! one more request, and comes back.
-use crate::{OperationId, Random, Record, Rule, Span, World};
+use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session, Topology};
@@ -213,6 +213,8 @@ struct Client {
     requests: u64,
     /// The record that is being inserted.
     inserting: Option<u64>,
+    /// The keyspace that it is in.
+    keyspace: usize,
     failed: bool,
     /// Of a player in a pair: the turn it is to write next, and the last it has read.
     next_turn: u64,
@@ -237,7 +239,12 @@ impl Clients {
             true => world.nodes().collect(),
             false => load.at.clone(),
         };
-        let count = load.clients_per_node * nodes.len();
+        let in_each = load.clients_per_node * nodes.len();
+        let keyspaces = match load.kind {
+            Kind::Mixed(_) => world.options().keyspaces,
+            _ => 1,
+        };
+        let count = in_each * keyspaces;
         let plan = match &load.kind {
             Kind::Workload { workload, .. } => Some(Plan::new((**workload).clone(), seed)),
             _ => None,
@@ -261,7 +268,8 @@ impl Clients {
         };
         for number in 0..count {
             let node = clients.nodes[number % clients.nodes.len()];
-            let client = world.add_client(node);
+            let keyspace = number / in_each;
+            let client = world.add_client_in(keyspace, node);
             if number == 0 {
                 clients.first = client;
             }
@@ -279,6 +287,7 @@ impl Clients {
                 due: Micros(0),
                 requests: 0,
                 inserting: None,
+                keyspace,
                 failed: false,
                 next_turn: number as u64 % 2,
                 attempt: 0,
@@ -402,7 +411,7 @@ impl Clients {
         if let Some(inserted) = client.inserting.take_if(|_| is_last) {
             self.population.settle(inserted);
         }
-        let goes_on = !self.stopped && world.is_running(world.node_of_client(self.first + number));
+        let goes_on = !self.stopped && world.is_served(self.first + number);
         if goes_on {
             self.send(world, number);
         }
@@ -471,7 +480,7 @@ impl Clients {
         if !self.all[number].open.is_empty() {
             return;
         }
-        if !world.is_running(world.node_of_client(self.first + number)) {
+        if !world.is_served(self.first + number) {
             return world.wake(self.first + number, RETRY);
         }
         let mut request = std::mem::take(&mut self.all[number].left);
@@ -535,9 +544,10 @@ impl Clients {
     }
 
     fn anything(&mut self, mixed: Mixed, number: usize) -> Operation {
+        let keyspace = self.all[number].keyspace;
         let key = |random: &mut Random| match mixed.hot > 0 && random.percent(mixed.hot) {
-            true => Key::from("k0"),
-            false => Key::from(format!("k{}", random.below(mixed.keys)).as_str()),
+            true => key_in(keyspace, "k0"),
+            false => key_in(keyspace, &format!("k{}", random.below(mixed.keys))),
         };
         let write = self.load.write;
         if self.random.percent(mixed.writes) {

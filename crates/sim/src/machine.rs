@@ -1,5 +1,5 @@
 //! One node's machine: what survives a crash, and what does not.
-use crate::{Loss, WorldOptions, clock::Clock};
+use crate::{Loss, WorldOptions, clock::Clock, keyspaces::name_of};
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
@@ -17,15 +17,14 @@ use turnbuckle_node::{
 };
 use turnbuckle_store::MemoryEngine;
 
-/// The keyspace of every simulated world.
-pub(crate) const KEYSPACE: &str = "world";
-
 /// A machine. It keeps its disks; the process on it lives and dies.
 pub(crate) struct Machine<S: Session> {
     pub id: NodeId,
     pub site: SiteId,
     pub disk: SimulatedDisk,
     pub engine: MemoryEngine,
+    /// Keyspaces of the world that its configuration leaves out.
+    pub left_out: BTreeSet<usize>,
     /// A copy of both.
     pub backup: Option<Backup>,
     pub process: Option<Process<S>>,
@@ -65,7 +64,7 @@ pub(crate) struct Backup {
 /// A running node.
 pub(crate) struct Process<S: Session> {
     pub node: Arc<Node>,
-    pub keyspace: Arc<Keyspace<S::Protocol>>,
+    pub keyspaces: BTreeMap<usize, Arc<Keyspace<S::Protocol>>>,
     pub gateway: Gateway,
     pub wakes: Arc<Wakes>,
     /// Each client's door.
@@ -166,6 +165,7 @@ impl<S: Session> Machine<S> {
             site,
             disk: SimulatedDisk::new(),
             engine: MemoryEngine::new(),
+            left_out: BTreeSet::new(),
             backup: None,
             process: None,
             written: Written::default(),
@@ -225,12 +225,16 @@ impl<S: Session> Machine<S> {
         config.planted = options.planted;
         let engine = Arc::new(self.engine.clone());
         let mut builder = NodeBuilder::new(config, self.disk.mount(), engine, wakes.clone());
-        let keyspace = KeyspaceConfig {
-            name: KEYSPACE.to_string(),
-            topology: topology.clone(),
-            durability: options.durability,
-        };
-        let keyspace = builder.keyspace(keyspace, protocol.clone(), options.memory_limit_bytes)?;
+        let mut keyspaces = BTreeMap::new();
+        for number in self.configured(options) {
+            let keyspace = KeyspaceConfig {
+                name: name_of(number),
+                topology: topology.clone(),
+                durability: options.durability,
+            };
+            let memory = options.memory_limit_bytes / options.keyspaces as u64;
+            keyspaces.insert(number, builder.keyspace(keyspace, protocol.clone(), memory)?);
+        }
         let booted = self.clock.passed(time);
         let steady = options.steady_clocks.then(Cell::default);
         let now = self.clock.now(time, booted, steady.as_ref());
@@ -244,12 +248,14 @@ impl<S: Session> Machine<S> {
                 deadline: options.deadline,
             },
         );
-        gateway.add::<S>(keyspace.clone());
+        keyspaces
+            .values()
+            .for_each(|keyspace| gateway.add::<S>(keyspace.clone()));
         self.lives += 1;
         self.synced_at = time;
         self.process = Some(Process {
             node,
-            keyspace,
+            keyspaces,
             gateway,
             wakes,
             doors: BTreeMap::new(),

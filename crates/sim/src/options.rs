@@ -11,7 +11,9 @@ pub struct WorldOptions {
     pub sites: Vec<String>,
     /// How many nodes each site has.
     pub nodes_per_site: usize,
-    /// How many partitions the keyspace has.
+    /// How many keyspaces there are, all of one protocol.
+    pub keyspaces: usize,
+    /// How many partitions each keyspace has.
     pub partitions: u16,
     /// When its writes are acknowledged.
     pub durability: Durability,
@@ -113,6 +115,7 @@ impl WorldOptions {
                 .collect(),
             sites,
             nodes_per_site: 1,
+            keyspaces: 1,
             partitions: 1,
             durability: Durability::Fsync,
             jitter: Jitter::NONE,

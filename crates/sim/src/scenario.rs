@@ -210,7 +210,7 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
     if !is_quiet {
         let states: Vec<String> = world
             .nodes()
-            .map(|node| format!("{}: {:?}", world.node_name(node), world.status(node)))
+            .map(|node| format!("{}: {:?}", world.node_name(node), world.statuses(node)))
             .collect();
         let text = format!("not quiet {LIVENESS} after the last fault: {}", states.join("; "));
         world.judge.report(Rule::Convergence, text);

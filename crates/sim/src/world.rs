@@ -1,6 +1,6 @@
 use crate::{
     MessageLog, OperationId, Random, Record, WorldOptions, clock::Clock, history::History, judge::Judge,
-    link::Link, machine::Machine, machine::Worker,
+    keyspaces::name_of, link::Link, machine::Machine, machine::Worker,
 };
 use bytes::Bytes;
 use std::{
@@ -56,6 +56,7 @@ pub struct World<S: Session> {
 /// A client of a node.
 struct Client {
     node: NodeId,
+    keyspace: usize,
     session: u32,
     /// What its last session knew, if it was asked before it ended.
     token: Option<Bytes>,
@@ -220,7 +221,7 @@ impl<S: Session> World<S> {
         &self.options
     }
 
-    /// Where the keyspace's replicas stand.
+    /// Where the keyspaces' replicas stand.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -271,11 +272,16 @@ impl<S: Session> World<S> {
         self.machines[index(node)].process.is_some()
     }
 
-    /// A node's numbers, if it runs.
+    /// What a node that runs says of its keyspaces.
+    pub fn statuses(&self, node: NodeId) -> Vec<KeyspaceStatus> {
+        let process = self.machines[index(node)].process.as_ref();
+        process.map_or(Vec::new(), |process| process.node.status(self.now(index(node))))
+    }
+
+    /// What it says of the first keyspace, if it serves that.
     pub fn status(&self, node: NodeId) -> Option<KeyspaceStatus> {
-        let machine = &self.machines[index(node)];
-        let process = machine.process.as_ref()?;
-        process.node.status(self.now(index(node))).pop()
+        let mut statuses = self.statuses(node).into_iter();
+        statuses.find(|status| status.name == name_of(0))
     }
 
     /// What all nodes have written so far, in all their lives.
@@ -287,11 +293,12 @@ impl<S: Session> World<S> {
         written
     }
 
-    /// Looks into a replica, if its node runs.
+    /// Looks into a replica of the first keyspace, if its node serves that.
     pub fn inspect<R>(&self, server: ServerId, look: impl FnOnce(&S::Protocol) -> R) -> Option<R> {
         let node = self.placement.node_of(server);
         let process = self.machines[index(node)].process.as_ref()?;
-        process.keyspace.inspect(server, |protocol, _| look(protocol))
+        let keyspace = process.keyspaces.get(&0)?;
+        keyspace.inspect(server, |protocol, _| look(protocol))
     }
 
     fn now(&self, node: usize) -> Now {
@@ -332,7 +339,7 @@ impl<S: Session> World<S> {
     }
 
     /// Writes down what happens at a node, if things are written down.
-    fn log(&mut self, node: NodeId, words: impl FnOnce() -> String) {
+    pub(crate) fn log(&mut self, node: NodeId, words: impl FnOnce() -> String) {
         if let Some(log) = &mut self.messages {
             log.note(node, self.time, words());
         }
@@ -413,7 +420,7 @@ impl<S: Session> World<S> {
     }
 }
 
-fn index(node: NodeId) -> usize {
+pub(crate) fn index(node: NodeId) -> usize {
     usize::from(node.0)
 }
 

@@ -1,14 +1,20 @@
 //! What clients do: ask, wait, move.
 use super::{Client, Event, index};
-use crate::{OperationId, Record, World, machine::KEYSPACE};
+use crate::{OperationId, Record, World, keyspaces::name_of};
 use turnbuckle_core::{Answer, Answered, Micros, Operation, Session};
 use turnbuckle_node::NodeId;
 
 impl<S: Session> World<S> {
-    /// A new client of a node.
+    /// A new client of a node, in the first keyspace.
     pub fn add_client(&mut self, node: NodeId) -> usize {
+        self.add_client_in(0, node)
+    }
+
+    /// A new client of a node, in a keyspace.
+    pub fn add_client_in(&mut self, keyspace: usize, node: NodeId) -> usize {
         self.clients.push(Client {
             node,
+            keyspace,
             session: 0,
             token: None,
             busy_until: Micros(0),
@@ -19,6 +25,11 @@ impl<S: Session> World<S> {
     /// The node whose client it is.
     pub fn node_of_client(&self, client: usize) -> NodeId {
         self.clients[client].node
+    }
+
+    /// The keyspace that it is in.
+    pub fn keyspace_of_client(&self, client: usize) -> usize {
+        self.clients[client].keyspace
     }
 
     /// A client goes on at another node. If its old one still runs, its session comes along. It hears nothing more of what it has
@@ -42,7 +53,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// A client asks its node. Without a process there, nobody answers.
+    /// A client asks its node. Without a process there that serves the client's keyspace, nobody answers.
     pub fn invoke(&mut self, client: usize, operation: Operation) -> OperationId {
         let id = self.history.next();
         let node = self.clients[client].node;
@@ -62,7 +73,7 @@ impl<S: Session> World<S> {
         let takes = self.service_of(&record);
         self.history.push(record);
         let place = index(node);
-        if self.machines[place].process.is_none() {
+        if !self.is_served(client) {
             self.over.push(id);
             return id;
         }
@@ -117,7 +128,8 @@ impl<S: Session> World<S> {
         let process = process.expect("an operation reaches a process that runs");
         let gateway = &mut process.gateway;
         let door = *process.doors.entry(client).or_insert_with(|| {
-            let door = gateway.open(KEYSPACE).expect("the world's keyspace is there");
+            let door = gateway.open(&name_of(known.keyspace));
+            let door = door.expect("who is not served does not get here");
             if let Some(token) = known.token.take() {
                 gateway.resume(door, &token).expect("tokens are the world's own");
             }

@@ -6,7 +6,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{Micros, Session};
-use turnbuckle_node::{FrameAbout, NodeId};
+use turnbuckle_node::{Agreement, FrameAbout, NodeId};
 
 impl<S: Session> World<S> {
     pub(super) fn link_of(&self, a: usize, b: usize) -> usize {
@@ -48,13 +48,22 @@ impl<S: Session> World<S> {
         if !running || state.is_cut() || !state.broken || state.up != [false, false] {
             return;
         }
+        // The handshake.
+        let terms = ends.map(|node| self.machines[node].terms(&self.options));
+        let agreements = [0, 1].map(|end| Agreement::between(&terms[end], &terms[1 - end]));
+        let [Ok(here), Ok(there)] = agreements else {
+            let [a, b] = ends.map(|node| self.node_name(NodeId(node as u16)));
+            let words = format!("there is no link between {a} and {b}: {agreements:?}");
+            return self.judge.report(Rule::Service, words);
+        };
+        let state = &mut self.links[link];
         state.life += 1;
         state.broken = false;
         state.up = [true, true];
         state.ways = Default::default();
-        for (end, &node) in ends.iter().enumerate() {
+        for ((end, &node), agreement) in ends.iter().enumerate().zip([here, there]) {
             let (now, peer) = (self.now(node), NodeId(ends[1 - end] as u16));
-            self.process(node).node.link_up(now, peer);
+            self.process(node).node.link_up(now, peer, agreement);
             self.want_pump(link, end);
             self.want_turn(node);
             self.look_after(node);

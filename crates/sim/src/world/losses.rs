@@ -1,6 +1,6 @@
 //! What a node takes with it when it loses more than its process.
 use super::index;
-use crate::{Loss, World, judge::Judge};
+use crate::{Loss, World, judge::Judge, keyspaces::keyspace_of};
 use turnbuckle_core::{Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
 use turnbuckle_node::{Durability, NodeId};
 
@@ -59,7 +59,10 @@ impl<S: Session> World<S> {
             return false;
         };
         let covers = |&(site, until): &(SiteId, _)| site == version.site && version.at <= until;
-        let found = process.keyspace.inspect(server, |protocol, store| {
+        let Some(keyspace) = process.keyspaces.get(&keyspace_of(&self.options, key)) else {
+            return false;
+        };
+        let found = keyspace.inspect(server, |protocol, store| {
             let newest = store.is_resident(key.as_ref()).then(|| store.chain(key.as_ref()));
             protocol.cut().iter().any(covers)
                 || newest.flatten().is_some_and(|chain| chain.newest().id >= version)
@@ -70,8 +73,8 @@ impl<S: Session> World<S> {
     /// Does what nodes ask for that were started with an old copy of their directory: empties it, and starts them again.
     pub fn empty_old_directories(&mut self) {
         for node in self.nodes() {
-            let status = self.status(node);
-            if status.is_some_and(|status| status.vitals.is_outdated) {
+            let mut statuses = self.statuses(node).into_iter();
+            if statuses.any(|status| status.vitals.is_outdated) {
                 self.crash(node, Loss::Directory);
                 self.restart(node);
             }

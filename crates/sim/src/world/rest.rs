@@ -1,26 +1,30 @@
 //! When a world has come to rest, and what its sites have then.
 use super::LOOK_EVERY;
-use crate::{Rule, World};
+use crate::{Rule, World, keyspaces::keyspace_of};
 use std::collections::BTreeSet;
 use turnbuckle_core::{Answer, Answered, Hlc, Key, Micros, Operation, Session};
+use turnbuckle_node::{KeyspaceStatus, StreamStatus};
+
+/// What a stream does to a site whose node does not have the keyspace.
+const LEFT_OUT: &str = "left-out";
 
 /// A scan that goes on for longer does not end.
 const MOST_PAGES: u64 = 1_000_000;
 
 impl<S: Session> World<S> {
-    /// Whether every node runs, every link is up and nothing is left to send, to take in or to copy.
+    /// Whether every node runs, every link is up and nothing is left to send, to take in or to copy, but what waits for nodes that do not have
+    /// the keyspace.
     pub fn is_quiet(&self) -> bool {
+        let is_still = |stream: &StreamStatus| {
+            let has_come = stream.state == "streaming" && stream.acked == stream.ready;
+            (has_come || stream.state == LEFT_OUT) && !stream.receiving_copy
+        };
         self.open.is_empty()
             && self.links_are_up()
             && self.nodes().all(|node| {
-                self.status(node).is_some_and(|status| {
-                    status.parked == 0
-                        && status.streams.iter().all(|stream| {
-                            stream.state == "streaming"
-                                && stream.acked == stream.ready
-                                && !stream.receiving_copy
-                        })
-                })
+                let mut statuses = self.statuses(node).into_iter();
+                self.is_running(node)
+                    && statuses.all(|status| status.parked == 0 && status.streams.iter().all(is_still))
             })
     }
 
@@ -39,8 +43,8 @@ impl<S: Session> World<S> {
             self.advance(Micros::from_millis(200));
             quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet == 1 {
-                let clocks = self.nodes().filter_map(|node| Some(self.status(node)?.clock));
-                stamped = clocks.max().unwrap_or(Hlc::ZERO);
+                let clocks = self.nodes().flat_map(|node| self.statuses(node));
+                stamped = clocks.map(|status| status.clock).max().unwrap_or(Hlc::ZERO);
             }
         }
         quiet >= 3 && self.is_seen(stamped)
@@ -48,8 +52,11 @@ impl<S: Session> World<S> {
 
     /// Whether everything stamped up to a time can be seen everywhere, as far as the protocol waits for anything.
     fn is_seen(&self, stamped: Hlc) -> bool {
-        self.nodes().all(|node| {
-            let until = self.status(node).and_then(|status| status.vitals.stable_until);
+        let is_everywhere =
+            |status: &KeyspaceStatus| status.streams.iter().all(|stream| stream.state != LEFT_OUT);
+        let statuses = self.nodes().flat_map(|node| self.statuses(node));
+        statuses.filter(is_everywhere).all(|status| {
+            let until = status.vitals.stable_until;
             until.is_none_or(|until| until >= stamped)
         })
     }
@@ -57,11 +64,20 @@ impl<S: Session> World<S> {
     /// Asks every site for every key that was ever written, and compares. What differs, or is missing though it was
     /// acknowledged, goes to the judge.
     pub fn compare_sites(&mut self) {
-        let keys: Vec<Key> = self.judge.keys().into_iter().collect();
+        for keyspace in 0..self.options.keyspaces {
+            self.compare_sites_in(keyspace);
+        }
+    }
+
+    fn compare_sites_in(&mut self, keyspace: usize) {
+        let keys = self.judge.keys().into_iter();
+        let keys: Vec<Key> = keys
+            .filter(|key| keyspace_of(&self.options, key) == keyspace)
+            .collect();
         let mut first: Vec<(String, Vec<String>)> = Vec::new();
         for site in self.topology.clone().sites() {
             let name = self.topology.site_name(site).to_string();
-            let client = self.add_client(self.nodes_at(site)[0]);
+            let client = self.add_client_in(keyspace, self.nodes_at(site)[0]);
             let (mut found, mut alive_keys) = (Vec::new(), BTreeSet::new());
             for key in &keys {
                 let get = Operation::Get {
