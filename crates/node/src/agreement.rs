@@ -127,6 +127,19 @@ impl Agreement {
     }
 }
 
+/// What differs, for the log: nothing if both have the same.
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (here, there) = (self.only_here.join(", "), self.only_there.join(", "));
+        match (here.is_empty(), there.is_empty()) {
+            (true, true) => Ok(()),
+            (false, true) => write!(f, "the peer does not have: {here}"),
+            (true, false) => write!(f, "this node does not have: {there}"),
+            (false, false) => write!(f, "the peer does not have: {here}; this node does not have: {there}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +161,10 @@ mod tests {
         assert!(!agreement.has(tag_of("users")) && !agreement.has(tag_of("list")));
         assert_eq!(agreement.only_here, ["users"]);
         assert_eq!(agreement.only_there, ["list"]);
+        let words = "the peer does not have: users; this node does not have: list";
+        assert_eq!(agreement.to_string(), words);
+        let same = Agreement::between(&mine, &mine).expect("they are the same");
+        assert_eq!(same.to_string(), "");
         let none = Agreement::between(&mine, &[]).expect("nothing is no contradiction");
         assert_eq!(none.only_here, ["carts", "users"]);
     }

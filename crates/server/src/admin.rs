@@ -24,7 +24,7 @@
 //! what it sends: with one process per site, `a->b` is set and cut at the nodes of `a`.
 use crate::{metrics::Metrics, status::Status, wan::WanMatrix};
 use serde::{Deserialize, Serialize};
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 mod client;
 pub use client::{AdminClient, AdminClientError};
@@ -38,6 +38,11 @@ pub use serve::{AdminServer, MOST_CONNECTIONS};
 pub trait AdminSource: Send + Sync + 'static {
     /// Whether the node serves clients, or why not yet.
     fn readiness(&self) -> Result<(), String>;
+
+    /// The keyspaces that some peers are known not to have, with the names of these: nothing of them gets there. The node serves all the same.
+    fn missing_keyspaces(&self) -> BTreeMap<String, Vec<String>> {
+        BTreeMap::new()
+    }
 
     /// What the node says about itself.
     fn status(&self) -> Status;

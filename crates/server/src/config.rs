@@ -35,10 +35,12 @@
 //! bounds, or one [`WrongConfig`] that names file, line, field, what was found and what was expected. Nothing after it
 //! has to check again.
 //!
-//! **Caveats.** One error at a time. Each partition has one member per site for now. That all nodes were given the same
-//! file is for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on.
+//! **Caveats.** One error at a time. Each partition has one member per site for now. Whether all nodes were given files that go together is
+//! for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on, and the [`ClusterConfig::terms`] of the keyspaces
+//! that both ends of a link have.
 use std::path::{Path, PathBuf};
 use turnbuckle_core::{ClusterSecret, HASH_SLOTS, ServerId, SiteId, Topology};
+use turnbuckle_node::KeyspaceTerms;
 
 use crate::{
     protocols::{KnownProtocol, Pace},
@@ -57,6 +59,7 @@ pub use error::{ConfigError, WrongConfig};
 mod limits;
 pub use limits::Limits;
 mod name;
+pub(crate) use name::is_name;
 mod raw;
 mod wan;
 pub use wan::read_wan_file;
@@ -244,27 +247,28 @@ impl ClusterConfig {
             .filter(move |(_, server)| self.node_of(*server) == node)
     }
 
-    /// What all nodes of a cluster must agree on, as text: sites, nodes and their sites, keyspaces with protocol and
-    /// partitions, each in their order. Addresses, limits and durability may differ while a file is being rolled out.
+    /// What all nodes of a cluster must agree on, as text: sites, nodes and their sites, each in their order. Addresses, limits, durability
+    /// and which keyspaces there are may differ while a file is being rolled out.
     pub fn layout(&self) -> String {
         let nodes = self
             .nodes
             .iter()
             .map(|node| format!("{}@{}", node.name, self.site_name(node.site)));
-        let keyspaces = self.keyspaces.iter().map(|keyspace| {
-            format!(
-                "{}:{}:{}",
-                keyspace.name,
-                keyspace.protocol,
-                keyspace.topology.partitions()
-            )
-        });
         format!(
-            "sites {}; nodes {}; keyspaces {}",
+            "sites {}; nodes {}",
             self.sites.join(" "),
-            nodes.collect::<Vec<_>>().join(" "),
-            keyspaces.collect::<Vec<_>>().join(" ")
+            nodes.collect::<Vec<_>>().join(" ")
         )
+    }
+
+    /// The keyspaces, as this node tells others of them: where both ends of a link have one of a name, they must be equal.
+    pub fn terms(&self) -> Vec<KeyspaceTerms> {
+        let terms = self.keyspaces.iter().map(|keyspace| KeyspaceTerms {
+            name: keyspace.name.clone(),
+            protocol: keyspace.protocol.to_string(),
+            partitions: keyspace.topology.partitions().into(),
+        });
+        terms.collect()
     }
 }
 

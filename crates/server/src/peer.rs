@@ -32,7 +32,7 @@ use tokio::{
     },
     time::{sleep, timeout},
 };
-use turnbuckle_node::MOST_FRAME_BYTES;
+use turnbuckle_node::{Agreement, MOST_FRAME_BYTES};
 
 /// How long to wait before a link is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -125,7 +125,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
     {
         host.note_link(peer, &format!("its connection was refused: {error}"));
     }
-    let name = accepted?;
+    let (name, agreement) = accepted?;
     let Some(peer) = host.peer_named(&name).filter(|&peer| peer < host.id) else {
         let found = handshake::quoted(&name);
         return Err(HandshakeError::Peer(format!(
@@ -135,7 +135,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
     if host.is_cut(peer) {
         return Ok(());
     }
-    serve(host, peer, stream).await;
+    serve(host, peer, stream, agreement).await;
     Ok(())
 }
 
@@ -154,9 +154,9 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
             continue;
         }
         match dial(&host, peer).await {
-            Ok(stream) => {
+            Ok((stream, agreement)) => {
                 (pause, said) = (FIRST_PAUSE, String::new());
-                serve(&host, peer, stream).await;
+                serve(&host, peer, stream, agreement).await;
             }
             Err(error) => {
                 let why = error.to_string();
@@ -182,24 +182,29 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
     }
 }
 
-async fn dial(host: &Host, peer: NodeId) -> Result<TcpStream, HandshakeError> {
+async fn dial(host: &Host, peer: NodeId) -> Result<(TcpStream, Agreement), HandshakeError> {
     let connecting = TcpStream::connect(host.peer_address(peer));
     let mut stream = timeout(CONNECT_TIME, connecting)
         .await
         .map_err(|_| HandshakeError::Slow)??;
     stream.set_nodelay(true)?;
-    handshake::dial(&mut stream, &host.identity, host.node_name(peer), host.nonce()).await?;
-    Ok(stream)
+    let dialled = handshake::dial(&mut stream, &host.identity, host.node_name(peer), host.nonce());
+    let agreement = dialled.await?;
+    Ok((stream, agreement))
 }
 
 /// A link, for as long as it lasts.
-async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream) {
+async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream, agreement: Agreement) {
     // A newer connection of the same peer ends an older one: the peer has given that up.
-    let life = host.begin_link(peer).await;
+    let life = host.begin_link(peer, &agreement).await;
     let (reader, writer) = stream.into_split();
-    host.node.link_up(host.clock.now(), peer);
+    let differs = agreement.to_string();
+    host.node.link_up(host.clock.now(), peer, agreement);
     host.ring_first_loop();
-    tracing::info!(node = host.name, peer = host.node_name(peer), "link up");
+    match differs.is_empty() {
+        true => tracing::info!(node = host.name, peer = host.node_name(peer), "link up"),
+        false => tracing::warn!(node = host.name, peer = host.node_name(peer), "link up, and {differs}"),
+    }
     let why = tokio::select! {
         why = read(host, peer, reader) => why,
         why = write(host, peer, writer) => why,

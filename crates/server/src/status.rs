@@ -94,6 +94,12 @@ pub struct LinkStatus {
     pub up: bool,
     /// Why not, if it is not.
     pub reason: Option<String>,
+    /// Keyspaces that this node has and the peer does not: for these it is away. Known while the link is up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_there: Vec<String>,
+    /// Keyspaces that the peer has and this node does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_here: Vec<String>,
     /// How many connections were made so far.
     pub connections_total: u64,
     /// Bytes sent so far.
@@ -119,7 +125,7 @@ pub struct StreamStatus {
     pub lag_entries: u64,
     /// How old the oldest of them is, in seconds; 0 if there is none.
     pub lag_seconds: f64,
-    /// What it is doing, in a word or two: `streaming`, `copying`, `waiting for the peer`..
+    /// What it is doing, in a word or two: `streaming`, `copying`, `silent` without a link, `left-out` where the peer does not have the keyspace..
     pub state: String,
 }
 

@@ -23,10 +23,11 @@ fn the_example_is_accepted() {
     .expect("it can be written");
     let file = directory.path().join("cluster.toml");
     let config = ClusterConfig::parse(&file, example).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(
-        config.layout(),
-        "sites a b; nodes a1@a b1@b; keyspaces carts:eventual:2"
-    );
+    assert_eq!(config.layout(), "sites a b; nodes a1@a b1@b");
+    let terms = config.terms();
+    assert_eq!(terms.len(), 1);
+    assert_eq!(terms[0].name, "carts");
+    assert_eq!(terms[0].to_string(), "protocol eventual and 2 partitions");
 }
 
 #[test]

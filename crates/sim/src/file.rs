@@ -8,6 +8,7 @@
 //! sites = ["a", "b", "c"]
 //! nodes_per_site = 1               # default 1
 //! partitions = 2                   # default 1
+//! keyspaces = 2                    # default 1, at most 9; `mixed` clients are in all of them, others in the first
 //! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
 //! heartbeat = "50ms"               # default: the protocol's
 //! theta = "5ms"                    # likewise
@@ -138,6 +139,7 @@ struct File {
     sites: Spanned<Vec<String>>,
     nodes_per_site: Placed<usize>,
     partitions: Placed<u16>,
+    keyspaces: Placed<usize>,
     durability: Placed<String>,
     heartbeat: Placed<String>,
     theta: Placed<String>,
@@ -252,6 +254,7 @@ impl File {
         world.nodes_per_site = at_most(&self.nodes_per_site, "nodes_per_site", 1..17)?.unwrap_or(1);
         self.check_nodes(&world)?;
         world.partitions = at_most(&self.partitions, "partitions", 1..1025)?.unwrap_or(1);
+        world.keyspaces = at_most(&self.keyspaces, "keyspaces", 1..10)?.unwrap_or(1);
         if let Some(durability) = &self.durability {
             world.durability = parsed(durability, "durability")?;
         }

@@ -58,6 +58,10 @@ impl Draw {
             Mood::Copies => draw.bend_to_copies(&mut random),
             Mood::PowerLosses => draw.bend_to_power_losses(&mut random),
         }
+        // Not the draws of everything else.
+        if matches!(draw.load.kind, Kind::Mixed(_)) && of_keyspaces(seed).percent(20) {
+            draw.world.keyspaces = 2;
+        }
         draw
     }
 
@@ -158,6 +162,9 @@ impl Draw {
             let span = random.span(self.outage);
             faults.push(Fault { at, span, kind });
         }
+        if self.world.keyspaces > 1 {
+            self.draw_left_out(&nodes, &mut faults);
+        }
         Scenario {
             name: "swarm".into(),
             world: self.world.clone(),
@@ -166,6 +173,26 @@ impl Draw {
             faults,
             heartbeat: Some(self.heartbeat),
             theta: Some(self.theta),
+        }
+    }
+
+    /// Nodes are restarted without one of the keyspaces, and with it again; about half of them begin without.
+    fn draw_left_out(&self, nodes: &[NodeId], faults: &mut Vec<Fault>) {
+        let mut random = of_keyspaces(!self.world.seed);
+        let mut left_out = |at: Micros, node: NodeId, random: &mut Random| {
+            let kind = FaultKind::LeftOut {
+                node,
+                keyspace: usize::from(random.percent(80)),
+            };
+            let span = Micros(random.of(1..=self.safety.0 / 2));
+            faults.push(Fault { at, span, kind });
+        };
+        for &node in nodes {
+            if random.percent(50) {
+                left_out(Micros(0), node, &mut random);
+            }
+            let at = Micros(random.below(self.safety.0));
+            left_out(at, node, &mut random);
         }
     }
 
@@ -244,6 +271,11 @@ impl Draw {
             },
         }
     }
+}
+
+/// Draws for what there is only where there are several keyspaces.
+fn of_keyspaces(seed: u64) -> Random {
+    Random::new(seed.rotate_left(40) ^ 0x6B_6579_7370)
 }
 
 fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {

@@ -169,7 +169,7 @@ fn rolling(seed: u64) -> Scenario {
     world.memory_limit_bytes = *random.pick(&[16 << 10, 8 << 20]);
     world.patience = Micros::from_millis(*random.pick(&[100, 5_000]));
     let nodes = SITES.len() * world.nodes_per_site;
-    let step = Micros::from_millis(random.of(20..=200));
+    let step = Micros::from_millis(random.of(20..=100));
     let mut order: Vec<u16> = (0..nodes as u16).collect();
     let mut faults = Vec::new();
     let mut left_out = |at: Micros, until: Micros, node: u16| {
@@ -197,7 +197,7 @@ fn rolling(seed: u64) -> Scenario {
             requests: None,
             after: Micros(0),
             clients_per_node: 2,
-            think: Span::us(0, 5_000),
+            think: Span::us(0, 20_000),
             kind: Kind::Mixed(Mixed {
                 keys: 30,
                 deletes: 30,
@@ -221,13 +221,13 @@ fn is_right(scenario: &Scenario, outcome: &Outcome) {
     let seed = scenario.world.seed;
     assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
     assert!(outcome.converged, "seed {seed}");
-    assert!(outcome.tally.answered() > 500, "seed {seed}: {:?}", outcome.tally);
+    assert!(outcome.tally.answered() > 100, "seed {seed}: {:?}", outcome.tally);
     let report = outcome.check().expect("it is a trace");
     assert_eq!(report.audit.receipts.broken, 0, "seed {seed}: {:?}", report.audit.broken);
 }
 
 fn runs<S: Session>(protocol: impl Fn(&Scenario) -> <S::Protocol as Protocol>::Config) {
-    for seed in 1..=12 {
+    for seed in 1..=6 {
         let scenario = rolling(seed);
         let outcome = scenario.run::<S>(protocol(&scenario), Keep::JUDGE_AND_TRACE);
         is_right(&scenario, &outcome);

@@ -91,13 +91,18 @@ fn no_route(status: StatusCode, method: &Method, uri: &Uri) -> Refusal {
 }
 
 async fn readiness(State(admin): State<Admin>) -> Response {
-    match admin.source.readiness() {
-        Ok(()) => Json(json!({"ready": true})).into_response(),
-        Err(reason) => {
-            let body = Json(json!({"ready": false, "reason": reason}));
-            (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
-        }
+    let (status, mut body) = match admin.source.readiness() {
+        Ok(()) => (StatusCode::OK, json!({"ready": true})),
+        Err(reason) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            json!({"ready": false, "reason": reason}),
+        ),
+    };
+    let missing = admin.source.missing_keyspaces();
+    if !missing.is_empty() {
+        body["missing_keyspaces"] = json!(missing);
     }
+    (status, Json(body)).into_response()
 }
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {

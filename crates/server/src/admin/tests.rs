@@ -15,11 +15,16 @@ use turnbuckle_core::{Micros, SiteId};
 
 struct Node {
     readiness: Mutex<Result<(), String>>,
+    missing: Mutex<BTreeMap<String, Vec<String>>>,
 }
 
 impl AdminSource for Node {
     fn readiness(&self) -> Result<(), String> {
         self.readiness.lock().unwrap().clone()
+    }
+
+    fn missing_keyspaces(&self) -> BTreeMap<String, Vec<String>> {
+        self.missing.lock().unwrap().clone()
     }
 
     fn status(&self) -> Status {
@@ -41,6 +46,7 @@ struct World {
 async fn world() -> World {
     let node = Arc::new(Node {
         readiness: Mutex::new(Ok(())),
+        missing: Mutex::default(),
     });
     let wan = WanMatrix::new(&WanDelays::demo(["a", "b", "c"]));
     wan.serve(SiteId(0));
@@ -105,6 +111,12 @@ async fn a_node_that_is_not_ready_says_why() {
         world.ask("GET", "/readyz", "").await,
         (200, json!({"ready": true}))
     );
+    let missing = BTreeMap::from([("carts".to_string(), vec!["a2".to_string(), "b1".to_string()])]);
+    *world.node.missing.lock().unwrap() = missing;
+    let ready = json!({"ready": true, "missing_keyspaces": {"carts": ["a2", "b1"]}});
+    assert_eq!(world.ask("GET", "/readyz", "").await, (200, ready));
+    assert_eq!(world.client(|client| client.readiness()).await.unwrap(), Ok(()));
+    world.node.missing.lock().unwrap().clear();
     *world.node.readiness.lock().unwrap() = Err("replaying the log".into());
     let not_ready = json!({"ready": false, "reason": "replaying the log"});
     assert_eq!(world.ask("GET", "/readyz", "").await, (503, not_ready));

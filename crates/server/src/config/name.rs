@@ -8,7 +8,7 @@ pub(super) const EXPECTED: &str = "a name: a letter, then letters, digits, '-' o
 ///
 /// Names end up in session tokens, metrics, messages, file names and commands typed by people, so only what is
 /// harmless in all of them. They begin with a letter so that a number in brackets is always a place in a list.
-pub(super) fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let of_name = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     text.len() <= MOST_BYTES
         && text.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -180,7 +180,19 @@ fn the_layout_is_what_nodes_must_agree_on_and_nothing_else() {
     let layout = good().layout();
     assert_eq!(
         layout,
-        "sites eu-west us; nodes e1@eu-west u1@us u2@us; keyspaces carts:causalspartanx:3 likes:eventual:2"
+        "sites eu-west us; nodes e1@eu-west u1@us u2@us"
+    );
+    let terms: Vec<String> = good()
+        .terms()
+        .iter()
+        .map(|terms| format!("{}: {terms}", terms.name))
+        .collect();
+    assert_eq!(
+        terms,
+        [
+            "carts: protocol causalspartanx and 3 partitions",
+            "likes: protocol eventual and 2 partitions"
+        ]
     );
     let text = GOOD
         .replace("7001", "7009")

@@ -286,6 +286,12 @@ fn links(text: &mut Exposition, status: &Status) {
         |link| f64::from(u8::from(link.up)),
     );
     family(
+        "turnbuckle_link_missing_keyspaces",
+        Kind::Gauge,
+        "Keyspaces that this node has and the connected peer does not.",
+        |link| link.missing_there.len() as f64,
+    );
+    family(
         "turnbuckle_link_connections_total",
         Kind::Counter,
         "Connections to the peer that were made.",

@@ -6,9 +6,11 @@
 //!     | <------------------- Greeting, or why not --------- |
 //!     | -- Proof: HMAC of both greetings -----------------> |  refused unless it has the cluster's secret
 //!     | <-------------------- Proof, or why not ----------- |
-//!     | -- Hello: cluster, layout, from, to, HMAC --------> |  refused unless all of it fits
+//!     | -- Hello: cluster, layout, from, to, keyspaces, HMAC > |  refused unless all of it fits
 //!     | <--------------------- Hello, or why not ---------- |
 //! ```
+//!
+//! The nodes may have different keyspaces: what the two of them can do for each other is their [`Agreement`].
 //!
 //! Each side proves that it has the secret over the other's fresh nonce, so nothing said in an earlier connection can be
 //! said again. Names are told only to who has proven that: a stranger learns the version of the wire and nothing else, neither by
@@ -23,14 +25,19 @@ use tokio::{
     time::timeout,
 };
 use turnbuckle_core::ClusterSecret;
-use turnbuckle_node::WIRE_VERSION;
+use turnbuckle_node::{Agreement, KeyspaceTerms, WIRE_VERSION};
+
+use crate::config::is_name;
 
 /// The whole handshake must be done by then.
 const TIME: Duration = Duration::from_secs(5);
 
 /// The longest message before the other side has proven itself, and after that.
 const MOST_BYTES_OF_STRANGERS: usize = 1 << 10;
-const MOST_BYTES: usize = 64 << 10;
+const MOST_BYTES: usize = 256 << 10;
+
+/// The most keyspaces that a node has.
+const MOST_KEYSPACES: usize = 256;
 
 const NONCE_BYTES: usize = 16;
 
@@ -41,6 +48,7 @@ const MAGIC: &[u8; 8] = b"TBUCKPER";
 pub(crate) struct Identity {
     pub cluster: String,
     pub layout: String,
+    pub keyspaces: Vec<KeyspaceTerms>,
     pub node: String,
     pub secret: ClusterSecret,
 }
@@ -93,9 +101,22 @@ struct Hello {
     to: String,
     #[prost(string, optional, tag = "5")]
     refused: Option<String>,
-    /// Of everything above, and both greetings.
+    /// Of everything else, and both greetings.
     #[prost(bytes = "bytes", tag = "6")]
     mac: Bytes,
+    #[prost(message, repeated, tag = "7")]
+    keyspaces: Vec<KeyspaceSaid>,
+}
+
+/// A keyspace that a node has.
+#[derive(Clone, PartialEq, Message)]
+struct KeyspaceSaid {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    protocol: String,
+    #[prost(uint32, tag = "3")]
+    partitions: u32,
 }
 
 /// One connection's handshake: what both sides have greeted each other with.
@@ -105,13 +126,13 @@ struct Talk<'a> {
     acceptor: Greeting,
 }
 
-/// The side that connected, to the node called `to`.
+/// The side that connected, to the node called `to`. Returns what they have agreed on.
 pub(crate) async fn dial(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     to: &str,
     nonce: [u8; NONCE_BYTES],
-) -> Result<(), HandshakeError> {
+) -> Result<Agreement, HandshakeError> {
     within(async {
         stream.write_all(MAGIC).await?;
         let dialer = greeting(nonce);
@@ -128,20 +149,21 @@ pub(crate) async fn dial(
         let theirs: Hello = receive(stream, MOST_BYTES).await?;
         talk.verify_hello("acceptor", &theirs)?;
         not_refused(theirs.refused.as_deref())?;
-        talk.check(&theirs)?;
-        expect("a hello of the node that was dialled", to, &theirs.from)
+        let agreement = talk.check(&theirs)?;
+        expect("a hello of the node that was dialled", to, &theirs.from)?;
+        Ok(agreement)
     })
     .await
 }
 
-/// The side that was connected to. Returns the name of the node that did; `claimed` is the name that it gave, if it has the cluster's
+/// The side that was connected to. Returns the name of the node that did, and what they have agreed on; `claimed` is the name that it gave, if it has the cluster's
 /// secret.
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     nonce: [u8; NONCE_BYTES],
     claimed: &mut Option<String>,
-) -> Result<String, HandshakeError> {
+) -> Result<(String, Agreement), HandshakeError> {
     within(async {
         let mut magic = [0; MAGIC.len()];
         stream.read_exact(&mut magic).await?;
@@ -173,12 +195,13 @@ pub(crate) async fn accept(
         let theirs: Hello = receive(stream, MOST_BYTES).await?;
         talk.verify_hello("dialer", &theirs)?;
         *claimed = Some(theirs.from.clone());
-        let fits = talk
-            .check(&theirs)
-            .and_then(|()| expect("a hello for this node", &me.node, &theirs.to));
+        let fits = talk.check(&theirs).and_then(|agreement| {
+            expect("a hello for this node", &me.node, &theirs.to)?;
+            Ok(agreement)
+        });
         let refused = fits.as_ref().err().map(ToString::to_string);
         send(stream, &talk.hello("acceptor", &theirs.from, refused)).await?;
-        fits.map(|()| theirs.from)
+        fits.map(|agreement| (theirs.from, agreement))
     })
     .await
 }
@@ -248,6 +271,7 @@ impl Talk<'_> {
             to: to.to_string(),
             refused,
             mac: Bytes::new(),
+            keyspaces: self.me.keyspaces.iter().map(KeyspaceSaid::from).collect(),
         };
         let mac = self
             .me
@@ -269,9 +293,43 @@ impl Talk<'_> {
         }
     }
 
-    fn check(&self, theirs: &Hello) -> Result<(), HandshakeError> {
+    fn check(&self, theirs: &Hello) -> Result<Agreement, HandshakeError> {
         expect("a node of the cluster", &self.me.cluster, &theirs.cluster)?;
-        expect("the same configuration", &self.me.layout, &theirs.layout)
+        expect("the same sites and nodes", &self.me.layout, &theirs.layout)?;
+        let found = theirs.keyspaces.len();
+        if found > MOST_KEYSPACES {
+            let why = format!("expected at most {MOST_KEYSPACES} keyspaces, found {found}");
+            return Err(HandshakeError::Peer(why));
+        }
+        let keyspaces = theirs.keyspaces.iter().map(KeyspaceSaid::check);
+        let keyspaces = keyspaces.collect::<Result<Vec<_>, _>>()?;
+        Agreement::between(&self.me.keyspaces, &keyspaces)
+            .map_err(|differs| HandshakeError::Peer(differs.to_string()))
+    }
+}
+
+impl From<&KeyspaceTerms> for KeyspaceSaid {
+    fn from(terms: &KeyspaceTerms) -> KeyspaceSaid {
+        KeyspaceSaid {
+            name: terms.name.clone(),
+            protocol: terms.protocol.clone(),
+            partitions: terms.partitions,
+        }
+    }
+}
+
+impl KeyspaceSaid {
+    /// What it says, if these are names: they are shown.
+    fn check(&self) -> Result<KeyspaceTerms, HandshakeError> {
+        if let Some(found) = [&self.name, &self.protocol].into_iter().find(|name| !is_name(name)) {
+            let why = format!("expected the name of a keyspace and of its protocol, found {}", quoted(found));
+            return Err(HandshakeError::Peer(why));
+        }
+        Ok(KeyspaceTerms {
+            name: self.name.clone(),
+            protocol: self.protocol.clone(),
+            partitions: self.partitions,
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use std::{
 use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId};
 use turnbuckle_log::DirectoryDisk;
-use turnbuckle_node::{Durability, Node, NodeBuilder, NodeConfig, Placement, Planted};
+use turnbuckle_node::{Agreement, Durability, Node, NodeBuilder, NodeConfig, Placement, Planted};
 use turnbuckle_resp::Limits;
 use turnbuckle_store::{FjallEngine, FjallOptions};
 
@@ -65,6 +65,8 @@ struct Link {
     /// Which connection it is: the newest one counts.
     life: u64,
     reason: Option<String>,
+    /// What the two nodes have agreed on; as long as it is up.
+    agreement: Agreement,
     sent_bytes: u64,
     received_bytes: u64,
     held_bytes: u64,
@@ -143,6 +145,7 @@ impl Host {
             identity: Identity {
                 cluster: config.name.clone(),
                 layout: config.layout(),
+                keyspaces: config.terms(),
                 node: entry.name.clone(),
                 secret: config.secret.clone(),
             },
@@ -359,7 +362,7 @@ impl Host {
     }
 
     /// A connection to a peer is ready. An older one ends first.
-    pub async fn begin_link(&self, peer: NodeId) -> u64 {
+    pub async fn begin_link(&self, peer: NodeId, agreement: &Agreement) -> u64 {
         let life = {
             let mut link = self.link(peer);
             link.life += 1;
@@ -372,6 +375,7 @@ impl Host {
         }
         let mut link = self.link(peer);
         (link.up, link.reason) = (true, None);
+        link.agreement.clone_from(agreement);
         life
     }
 
@@ -386,6 +390,7 @@ impl Host {
     pub fn end_link(&self, peer: NodeId, why: &str) {
         let mut link = self.link(peer);
         (link.up, link.held_bytes) = (false, 0);
+        link.agreement = Agreement::default();
         link.reason = Some(why.to_string());
     }
 

@@ -27,6 +27,12 @@ struct Identity {
     keyspaces: Vec<KeyspaceIdentity>,
 }
 
+impl Identity {
+    fn has(&self, keyspace: &str) -> bool {
+        self.keyspaces.iter().any(|of| of.name == keyspace)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct KeyspaceIdentity {
     name: String,
@@ -69,7 +75,7 @@ pub enum IdentityError {
 
 /// Checks that the directory is new, or that of this node; and marks a new one.
 ///
-/// Keyspaces may be added; what is there keeps its protocol and partitions. The file is written only where its content changes, so that a
+/// Keyspaces may be added and left out; what is there keeps its protocol and partitions, also while it is left out. The file is written only where its content changes, so that a
 /// node starts on a disk without room. If it changes and there is no room, the node goes on with what is there.
 /// Returns the number that marks its commit log: `fresh` for a new directory.
 pub(super) fn check(
@@ -87,6 +93,10 @@ pub(super) fn check(
     };
     if let Some(known) = &known {
         mine.identity.clone_from(&known.identity);
+        // What the configuration leaves out is still there, and keeps its protocol and partitions.
+        let left_out = known.keyspaces.iter().filter(|known| !mine.has(&known.name));
+        let left_out: Vec<_> = left_out.cloned().collect();
+        mine.keyspaces.extend(left_out);
     }
     let number = u128::from_str_radix(&mine.identity, 16).map_err(|_| IdentityError::Unreadable {
         path: path.clone(),
@@ -226,11 +236,15 @@ mod tests {
     }
 
     fn config_of(cluster: &str, partitions: u16, protocol: &str) -> ClusterConfig {
+        config_with(cluster, "k", partitions, protocol)
+    }
+
+    fn config_with(cluster: &str, keyspace: &str, partitions: u16, protocol: &str) -> ClusterConfig {
         let text = format!(
             "cluster = \"{cluster}\"\nsecret = \"0123456789abcdef0123456789abcdef\"\n[[site]]\nname = \"a\"\n[[node]]\nname = \"a1\"\n\
              site = \"a\"\nresp = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\nadmin = \"127.0.0.1:3\"\ndata = \"d1\"\n[[node]]\nname = \"a2\"\n\
              site = \"a\"\nresp = \"127.0.0.1:4\"\npeer = \"127.0.0.1:5\"\nadmin = \"127.0.0.1:6\"\ndata = \"d2\"\n\
-             [[keyspace]]\nname = \"k\"\nprotocol = \"{protocol}\"\npartitions = {partitions}\n"
+             [[keyspace]]\nname = \"{keyspace}\"\nprotocol = \"{protocol}\"\npartitions = {partitions}\n"
         );
         ClusterConfig::parse(Path::new("cluster.toml"), &text).expect("the configuration is right")
     }
@@ -292,6 +306,24 @@ mod tests {
         fs::remove_dir(&blocked).unwrap();
         check(path, &config("shop", 4), NodeId(0), 8).unwrap();
         assert!(fs::read_to_string(&file).unwrap().contains("\"k\""));
+    }
+
+    #[test]
+    fn a_keyspace_that_was_left_out_comes_back_as_it_was_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        check(path, &config("shop", 4), NodeId(0), 7).unwrap();
+        let file = path.join("node.json");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("\"k\"", "\"gone\"")).unwrap();
+        // Twice: what was left out once is left out for longer.
+        for _ in 0..2 {
+            check(path, &config("shop", 4), NodeId(0), 8).unwrap();
+        }
+        let gone = |protocol| config_with("shop", "gone", 4, protocol);
+        check(path, &gone("eventual"), NodeId(0), 8).unwrap();
+        let error = check(path, &gone("cops"), NodeId(0), 8).unwrap_err().to_string();
+        assert!(error.contains("a keyspace 'gone' of 4 partitions with protocol eventual"), "{error}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(super) struct FaultTable {
     ppm: Placed<i64>,
     by: Placed<String>,
     partition: Placed<u16>,
+    keyspace: Placed<usize>,
 }
 
 impl FaultTable {
@@ -162,6 +163,17 @@ impl FaultTable {
                     FaultKind::SlowPartition { partition, percent },
                 )
             }
+            "left-out" => {
+                let number = at_most(&self.keyspace, "keyspace", 1..world.keyspaces + 1)?;
+                let number = number.ok_or_else(|| self.missing("keyspace"))?;
+                (
+                    vec!["node", "keyspace"],
+                    FaultKind::LeftOut {
+                        node: node(&self.node, "node")?,
+                        keyspace: number - 1,
+                    },
+                )
+            }
             "late" => {
                 let by = self.by.as_ref().ok_or_else(|| self.missing("by"))?;
                 (
@@ -176,7 +188,7 @@ impl FaultTable {
                 let message = format!(
                     "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
                      loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late, \
-                     backup or checkpoint"
+                     left-out, backup or checkpoint"
                 );
                 return Err((self.kind.span(), message));
             }
@@ -251,6 +263,7 @@ impl FaultTable {
             ("ppm", span(&self.ppm)),
             ("by", span(&self.by)),
             ("partition", span(&self.partition)),
+            ("keyspace", span(&self.keyspace)),
         ];
         for (name, place) in all {
             if let Some(place) = place

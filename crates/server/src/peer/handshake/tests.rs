@@ -7,8 +7,17 @@ fn identity(node: &str) -> Identity {
     Identity {
         cluster: "shop".into(),
         layout: "sites a, b".into(),
+        keyspaces: vec![terms("carts", "cops", 2)],
         node: node.into(),
         secret: ClusterSecret::new(b"0123456789abcdef".as_slice()),
+    }
+}
+
+fn terms(name: &str, protocol: &str, partitions: u32) -> KeyspaceTerms {
+    KeyspaceTerms {
+        name: name.into(),
+        protocol: protocol.into(),
+        partitions,
     }
 }
 
@@ -21,7 +30,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A handshake between two nodes, over a wire that keeps what the dialer said.
-fn shake(dialer: &Identity, to: &str, acceptor: &Identity) -> (Ended<()>, Ended<String>, Vec<u8>) {
+fn shake(dialer: &Identity, to: &str, acceptor: &Identity) -> (Ended<Agreement>, Ended<(String, Agreement)>, Vec<u8>) {
     block_on(async {
         let ((mut here, near), (mut there, far)) = (duplex(1 << 20), duplex(1 << 20));
         let dialled = async {
@@ -62,7 +71,7 @@ async fn carry(near: DuplexStream, far: DuplexStream) -> Vec<u8> {
 }
 
 /// What a node answers to bytes that end.
-fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<String> {
+fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<(String, Agreement)> {
     block_on(async {
         let (mut stranger, mut there) = duplex(1 << 20);
         stranger.write_all(bytes).await.expect("there is room");
@@ -79,8 +88,50 @@ fn says(error: Result<impl Sized, HandshakeError>, expected: &str) {
 #[test]
 fn two_nodes_of_a_cluster_know_each_other() {
     let (dialled, accepted, _) = shake(&identity("a1"), "b1", &identity("b1"));
-    dialled.expect("it is the right node");
-    assert_eq!(accepted.expect("it is a peer"), "a1");
+    let agreement = dialled.expect("it is the right node");
+    assert_eq!(accepted.expect("it is a peer"), ("a1".to_string(), agreement));
+}
+
+#[test]
+fn nodes_with_different_keyspaces_agree_on_those_that_both_have() {
+    let (mut a, mut b) = (identity("a1"), identity("b1"));
+    a.keyspaces.push(terms("users", "eventual", 4));
+    b.keyspaces.insert(0, terms("list", "gentlerain", 8));
+    let (dialled, accepted, _) = shake(&a, "b1", &b);
+    let (here, there) = (dialled.expect("they agree"), accepted.expect("they agree").1);
+    assert_eq!((&here.only_here[..], &here.only_there[..]), (&["users".to_string()][..], &["list".to_string()][..]));
+    assert_eq!((there.only_there, there.only_here), (here.only_here, here.only_there));
+}
+
+#[test]
+fn a_keyspace_that_both_have_and_not_the_same_is_refused_by_name_on_both_sides() {
+    for (theirs, found) in [
+        (terms("carts", "eventual", 2), "found it with protocol eventual and 2 partitions"),
+        (terms("carts", "cops", 3), "found it with protocol cops and 3 partitions"),
+    ] {
+        let mut a = identity("a1");
+        a.keyspaces = vec![theirs];
+        let (dialled, accepted, _) = shake(&a, "b1", &identity("b1"));
+        let expected = format!("expected the keyspace 'carts' with protocol cops and 2 partitions, {found}");
+        says(dialled, &expected);
+        says(accepted, &expected);
+    }
+}
+
+#[test]
+fn keyspaces_of_a_peer_are_bounded_and_have_names() {
+    let mut many = identity("a1");
+    let names = (0..=MOST_KEYSPACES).map(|number| terms(&format!("k{number}"), "cops", 1));
+    many.keyspaces = names.collect();
+    says(shake(&many, "b1", &identity("b1")).1, "at most 256 keyspaces, found 257");
+    for (name, protocol) in [("a\nb", "cops"), ("", "cops"), ("k", "co ps"), (&"k".repeat(65), "cops")] {
+        let mut odd = identity("a1");
+        odd.keyspaces = vec![terms(name, protocol, 1)];
+        let (dialled, accepted, _) = shake(&odd, "b1", &identity("b1"));
+        says(dialled, "expected the name of a keyspace");
+        let error = accepted.expect_err("it is refused").to_string();
+        assert!(!error.contains('\n'), "{error:?}");
+    }
 }
 
 #[test]
@@ -101,7 +152,7 @@ fn whoever_does_not_belong_here_is_told_why_on_both_sides() {
         (
             &layout,
             "b1",
-            "the same configuration 'sites a, b', found 'sites a, b, c'",
+            "the same sites and nodes 'sites a, b', found 'sites a, b, c'",
         ),
         (&secret, "b1", "the cluster's secret"),
         (&a, "b2", "a hello for this node 'b1', found 'b2'"),
@@ -132,6 +183,7 @@ fn a_stranger_is_told_no_names() {
     let stranger = Identity {
         cluster: "x".into(),
         layout: "y".into(),
+        keyspaces: Vec::new(),
         node: "z".into(),
         secret: ClusterSecret::new(b"a guess that is long enough".as_slice()),
     };
@@ -141,7 +193,7 @@ fn a_stranger_is_told_no_names() {
             let (mut here, mut there) = duplex(1 << 20);
             let node = async {
                 let _ = match node_dials {
-                    true => dial(&mut here, &identity("b1"), "a1", [1; 16]).await,
+                    true => dial(&mut here, &identity("b1"), "a1", [1; 16]).await.map(|_| ()),
                     false => accept(&mut here, &identity("b1"), [1; 16], &mut None)
                         .await
                         .map(|_| ()),
@@ -174,7 +226,7 @@ fn a_stranger_is_told_no_names() {
         heard
     });
     let heard = String::from_utf8_lossy(&heard);
-    for name in ["shop", "sites", "a1", "b1"] {
+    for name in ["shop", "sites", "a1", "b1", "carts"] {
         assert!(!heard.contains(name), "it heard of '{name}': {heard:?}");
     }
     assert!(heard.contains("the cluster's secret"), "{heard:?}");

@@ -8,7 +8,7 @@ use crate::{
     },
 };
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
 use turnbuckle_gateway::Gateway;
@@ -229,9 +229,11 @@ fn replication(status: &Status) -> Vec<(String, String)> {
     });
     let keyspaces = status.keyspaces.iter().map(|keyspace| {
         let (hidden, parked) = (keyspace.hidden_versions, keyspace.parked_operations);
+        let lacks = |link: &&LinkStatus| link.missing_there.contains(&keyspace.name);
+        let without = status.links.iter().filter(lacks).count();
         (
             format!("keyspace_{}", keyspace.name),
-            format!("hidden_versions={hidden},parked_operations={parked}"),
+            format!("hidden_versions={hidden},parked_operations={parked},nodes_without={without}"),
         )
     });
     sites.chain(keyspaces).collect()
@@ -252,6 +254,17 @@ impl AdminSource for Host {
         }
     }
 
+    fn missing_keyspaces(&self) -> BTreeMap<String, Vec<String>> {
+        let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for peer in self.peers() {
+            for keyspace in &self.link(peer).agreement.only_here {
+                let nodes = missing.entry(keyspace.clone()).or_default();
+                nodes.push(self.node_name(peer).to_string());
+            }
+        }
+        missing
+    }
+
     fn status(&self) -> Status {
         let now = self.clock.now();
         let states = self.node.status(now);
@@ -263,6 +276,8 @@ impl AdminSource for Host {
                 site: self.config.site_name(self.config.node(peer).site).to_string(),
                 up: link.up,
                 reason: link.reason.clone(),
+                missing_there: link.agreement.only_here.clone(),
+                missing_here: link.agreement.only_there.clone(),
                 connections_total: link.life,
                 sent_bytes_total: link.sent_bytes,
                 received_bytes_total: link.received_bytes,
@@ -359,7 +374,11 @@ mod tests {
             links: vec![
                 link("a", true),
                 link("c", false),
-                link("b", true),
+                LinkStatus {
+                    missing_there: vec!["carts".into()],
+                    missing_here: vec!["list".into()],
+                    ..link("b", true)
+                },
                 link("b", false),
             ],
             streams: vec![
@@ -384,7 +403,7 @@ mod tests {
             [
                 "site_b:links_up=1,links=2,lag_entries=5,lag_seconds=1.250",
                 "site_c:links_up=0,links=1,lag_entries=0,lag_seconds=0.000",
-                "keyspace_carts:hidden_versions=7,parked_operations=1",
+                "keyspace_carts:hidden_versions=7,parked_operations=1,nodes_without=1",
             ]
         );
     }
