@@ -47,14 +47,23 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// What was set aside of a lane; none if nothing was, or not everything.
-    pub fn of(engine: &dyn Engine, lane_table: &str) -> Result<Option<Aside>, EngineError> {
+    /// What was set aside of a lane whose last checkpoint covers the log up to `covered`; none if nothing was, or not everything.
+    pub fn of(engine: &dyn Engine, lane_table: &str, covered: Position) -> Result<Option<Aside>, OpenError> {
         let name = format!("{lane_table}{ASIDE}");
         if !engine.table_names()?.contains(&name) {
             return Ok(None);
         }
         let table = engine.open_table(&name)?;
-        Ok(table.get(END)?.map(|_| Aside { name, table }))
+        let Some(end) = table.get(END)? else {
+            return Ok(None);
+        };
+        // The checkpoint that took it in begins behind it. A table that was removed then is there again if the power failed before the
+        // disk had that.
+        if position_in(&end)? < covered {
+            engine.remove_table(&name)?;
+            return Ok(None);
+        }
+        Ok(Some(Aside { name, table }))
     }
 
     /// Shows the records in their order.
@@ -89,9 +98,13 @@ fn key_of(position: Position) -> Bytes {
 }
 
 fn position_of(key: &[u8]) -> Result<Position, OpenError> {
-    let bytes = key.get(1..).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
-    let bad = || BadFrame::new("a log position of 8 bytes", format!("{} bytes", key.len()));
-    let bytes = bytes.ok_or_else(bad).map_err(crate::lane::ReplayError::from)?;
+    position_in(key.get(1..).unwrap_or_default())
+}
+
+fn position_in(bytes: &[u8]) -> Result<Position, OpenError> {
+    let bad = |_| BadFrame::new("a log position of 8 bytes", format!("{} bytes", bytes.len()));
+    let bytes = <[u8; 8]>::try_from(bytes).map_err(bad);
+    let bytes = bytes.map_err(crate::lane::ReplayError::from)?;
     Ok(Position(u64::from_be_bytes(bytes)))
 }
 
@@ -125,10 +138,10 @@ impl LeftOut {
                 continue;
             };
             keyspaces.insert(keyspace.to_string());
-            if Aside::of(engine, &name)?.is_some() {
+            let meta = CheckpointMeta::parse(meta).map_err(crate::lane::ReplayError::from)?;
+            if Aside::of(engine, &name, Position(meta.log_position))?.is_some() {
                 continue;
             }
-            let meta = CheckpointMeta::parse(meta).map_err(crate::lane::ReplayError::from)?;
             let tag = tag_of(keyspace);
             // What an earlier attempt has left.
             engine.remove_table(&format!("{name}{ASIDE}"))?;

@@ -186,8 +186,8 @@ impl NodeBuilder {
             let (store, meta) = Store::open(table, options).map_err(|error| bad(error.to_string()))?;
             let parsed = meta.map(CheckpointMeta::parse).transpose();
             let parsed = parsed.map_err(|error| bad(error.to_string()))?;
-            let aside = Aside::of(&*self.engine, &name)?;
             let (is_new, meta) = (parsed.is_none(), parsed.unwrap_or_default());
+            let aside = Aside::of(&*self.engine, &name, Position(meta.log_position))?;
             let config = keyspace.protocol();
             let mut lane = Lane::open(&keyspace, server, store, &meta, config, self.shared.config.seed);
             if let Some(aside) = &aside {

@@ -186,6 +186,27 @@ fn a_keyspace_that_is_left_out_for_a_while_has_all_that_was_acknowledged_when_it
     all_are_there(&mut machine);
 }
 
+/// A table is removed, and the power fails before the disk has that: what was set aside is there again, and is old.
+#[test]
+fn what_was_set_aside_is_taken_in_once_also_if_the_power_brings_it_back() {
+    let mut machine = Machine::default();
+    machine.start_with(&["one", "two"]);
+    machine.put("two", "y", "old");
+    machine.restart_with(&["one"]);
+    machine.restart_with(&["one", "two"]);
+    machine.put("two", "y", "new");
+    machine.lose_power_and_start_with(&["one", "two"]);
+    assert_eq!(machine.get("two", "y").as_deref(), Some("new"));
+    // And if it is left out right then.
+    machine.restart_with(&["one"]);
+    machine.restart_with(&["one", "two"]);
+    machine.put("two", "y", "newer");
+    machine.lose_power_and_start_with(&["one"]);
+    machine.write_much_and_purge("one");
+    machine.restart_with(&["one", "two"]);
+    assert_eq!(machine.get("two", "y").as_deref(), Some("newer"));
+}
+
 #[test]
 fn all_keyspaces_but_a_new_one_are_left_out() {
     let mut machine = Machine::default();

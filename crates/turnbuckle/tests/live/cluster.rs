@@ -38,6 +38,7 @@ pub const SITES: [&str; 3] = ["a", "b", "c"];
 pub struct Cluster {
     ports: Vec<DemoPorts>,
     nodes: Vec<Option<Child>>,
+    demo: Demo,
     file: PathBuf,
     directory: tempfile::TempDir,
 }
@@ -81,9 +82,22 @@ impl Cluster {
         Cluster {
             nodes: ports.iter().map(|_| None).collect(),
             ports,
+            demo,
             file,
             directory,
         }
+    }
+
+    /// Writes a configuration with these keyspaces, each a name and a protocol. Nodes that are started from now on go by it.
+    pub fn configure(&mut self, keyspaces: &[(&str, &str)]) {
+        let durability = self.demo.keyspaces[0].durability;
+        let keyspaces = keyspaces.iter().map(|&(name, protocol)| DemoKeyspace {
+            name: name.into(),
+            durability,
+            ..DemoKeyspace::of(protocol)
+        });
+        self.demo.keyspaces = keyspaces.collect();
+        std::fs::write(&self.file, self.demo.to_toml()).expect("the configuration is written");
     }
 
     /// The name of a node, which is also that of its data directory.
@@ -243,9 +257,20 @@ impl Cluster {
         });
     }
 
-    /// Everything that the partitions of a node hold.
+    /// Everything that a node's site has, in the keyspace where a new connection is.
     pub fn contents(&self, node: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        Cluster::everything(self.client(node))
+    }
+
+    /// Everything that a node's site has in a keyspace.
+    pub fn contents_in(&self, node: usize, keyspace: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut client = self.client(node);
+        let selected = client.call(&[b"SELECT", keyspace.as_bytes()]);
+        assert!(matches!(&selected, Value::Simple(ok) if &ok[..] == b"OK"), "{selected:?}");
+        Cluster::everything(client)
+    }
+
+    fn everything(mut client: Client) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let (mut cursor, mut keys) = (b"0".to_vec(), Vec::new());
         loop {
             let Value::Array(answer) = client.call(&[b"SCAN", &cursor, b"COUNT", b"1000"]) else {

@@ -6,5 +6,6 @@ mod cluster;
 mod crowd;
 mod demo;
 mod full_disk;
+mod keyspaces;
 mod redis_crate;
 mod refuses_to_start;
