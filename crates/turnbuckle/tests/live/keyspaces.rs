@@ -267,3 +267,43 @@ fn everything_is_everywhere(cluster: &Cluster, ledger: &Ledger) {
         );
     }
 }
+
+/// One node was given another protocol for a name that the others have, too. It has no links, and everybody says why. The way back is the one in
+/// docs/configuration.md.
+#[test]
+fn a_keyspace_that_is_not_the_same_everywhere_is_refused_by_name() {
+    let mut cluster = Cluster::new(1, "interval(10ms)", patient());
+    cluster.configure(&ALL);
+    (0..2).for_each(|node| cluster.start_node(node));
+    cluster.configure(&[BASE[0], BASE[1], (EXTRA.0, "eventual")]);
+    cluster.start_node(2);
+    for node in 0..3 {
+        wait_until("a node says which keyspace differs, and how", || {
+            let status = cluster.admin(node).status().expect("the node says how it is");
+            let peers = if node == 2 { 2 } else { 1 };
+            let refused = status.links.iter().filter(|link| {
+                let why = link.reason.as_deref().unwrap_or_default();
+                let parts = ["'extra'", "causalspartanx and 2 partitions", "eventual and 2 partitions"];
+                !link.up && parts.iter().all(|part| why.contains(part))
+            });
+            refused.count() == peers
+        });
+    }
+    // What it has acknowledged meanwhile is not lost: without the keyspace it has links.
+    assert_eq!(text(&cluster.client(2).call(&[b"SET", b"k", b"alone"])), "OK");
+    assert_eq!(cluster.terminate(2), Some(0));
+    cluster.configure(&BASE);
+    cluster.start_node(2);
+    let is_streamed = |(_, state, lag): &(String, String, u64)| state == "streaming" && *lag == 0;
+    wait_until("the node has given away what it has", || {
+        cluster.stream_states(2).iter().all(is_streamed)
+    });
+    assert_eq!(cluster.terminate(2), Some(0));
+    std::fs::remove_dir_all(cluster.data_directory(2)).expect("it can be emptied");
+    cluster.configure(&ALL);
+    cluster.start_node(2);
+    cluster.settle();
+    for node in 0..3 {
+        assert_eq!(text(&cluster.client(node).call(&[b"GET", b"k"])), "alone");
+    }
+}
