@@ -54,14 +54,16 @@ pub struct Agreement {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Disagreement {
     /// Both have it, and not the same.
-    #[error("expected the keyspace '{name}' with {here}, found it with {there}: one of the two configurations is wrong")]
+    #[error(
+        "expected the keyspace '{name}' with {here}, found it with {there}: one of the two configurations is wrong"
+    )]
     Differs {
         /// Which.
         name: String,
         /// How it is here.
-        here: KeyspaceTerms,
+        here: String,
         /// How it is there.
-        there: KeyspaceTerms,
+        there: String,
     },
     /// Two names with one checksum.
     #[error(
@@ -109,8 +111,8 @@ impl Agreement {
                 Some(here) if here != there => {
                     return Err(Disagreement::Differs {
                         name: here.name.clone(),
-                        here: here.clone(),
-                        there: there.clone(),
+                        here: here.to_string(),
+                        there: there.to_string(),
                     });
                 }
                 Some(_) => drop(agreement.both.insert(tag)),
@@ -135,7 +137,10 @@ impl fmt::Display for Agreement {
             (true, true) => Ok(()),
             (false, true) => write!(f, "the peer does not have: {here}"),
             (true, false) => write!(f, "this node does not have: {there}"),
-            (false, false) => write!(f, "the peer does not have: {here}; this node does not have: {there}"),
+            (false, false) => write!(
+                f,
+                "the peer does not have: {here}; this node does not have: {there}"
+            ),
         }
     }
 }
@@ -173,11 +178,18 @@ mod tests {
     fn a_keyspace_that_differs_is_refused_by_name() {
         let mine = [terms("carts", "cops", 2)];
         for (theirs, found) in [
-            (terms("carts", "eventual", 2), "protocol eventual and 2 partitions"),
+            (
+                terms("carts", "eventual", 2),
+                "protocol eventual and 2 partitions",
+            ),
             (terms("carts", "cops", 1), "protocol cops and 1 partition:"),
         ] {
-            let error = Agreement::between(&mine, &[theirs]).expect_err("they differ").to_string();
-            let expected = format!("expected the keyspace 'carts' with protocol cops and 2 partitions, found it with {found}");
+            let error = Agreement::between(&mine, &[theirs])
+                .expect_err("they differ")
+                .to_string();
+            let expected = format!(
+                "expected the keyspace 'carts' with protocol cops and 2 partitions, found it with {found}"
+            );
             assert!(error.contains(&expected), "{error}");
         }
     }

@@ -191,13 +191,17 @@ impl Shared {
     /// Whether the link to a peer is up and serves a keyspace.
     pub fn serves(&self, peer: NodeId, keyspace: u32) -> bool {
         let link = held(&self.links[usize::from(peer.0)]);
-        link.serves.as_ref().is_some_and(|agreement| agreement.has(keyspace))
+        link.serves
+            .as_ref()
+            .is_some_and(|agreement| agreement.has(keyspace))
     }
 
     /// Whether the link to a peer is up and the peer does not have a keyspace.
     pub fn lacks(&self, peer: NodeId, keyspace: u32) -> bool {
         let link = held(&self.links[usize::from(peer.0)]);
-        link.serves.as_ref().is_some_and(|agreement| !agreement.has(keyspace))
+        link.serves
+            .as_ref()
+            .is_some_and(|agreement| !agreement.has(keyspace))
     }
 
     /// The link came up, for these keyspaces, or went down: what waited for it is gone.
@@ -265,7 +269,10 @@ mod tests {
             ..ResponseFrame::default()
         };
         let server = ServerId::default();
-        shared.send(PEER, &Frame::new(tag_of("both"), server, server, Body::Response(response)))
+        shared.send(
+            PEER,
+            &Frame::new(tag_of("both"), server, server, Body::Response(response)),
+        )
     }
 
     /// The peer has this one alone.

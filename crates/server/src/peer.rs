@@ -203,7 +203,11 @@ async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream, agreement: Agr
     host.ring_first_loop();
     match differs.is_empty() {
         true => tracing::info!(node = host.name, peer = host.node_name(peer), "link up"),
-        false => tracing::warn!(node = host.name, peer = host.node_name(peer), "link up, and {differs}"),
+        false => tracing::warn!(
+            node = host.name,
+            peer = host.node_name(peer),
+            "link up, and {differs}"
+        ),
     }
     let why = tokio::select! {
         why = read(host, peer, reader) => why,

@@ -57,14 +57,18 @@ impl<S: Session> World<S> {
     /// If there is no such keyspace.
     pub fn leave_out(&mut self, node: NodeId, keyspace: usize, out: bool) {
         assert!(keyspace < self.options.keyspaces, "a keyspace of this world");
-        let is_last = self.machines[index(node)].configured(&self.options).eq([keyspace]);
+        let is_last = self.machines[index(node)]
+            .configured(&self.options)
+            .eq([keyspace]);
         let left_out = &mut self.machines[index(node)].left_out;
         let is_new = match out {
             true => !is_last && left_out.insert(keyspace),
             false => left_out.remove(&keyspace),
         };
         if is_new && self.is_running(node) {
-            self.log(node, || format!("its configuration changes: {}", name_of(keyspace)));
+            self.log(node, || {
+                format!("its configuration changes: {}", name_of(keyspace))
+            });
             self.crash(node, crate::Loss::Process);
             self.restart(node);
         }

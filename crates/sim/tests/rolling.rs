@@ -50,15 +50,22 @@ fn nothing_is_wrong<S: Session>(world: &World<S>) {
 #[test]
 fn a_node_without_a_keyspace_is_away_there_and_nowhere_else() {
     let mut world = World::<CausalSpartanXSession>::new(options(1, 1), CausalSpartanXConfig::default());
-    let clients = |world: &mut World<_>, keyspace| [0, 1, 2].map(|n| world.add_client_in(keyspace, NodeId(n)));
+    let clients =
+        |world: &mut World<_>, keyspace| [0, 1, 2].map(|n| world.add_client_in(keyspace, NodeId(n)));
     let (first, second) = (clients(&mut world, 0), clients(&mut world, 1));
     assert!(world.settle(Micros::from_millis(10_000)));
     for text in ["2/x", "2/y"] {
-        assert_eq!(put(&mut world, second[0], text, "old"), Some(Answer::Written { existed: false }));
+        assert_eq!(
+            put(&mut world, second[0], text, "old"),
+            Some(Answer::Written { existed: false })
+        );
     }
     assert!(world.settle(Micros::from_millis(10_000)));
     world.leave_out(NodeId(2), 1, true);
-    assert!(world.settle(Micros::from_millis(10_000)), "links are up, and what both have is in rest");
+    assert!(
+        world.settle(Micros::from_millis(10_000)),
+        "links are up, and what both have is in rest"
+    );
     assert_eq!(world.statuses(NodeId(2)).len(), 1);
     // The first keyspace: both ways, and what is stable goes on.
     put(&mut world, first[2], "from c", "1");
@@ -94,7 +101,10 @@ fn a_node_without_a_keyspace_is_away_there_and_nowhere_else() {
     }
     let of_first = world.status(NodeId(0)).expect("it runs").vitals;
     let (stable, kept) = (of_first.stable_until, of_second(&world, 0).vitals.deletes_until);
-    assert!(kept < stable, "deletes are forgotten up to {kept:?}, and c has not seen them");
+    assert!(
+        kept < stable,
+        "deletes are forgotten up to {kept:?}, and c has not seen them"
+    );
     world.leave_out(NodeId(2), 1, false);
     assert!(world.settle(Micros::from_millis(60_000)));
     assert_eq!(get(&mut world, second[2], "2/x"), value("new"));
@@ -219,11 +229,19 @@ fn rolling(seed: u64) -> Scenario {
 
 fn is_right(scenario: &Scenario, outcome: &Outcome) {
     let seed = scenario.world.seed;
-    assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+    assert!(
+        outcome.violations.is_empty(),
+        "seed {seed}: {:?}",
+        outcome.violations
+    );
     assert!(outcome.converged, "seed {seed}");
     assert!(outcome.tally.answered() > 100, "seed {seed}: {:?}", outcome.tally);
     let report = outcome.check().expect("it is a trace");
-    assert_eq!(report.audit.receipts.broken, 0, "seed {seed}: {:?}", report.audit.broken);
+    assert_eq!(
+        report.audit.receipts.broken, 0,
+        "seed {seed}: {:?}",
+        report.audit.broken
+    );
 }
 
 fn runs<S: Session>(protocol: impl Fn(&Scenario) -> <S::Protocol as Protocol>::Config) {

@@ -24,7 +24,10 @@ fn is_refused_by_name<P: Protocol<Config: Default>>(machine: &Machine<P>) {
     let Outcome::Refused(why) = machine.answer() else {
         panic!("it is refused, and at once");
     };
-    assert!(why.contains(&format!("does not have the keyspace '{KEYSPACE}'")), "{why}");
+    assert!(
+        why.contains(&format!("does not have the keyspace '{KEYSPACE}'")),
+        "{why}"
+    );
 }
 
 #[test]
@@ -35,7 +38,10 @@ fn a_request_for_a_partition_of_a_node_without_the_keyspace_is_refused_by_name()
     is_refused_by_name(&asker);
     assert!(asker.keyspace.is_lacked());
     link(at(3), &asker, &holder, false);
-    assert!(!asker.keyspace.is_lacked(), "nothing is known of a node without a link");
+    assert!(
+        !asker.keyspace.is_lacked(),
+        "nothing is known of a node without a link"
+    );
     // The holder has it by now.
     link(at(4), &asker, &holder, true);
     holder.ask(at(5), server(0, 0), put("v"));

@@ -178,10 +178,7 @@ fn every_server_stands_on_one_node_of_its_site() {
 #[test]
 fn the_layout_is_what_nodes_must_agree_on_and_nothing_else() {
     let layout = good().layout();
-    assert_eq!(
-        layout,
-        "sites eu-west us; nodes e1@eu-west u1@us u2@us"
-    );
+    assert_eq!(layout, "sites eu-west us; nodes e1@eu-west u1@us u2@us");
     let terms: Vec<String> = good()
         .terms()
         .iter()

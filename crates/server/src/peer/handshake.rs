@@ -321,8 +321,14 @@ impl From<&KeyspaceTerms> for KeyspaceSaid {
 impl KeyspaceSaid {
     /// What it says, if these are names: they are shown.
     fn check(&self) -> Result<KeyspaceTerms, HandshakeError> {
-        if let Some(found) = [&self.name, &self.protocol].into_iter().find(|name| !is_name(name)) {
-            let why = format!("expected the name of a keyspace and of its protocol, found {}", quoted(found));
+        if let Some(found) = [&self.name, &self.protocol]
+            .into_iter()
+            .find(|name| !is_name(name))
+        {
+            let why = format!(
+                "expected the name of a keyspace and of its protocol, found {}",
+                quoted(found)
+            );
             return Err(HandshakeError::Peer(why));
         }
         Ok(KeyspaceTerms {

@@ -323,7 +323,10 @@ mod tests {
         let gone = |protocol| config_with("shop", "gone", 4, protocol);
         check(path, &gone("eventual"), NodeId(0), 8).unwrap();
         let error = check(path, &gone("cops"), NodeId(0), 8).unwrap_err().to_string();
-        assert!(error.contains("a keyspace 'gone' of 4 partitions with protocol eventual"), "{error}");
+        assert!(
+            error.contains("a keyspace 'gone' of 4 partitions with protocol eventual"),
+            "{error}"
+        );
     }
 
     #[test]

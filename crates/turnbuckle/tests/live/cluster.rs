@@ -266,7 +266,10 @@ impl Cluster {
     pub fn contents_in(&self, node: usize, keyspace: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let mut client = self.client(node);
         let selected = client.call(&[b"SELECT", keyspace.as_bytes()]);
-        assert!(matches!(&selected, Value::Simple(ok) if &ok[..] == b"OK"), "{selected:?}");
+        assert!(
+            matches!(&selected, Value::Simple(ok) if &ok[..] == b"OK"),
+            "{selected:?}"
+        );
         Cluster::everything(client)
     }
 

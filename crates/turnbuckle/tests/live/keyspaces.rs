@@ -49,12 +49,19 @@ impl Load {
                     Some(connection) => Some(connection),
                     None => self.connect(port, keyspace),
                 };
-                let Some(mut connection) = connection else { continue };
+                let Some(mut connection) = connection else {
+                    continue;
+                };
                 // Each fifth write deletes what was written four times before.
                 let is_delete = number % 15 / 3 == 4;
                 let of = if is_delete { number - 12 } else { number };
                 let key = format!("{node}.{of}");
-                if self.ask(&mut connection, keyspace, key, (!is_delete).then(|| format!("v{of}"))) {
+                if self.ask(
+                    &mut connection,
+                    keyspace,
+                    key,
+                    (!is_delete).then(|| format!("v{of}")),
+                ) {
                     connections.insert(keyspace, connection);
                 }
             }
@@ -129,23 +136,26 @@ fn restart_one_by_one(cluster: &mut Cluster, round: &str, adds: bool, also: impl
         cluster.start_node(node);
         // Those up to this one are restarted, the others are not.
         let has = |other: usize| (other <= node) == adds;
-        wait_until("the restarted node is linked to all others, and says what they lack", || {
-            let status = cluster.admin(node).status().expect("the node says how it is");
-            let is_as_expected = |other: usize| {
-                let name = cluster.name(other);
-                let link = status.links.iter().find(|link| link.peer == name);
-                link.is_some_and(|link| {
-                    let lacks = |list: &[String], lacks: bool| match lacks {
-                        true => list == [EXTRA.0],
-                        false => list.is_empty(),
-                    };
-                    link.up
-                        && lacks(&link.missing_there, has(node) && !has(other))
-                        && lacks(&link.missing_here, has(other) && !has(node))
-                })
-            };
-            (0..count).filter(|&other| other != node).all(is_as_expected)
-        });
+        wait_until(
+            "the restarted node is linked to all others, and says what they lack",
+            || {
+                let status = cluster.admin(node).status().expect("the node says how it is");
+                let is_as_expected = |other: usize| {
+                    let name = cluster.name(other);
+                    let link = status.links.iter().find(|link| link.peer == name);
+                    link.is_some_and(|link| {
+                        let lacks = |list: &[String], lacks: bool| match lacks {
+                            true => list == [EXTRA.0],
+                            false => list.is_empty(),
+                        };
+                        link.up
+                            && lacks(&link.missing_there, has(node) && !has(other))
+                            && lacks(&link.missing_here, has(other) && !has(node))
+                    })
+                };
+                (0..count).filter(|&other| other != node).all(is_as_expected)
+            },
+        );
         let key = format!("{round} {node}").into_bytes();
         let mut writer = cluster.client(node);
         for (keyspace, _) in BASE {
@@ -154,9 +164,10 @@ fn restart_one_by_one(cluster: &mut Cluster, round: &str, adds: bool, also: impl
             let far = (node + NODES_OF_A_SITE) % count;
             let mut reader = cluster.client(far);
             reader.call(&[b"SELECT", keyspace.as_bytes()]);
-            wait_until("what is written to the restarted node is seen at another site", || {
-                text(&reader.call(&[b"GET", &key])) == "here"
-            });
+            wait_until(
+                "what is written to the restarted node is seen at another site",
+                || text(&reader.call(&[b"GET", &key])) == "here",
+            );
         }
         also(cluster, node);
     }
@@ -171,9 +182,14 @@ fn half_is_refused_by_name(mut client: Client) {
         .map(|key| text(&client.call(&[b"GET", key.as_bytes()])))
         .collect();
     let refused = answers.iter().filter(|answer| answer.starts_with("UNAVAILABLE"));
-    let named = refused.clone().filter(|answer| answer.contains("the keyspace 'extra'"));
+    let named = refused
+        .clone()
+        .filter(|answer| answer.contains("the keyspace 'extra'"));
     let (refused, named) = (refused.count(), named.count());
-    assert!(named == refused && (1..keys.len()).contains(&refused), "{answers:?}");
+    assert!(
+        named == refused && (1..keys.len()).contains(&refused),
+        "{answers:?}"
+    );
     let mut snapshot = vec![b"MGET".to_vec()];
     snapshot.extend(keys.into_iter().map(String::into_bytes));
     let answer = text(&client.pipeline(&[snapshot])[0]);
@@ -189,7 +205,9 @@ fn a_keyspace_is_added_removed_and_added_again_under_load() {
     cluster.configure(&BASE);
     cluster.start_all();
     cluster.settle();
-    let ports: Vec<u16> = (0..3 * NODES_OF_A_SITE).map(|node| cluster.ports(node).resp).collect();
+    let ports: Vec<u16> = (0..3 * NODES_OF_A_SITE)
+        .map(|node| cluster.ports(node).resp)
+        .collect();
     let load = Load::default();
     std::thread::scope(|scope| {
         let writers: Vec<_> = ports
@@ -212,7 +230,10 @@ fn a_keyspace_is_added_removed_and_added_again_under_load() {
             cluster.configure(&BASE);
             restart_one_by_one(&mut cluster, "removed", false, |cluster, node| {
                 let selected = text(&cluster.client(node).call(&[b"SELECT", EXTRA.0.as_bytes()]));
-                assert!(selected.starts_with("NOKEYSPACE no keyspace 'extra'"), "{selected}");
+                assert!(
+                    selected.starts_with("NOKEYSPACE no keyspace 'extra'"),
+                    "{selected}"
+                );
                 if node == 0 {
                     half_is_refused_by_name(cluster.client(1));
                 }
@@ -222,7 +243,9 @@ fn a_keyspace_is_added_removed_and_added_again_under_load() {
             load.wait_for_more();
         }));
         load.stop.store(true, Ordering::Relaxed);
-        writers.into_iter().for_each(|writer| writer.join().expect("it writes"));
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().expect("it writes"));
         if let Err(panic) = done {
             std::panic::resume_unwind(panic);
         }
@@ -236,8 +259,8 @@ fn only_what_is_named_was_refused(refused: &BTreeSet<(&'static str, String)>) {
     for (keyspace, why) in refused {
         let is_named = *keyspace == EXTRA.0 && why.contains("'extra'");
         // Of a node that is being restarted itself.
-        let is_of_a_restart =
-            why.contains("cannot be reached") || why.contains("the link to the node that holds the partition broke");
+        let is_of_a_restart = why.contains("cannot be reached")
+            || why.contains("the link to the node that holds the partition broke");
         assert!(is_named || is_of_a_restart, "in {keyspace}: {why}");
     }
     assert!(refused.iter().any(|(keyspace, _)| *keyspace == EXTRA.0));
@@ -256,8 +279,14 @@ fn everything_is_everywhere(cluster: &Cluster, ledger: &Ledger) {
                 None => deleted += 1,
             }
             for (site, held) in contents.iter().enumerate() {
-                let found = held.get(key.as_bytes()).map(|value| String::from_utf8_lossy(value));
-                assert_eq!(found.as_deref(), value.as_deref(), "{key} of {keyspace} at site {site}");
+                let found = held
+                    .get(key.as_bytes())
+                    .map(|value| String::from_utf8_lossy(value));
+                assert_eq!(
+                    found.as_deref(),
+                    value.as_deref(),
+                    "{key} of {keyspace} at site {site}"
+                );
             }
         }
         assert!(written > 100 && deleted > 20, "{keyspace}: {written}, {deleted}");
@@ -283,7 +312,11 @@ fn a_keyspace_that_is_not_the_same_everywhere_is_refused_by_name() {
             let peers = if node == 2 { 2 } else { 1 };
             let refused = status.links.iter().filter(|link| {
                 let why = link.reason.as_deref().unwrap_or_default();
-                let parts = ["'extra'", "causalspartanx and 2 partitions", "eventual and 2 partitions"];
+                let parts = [
+                    "'extra'",
+                    "causalspartanx and 2 partitions",
+                    "eventual and 2 partitions",
+                ];
                 !link.up && parts.iter().all(|part| why.contains(part))
             });
             refused.count() == peers

@@ -30,7 +30,11 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A handshake between two nodes, over a wire that keeps what the dialer said.
-fn shake(dialer: &Identity, to: &str, acceptor: &Identity) -> (Ended<Agreement>, Ended<(String, Agreement)>, Vec<u8>) {
+fn shake(
+    dialer: &Identity,
+    to: &str,
+    acceptor: &Identity,
+) -> (Ended<Agreement>, Ended<(String, Agreement)>, Vec<u8>) {
     block_on(async {
         let ((mut here, near), (mut there, far)) = (duplex(1 << 20), duplex(1 << 20));
         let dialled = async {
@@ -99,15 +103,27 @@ fn nodes_with_different_keyspaces_agree_on_those_that_both_have() {
     b.keyspaces.insert(0, terms("list", "gentlerain", 8));
     let (dialled, accepted, _) = shake(&a, "b1", &b);
     let (here, there) = (dialled.expect("they agree"), accepted.expect("they agree").1);
-    assert_eq!((&here.only_here[..], &here.only_there[..]), (&["users".to_string()][..], &["list".to_string()][..]));
-    assert_eq!((there.only_there, there.only_here), (here.only_here, here.only_there));
+    assert_eq!(
+        (&here.only_here[..], &here.only_there[..]),
+        (&["users".to_string()][..], &["list".to_string()][..])
+    );
+    assert_eq!(
+        (there.only_there, there.only_here),
+        (here.only_here, here.only_there)
+    );
 }
 
 #[test]
 fn a_keyspace_that_both_have_and_not_the_same_is_refused_by_name_on_both_sides() {
     for (theirs, found) in [
-        (terms("carts", "eventual", 2), "found it with protocol eventual and 2 partitions"),
-        (terms("carts", "cops", 3), "found it with protocol cops and 3 partitions"),
+        (
+            terms("carts", "eventual", 2),
+            "found it with protocol eventual and 2 partitions",
+        ),
+        (
+            terms("carts", "cops", 3),
+            "found it with protocol cops and 3 partitions",
+        ),
     ] {
         let mut a = identity("a1");
         a.keyspaces = vec![theirs];
@@ -123,8 +139,16 @@ fn keyspaces_of_a_peer_are_bounded_and_have_names() {
     let mut many = identity("a1");
     let names = (0..=MOST_KEYSPACES).map(|number| terms(&format!("k{number}"), "cops", 1));
     many.keyspaces = names.collect();
-    says(shake(&many, "b1", &identity("b1")).1, "at most 256 keyspaces, found 257");
-    for (name, protocol) in [("a\nb", "cops"), ("", "cops"), ("k", "co ps"), (&"k".repeat(65), "cops")] {
+    says(
+        shake(&many, "b1", &identity("b1")).1,
+        "at most 256 keyspaces, found 257",
+    );
+    for (name, protocol) in [
+        ("a\nb", "cops"),
+        ("", "cops"),
+        ("k", "co ps"),
+        (&"k".repeat(65), "cops"),
+    ] {
         let mut odd = identity("a1");
         odd.keyspaces = vec![terms(name, protocol, 1)];
         let (dialled, accepted, _) = shake(&odd, "b1", &identity("b1"));
