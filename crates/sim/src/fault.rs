@@ -124,6 +124,13 @@ pub enum FaultKind {
         /// By so much.
         by: Micros,
     },
+    /// Some rows of a node's tables that lie beside each other are damaged.
+    Damage {
+        /// Whose.
+        node: NodeId,
+        /// How many, at most.
+        rows: u64,
+    },
     /// No fault: a node takes a checkpoint.
     Checkpoint {
         /// Which.
@@ -182,6 +189,7 @@ impl<S: Session> World<S> {
             FaultKind::DiskFull { node } => self.set_full(node, true),
             FaultKind::SlowPartition { partition, percent } => self.set_slow_partition(partition, percent),
             FaultKind::Late { node, by } => self.set_late(node, by),
+            FaultKind::Damage { node, rows } => self.damage(node, rows),
             FaultKind::Checkpoint { node } => self.checkpoint(node),
             FaultKind::Backup { node } => self.backup(node),
         }
@@ -197,7 +205,7 @@ impl<S: Session> World<S> {
             FaultKind::Isolate { node } => self.isolate(node, false),
             FaultKind::SlowLink { from, to, .. } => self.set_slow_link(from, to, 100),
             FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
-            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } => {}
+            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. } => {}
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
             FaultKind::ClockDrift { node, .. } => {
@@ -222,6 +230,7 @@ impl<S: Session> World<S> {
             | FaultKind::ClockStep { .. }
             | FaultKind::Checkpoint { .. }
             | FaultKind::Backup { .. }
+            | FaultKind::Damage { .. }
             | FaultKind::CrashWithinWrite { .. } => {}
             _ => self.begin(fault),
         }

@@ -43,8 +43,23 @@ impl FjallEngine {
             .cache_size(options.cache_bytes)
             .worker_threads(options.worker_threads.max(1))
             .open()
-            .map_err(|error| EngineError::failed("opened its database", error))?;
+            .map_err(|error| read_error("opened its database", error))?;
         Ok(FjallEngine { database, options })
+    }
+}
+
+/// Tells what is damaged from what failed and may work the next time.
+fn read_error(during: &'static str, error: fjall::Error) -> EngineError {
+    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+    let io = |error: &std::io::Error| matches!(error.kind(), InvalidData | UnexpectedEof);
+    let is_damage = match &error {
+        fjall::Error::Storage(fjall::LsmError::Io(error)) | fjall::Error::Io(error) => io(error),
+        fjall::Error::Poisoned | fjall::Error::KeyspaceDeleted | fjall::Error::Locked => false,
+        _ => true,
+    };
+    match is_damage {
+        true => EngineError::damaged(during, error),
+        false => EngineError::failed(during, error),
     }
 }
 
@@ -55,7 +70,7 @@ impl Engine for FjallEngine {
         let rows = self
             .database
             .keyspace(name, options)
-            .map_err(|error| EngineError::failed("opened a table", error))?;
+            .map_err(|error| read_error("opened a table", error))?;
         Ok(Arc::new(FjallTable {
             database: self.database.clone(),
             rows,
@@ -69,7 +84,7 @@ impl Engine for FjallEngine {
         let rows = self
             .database
             .keyspace(name, KeyspaceCreateOptions::default)
-            .map_err(|error| EngineError::failed("opened a table to remove it", error))?;
+            .map_err(|error| read_error("opened a table to remove it", error))?;
         self.database
             .delete_keyspace(rows)
             .map_err(|error| EngineError::failed("removed a table", error))
@@ -97,7 +112,7 @@ struct FjallTable {
 impl Table for FjallTable {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self.rows.get(key);
-        let found = found.map_err(|error| EngineError::failed("read a row", error))?;
+        let found = found.map_err(|error| read_error("read a row", error))?;
         Ok(found.map(Bytes::from))
     }
 
@@ -138,7 +153,7 @@ struct FjallSnapshot {
 impl Snapshot for FjallSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self.instant.get(&self.rows, key);
-        let found = found.map_err(|error| EngineError::failed("read a row", error))?;
+        let found = found.map_err(|error| read_error("read a row", error))?;
         Ok(found.map(Bytes::from))
     }
 
@@ -160,7 +175,7 @@ impl Snapshot for FjallSnapshot {
             }
             let (key, value) = row
                 .into_inner()
-                .map_err(|error| EngineError::failed("read rows", error))?;
+                .map_err(|error| read_error("read rows", error))?;
             bytes += key.len() + value.len();
             if bytes > most_bytes && !found.is_empty() {
                 break;

@@ -26,6 +26,7 @@ pub(super) struct FaultTable {
     ppm: Placed<i64>,
     by: Placed<String>,
     partition: Placed<u16>,
+    rows: Placed<u64>,
 }
 
 impl FaultTable {
@@ -143,6 +144,13 @@ impl FaultTable {
                     node: node(&self.node, "node")?,
                 },
             ),
+            "damage" => (
+                vec!["node", "rows"],
+                FaultKind::Damage {
+                    node: node(&self.node, "node")?,
+                    rows: at_most(&self.rows, "rows", 1..1_000_001)?.unwrap_or(1),
+                },
+            ),
             "checkpoint" => (
                 vec!["node"],
                 FaultKind::Checkpoint {
@@ -176,7 +184,7 @@ impl FaultTable {
                 let message = format!(
                     "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
                      loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late, \
-                     backup or checkpoint"
+                     damage, backup or checkpoint"
                 );
                 return Err((self.kind.span(), message));
             }
@@ -187,7 +195,9 @@ impl FaultTable {
             at: self.begin(duration)?,
             span: match (time(&self.span, "for")?, &kind) {
                 (Some(span), _) => span,
-                (None, FaultKind::Checkpoint { .. } | FaultKind::Backup { .. }) => Micros(0),
+                (None, FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. }) => {
+                    Micros(0)
+                }
                 (None, _) => return Err(self.missing("for")),
             },
             kind,
@@ -251,6 +261,7 @@ impl FaultTable {
             ("ppm", span(&self.ppm)),
             ("by", span(&self.by)),
             ("partition", span(&self.partition)),
+            ("rows", span(&self.rows)),
         ];
         for (name, place) in all {
             if let Some(place) = place
