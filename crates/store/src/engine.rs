@@ -21,6 +21,9 @@ pub trait Engine: Send + Sync {
     /// Returns when everything applied so far, to all tables, survives a power loss. Without it a crash may lose the
     /// last batches, but never one in the middle: what is left is always a prefix.
     fn persist(&self) -> Result<(), EngineError>;
+
+    /// Something in it cannot be read: it is to be looked through before it is opened the next time.
+    fn suspect(&self) -> Result<(), EngineError>;
 }
 
 /// One table of an [`Engine`]: an ordered map from bytes to bytes.

@@ -1,6 +1,6 @@
 use crate::engine::check_name;
 use crate::place::{Area, row_key};
-use crate::{Engine, EngineError, Place, Snapshot, Table, TableWrite};
+use crate::{Engine, EngineError, Place, Snapshot, Table, TableWrite, salvage_table};
 use bytes::Bytes;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,6 +29,7 @@ struct Disk {
     failing: bool,
     /// Rows that cannot be read, by table, until they are written again.
     damaged: BTreeMap<String, BTreeSet<Bytes>>,
+    suspected: bool,
 }
 
 enum Undo {
@@ -76,6 +77,7 @@ impl MemoryEngine {
                 life: disk.life,
                 failing: disk.failing,
                 damaged: disk.damaged.clone(),
+                suspected: disk.suspected,
             })),
         }
     }
@@ -106,6 +108,19 @@ impl MemoryEngine {
             damaged.entry(name.clone()).or_default().extend(rows);
         }
         count
+    }
+
+    /// If it was suspected: what a new one has of it, in which everything can be read ([`salvage_table`]).
+    pub fn salvaged(&self) -> Result<Option<MemoryEngine>, EngineError> {
+        if !std::mem::take(&mut self.lock().suspected) {
+            return Ok(None);
+        }
+        let new = MemoryEngine::new();
+        for name in self.table_names()? {
+            salvage_table(&*self.open_table(&name)?, &*new.open_table(&name)?)?;
+        }
+        new.persist()?;
+        Ok(Some(new))
     }
 
     /// How many batches a power loss could take back now.
@@ -205,6 +220,11 @@ impl Engine for MemoryEngine {
         let mut disk = self.lock();
         disk.check("synced")?;
         disk.undos.clear();
+        Ok(())
+    }
+
+    fn suspect(&self) -> Result<(), EngineError> {
+        self.lock().suspected = true;
         Ok(())
     }
 }
