@@ -5,7 +5,10 @@ use crate::{
     stream::StreamPosition,
 };
 use bytes::{Bytes, BytesMut};
-use std::{cmp::Ordering, collections::VecDeque};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, VecDeque},
+};
 use turnbuckle_core::{
     BadFrame, Chain, Hlc, Key, Protocol, Recovered, SiteId, Topology, Version, VersionId, Wire,
 };
@@ -43,6 +46,8 @@ pub(crate) struct CopyIn<M> {
     pub resume: StreamPosition,
     /// What the copy covers, and what its source keeps beside its versions.
     pub copied: Recovered,
+    /// How far its source had taken in the streams of other sites.
+    pub received: BTreeMap<SiteId, StreamPosition>,
     /// The last row so far: the next frame may go on with it.
     pub open: Option<OpenRow<M>>,
     /// How far it is.
@@ -171,6 +176,11 @@ impl<P: Protocol> Incoming<P> {
         // A copy that has arrived whole is put in place all the same.
         self.copy = self.copy.take().filter(|copy| copy.state >= CopyState::Whole);
         self.pending.clear();
+    }
+
+    /// Whether the source has been told where to go on.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
     }
 
     /// Whether entries and marks are expected now. Others are left over from before a resume and are passed over.

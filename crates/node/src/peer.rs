@@ -1,7 +1,7 @@
 //! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
 use crate::{
     frame::{
-        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ReturnedFrame, TakeBackFrame,
+        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ResumeFrame, ReturnedFrame, TakeBackFrame,
     },
     incoming::{CopyIn, CopyState, OpenRow, Purpose, RowsOut, TakeBack},
     keyspace::Keyspace,
@@ -11,6 +11,7 @@ use crate::{
     stream::{CursorState, Resumption, Step, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Wire};
 use turnbuckle_log::Position;
 use turnbuckle_store::{clear_staged, stage};
@@ -30,9 +31,8 @@ impl<P: Protocol> Lane<P> {
         };
         incoming.silence();
         // A copy that has arrived whole is put in place first; then the stream is asked for.
-        if up && incoming.copy.is_none() {
-            let at = incoming.resume();
-            ks.send_frame(self.me, peer, Body::Resume(at.into()));
+        if up && incoming.copy.is_none() && !self.waits_for_copy(site) {
+            self.resume(ks, site);
         }
         self.step(ks, now, Input::Link { peer, up });
     }
@@ -66,8 +66,12 @@ impl<P: Protocol> Lane<P> {
                 self.outgoing
                     .acknowledge(site, StreamPosition::from(position).number);
                 ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
+                self.ask_for_copy(ks);
             }
-            Body::Resume(position) => self.on_resume(ks, now, from, position.into())?,
+            Body::Resume(frame) => {
+                self.on_resume(ks, now, from, frame)?;
+                self.ask_for_copy(ks);
+            }
             Body::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
@@ -78,9 +82,13 @@ impl<P: Protocol> Lane<P> {
             Body::CopyBegin(frame) => self.on_copy_begin(ks, now, site, &frame)?,
             Body::CopyRows(frame) => self.on_copy_rows(ks, now, site, frame)?,
             Body::TakenBack(position) => {
+                let waits = self.waits_for_copy(site);
                 let incoming = self.incoming_from(site)?;
                 incoming.received = position.into();
-                incoming.resume();
+                match waits {
+                    true => self.resume(ks, site),
+                    false => drop(incoming.resume()),
+                }
             }
             Body::Request(_) | Body::Response(_) => {
                 return Err(BadFrame::new("a frame between replicas", "a request or response"));
@@ -183,6 +191,8 @@ impl<P: Protocol> Lane<P> {
             cut: frame::cut_from_frames(&frame.cut)?,
             named: named_of(&frame.named),
         };
+        frame.received.iter().try_for_each(|received| received.check())?;
+        let received: BTreeMap<_, _> = frame.received.iter().map(|received| received.parts()).collect();
         ks.topology()
             .check_sites(copied.cut.iter().map(|&(site, _)| site).collect())?;
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
@@ -202,6 +212,7 @@ impl<P: Protocol> Lane<P> {
         incoming.copy = Some(CopyIn {
             resume: frame.resume.into(),
             copied,
+            received,
             open: None,
             state: CopyState::Arriving,
         });
@@ -257,9 +268,9 @@ impl<P: Protocol> Lane<P> {
         ks: &Keyspace<P>,
         now: Now,
         from: ServerId,
-        at: StreamPosition,
+        frame: ResumeFrame,
     ) -> Result<(), BadFrame> {
-        let site = from.site;
+        let (site, at) = (from.site, frame.at());
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
@@ -269,7 +280,14 @@ impl<P: Protocol> Lane<P> {
         }
         let forgets =
             self.replica.protocol().settled() > Hlc::ZERO && !ks.shared().config.planted.replays_to_the_empty;
-        let resumption = self.outgoing.resume(site, at, forgets);
+        let resumption = match self.outgoing.resume(site, at, forgets) {
+            // What is to be taken back comes first.
+            Resumption::Stream if frame.copy => {
+                self.outgoing.silence(site);
+                Resumption::Copy
+            }
+            resumption => resumption,
+        };
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
             self.settle_peer(ks, site);
         }
@@ -363,6 +381,7 @@ impl<P: Protocol> Lane<P> {
                         resume: resume.into(),
                         cut: meta.cut,
                         named: meta.named,
+                        received: meta.received,
                     }),
                     Purpose::Copy,
                 )
@@ -471,12 +490,15 @@ impl<P: Protocol> Lane<P> {
         let (entries, end) = match rows_out.next(site, most_rows) {
             Ok(next) => next,
             Err(error) => {
-                tracing::error!(
-                    keyspace = ks.name(),
-                    "the store cannot be read for a peer: {error}; it begins once more"
-                );
+                if !error.is_damage() {
+                    tracing::error!(
+                        keyspace = ks.name(),
+                        "the store cannot be read for a peer: {error}; it begins once more"
+                    );
+                }
                 let purpose = rows_out.purpose;
                 errands.pop_front();
+                self.note_damage(ks, &error);
                 self.want_rows(ks, site, purpose);
                 return None;
             }
