@@ -108,7 +108,10 @@ impl Body {
             Body::Entries(frame) => [frame.incarnation, frame.previous, frame.last],
             Body::Mark(frame) => [frame.incarnation, frame.after, 0],
             Body::Ack(position) | Body::TakenBack(position) => of(position),
-            Body::Resume(frame) => [frame.incarnation, frame.number, 0],
+            Body::Resume(frame) => {
+                let copy = frame.copy.map_or(0, |copy| copy.incarnation.max(copy.number));
+                [frame.incarnation, frame.number, copy]
+            }
             Body::CopyBegin(frame) => of(&frame.resume),
             Body::Request(_)
             | Body::Response(_)
@@ -239,17 +242,17 @@ pub(crate) struct ResumeFrame {
     incarnation: u64,
     #[prost(uint64, tag = "2")]
     pub number: u64,
-    /// Rows are missing: a full copy is to come first.
-    #[prost(bool, tag = "3")]
-    pub copy: bool,
+    /// Rows are missing: a full copy is to come first, of who has taken in the receiver's own stream up to here.
+    #[prost(message, optional, tag = "3")]
+    pub copy: Option<PositionFrame>,
 }
 
 impl ResumeFrame {
-    pub fn new(at: StreamPosition, copy: bool) -> ResumeFrame {
+    pub fn new(at: StreamPosition, copy: Option<StreamPosition>) -> ResumeFrame {
         ResumeFrame {
             incarnation: at.incarnation,
             number: at.number,
-            copy,
+            copy: copy.map(PositionFrame::from),
         }
     }
 
@@ -287,6 +290,9 @@ pub(crate) struct CopyBeginFrame {
     /// How far the source has taken in the streams of other sites.
     #[prost(message, repeated, tag = "4")]
     pub received: Vec<ReceivedRecord>,
+    /// Rows are missing at the source as well.
+    #[prost(bool, tag = "5")]
+    pub is_partial: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -625,9 +631,10 @@ mod tests {
                 cut: Vec::new(),
                 named: Vec::new(),
                 received: Vec::new(),
+                is_partial: false,
             };
             for body in [
-                Body::Resume(ResumeFrame::new(place.into(), false)),
+                Body::Resume(ResumeFrame::new(place.into(), Some(place.into()))),
                 Body::Ack(place),
                 Body::TakenBack(place),
                 Body::Mark(mark),

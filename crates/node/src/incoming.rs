@@ -48,6 +48,8 @@ pub(crate) struct CopyIn<M> {
     pub copied: Recovered,
     /// How far its source had taken in the streams of other sites.
     pub received: BTreeMap<SiteId, StreamPosition>,
+    /// Rows are missing there as well.
+    pub is_partial: bool,
     /// The last row so far: the next frame may go on with it.
     pub open: Option<OpenRow<M>>,
     /// How far it is.
@@ -274,6 +276,8 @@ pub(crate) struct Errand {
     pub purpose: Purpose,
     /// The checkpoint under way began after they were asked for: it has them.
     pub in_checkpoint: bool,
+    /// The peer's stream is to be taken in up to here before such a checkpoint begins.
+    pub behind: StreamPosition,
 }
 
 /// Something on its way to a peer, row by row, from a snapshot of the store.

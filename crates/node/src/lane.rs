@@ -604,7 +604,7 @@ impl<P: Protocol> Lane<P> {
         };
         incoming.received = copy.resume;
         incoming.copy = None;
-        self.repair_with(ks, site, &copy.received);
+        self.repair_with(ks, site, copy);
         if ks.is_up(ks.topology().peer_at(self.me, site)) {
             self.resume(ks, site);
         }
@@ -643,27 +643,40 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A peer needs rows, and for them a checkpoint that begins after now.
-    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: Purpose) {
+    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: Purpose, behind: StreamPosition) {
         let wanted = self.rows_wanted.entry(site).or_default();
         wanted.retain(|other| std::mem::discriminant(&other.purpose) != std::mem::discriminant(&purpose));
         wanted.push(Errand {
             purpose,
             in_checkpoint: false,
+            behind,
         });
         ks.shared().wake.wake_worker();
     }
 
     /// Whether peers wait for rows and no checkpoint has begun since they asked, or the lane has none of its own yet.
     pub fn wants_row_checkpoint(&self) -> bool {
-        let mut errands = self.rows_wanted.values().flatten();
-        self.is_new || errands.any(|errand| !errand.in_checkpoint)
+        let waits = |site: &SiteId, errand: &Errand| !errand.in_checkpoint && self.is_due(*site, errand);
+        let mut wanted = self.rows_wanted.iter();
+        self.is_new || wanted.any(|(site, errands)| errands.iter().any(|errand| waits(site, errand)))
+    }
+
+    /// Whether a checkpoint may begin for a peer. Where rows are missing as well, there is nothing to wait for.
+    fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
+        let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
+        self.repair.is_some() || logged.unwrap_or_default() >= errand.behind
     }
 
     /// A checkpoint begins: it will have what peers have asked for so far.
     pub fn begin_row_checkpoint(&mut self) {
         self.is_new = false;
-        let errands = self.rows_wanted.values_mut().flatten();
-        errands.for_each(|errand| errand.in_checkpoint = true);
+        let mut wanted = std::mem::take(&mut self.rows_wanted);
+        for (&site, errands) in &mut wanted {
+            for errand in errands {
+                errand.in_checkpoint |= self.is_due(site, errand);
+            }
+        }
+        self.rows_wanted = wanted;
     }
 
     /// The checkpoint is over: what peers asked for before it began. Those whose link has broken meanwhile ask again.

@@ -220,7 +220,7 @@ impl NodeBuilder {
             })?;
             let parsed = meta.map(CheckpointMeta::parse).transpose();
             let parsed = parsed.map_err(|error| bad(error.to_string()))?;
-            let lacks = lacks_rows(&*lane_table)?;
+            let lacks = lacks_rows(&*lane_table)? && !self.shared.config.planted.serves_what_damage_left;
             let aside = Aside::of(&*self.engine, &name)?;
             let (is_new, meta) = (parsed.is_none(), parsed.unwrap_or_default());
             let config = keyspace.protocol();

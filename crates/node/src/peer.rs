@@ -76,7 +76,7 @@ impl<P: Protocol> Lane<P> {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
                 });
-                self.want_rows(ks, site, purpose);
+                self.want_rows(ks, site, purpose, StreamPosition::default());
             }
             Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
             Body::CopyBegin(frame) => self.on_copy_begin(ks, now, site, &frame)?,
@@ -213,6 +213,7 @@ impl<P: Protocol> Lane<P> {
             resume: frame.resume.into(),
             copied,
             received,
+            is_partial: frame.is_partial,
             open: None,
             state: CopyState::Arriving,
         });
@@ -282,7 +283,7 @@ impl<P: Protocol> Lane<P> {
             self.replica.protocol().settled() > Hlc::ZERO && !ks.shared().config.planted.replays_to_the_empty;
         let resumption = match self.outgoing.resume(site, at, forgets) {
             // What is to be taken back comes first.
-            Resumption::Stream if frame.copy => {
+            Resumption::Stream if frame.copy.is_some() => {
                 self.outgoing.silence(site);
                 Resumption::Copy
             }
@@ -302,7 +303,10 @@ impl<P: Protocol> Lane<P> {
                 let frame = TakeBackFrame { since: since.0 };
                 ks.send_frame(self.me, from, Body::TakeBack(frame));
             }
-            Resumption::Copy => self.want_copy(ks, site),
+            Resumption::Copy => {
+                let behind = frame.copy.map(StreamPosition::from).unwrap_or_default();
+                self.want_copy(ks, site, behind);
+            }
             Resumption::FromTheFuture => {
                 // Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
                 let horizon = ks.shared().config.horizon(now).wall();
@@ -343,7 +347,7 @@ impl<P: Protocol> Lane<P> {
         ks.send_frame(self.me, peer, Body::TakeBack(frame));
     }
 
-    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId) {
+    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: StreamPosition) {
         // The log is kept from where the next checkpoint will be: what follows the copy is streamed.
         let resume = StreamPosition {
             incarnation: self.outgoing.incarnation(),
@@ -354,7 +358,7 @@ impl<P: Protocol> Lane<P> {
                 resume: resume.number,
             });
         }
-        self.want_rows(ks, site, Purpose::Copy);
+        self.want_rows(ks, site, Purpose::Copy, behind);
     }
 
     /// A checkpoint is done that covers what `purpose` asks for: its rows go out as the link takes them.
@@ -381,7 +385,8 @@ impl<P: Protocol> Lane<P> {
                         resume: resume.into(),
                         cut: meta.cut,
                         named: meta.named,
-                        received: meta.received,
+                        received: self.heard_in_full(meta.received),
+                        is_partial: self.is_blank(),
                     }),
                     Purpose::Copy,
                 )
@@ -414,7 +419,7 @@ impl<P: Protocol> Lane<P> {
         match step {
             Step::Idle | Step::ReadLog { .. } => None,
             Step::Copy => {
-                self.want_copy(ks, site);
+                self.want_copy(ks, site, StreamPosition::default());
                 None
             }
             Step::Entries {
@@ -499,7 +504,7 @@ impl<P: Protocol> Lane<P> {
                 let purpose = rows_out.purpose;
                 errands.pop_front();
                 self.note_damage(ks, &error);
-                self.want_rows(ks, site, purpose);
+                self.want_rows(ks, site, purpose, StreamPosition::default());
                 return None;
             }
         };

@@ -124,7 +124,7 @@ pub enum FaultKind {
         /// By so much.
         by: Micros,
     },
-    /// Some rows of a node's tables that lie beside each other are damaged.
+    /// Some rows of a node's tables that lie beside each other are damaged. If nobody has read them until the end, they are looked for.
     Damage {
         /// Whose.
         node: NodeId,
@@ -205,7 +205,8 @@ impl<S: Session> World<S> {
             FaultKind::Isolate { node } => self.isolate(node, false),
             FaultKind::SlowLink { from, to, .. } => self.set_slow_link(from, to, 100),
             FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
-            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. } => {}
+            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } => {}
+            FaultKind::Damage { node, .. } => self.find_damage(node),
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
             FaultKind::ClockDrift { node, .. } => {

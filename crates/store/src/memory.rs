@@ -98,6 +98,11 @@ impl MemoryEngine {
         })
     }
 
+    /// Whether any row is damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.lock().damaged.values().any(|rows| !rows.is_empty())
+    }
+
     fn damage(&self, rows_of: impl Fn(&Rows) -> Vec<Bytes>) -> usize {
         let mut disk = self.lock();
         let Disk { tables, damaged, .. } = &mut *disk;

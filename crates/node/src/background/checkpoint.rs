@@ -83,16 +83,16 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
-        for (site, Errand { purpose, .. }) in lane.take_errands(self) {
+        for (site, Errand { purpose, behind, .. }) in lane.take_errands(self) {
             let begun = match &result {
                 Ok(()) => lane.begin_rows(self, site, purpose).map_err(WorkError::from),
                 Err(_) => {
-                    lane.want_rows(self, site, purpose);
+                    lane.want_rows(self, site, purpose, behind);
                     continue;
                 }
             };
             if let Err(error) = begun {
-                lane.want_rows(self, site, purpose);
+                lane.want_rows(self, site, purpose, behind);
                 result = Err(error);
             }
         }

@@ -7,15 +7,19 @@
 //! - **Nothing is claimed.** The lane covers nothing, like one whose directory was lost, until a full copy of a peer is in place. That copy
 //!   replaces what it covers, so it brings the missing rows, and takes away those whose delete is among them.
 //! - **Nothing is asked of it.** Requests are refused, and the streams of others wait at their source.
-//! - **First the peer must hold what only the missing rows may have held here**: all that was stamped here (it has acknowledged the whole stream), and of
-//!   each other site as much as this lane had heard (its copy says how far it had heard). A site of which it has heard less is asked for a
-//!   copy, too.
+//! - **First the peer must hold what only the missing rows may have held here**: all that was stamped here (it begins the copy when it has
+//!   taken in this lane's stream up to where it was when it asked), and of each other site as much as this lane had heard (its copy says how
+//!   far it had heard). A site of which it has heard less is asked for a copy, too.
 //!
 //! ```text
-//!   opened      waits: b up to 40, c up to 17    b has acknowledged everything: asked for a copy
+//!   opened      stream up to 99; waits: b up to 40, c up to 17
+//!   asks b      b takes in the stream up to 99, and begins a copy
 //!   placed      b's copy had heard c up to 15    c is asked for a copy as well; b's stream goes on
 //!   placed      waits: nobody                    repaired: requests are served, streams go on
 //! ```
+//!
+//! A peer may lack rows itself. Its copy is *partial*: it brings what it has and proves nothing. Once all peers that are waited for
+//! have sent such a copy, nobody has more, and that is said.
 //!
 //! What is lost: what a missing row held of a site that has lost it as well, or never comes back, and that no copy has. If the meta of the
 //! last checkpoint is among what is missing, nothing of the table is used: the lane is one whose directory was lost, and
@@ -23,11 +27,12 @@
 use super::Lane;
 use crate::{
     frame::{Body, LAST_PLACE, ResumeFrame},
+    incoming::CopyIn,
     keyspace::Keyspace,
     record::{ReceivedRecord, RepairRecord},
     stream::{CursorState, StreamPosition},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use turnbuckle_core::{Hlc, Micros, Protocol, SiteId};
 use turnbuckle_store::StoreError;
@@ -41,6 +46,8 @@ pub(crate) struct Repair {
     pub is_blank: bool,
     /// The lane's own stream was lost as well.
     pub lost_stream: bool,
+    /// Peers that lack rows as well, and have sent what they have.
+    partial: BTreeSet<SiteId>,
     /// When a peer was last asked.
     asked_at: Micros,
 }
@@ -58,6 +65,7 @@ impl Repair {
             waits: others.map(|site| (site, NEVER)).collect(),
             is_blank: true,
             lost_stream: !has_meta,
+            partial: BTreeSet::new(),
             asked_at: Micros(0),
         }
     }
@@ -68,6 +76,7 @@ impl Repair {
             waits: record.waits.iter().map(|wait| wait.parts()).collect(),
             is_blank: record.is_blank,
             lost_stream: record.lost_stream,
+            partial: BTreeSet::new(),
             asked_at: Micros(0),
         }
     }
@@ -82,12 +91,23 @@ impl Repair {
         }
     }
 
-    /// The copy of a site is in place, which had heard others so far.
-    fn copied(&mut self, from: SiteId, received: &BTreeMap<SiteId, StreamPosition>) {
+    /// The copy of a site is in place.
+    fn copied<M>(&mut self, from: SiteId, copy: &CopyIn<M>) {
+        if copy.is_partial {
+            self.partial.insert(from);
+            return;
+        }
         self.is_blank = false;
-        self.waits.retain(|&site, &mut at| {
-            site != from && received.get(&site).copied().unwrap_or_default() < at
+        self.partial.remove(&from);
+        self.waits.retain(|site, at| {
+            let heard = copy.received.get(site).copied().unwrap_or_default();
+            *site != from && heard < *at
         });
+    }
+
+    /// Whether nobody has more.
+    fn is_over(&self) -> bool {
+        self.waits.keys().all(|site| self.partial.contains(site))
     }
 }
 
@@ -130,14 +150,8 @@ impl<P: Protocol> Lane<P> {
         if is_patient && repair.waits.keys().any(asked) {
             return;
         }
-        let ready = self.outgoing.ready();
         let may_send = |site: &&SiteId| {
-            let mut cursors = self.outgoing.cursors();
-            let holds_ours = cursors.any(|(of, cursor)| {
-                of == **site && matches!(cursor.state, CursorState::Streaming { .. }) && cursor.acked >= ready
-            });
-            // What of ours is lost here it gives back by itself.
-            (holds_ours || repair.lost_stream) && ks.is_up(ks.topology().peer_at(self.me, **site)) && !asked(site)
+            ks.is_up(ks.topology().peer_at(self.me, **site)) && !asked(site) && !repair.partial.contains(site)
         };
         let Some(&site) = repair.waits.keys().find(may_send) else {
             return;
@@ -150,7 +164,14 @@ impl<P: Protocol> Lane<P> {
 
     /// Tells a site where its stream goes on here, or that a copy is needed first.
     pub(crate) fn resume(&mut self, ks: &Keyspace<P>, site: SiteId) {
-        let copy = self.waits_for_copy(site);
+        let ready = self.outgoing.ready();
+        let copy = self.waits_for_copy(site).then(|| StreamPosition {
+            incarnation: self.outgoing.incarnation_of(ready),
+            number: match ks.shared().config.planted.repaired_by_any_copy {
+                true => 0,
+                false => ready,
+            },
+        });
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;
         };
@@ -164,11 +185,18 @@ impl<P: Protocol> Lane<P> {
         &mut self,
         ks: &Keyspace<P>,
         from: SiteId,
-        received: &BTreeMap<SiteId, StreamPosition>,
+        copy: &CopyIn<P::Meta>,
     ) {
         let Some(repair) = &mut self.repair else { return };
-        repair.copied(from, received);
-        if repair.waits.is_empty() {
+        repair.copied(from, copy);
+        if repair.is_over() || ks.shared().config.planted.repaired_by_any_copy {
+            if !repair.waits.is_empty() {
+                tracing::error!(
+                    keyspace = ks.name(),
+                    partition = self.me.partition,
+                    "rows are damaged at every other site, too: what was damaged everywhere is lost"
+                );
+            }
             self.repair = None;
             // The next checkpoint says so.
             self.is_new = true;
@@ -186,6 +214,12 @@ impl<P: Protocol> Lane<P> {
             }
         }
         ks.shared().wake.wake_worker();
+    }
+
+    /// How far other sites were heard, as far as nothing of it is missing.
+    pub(crate) fn heard_in_full(&self, mut received: Vec<ReceivedRecord>) -> Vec<ReceivedRecord> {
+        received.retain(|record| !self.waits_for_copy(record.parts().0));
+        received
     }
 
     /// Something in the table cannot be read. It is said once.
@@ -206,7 +240,7 @@ impl<P: Protocol> Lane<P> {
     /// What is damaged, if the rows can be had from a peer.
     pub fn mendable_damage(&self, ks: &Keyspace<P>) -> Option<&str> {
         let is_there = self.outgoing.cursors().any(|(site, cursor)| {
-            matches!(cursor.state, CursorState::Streaming { .. }) && ks.is_up(ks.topology().peer_at(self.me, site))
+            cursor.state != CursorState::Silent && ks.is_up(ks.topology().peer_at(self.me, site))
         });
         self.damage.as_deref().filter(|_| is_there)
     }

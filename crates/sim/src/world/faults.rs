@@ -3,7 +3,7 @@ use super::{Event, LOOK_EVERY, end_of, index};
 use crate::{Loss, Rule, World, link};
 use turnbuckle_core::{Key, Micros, Session, SiteId};
 use turnbuckle_node::{Durability, NodeId};
-use turnbuckle_store::Place;
+use turnbuckle_store::{Engine, Place};
 
 impl<S: Session> World<S> {
     // ---- processes ------------------------------------------------------------------------------------------
@@ -233,6 +233,15 @@ impl<S: Session> World<S> {
         let from = Place(self.random.bits() >> 2);
         let engine = &self.machines[index(node)].engine;
         engine.damage_block(from, rows as usize);
+    }
+
+    /// What is damaged on a node's disk and was not noticed is found now: the node is started anew, and looks through its tables first.
+    pub fn find_damage(&mut self, node: NodeId) {
+        let engine = &self.machines[index(node)].engine;
+        if engine.is_damaged() && engine.suspect().is_ok() && self.machines[index(node)].process.is_some() {
+            self.crash(node, Loss::Process);
+            self.restart(node);
+        }
     }
 
     /// Whether a node's disk is full.
