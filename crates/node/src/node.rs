@@ -387,6 +387,11 @@ impl Node {
         })
     }
 
+    /// Notes how far the log is synced, so that the next start misses what is cut off. If that fails, less is noticed.
+    pub fn note_synced(&self) {
+        let _ = self.shared.log().note_synced();
+    }
+
     /// Timers and deadlines.
     pub fn tick(&self, now: Now) {
         for keyspace in &self.keyspaces {
@@ -523,10 +528,15 @@ impl Node {
         let node = Arc::clone(self);
         Work::new(|steps| async move {
             let _one_at_a_time = Maintaining::begin(&node);
-            if let Some(damage) = node.keyspaces.iter().find_map(|keyspace| keyspace.mendable_damage()) {
+            if let Some(damage) = node
+                .keyspaces
+                .iter()
+                .find_map(|keyspace| keyspace.mendable_damage())
+            {
                 node.engine.suspect()?;
                 return Err(damage);
             }
+            node.note_synced();
             let mut any = false;
             for keyspace in &node.keyspaces {
                 keyspace.trim();

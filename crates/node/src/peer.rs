@@ -1,7 +1,8 @@
 //! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
 use crate::{
     frame::{
-        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ResumeFrame, ReturnedFrame, TakeBackFrame,
+        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ResumeFrame, ReturnedFrame,
+        TakeBackFrame,
     },
     incoming::{CopyIn, CopyState, OpenRow, Purpose, RowsOut, TakeBack},
     keyspace::Keyspace,

@@ -137,7 +137,10 @@ impl FjallEngine {
         suspicion.drop().map_err(failed)?;
         remove(&old).map_err(failed)?;
         remove(&new).map_err(failed)?;
-        Ok(salvages.into_iter().filter(|(_, salvage)| salvage.gaps > 0).collect())
+        Ok(salvages
+            .into_iter()
+            .filter(|(_, salvage)| salvage.gaps > 0)
+            .collect())
     }
 
     fn salvage_into(
@@ -306,9 +309,7 @@ impl Snapshot for FjallSnapshot {
             if found.len() >= most_rows.max(1) {
                 break;
             }
-            let (key, value) = row
-                .into_inner()
-                .map_err(|error| read_error("read rows", error))?;
+            let (key, value) = row.into_inner().map_err(|error| read_error("read rows", error))?;
             bytes += key.len() + value.len();
             if bytes > most_bytes && !found.is_empty() {
                 break;
@@ -360,7 +361,8 @@ mod tests {
         let key = |number: u32| crate::place::row_key(crate::place::Area::Rows, &number.to_be_bytes());
         // Versions of nobody, and values that do not compress.
         let value = |number: u32| {
-            let noise = std::iter::successors(Some(number | 1), |x| Some(x.wrapping_mul(0x9E37_79B1) ^ (x >> 7)));
+            let noise =
+                std::iter::successors(Some(number | 1), |x| Some(x.wrapping_mul(0x9E37_79B1) ^ (x >> 7)));
             let noise: Vec<u8> = noise.take(200).map(|x| (x >> 11) as u8).collect();
             Bytes::from([&b"\x01\0\0\0\0\0\0\0\0\x01\0\x01\xc9\x01"[..], &noise, &[0]].concat())
         };
@@ -370,10 +372,14 @@ mod tests {
             let meta = TableWrite::put(Bytes::from_static(b"m"), Bytes::from_static(b"meta"));
             table.apply(vec![meta]).expect("it is written");
             for page in 0..10 {
-                let rows = (page * 1000..(page + 1) * 1000).map(|number| TableWrite::put(key(number), value(number)));
+                let rows = (page * 1000..(page + 1) * 1000)
+                    .map(|number| TableWrite::put(key(number), value(number)));
                 table.apply(rows.collect()).expect("they are written");
             }
-            let rows = engine.database.keyspace("k.0.0", KeyspaceCreateOptions::default).expect("it is open");
+            let rows = engine
+                .database
+                .keyspace("k.0.0", KeyspaceCreateOptions::default)
+                .expect("it is open");
             rows.rotate_memtable_and_wait().expect("it is flushed");
         }
         let file = largest_file(&path.join("keyspaces"));

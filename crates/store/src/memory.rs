@@ -86,7 +86,13 @@ impl MemoryEngine {
     /// again. Returns how many there were.
     pub fn damage_key(&self, key: &[u8]) -> usize {
         let row = row_key(Area::Rows, key);
-        self.damage(|table| table.contains_key(&row).then(|| row.clone()).into_iter().collect())
+        self.damage(|table| {
+            table
+                .contains_key(&row)
+                .then(|| row.clone())
+                .into_iter()
+                .collect()
+        })
     }
 
     /// Damages up to so many rows of keys that follow each other, from a place on, in every table: a block of a file.
@@ -414,7 +420,9 @@ mod tests {
             snapshot.range(&Area::Rows.start(), &Area::Rows.end(), 9, 999)
         };
         assert!(range().is_err_and(|error| error.is_damage()));
-        table.apply(vec![TableWrite::put(a, "2".into())]).expect("the disk works");
+        table
+            .apply(vec![TableWrite::put(a, "2".into())])
+            .expect("the disk works");
         assert_eq!(range().expect("it was written again").len(), 2);
         assert_eq!(engine.damage_block(Place(0), 9), 2);
         assert!(range().is_err());

@@ -128,7 +128,11 @@ fn copy_all(snapshot: &dyn Snapshot, to: &dyn Table) -> Result<Salvage, EngineEr
     let mut pages = Pages::new(snapshot, &[0], &[u8::MAX]).stopping_at_gaps();
     while let Some(page) = pages.next()? {
         rows += page.len() as u64;
-        to.apply(page.into_iter().map(|(key, value)| TableWrite::put(key, value)).collect())?;
+        to.apply(
+            page.into_iter()
+                .map(|(key, value)| TableWrite::put(key, value))
+                .collect(),
+        )?;
     }
     Ok(Salvage { rows, gaps: 0 })
 }
@@ -195,7 +199,10 @@ impl<'a> Pages<'a> {
     /// The next place from which on a row can be read. In steps that double, then halving the last one: what lies
     /// between two gaps that are near each other may be passed over, and comes from the peers too.
     fn behind_gap(&self) -> Result<Option<Bytes>, EngineError> {
-        let place = self.from.get(1..9).and_then(|place| <[u8; 8]>::try_from(place).ok());
+        let place = self
+            .from
+            .get(1..9)
+            .and_then(|place| <[u8; 8]>::try_from(place).ok());
         let mut low = place.map_or(0, u64::from_be_bytes);
         let mut high = low;
         let mut step = 1_u64;
@@ -292,7 +299,12 @@ mod tests {
         let engine = MemoryEngine::new();
         let table = table(&engine, 300);
         let all = rows::<()>(&*table.snapshot().expect("memory works"), None, 1000, 1 << 20);
-        let all: Vec<Key> = all.expect("nothing is damaged").rows.into_iter().map(|row| row.0).collect();
+        let all: Vec<Key> = all
+            .expect("nothing is damaged")
+            .rows
+            .into_iter()
+            .map(|row| row.0)
+            .collect();
         let gone = [0, 100, 101, 102, 299];
         for place in gone {
             assert_eq!(engine.damage_key(all[place].as_ref()), 1);
@@ -309,14 +321,20 @@ mod tests {
         let live = live.filter(|&number| !gone.iter().any(|&place| all[place] == key(number)));
         assert_eq!(store.live_keys(), live.count() as u64);
         for (place, key) in all.iter().enumerate() {
-            assert_eq!(store.chain(key.as_ref()).is_none(), gone.contains(&place), "{key}");
+            assert_eq!(
+                store.chain(key.as_ref()).is_none(),
+                gone.contains(&place),
+                "{key}"
+            );
         }
         let lines = |table: &dyn Table| {
             let snapshot = table.snapshot().expect("memory works");
             let rows = snapshot.range(&Area::Tombstones.start(), &Area::Tombstones.end(), 999, 1 << 20);
             rows.expect("nothing is damaged").len()
         };
-        let deleted = gone.iter().filter(|&&place| (0..30).any(|n| all[place] == key(n * 10)));
+        let deleted = gone
+            .iter()
+            .filter(|&&place| (0..30).any(|n| all[place] == key(n * 10)));
         assert_eq!(lines(&*to), 30 - deleted.count());
         forget_lack(&*to).expect("memory works");
         assert!(!lacks_rows(&*to).expect("memory works"));

@@ -26,7 +26,9 @@ pub enum WorkError {
     #[error("the store: {0}")]
     Store(#[from] StoreError),
     /// Rows are damaged, and peers have them: the node is to be opened anew, and the engine salvaged before that.
-    #[error("rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and are to be taken from other sites: {why}")]
+    #[error(
+        "rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and are to be taken from other sites: {why}"
+    )]
     Damaged {
         /// Whose.
         keyspace: String,

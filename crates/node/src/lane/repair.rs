@@ -145,7 +145,11 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         let now = self.time.monotonic;
-        let asked = |site: &SiteId| self.incoming.get(site).is_some_and(|incoming| incoming.is_resumed());
+        let asked = |site: &SiteId| {
+            self.incoming
+                .get(site)
+                .is_some_and(|incoming| incoming.is_resumed())
+        };
         let is_patient = now < repair.asked_at + ks.shared().config.patience;
         if is_patient && repair.waits.keys().any(asked) {
             return;
@@ -181,12 +185,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A copy is in place. Streams that waited for it go on, or the next peer is asked.
-    pub(super) fn repair_with(
-        &mut self,
-        ks: &Keyspace<P>,
-        from: SiteId,
-        copy: &CopyIn<P::Meta>,
-    ) {
+    pub(super) fn repair_with(&mut self, ks: &Keyspace<P>, from: SiteId, copy: &CopyIn<P::Meta>) {
         let Some(repair) = &mut self.repair else { return };
         repair.copied(from, copy);
         if repair.is_over() || ks.shared().config.planted.repaired_by_any_copy {
@@ -207,7 +206,10 @@ impl<P: Protocol> Lane<P> {
                 "rows that were damaged on this node's disk are back from other sites: the partition is served again"
             );
         }
-        let silent = self.incoming.iter().filter(|(_, incoming)| !incoming.is_resumed());
+        let silent = self
+            .incoming
+            .iter()
+            .filter(|(_, incoming)| !incoming.is_resumed());
         for site in silent.map(|(&site, _)| site).collect::<Vec<_>>() {
             if !self.waits_for_copy(site) && ks.is_up(ks.topology().peer_at(self.me, site)) {
                 self.resume(ks, site);

@@ -195,9 +195,10 @@ impl FaultTable {
             at: self.begin(duration)?,
             span: match (time(&self.span, "for")?, &kind) {
                 (Some(span), _) => span,
-                (None, FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. }) => {
-                    Micros(0)
-                }
+                (
+                    None,
+                    FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. },
+                ) => Micros(0),
                 (None, _) => return Err(self.missing("for")),
             },
             kind,
