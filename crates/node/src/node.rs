@@ -387,7 +387,8 @@ impl Node {
         })
     }
 
-    /// Notes how far the log is synced, so that the next start misses what is cut off. If that fails, less is noticed.
+    /// Notes how far the log is synced, so that the next start misses what is cut off. If that fails, less is noticed. The driver calls it a
+    /// few times a second.
     pub fn note_synced(&self) {
         let _ = self.shared.log().note_synced();
     }
@@ -536,7 +537,6 @@ impl Node {
                 node.engine.suspect()?;
                 return Err(damage);
             }
-            node.note_synced();
             let mut any = false;
             for keyspace in &node.keyspaces {
                 keyspace.trim();

@@ -61,6 +61,7 @@ fn maintain(host: &Host) {
     let mut has_ballast = false;
     while !host.workers_stopping.load(Ordering::Acquire) {
         has_ballast = has_ballast || host.keep_ballast();
+        host.node.note_synced();
         match host.node.maintain().run(|| host.clock.now()) {
             Ok(done) => {
                 if !said.is_empty() {
