@@ -34,7 +34,10 @@ pub enum OpenError {
         expected: &'static str,
     },
     /// A segment is missing, or the log does not reach back or on to where it is needed.
-    #[error("expected the commit log to have {expected}, found that it has {found}")]
+    #[error(
+        "expected the commit log to have {expected}, found that it has {found}; so files are missing, or older than others. Start this \
+         node with an empty data directory: its peers hold its data. A copy of it from before may be refused"
+    )]
     Missing {
         /// What is needed.
         expected: String,

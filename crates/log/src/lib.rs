@@ -54,8 +54,9 @@
 //!
 //! Caveats:
 //!
-//! - The last records before a quiet time have no later record that proves them. A disk that damages them then (not a crash)
-//!   looks like a torn end, and they are lost here without an error; peers still have them.
+//! - The last records before a quiet time have no later record that proves them. That they were synced is noted beside the log a few times a
+//!   second ([`Log::note_synced`]). What a disk damages of what was synced after the last note looks like a torn end, and is lost here without an
+//!   error; peers still have it.
 //! - One write goes into one segment: a segment is longer than asked for by up to one group commit.
 //! - The log is not encrypted, and CRC-32C finds accidents, not forgers who can write to the directory.
 mod directory;
@@ -64,6 +65,7 @@ mod disk;
 pub use disk::{Disk, DiskFile};
 mod error;
 pub use error::{LogError, OpenError, ReadError};
+mod floor;
 mod log;
 pub use log::{Chunk, Log, Options};
 #[cfg(test)]

@@ -1,5 +1,6 @@
 use crate::{
     Disk, LogError, OpenError, Position, ReadError,
+    floor::Floor,
     reader::READ_BYTES,
     record::{self, Found, Salt},
     recovery::{self, Recovered},
@@ -61,6 +62,8 @@ pub struct Log {
     synced: AtomicU64,
     poisoned: AtomicBool,
     why_poisoned: Mutex<String>,
+    /// Where the synced position is noted, once it was.
+    floor: Mutex<Option<Floor>>,
 }
 
 /// Appended and not yet written.
@@ -117,6 +120,7 @@ impl Log {
             synced: AtomicU64::new(end.0),
             poisoned: AtomicBool::new(false),
             why_poisoned: Mutex::default(),
+            floor: Mutex::default(),
             segments: Mutex::new(Segments {
                 all: segments,
                 unsynced: Vec::new(),
@@ -254,6 +258,19 @@ impl Log {
         }
         self.synced.store(written.0, Ordering::Release);
         Ok(written)
+    }
+
+    /// Notes how far the log is synced, so that it is noticed if that is cut off. Call it a few times a second.
+    ///
+    /// # Errors
+    /// If the disk fails. Then less is noticed.
+    pub fn note_synced(&self) -> io::Result<()> {
+        let mut floor = held(&self.floor);
+        let floor = match &mut *floor {
+            Some(floor) => floor,
+            none => none.insert(Floor::open(&*self.disk)?),
+        };
+        floor.note(self.synced())
     }
 
     fn check(&self) -> Result<(), LogError> {

@@ -10,6 +10,7 @@
 //! ```
 use crate::{
     Disk, OpenError, Position,
+    floor::Floor,
     reader::{Next, READ_BYTES, Reader},
     record::{self, Header, Salt},
     segment::{self, Segment},
@@ -43,8 +44,13 @@ pub(crate) fn recover(
     visit: Visit<'_>,
 ) -> Result<Recovered, OpenError> {
     let (segments, identity) = open_segments(disk, identity)?;
+    let floor = Floor::read(disk)?;
     let Some(oldest) = segments.first() else {
-        return begin(disk, identity.unwrap_or(0), from);
+        let found = "no segment".to_string();
+        return match floor > from {
+            true => Err(cut_off(floor, found)),
+            false => begin(disk, identity.unwrap_or(0), from),
+        };
     };
     if from < oldest.start {
         return Err(missing("on", from, format!("records from {} on", oldest.start)));
@@ -55,11 +61,15 @@ pub(crate) fn recover(
         salt: Salt::of(identity.unwrap_or(0)),
         segments,
         from,
+        floor,
     };
     let rests = recovery.take_what_purging_left()?;
     let end = recovery.scan(visit)?;
     if end < from {
         return Err(missing("up to there", from, format!("records up to {end}")));
+    }
+    if end < floor {
+        return Err(cut_off(floor, format!("records up to {end}")));
     }
     for rest in rests {
         disk.remove(&rest.name)?;
@@ -76,6 +86,13 @@ pub(crate) fn recover(
 fn missing(direction: &str, from: Position, found: String) -> OpenError {
     OpenError::Missing {
         expected: format!("records from {from} {direction}, which a checkpoint relies on"),
+        found,
+    }
+}
+
+fn cut_off(floor: Position, found: String) -> OpenError {
+    OpenError::Missing {
+        expected: format!("records up to {floor}, which were on disk"),
         found,
     }
 }
@@ -126,6 +143,8 @@ struct Recovery<'a> {
     salt: Salt,
     segments: Vec<Segment>,
     from: Position,
+    /// It was synced up to here.
+    floor: Position,
 }
 
 impl Recovery<'_> {
@@ -200,7 +219,7 @@ impl Recovery<'_> {
     /// Ends the log at `end`, in the segment at `place`, where `expected` is not; or refuses to.
     fn cut(&mut self, place: usize, end: Position, expected: &'static str) -> Result<(), OpenError> {
         // The caller relies on everything before `from`, so it was synced too.
-        if end < self.from || self.was_synced(place, end)? {
+        if end < self.from || end < self.floor || self.was_synced(place, end)? {
             let segment = &self.segments[place];
             return Err(OpenError::Damaged {
                 file: segment.name.clone(),

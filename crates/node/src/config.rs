@@ -175,6 +175,10 @@ pub struct Planted {
     pub rows_of_begun_checkpoint: bool,
     /// What waited for a disk is answered with the time from before it waited.
     pub time_before_disk: bool,
+    /// What is left of a damaged table is served as if it were everything.
+    pub serves_what_damage_left: bool,
+    /// The first copy that a peer can send counts as bringing all that was damaged, whatever the peer has heard.
+    pub repaired_by_any_copy: bool,
 }
 
 impl Planted {
@@ -206,6 +210,8 @@ impl Planted {
             "copy_ignores_arrivals" => &mut self.copy_ignores_arrivals,
             "rows_of_begun_checkpoint" => &mut self.rows_of_begun_checkpoint,
             "time_before_disk" => &mut self.time_before_disk,
+            "serves_what_damage_left" => &mut self.serves_what_damage_left,
+            "repaired_by_any_copy" => &mut self.repaired_by_any_copy,
             _ => return None,
         })
     }

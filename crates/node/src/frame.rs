@@ -1,6 +1,6 @@
 //! What two nodes of a cluster say to each other. Prost stays in here: the field tags are what survives a
 //! rolling upgrade, the types around it are ours.
-use crate::record::NamedRecord;
+use crate::record::{NamedRecord, ReceivedRecord};
 use crate::status::Written;
 use crate::stream::StreamPosition;
 use bytes::{Bytes, BytesMut};
@@ -59,7 +59,7 @@ pub(crate) enum Body {
     Ack(PositionFrame),
     /// The receiver has everything up to here and wants what follows.
     #[prost(message, tag = "10")]
-    Resume(PositionFrame),
+    Resume(ResumeFrame),
     /// The source lost what it stamped after a time: the receiver is to give it back; then it will count as being at a position.
     #[prost(message, tag = "11")]
     TakeBack(TakeBackFrame),
@@ -79,7 +79,7 @@ pub(crate) enum Body {
 
 /// Incarnations are microseconds since 1970 and entries are counted one by one: none gets here in a hundred thousand
 /// years. Whoever claims to be further would have the next one overflow.
-const LAST_PLACE: u64 = 1 << 62;
+pub(crate) const LAST_PLACE: u64 = 1 << 62;
 
 /// Checks incarnations and numbers that come from outside.
 pub(crate) fn check_places(places: impl IntoIterator<Item = u64>) -> Result<(), BadFrame> {
@@ -107,7 +107,11 @@ impl Body {
         match self {
             Body::Entries(frame) => [frame.incarnation, frame.previous, frame.last],
             Body::Mark(frame) => [frame.incarnation, frame.after, 0],
-            Body::Ack(position) | Body::Resume(position) | Body::TakenBack(position) => of(position),
+            Body::Ack(position) | Body::TakenBack(position) => of(position),
+            Body::Resume(frame) => {
+                let copy = frame.copy.map_or(0, |copy| copy.incarnation.max(copy.number));
+                [frame.incarnation, frame.number, copy]
+            }
             Body::CopyBegin(frame) => of(&frame.resume),
             Body::Request(_)
             | Body::Response(_)
@@ -233,6 +237,34 @@ pub(crate) struct PositionFrame {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct ResumeFrame {
+    #[prost(uint64, tag = "1")]
+    incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+    /// Rows are missing: a full copy is to come first, of who has taken in the receiver's own stream up to here.
+    #[prost(message, optional, tag = "3")]
+    pub copy: Option<PositionFrame>,
+}
+
+impl ResumeFrame {
+    pub fn new(at: StreamPosition, copy: Option<StreamPosition>) -> ResumeFrame {
+        ResumeFrame {
+            incarnation: at.incarnation,
+            number: at.number,
+            copy: copy.map(PositionFrame::from),
+        }
+    }
+
+    pub fn at(self) -> StreamPosition {
+        StreamPosition {
+            incarnation: self.incarnation,
+            number: self.number,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct TakeBackFrame {
     #[prost(fixed64, tag = "1")]
     pub since: u64,
@@ -255,6 +287,12 @@ pub(crate) struct CopyBeginFrame {
     /// What the source's protocol keeps beside its versions.
     #[prost(message, repeated, tag = "3")]
     pub named: Vec<NamedRecord>,
+    /// How far the source has taken in the streams of other sites.
+    #[prost(message, repeated, tag = "4")]
+    pub received: Vec<ReceivedRecord>,
+    /// Rows are missing at the source as well.
+    #[prost(bool, tag = "5")]
+    pub is_partial: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -576,7 +614,7 @@ mod tests {
             let server = unpack(0);
             Frame::parse(Frame::new(0, server, server, body).encode_to_vec().into())
         };
-        assert!(parse(Body::Resume(at(LAST_PLACE, LAST_PLACE))).is_ok());
+        assert!(parse(Body::Ack(at(LAST_PLACE, LAST_PLACE))).is_ok());
         for place in [at(LAST_PLACE + 1, 0), at(0, u64::MAX)] {
             let mark = MarkFrame {
                 incarnation: place.incarnation,
@@ -592,9 +630,11 @@ mod tests {
                 resume: place,
                 cut: Vec::new(),
                 named: Vec::new(),
+                received: Vec::new(),
+                is_partial: false,
             };
             for body in [
-                Body::Resume(place),
+                Body::Resume(ResumeFrame::new(place.into(), Some(place.into()))),
                 Body::Ack(place),
                 Body::TakenBack(place),
                 Body::Mark(mark),

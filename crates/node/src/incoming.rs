@@ -5,7 +5,10 @@ use crate::{
     stream::StreamPosition,
 };
 use bytes::{Bytes, BytesMut};
-use std::{cmp::Ordering, collections::VecDeque};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, VecDeque},
+};
 use turnbuckle_core::{
     BadFrame, Chain, Hlc, Key, Protocol, Recovered, SiteId, Topology, Version, VersionId, Wire,
 };
@@ -43,6 +46,10 @@ pub(crate) struct CopyIn<M> {
     pub resume: StreamPosition,
     /// What the copy covers, and what its source keeps beside its versions.
     pub copied: Recovered,
+    /// How far its source had taken in the streams of other sites.
+    pub received: BTreeMap<SiteId, StreamPosition>,
+    /// Rows are missing there as well.
+    pub is_partial: bool,
     /// The last row so far: the next frame may go on with it.
     pub open: Option<OpenRow<M>>,
     /// How far it is.
@@ -173,6 +180,11 @@ impl<P: Protocol> Incoming<P> {
         self.pending.clear();
     }
 
+    /// Whether the source has been told where to go on.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
     /// Whether entries and marks are expected now. Others are left over from before a resume and are passed over.
     pub fn is_streaming(&self) -> bool {
         self.resumed && self.copy.is_none() && !self.declined
@@ -264,6 +276,8 @@ pub(crate) struct Errand {
     pub purpose: Purpose,
     /// The checkpoint under way began after they were asked for: it has them.
     pub in_checkpoint: bool,
+    /// The peer's stream is to be taken in up to here before such a checkpoint begins.
+    pub behind: StreamPosition,
 }
 
 /// Something on its way to a peer, row by row, from a snapshot of the store.

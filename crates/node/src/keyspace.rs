@@ -213,6 +213,9 @@ impl<P: Protocol> Keyspace<P> {
         if self.shared.log_failing.load(Ordering::Relaxed) && lane.is_waiting() {
             return Err("the commit log cannot be written; see the node's log".to_string());
         }
+        if let Some(refused) = lane.repair_refusal() {
+            return Err(refused);
+        }
         if P::is_write(&question.request) && !self.shared.has_room() {
             return Err(format!(
                 "the disk of the node has less than {} MiB free: no writes until there is room",
@@ -250,6 +253,9 @@ impl<P: Protocol> Keyspace<P> {
 
     /// The engine is read without the lane's lock; what is only in memory is merged in under it.
     pub(crate) fn survey_lane(&self, cell: &LaneCell<P>, survey: Survey) -> SurveyOutcome {
+        if let Some(refused) = held(&cell.lane).repair_refusal() {
+            return Err(refused);
+        }
         let Survey::Scan { cursor, count } = survey else {
             return Ok(Surveyed::Count(held(&cell.lane).live_keys()));
         };
@@ -259,9 +265,12 @@ impl<P: Protocol> Keyspace<P> {
             (lane.store.table(), lane.store.epoch())
         };
         loop {
-            let rows = scan_rows::<P::Meta>(&*table, slots.clone(), cursor, count as usize, epoch)
-                .map_err(|error| format!("the keys cannot be read from disk: {error}"))?;
-            let lane = held(&cell.lane);
+            let rows = scan_rows::<P::Meta>(&*table, slots.clone(), cursor, count as usize, epoch);
+            let mut lane = held(&cell.lane);
+            let rows = rows.map_err(|error| {
+                lane.note_damage(self, &error);
+                format!("the keys cannot be read from disk: {error}")
+            })?;
             if let Ok((cursor, keys)) = lane.store.finish_scan(rows) {
                 return Ok(Surveyed::Keys { cursor, keys });
             }

@@ -1,7 +1,9 @@
 //! One replica with everything around it: its store, its stream, and those of its peers.
 mod arrivals;
 mod recovery;
+mod repair;
 pub use recovery::ReplayError;
+pub(crate) use repair::Repair;
 
 use crate::{
     cold::Cold,
@@ -74,8 +76,12 @@ pub(crate) struct Lane<P: Protocol> {
     bound: Hlc,
     /// The last checkpoint covers the log up to here.
     covered: Position,
-    /// It has not served yet since it was added to the configuration.
+    /// It has not served yet since it was added to the configuration, or its last checkpoint says that rows are missing and none is.
     is_new: bool,
+    /// Rows are missing, and come from peers.
+    pub repair: Option<Repair>,
+    /// Something in its table cannot be read.
+    pub damage: Option<String>,
     pub(crate) named: BTreeMap<String, Bytes>,
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<SiteId, Hlc>,
@@ -124,6 +130,7 @@ impl<P: Protocol> Lane<P> {
         me: ServerId,
         store: Store<P::Meta>,
         meta: &CheckpointMeta,
+        repair: Option<Repair>,
         protocol: &P::Config,
         seed: u64,
     ) -> Lane<P> {
@@ -147,7 +154,12 @@ impl<P: Protocol> Lane<P> {
                 )
             })
             .collect();
-        let (bound, recovered) = (Hlc(meta.bound), meta.recovered());
+        let (bound, mut recovered) = (Hlc(meta.bound), meta.recovered());
+        let own = recovered.cut.iter().find(|(site, _)| *site == me.site);
+        let own = own.map_or(Hlc::ZERO, |&(_, until)| until);
+        if repair.as_ref().is_some_and(|repair| repair.is_blank) {
+            recovered = Recovered::default();
+        }
         Lane {
             me,
             replica: Replica::open(protocol, me, ks.topology().clone(), bound, &recovered, seed),
@@ -157,11 +169,7 @@ impl<P: Protocol> Lane<P> {
             cold: Cold::new(),
             rows_out: BTreeMap::new(),
             rows_wanted: BTreeMap::new(),
-            recovered: recovered
-                .cut
-                .iter()
-                .find(|(site, _)| *site == me.site)
-                .map_or(Hlc::ZERO, |&(_, until)| until),
+            recovered: own,
             unsettled: SiteSet::default(),
             patient_until: Micros(0),
             time: Now::default(),
@@ -174,6 +182,8 @@ impl<P: Protocol> Lane<P> {
             bound,
             covered: Position(meta.log_position),
             is_new: false,
+            repair,
+            damage: None,
             named: recovered.named,
             held_peers: BTreeMap::new(),
             arena: BytesMut::with_capacity(ARENA_BYTES),
@@ -502,6 +512,7 @@ impl<P: Protocol> Lane<P> {
         for site in waiting.map(|(&site, _)| site).collect::<Vec<_>>() {
             self.drain(ks, now, site);
         }
+        self.ask_for_copy(ks);
     }
 
     /// Whether something is appended and not yet durable.
@@ -514,6 +525,9 @@ impl<P: Protocol> Lane<P> {
     /// What this replica covers: the protocol's cut, but of what it stamped itself no more than it knows to have.
     pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
         let mut cut = self.replica.protocol().cut();
+        if self.is_blank() {
+            return Lane::<P>::blank_cut(cut);
+        }
         if self.unsettled.0 != 0 {
             for (_, until) in cut.iter_mut().filter(|(site, _)| *site == self.me.site) {
                 *until = self.recovered.min(*until);
@@ -584,29 +598,22 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind `resume`, and its source is told.
-    pub fn copied(&mut self, ks: &Keyspace<P>, site: SiteId, resume: StreamPosition) {
+    pub fn copied(&mut self, ks: &Keyspace<P>, site: SiteId, copy: &CopyIn<P::Meta>) {
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;
         };
-        incoming.received = resume;
+        incoming.received = copy.resume;
         incoming.copy = None;
-        let peer = ks.topology().peer_at(self.me, site);
-        if ks.is_up(peer) {
-            let at = incoming.resume();
-            ks.send_frame(self.me, peer, Body::Resume(at.into()));
+        self.repair_with(ks, site, copy);
+        if ks.is_up(ks.topology().peer_at(self.me, site)) {
+            self.resume(ks, site);
         }
-        // Whose copy came at the wrong time says again where it is.
-        let declined = self.incoming.iter_mut().filter(|(_, incoming)| incoming.declined);
-        let declined: Vec<_> = declined
-            .map(|(&site, incoming)| (site, incoming.resume()))
-            .collect();
-        for (site, at) in declined {
-            ks.send_frame(
-                self.me,
-                ks.topology().peer_at(self.me, site),
-                Body::Resume(at.into()),
-            );
+        // Whose copy came at the wrong time is told again where its stream goes on.
+        let declined = self.incoming.iter().filter(|(_, incoming)| incoming.declined);
+        for site in declined.map(|(&site, _)| site).collect::<Vec<_>>() {
+            self.resume(ks, site);
         }
+        self.ask_for_copy(ks);
     }
 
     /// What a checkpoint taken now says about everything that is not a version.
@@ -629,33 +636,47 @@ impl<P: Protocol> Lane<P> {
             cut: frame::cut_to_frames(&self.cut()),
             ..CheckpointMeta::default()
         };
+        meta.repair = self.repair.as_ref().map(Repair::record);
         meta.set_named(&self.named);
         (meta.index_numbers, meta.index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
         meta
     }
 
     /// A peer needs rows, and for them a checkpoint that begins after now.
-    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: Purpose) {
+    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: Purpose, behind: StreamPosition) {
         let wanted = self.rows_wanted.entry(site).or_default();
         wanted.retain(|other| std::mem::discriminant(&other.purpose) != std::mem::discriminant(&purpose));
         wanted.push(Errand {
             purpose,
             in_checkpoint: false,
+            behind,
         });
         ks.shared().wake.wake_worker();
     }
 
     /// Whether peers wait for rows and no checkpoint has begun since they asked, or the lane has none of its own yet.
     pub fn wants_row_checkpoint(&self) -> bool {
-        let mut errands = self.rows_wanted.values().flatten();
-        self.is_new || errands.any(|errand| !errand.in_checkpoint)
+        let waits = |site: &SiteId, errand: &Errand| !errand.in_checkpoint && self.is_due(*site, errand);
+        let mut wanted = self.rows_wanted.iter();
+        self.is_new || wanted.any(|(site, errands)| errands.iter().any(|errand| waits(site, errand)))
+    }
+
+    /// Whether a checkpoint may begin for a peer. Where rows are missing as well, there is nothing to wait for.
+    fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
+        let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
+        self.repair.is_some() || logged.unwrap_or_default() >= errand.behind
     }
 
     /// A checkpoint begins: it will have what peers have asked for so far.
     pub fn begin_row_checkpoint(&mut self) {
         self.is_new = false;
-        let errands = self.rows_wanted.values_mut().flatten();
-        errands.for_each(|errand| errand.in_checkpoint = true);
+        let mut wanted = std::mem::take(&mut self.rows_wanted);
+        for (&site, errands) in &mut wanted {
+            for errand in errands {
+                errand.in_checkpoint |= self.is_due(site, errand);
+            }
+        }
+        self.rows_wanted = wanted;
     }
 
     /// The checkpoint is over: what peers asked for before it began. Those whose link has broken meanwhile ask again.

@@ -4,7 +4,7 @@ use crate::{
     config::{KeyspaceConfig, NodeConfig, NodeId},
     frame::Frame,
     keyspace::Keyspace,
-    lane::{Lane, ReplayError},
+    lane::{Lane, Repair, ReplayError},
     left_out::{Aside, LeftOut, table_name},
     record::{CheckpointMeta, Record},
     shared::{Shared, Wake, held},
@@ -23,7 +23,7 @@ use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol};
 use turnbuckle_log::{
     Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position, newest_segment,
 };
-use turnbuckle_store::{Engine, EngineError, Options as StoreOptions, Store};
+use turnbuckle_store::{Engine, EngineError, Options as StoreOptions, Store, forget_lack, lacks_rows};
 
 /// One node of a cluster, without sockets, threads or clocks: its lanes, its commit log, its engine.
 ///
@@ -86,6 +86,16 @@ pub enum OpenError {
         /// Why.
         why: String,
     },
+    /// Something in a store is damaged.
+    #[error("the store of keyspace '{keyspace}', partition {partition}, is damaged: {why}")]
+    Damaged {
+        /// Whose.
+        keyspace: String,
+        /// Which.
+        partition: u16,
+        /// What could not be read.
+        why: String,
+    },
     /// A record.
     #[error(transparent)]
     Replay(#[from] ReplayError),
@@ -97,6 +107,19 @@ pub enum OpenError {
         "the keyspaces '{0}' and '{1}' cannot stand in one cluster: their names have the same checksum; rename one"
     )]
     SameTag(String, String),
+}
+
+impl OpenError {
+    /// Whether rows on the disk are damaged: the engine is to be salvaged, and the node opened again.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            OpenError::Engine(error) => error.is_damage(),
+            OpenError::Damaged { .. } => true,
+            OpenError::Replay(ReplayError::Store(error)) => error.is_damage(),
+            OpenError::Checkpoint(error) => error.is_damage(),
+            _ => false,
+        }
+    }
 }
 
 /// What a node does with a keyspace, whatever its protocol.
@@ -132,6 +155,10 @@ pub(crate) trait Lanes: Send + Sync {
     fn purged(&self, start: Position);
     fn status(&self, now: Now) -> KeyspaceStatus;
     fn dirty_bytes(&self) -> u64;
+    /// Rows that are damaged and that peers have.
+    fn mendable_damage(&self) -> Option<WorkError>;
+    /// The checkpoints of the lanes say themselves that rows are missing.
+    fn forget_lacks(&self) -> Result<(), EngineError>;
 }
 
 impl NodeBuilder {
@@ -177,21 +204,39 @@ impl NodeBuilder {
                 why,
             };
             let name = table_name(keyspace.name(), server);
-            let table = self.engine.open_table(&name)?;
+            let lane_table = self.engine.open_table(&name)?;
+            let table = Arc::clone(&lane_table);
             let options = StoreOptions {
                 memory_limit_bytes: memory_limit_bytes / servers.len() as u64,
                 history: P::HISTORY,
                 hash_seed: self.shared.config.seed,
             };
-            let (store, meta) = Store::open(table, options).map_err(|error| bad(error.to_string()))?;
+            let (store, meta) = Store::open(table, options).map_err(|error| match error.is_damage() {
+                true => OpenError::Damaged {
+                    keyspace: keyspace.name().to_string(),
+                    partition: server.partition,
+                    why: error.to_string(),
+                },
+                false => bad(error.to_string()),
+            })?;
             let parsed = meta.map(CheckpointMeta::parse).transpose();
             let parsed = parsed.map_err(|error| bad(error.to_string()))?;
+            let lacks = lacks_rows(&*lane_table)? && !self.shared.config.planted.serves_what_damage_left;
             let (is_new, meta) = (parsed.is_none(), parsed.unwrap_or_default());
             let aside = Aside::of(&*self.engine, &name, Position(meta.log_position))?;
             let config = keyspace.protocol();
-            let mut lane = Lane::open(&keyspace, server, store, &meta, config, self.shared.config.seed);
+            let others = keyspace.topology().sites().filter(|&site| site != server.site);
+            let repair = match lacks {
+                true => Some(Repair::of_all(others, !is_new)),
+                false => meta.repair.as_ref().map(Repair::restore),
+            };
+            let seed = self.shared.config.seed;
+            let mut lane = Lane::open(&keyspace, server, store, &meta, repair, config, seed);
             if let Some(aside) = &aside {
                 aside.replay(|record, position| Ok(lane.replay(&keyspace, record, position)?))?;
+            }
+            if lacks {
+                lane.want_checkpoint();
             }
             match is_new || aside.is_some() {
                 true => lane.skip_log(),
@@ -253,6 +298,10 @@ impl NodeBuilder {
             let (keyspace, engine) = (Arc::clone(keyspace), Arc::clone(&self.engine));
             Work::new(|steps| keyspace.checkpoint(engine, true, steps)).run(|| now)?;
         }
+        for keyspace in &self.keyspaces {
+            keyspace.forget_lacks()?;
+        }
+        self.engine.persist()?;
         for aside in self.asides {
             aside.remove(&*self.engine)?;
         }
@@ -337,6 +386,12 @@ impl Node {
             });
             Ok(())
         })
+    }
+
+    /// Notes how far the log is synced, so that the next start misses what is cut off. If that fails, less is noticed. The driver calls it a
+    /// few times a second.
+    pub fn note_synced(&self) {
+        let _ = self.shared.log().note_synced();
     }
 
     /// Timers and deadlines.
@@ -489,6 +544,14 @@ impl Node {
         let node = Arc::clone(self);
         Work::new(|steps| async move {
             let _one_at_a_time = Maintaining::begin(&node);
+            if let Some(damage) = node
+                .keyspaces
+                .iter()
+                .find_map(|keyspace| keyspace.mendable_damage())
+            {
+                node.engine.suspect()?;
+                return Err(damage);
+            }
             let mut any = false;
             for keyspace in &node.keyspaces {
                 keyspace.trim();
@@ -603,6 +666,11 @@ impl Node {
     /// How many full copies of a peer's data were put in place here.
     pub fn copies_placed(&self) -> u64 {
         self.shared.copies_placed.load(Ordering::Relaxed)
+    }
+
+    /// How many partitions here have got back what was damaged.
+    pub fn partitions_repaired(&self) -> u64 {
+        self.shared.partitions_repaired.load(Ordering::Relaxed)
     }
 
     /// What checkpoints there were.
@@ -756,5 +824,26 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn dirty_bytes(&self) -> u64 {
         Keyspace::dirty_bytes(self)
+    }
+
+    fn mendable_damage(&self) -> Option<WorkError> {
+        self.lanes().iter().find_map(|cell| {
+            let lane = held(&cell.lane);
+            Some(WorkError::Damaged {
+                keyspace: self.name().to_string(),
+                partition: cell.me.partition,
+                why: lane.mendable_damage(self)?.to_string(),
+            })
+        })
+    }
+
+    fn forget_lacks(&self) -> Result<(), EngineError> {
+        for cell in self.lanes() {
+            let table = held(&cell.lane).store.table();
+            if lacks_rows(&*table)? {
+                forget_lack(&*table)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
 use crate::{
     frame::{
-        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ReturnedFrame, TakeBackFrame,
+        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ResumeFrame, ReturnedFrame,
+        TakeBackFrame,
     },
     incoming::{CopyIn, CopyState, OpenRow, Purpose, RowsOut, TakeBack},
     keyspace::Keyspace,
@@ -11,6 +12,7 @@ use crate::{
     stream::{CursorState, Resumption, Step, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Wire};
 use turnbuckle_log::Position;
 use turnbuckle_store::{clear_staged, stage};
@@ -30,9 +32,8 @@ impl<P: Protocol> Lane<P> {
         };
         incoming.silence();
         // A copy that has arrived whole is put in place first; then the stream is asked for.
-        if up && incoming.copy.is_none() {
-            let at = incoming.resume();
-            ks.send_frame(self.me, peer, Body::Resume(at.into()));
+        if up && incoming.copy.is_none() && !self.waits_for_copy(site) {
+            self.resume(ks, site);
         }
         self.step(ks, now, Input::Link { peer, up });
     }
@@ -66,21 +67,29 @@ impl<P: Protocol> Lane<P> {
                 self.outgoing
                     .acknowledge(site, StreamPosition::from(position).number);
                 ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
+                self.ask_for_copy(ks);
             }
-            Body::Resume(position) => self.on_resume(ks, now, from, position.into())?,
+            Body::Resume(frame) => {
+                self.on_resume(ks, now, from, frame)?;
+                self.ask_for_copy(ks);
+            }
             Body::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
                 });
-                self.want_rows(ks, site, purpose);
+                self.want_rows(ks, site, purpose, StreamPosition::default());
             }
             Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
             Body::CopyBegin(frame) => self.on_copy_begin(ks, now, site, &frame)?,
             Body::CopyRows(frame) => self.on_copy_rows(ks, now, site, frame)?,
             Body::TakenBack(position) => {
+                let waits = self.waits_for_copy(site);
                 let incoming = self.incoming_from(site)?;
                 incoming.received = position.into();
-                incoming.resume();
+                match waits {
+                    true => self.resume(ks, site),
+                    false => drop(incoming.resume()),
+                }
             }
             Body::Request(_) | Body::Response(_) => {
                 return Err(BadFrame::new("a frame between replicas", "a request or response"));
@@ -183,6 +192,8 @@ impl<P: Protocol> Lane<P> {
             cut: frame::cut_from_frames(&frame.cut)?,
             named: named_of(&frame.named),
         };
+        frame.received.iter().try_for_each(|received| received.check())?;
+        let received: BTreeMap<_, _> = frame.received.iter().map(|received| received.parts()).collect();
         ks.topology()
             .check_sites(copied.cut.iter().map(|&(site, _)| site).collect())?;
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
@@ -202,6 +213,8 @@ impl<P: Protocol> Lane<P> {
         incoming.copy = Some(CopyIn {
             resume: frame.resume.into(),
             copied,
+            received,
+            is_partial: frame.is_partial,
             open: None,
             state: CopyState::Arriving,
         });
@@ -257,9 +270,9 @@ impl<P: Protocol> Lane<P> {
         ks: &Keyspace<P>,
         now: Now,
         from: ServerId,
-        at: StreamPosition,
+        frame: ResumeFrame,
     ) -> Result<(), BadFrame> {
-        let site = from.site;
+        let (site, at) = (from.site, frame.at());
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
@@ -269,7 +282,14 @@ impl<P: Protocol> Lane<P> {
         }
         let forgets =
             self.replica.protocol().settled() > Hlc::ZERO && !ks.shared().config.planted.replays_to_the_empty;
-        let resumption = self.outgoing.resume(site, at, forgets);
+        let resumption = match self.outgoing.resume(site, at, forgets) {
+            // What is to be taken back comes first.
+            Resumption::Stream if frame.copy.is_some() => {
+                self.outgoing.silence(site);
+                Resumption::Copy
+            }
+            resumption => resumption,
+        };
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
             self.settle_peer(ks, site);
         }
@@ -284,7 +304,10 @@ impl<P: Protocol> Lane<P> {
                 let frame = TakeBackFrame { since: since.0 };
                 ks.send_frame(self.me, from, Body::TakeBack(frame));
             }
-            Resumption::Copy => self.want_copy(ks, site),
+            Resumption::Copy => {
+                let behind = frame.copy.map(StreamPosition::from).unwrap_or_default();
+                self.want_copy(ks, site, behind);
+            }
             Resumption::FromTheFuture => {
                 // Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
                 let horizon = ks.shared().config.horizon(now).wall();
@@ -325,7 +348,7 @@ impl<P: Protocol> Lane<P> {
         ks.send_frame(self.me, peer, Body::TakeBack(frame));
     }
 
-    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId) {
+    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: StreamPosition) {
         // The log is kept from where the next checkpoint will be: what follows the copy is streamed.
         let resume = StreamPosition {
             incarnation: self.outgoing.incarnation(),
@@ -336,7 +359,7 @@ impl<P: Protocol> Lane<P> {
                 resume: resume.number,
             });
         }
-        self.want_rows(ks, site, Purpose::Copy);
+        self.want_rows(ks, site, Purpose::Copy, behind);
     }
 
     /// A checkpoint is done that covers what `purpose` asks for: its rows go out as the link takes them.
@@ -363,6 +386,8 @@ impl<P: Protocol> Lane<P> {
                         resume: resume.into(),
                         cut: meta.cut,
                         named: meta.named,
+                        received: self.heard_in_full(meta.received),
+                        is_partial: self.is_blank(),
                     }),
                     Purpose::Copy,
                 )
@@ -395,7 +420,7 @@ impl<P: Protocol> Lane<P> {
         match step {
             Step::Idle | Step::ReadLog { .. } => None,
             Step::Copy => {
-                self.want_copy(ks, site);
+                self.want_copy(ks, site, StreamPosition::default());
                 None
             }
             Step::Entries {
@@ -471,13 +496,16 @@ impl<P: Protocol> Lane<P> {
         let (entries, end) = match rows_out.next(site, most_rows) {
             Ok(next) => next,
             Err(error) => {
-                tracing::error!(
-                    keyspace = ks.name(),
-                    "the store cannot be read for a peer: {error}; it begins once more"
-                );
+                if !error.is_damage() {
+                    tracing::error!(
+                        keyspace = ks.name(),
+                        "the store cannot be read for a peer: {error}; it begins once more"
+                    );
+                }
                 let purpose = rows_out.purpose;
                 errands.pop_front();
-                self.want_rows(ks, site, purpose);
+                self.note_damage(ks, &error);
+                self.want_rows(ks, site, purpose, StreamPosition::default());
                 return None;
             }
         };

@@ -118,6 +118,20 @@ pub(crate) struct CheckpointMeta {
     pub index_numbers: Vec<u64>,
     #[prost(uint64, repeated, tag = "9")]
     pub index_positions: Vec<u64>,
+    /// Rows are missing.
+    #[prost(message, optional, tag = "10")]
+    pub repair: Option<RepairRecord>,
+}
+
+/// What a repair still waits for.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RepairRecord {
+    #[prost(message, repeated, tag = "1")]
+    pub waits: Vec<ReceivedRecord>,
+    #[prost(bool, tag = "2")]
+    pub is_blank: bool,
+    #[prost(bool, tag = "3")]
+    pub lost_stream: bool,
 }
 
 /// A write of a record, as it is replayed.
@@ -239,6 +253,8 @@ impl CheckpointMeta {
         check_places([meta.next_position])?;
         check_places(meta.index_numbers.iter().copied())?;
         meta.received.iter().try_for_each(|received| received.check())?;
+        let waits = meta.repair.iter().flat_map(|repair| &repair.waits);
+        waits.copied().try_for_each(ReceivedRecord::check)?;
         meta.incarnations.iter().try_for_each(IncarnationRecord::check)?;
         let rising =
             |pair: &[IncarnationRecord]| pair[0].number < pair[1].number && pair[0].start <= pair[1].start;
@@ -299,7 +315,7 @@ impl IncarnationRecord {
 }
 
 impl ReceivedRecord {
-    fn check(self) -> Result<(), BadFrame> {
+    pub fn check(self) -> Result<(), BadFrame> {
         site_of(self.site)?;
         check_places([self.incarnation, self.number])
     }

@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     pub deletes_left: AtomicBool,
     /// Full copies that were put in place.
     pub copies_placed: AtomicU64,
+    /// Partitions whose missing rows are back.
+    pub partitions_repaired: AtomicU64,
     /// What peers have given back and no lane has taken yet, in bytes.
     pub returned_bytes: Arc<AtomicUsize>,
 }
@@ -133,6 +135,7 @@ impl Shared {
             free_bytes: AtomicU64::new(u64::MAX),
             deletes_left: AtomicBool::new(false),
             copies_placed: AtomicU64::new(0),
+            partitions_repaired: AtomicU64::new(0),
             returned_bytes: Arc::default(),
         }
     }

@@ -21,6 +21,8 @@ pub struct KeyspaceStatus {
     pub vitals: Vitals,
     /// What its replicas here have stamped since the node started.
     pub written: Written,
+    /// Partitions here of which something on the disk cannot be read, or is not back yet from other sites; and what.
+    pub damaged: Vec<(u16, String)>,
     /// Its lanes' streams.
     pub streams: Vec<StreamStatus>,
 }
@@ -97,6 +99,8 @@ impl<P: Protocol> Keyspace<P> {
             status.written.add(lane.written);
             status.memory_bytes += lane.store.memory_bytes();
             status.dirty_bytes += lane.store.dirty_bytes();
+            let damage = lane.damage.clone().or(lane.repair_refusal());
+            status.damaged.extend(damage.map(|why| (cell.me.partition, why)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
             for (peer, cursor) in lane.outgoing.cursors() {
                 let Some(incoming) = lane.incoming.get(&peer) else {

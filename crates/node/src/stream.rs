@@ -599,7 +599,8 @@ impl Outgoing {
             _ => Some(cursor.acked),
         });
         let after = needs.min()?;
-        if after >= self.ready {
+        // What is appended and not durable yet counts: the index may name only what comes before and after it.
+        if after + 1 >= self.next {
             return None;
         }
         let place = self.index.partition_point(|&(number, _)| number <= after + 1);

@@ -77,6 +77,19 @@ pub enum StartError {
         /// Why.
         source: turnbuckle_store::EngineError,
     },
+    /// What the engine's files hold is not what was written there, and cannot be told from it.
+    #[error(
+        "{path}: {found}; this was once safely on disk, so the disk is failing or a file was changed. {advice} (docs/configuration.md, \
+         \"A damaged disk\")"
+    )]
+    Damaged {
+        /// Which directory.
+        path: String,
+        /// What was found.
+        found: String,
+        /// What to do.
+        advice: &'static str,
+    },
     /// No thread, no runtime.
     #[error("the operating system refused: {0}")]
     System(#[from] io::Error),
@@ -246,6 +259,11 @@ impl Running {
     /// What made the node stop by itself, if something did.
     pub fn failure(&self) -> Option<String> {
         self.host.failure()
+    }
+
+    /// Whether it stopped so that it is opened again: then what a disk has damaged comes from other sites.
+    pub fn wants_restart(&self) -> bool {
+        self.host.wants_restart()
     }
 
     /// Stops the node: no new clients, what is under way is finished within the configured grace, everything written is synced.

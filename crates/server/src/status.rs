@@ -34,6 +34,9 @@ pub struct Status {
     pub checkpoint: CheckpointStatus,
     /// Full copies of peers' data that it has put in place so far.
     pub copies_received_total: u64,
+    /// Partitions that have got back from other sites what a disk had damaged, since the node was opened.
+    #[serde(default)]
+    pub partitions_repaired_total: u64,
 }
 
 /// A keyspace.
@@ -57,6 +60,10 @@ pub struct KeyspaceStatus {
     /// None before every site was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletes_kept_seconds: Option<f64>,
+    /// Partitions here of which something on disk is damaged and not back from other sites yet, and what: some of their keys, or all, are
+    /// not served.
+    #[serde(default)]
+    pub damage: Vec<String>,
     /// The data directory is an old copy: nothing is served. The node is to be stopped, its directory emptied, and started again.
     #[serde(default)]
     pub directory_outdated: bool,

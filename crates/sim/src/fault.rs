@@ -131,6 +131,13 @@ pub enum FaultKind {
         /// Which keyspace.
         keyspace: usize,
     },
+    /// Some rows of a node's tables that lie beside each other are damaged. If nobody has read them until the end, they are looked for.
+    Damage {
+        /// Whose.
+        node: NodeId,
+        /// How many, at most.
+        rows: u64,
+    },
     /// No fault: a node takes a checkpoint.
     Checkpoint {
         /// Which.
@@ -190,6 +197,7 @@ impl<S: Session> World<S> {
             FaultKind::SlowPartition { partition, percent } => self.set_slow_partition(partition, percent),
             FaultKind::Late { node, by } => self.set_late(node, by),
             FaultKind::LeftOut { node, keyspace } => self.leave_out(node, keyspace, true),
+            FaultKind::Damage { node, rows } => self.damage(node, rows),
             FaultKind::Checkpoint { node } => self.checkpoint(node),
             FaultKind::Backup { node } => self.backup(node),
         }
@@ -207,6 +215,7 @@ impl<S: Session> World<S> {
             FaultKind::Loss { from, to, .. } => self.set_loss(from, to, 0),
             FaultKind::LeftOut { node, keyspace } => self.leave_out(node, keyspace, false),
             FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } => {}
+            FaultKind::Damage { node, .. } => self.find_damage(node),
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
             FaultKind::ClockDrift { node, .. } => {
@@ -231,6 +240,7 @@ impl<S: Session> World<S> {
             | FaultKind::ClockStep { .. }
             | FaultKind::Checkpoint { .. }
             | FaultKind::Backup { .. }
+            | FaultKind::Damage { .. }
             | FaultKind::CrashWithinWrite { .. } => {}
             _ => self.begin(fault),
         }

@@ -15,7 +15,7 @@ use turnbuckle_node::{
     Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError, Placement, Wake, Work,
     WorkError, Written,
 };
-use turnbuckle_store::MemoryEngine;
+use turnbuckle_store::{Engine, MemoryEngine};
 
 /// A machine. It keeps its disks; the process on it lives and dies.
 pub(crate) struct Machine<S: Session> {
@@ -200,8 +200,34 @@ impl<S: Session> Machine<S> {
         *core
     }
 
-    /// Starts a process on what the disks hold.
+    /// Starts a process on what the disks hold. If that is damaged, what can be read takes its place, and it is tried once more.
     pub fn start(
+        &mut self,
+        time: Micros,
+        options: &WorldOptions,
+        placement: &Placement,
+        topology: &Topology,
+        protocol: &<S::Protocol as Protocol>::Config,
+    ) -> Result<(), OpenError> {
+        self.salvage()?;
+        match self.start_once(time, options, placement, topology, protocol) {
+            Err(error) if error.is_damage() => {
+                self.engine.suspect()?;
+                self.salvage()?;
+                self.start_once(time, options, placement, topology, protocol)
+            }
+            done => done,
+        }
+    }
+
+    fn salvage(&mut self) -> Result<(), OpenError> {
+        if let Some(salvaged) = self.engine.salvaged()? {
+            self.engine = salvaged;
+        }
+        Ok(())
+    }
+
+    fn start_once(
         &mut self,
         time: Micros,
         options: &WorldOptions,

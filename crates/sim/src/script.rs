@@ -29,6 +29,7 @@ use turnbuckle_node::NodeId;
 ///   backup NODE         copies its data directory
 ///   checkpoint NODE     a checkpoint, and lets time pass until it is done; with `later=yes` it does not wait
 ///   pause NODE TIME     its process does nothing for a while
+///   damage NODE KEY     the row of a key on its disk cannot be read any more, until it is written again
 ///   disk NODE PERCENT   its disk takes so many percent of the usual time
 ///   clock NODE ahead|back TIME   its wall clock is set
 ///   receipts on|off     whether answers are shown with what they prove
@@ -551,6 +552,14 @@ impl<S: Session> Runner for Script<S> {
                 let span = args.next_pos().ok_or("a time is missing")?.parse()?;
                 self.there()?.pause(node, span);
                 Ok(String::new())
+            }
+            "damage" => {
+                let node = self.node(args.next_pos())?;
+                let key = Key::from(args.next_pos().ok_or("a key is missing")?);
+                match self.there()?.damage_key(node, &key) {
+                    true => Ok(String::new()),
+                    false => Err(format!("no row of {key} is on that disk").into()),
+                }
             }
             "disk" => {
                 let node = self.node(args.next_pos())?;

@@ -220,14 +220,7 @@ impl<M: Wire + Clone> Chunk<M> {
     fn take(&mut self, key: &[u8], chain: &Chain<M>, arena: &mut BytesMut) -> usize {
         let newest = chain.newest();
         if newest.value.is_none() {
-            let line = tombstone_in(arena, newest.id, key);
-            let long_key = if key.len() > LONGEST_PLAIN_KEY_BYTES {
-                key
-            } else {
-                &[]
-            };
-            self.writes
-                .push(TableWrite::put(line, Bytes::copy_from_slice(long_key)));
+            self.writes.push(tombstone_line(arena, newest.id, key));
         }
         let values = chain
             .iter()
@@ -265,6 +258,17 @@ fn tombstone_in(arena: &mut BytesMut, id: VersionId, key: &[u8]) -> Bytes {
     arena.put_u16(id.site.0);
     put_row_key(arena, key);
     arena.split().freeze()
+}
+
+/// A tombstone's line in the index.
+pub(crate) fn tombstone_line(arena: &mut BytesMut, id: VersionId, key: &[u8]) -> TableWrite {
+    let line = tombstone_in(arena, id, key);
+    let long_key = if key.len() > LONGEST_PLAIN_KEY_BYTES {
+        key
+    } else {
+        &[]
+    };
+    TableWrite::put(line, Bytes::copy_from_slice(long_key))
 }
 
 /// Big steps: a `BytesMut` that is full of what was split off begins a new allocation.

@@ -1,17 +1,61 @@
 use crate::engine::check_name;
-use crate::{Engine, EngineError, Snapshot, Table, TableWrite};
+use crate::{Engine, EngineError, Salvage, Snapshot, Table, TableWrite, is_damaged, salvage_table};
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
-use std::{path::Path, sync::Arc};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// The engine that lies on a disk: one fjall database, one of its keyspaces per table.
 ///
 /// fjall is a log-structured merge tree, so a checkpoint is sequential writing, and it runs compactions on threads of
 /// its own. After a failed write or sync it refuses all further writes, which is right: what such a disk still says
 /// cannot be trusted: [`EngineError::Broken`]. The process has to be restarted.
+///
+/// **Damage.** It looks at checksums when it reads, and reads when it merges files: a damaged block sooner or later ends all writing, and
+/// does so again after each start. Whoever meets it calls [`Engine::suspect`], and so does the engine itself when it breaks. What
+/// is suspected is looked through by [`FjallEngine::salvage`] before it is opened the next time.
 pub struct FjallEngine {
     database: Database,
     options: FjallOptions,
+    suspicion: Arc<Suspicion>,
+}
+
+/// A file beside the database: it is to be looked through before it is opened.
+struct Suspicion(PathBuf);
+
+impl Suspicion {
+    fn of(database: &Path) -> Suspicion {
+        Suspicion(database.with_extension("suspect"))
+    }
+
+    fn raise(&self) -> io::Result<()> {
+        fs::File::create(&self.0)?.sync_all()?;
+        sync_folder(&self.0)
+    }
+
+    fn is_raised(&self) -> bool {
+        self.0.exists()
+    }
+
+    fn drop(&self) -> io::Result<()> {
+        fs::remove_file(&self.0)
+    }
+
+    /// The engine breaks: why, is found out at the next start. If this cannot be written down either, that start may break again.
+    fn broken(&self, during: &'static str, error: fjall::Error) -> EngineError {
+        let _ = self.raise();
+        EngineError::broken(during, error)
+    }
+}
+
+fn sync_folder(of: &Path) -> io::Result<()> {
+    match of.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => fs::File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
 }
 
 /// How much of the machine a [`FjallEngine`] takes.
@@ -39,12 +83,111 @@ impl Default for FjallOptions {
 impl FjallEngine {
     /// Opens the database in the directory `path`, which is created if it does not exist. Only one process can.
     pub fn open(path: impl AsRef<Path>, options: FjallOptions) -> Result<FjallEngine, EngineError> {
-        let database = Database::builder(path.as_ref())
+        FjallEngine::open_with(path.as_ref(), options, options.worker_threads.max(1))
+    }
+
+    fn open_with(path: &Path, options: FjallOptions, workers: usize) -> Result<FjallEngine, EngineError> {
+        let database = Database::builder(path)
             .cache_size(options.cache_bytes)
-            .worker_threads(options.worker_threads.max(1))
+            .worker_threads_unchecked(workers)
             .open()
-            .map_err(|error| EngineError::failed("opened its database", error))?;
-        Ok(FjallEngine { database, options })
+            .map_err(|error| read_error("opened its database", error))?;
+        let suspicion = Arc::new(Suspicion::of(path));
+        Ok(FjallEngine {
+            database,
+            options,
+            suspicion,
+        })
+    }
+
+    /// Whether a database is to be looked through before it is opened.
+    pub fn is_suspected(path: impl AsRef<Path>) -> bool {
+        Suspicion::of(path.as_ref()).is_raised()
+    }
+
+    /// Looks through a database that is suspected. If there is damage, a new database with what can be read takes its place. Returns
+    /// the tables in which something is missing.
+    ///
+    /// # Errors
+    /// If it cannot be opened at all, or [`salvage_table`] cannot help; then nothing was changed.
+    pub fn salvage(
+        path: impl AsRef<Path>,
+        options: FjallOptions,
+    ) -> Result<Vec<(String, Salvage)>, EngineError> {
+        let path = path.as_ref();
+        let failed = |error: io::Error| EngineError::failed("replaced a damaged database", error);
+        let (new, old) = (path.with_extension("new"), path.with_extension("damaged"));
+        let suspicion = Suspicion::of(path);
+        // It ended between the two names that are changed below.
+        if !path.exists() && new.exists() {
+            fs::rename(&new, path).map_err(failed)?;
+        }
+        remove(&new).map_err(failed)?;
+        if !path.exists() {
+            suspicion.drop().map_err(failed)?;
+            return Ok(Vec::new());
+        }
+        let salvages = FjallEngine::salvage_into(path, &new, options)?;
+        if salvages.iter().any(|(_, salvage)| salvage.gaps > 0) {
+            remove(&old).map_err(failed)?;
+            fs::rename(path, &old).map_err(failed)?;
+            fs::rename(&new, path).map_err(failed)?;
+            sync_folder(path).map_err(failed)?;
+        }
+        suspicion.drop().map_err(failed)?;
+        remove(&old).map_err(failed)?;
+        remove(&new).map_err(failed)?;
+        Ok(salvages
+            .into_iter()
+            .filter(|(_, salvage)| salvage.gaps > 0)
+            .collect())
+    }
+
+    fn salvage_into(
+        path: &Path,
+        new: &Path,
+        options: FjallOptions,
+    ) -> Result<Vec<(String, Salvage)>, EngineError> {
+        // Without threads that merge files: they would break it while it is read.
+        let from = FjallEngine::open_with(path, options, 0)?;
+        let names = from.table_names()?;
+        let mut damaged = false;
+        for name in &names {
+            damaged = damaged || is_damaged(&*from.open_table(name)?)?;
+        }
+        if !damaged {
+            return Ok(Vec::new());
+        }
+        let to = FjallEngine::open(new, options)?;
+        let mut salvages = Vec::new();
+        for name in names {
+            let salvage = salvage_table(&*from.open_table(&name)?, &*to.open_table(&name)?)?;
+            salvages.push((name, salvage));
+        }
+        to.persist()?;
+        Ok(salvages)
+    }
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Tells what is damaged from what failed and may work the next time.
+fn read_error(during: &'static str, error: fjall::Error) -> EngineError {
+    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+    let io = |error: &std::io::Error| matches!(error.kind(), InvalidData | UnexpectedEof);
+    let is_damage = match &error {
+        fjall::Error::Storage(fjall::LsmError::Io(error)) | fjall::Error::Io(error) => io(error),
+        fjall::Error::Poisoned | fjall::Error::KeyspaceDeleted | fjall::Error::Locked => false,
+        _ => true,
+    };
+    match is_damage {
+        true => EngineError::damaged(during, error),
+        false => EngineError::failed(during, error),
     }
 }
 
@@ -55,10 +198,11 @@ impl Engine for FjallEngine {
         let rows = self
             .database
             .keyspace(name, options)
-            .map_err(|error| EngineError::failed("opened a table", error))?;
+            .map_err(|error| read_error("opened a table", error))?;
         Ok(Arc::new(FjallTable {
             database: self.database.clone(),
             rows,
+            suspicion: Arc::clone(&self.suspicion),
         }))
     }
 
@@ -69,7 +213,7 @@ impl Engine for FjallEngine {
         let rows = self
             .database
             .keyspace(name, KeyspaceCreateOptions::default)
-            .map_err(|error| EngineError::failed("opened a table to remove it", error))?;
+            .map_err(|error| read_error("opened a table to remove it", error))?;
         self.database
             .delete_keyspace(rows)
             .map_err(|error| EngineError::failed("removed a table", error))
@@ -85,19 +229,26 @@ impl Engine for FjallEngine {
     fn persist(&self) -> Result<(), EngineError> {
         self.database
             .persist(PersistMode::SyncAll)
-            .map_err(|error| EngineError::broken("synced", error))
+            .map_err(|error| self.suspicion.broken("synced", error))
+    }
+
+    fn suspect(&self) -> Result<(), EngineError> {
+        self.suspicion
+            .raise()
+            .map_err(|error| EngineError::failed("noted that it is damaged", error))
     }
 }
 
 struct FjallTable {
     database: Database,
     rows: Keyspace,
+    suspicion: Arc<Suspicion>,
 }
 
 impl Table for FjallTable {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self.rows.get(key);
-        let found = found.map_err(|error| EngineError::failed("read a row", error))?;
+        let found = found.map_err(|error| read_error("read a row", error))?;
         Ok(found.map(Bytes::from))
     }
 
@@ -119,7 +270,7 @@ impl Table for FjallTable {
         }
         batch
             .commit()
-            .map_err(|error| EngineError::broken("applied a batch", error))
+            .map_err(|error| self.suspicion.broken("applied a batch", error))
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, EngineError> {
@@ -138,7 +289,7 @@ struct FjallSnapshot {
 impl Snapshot for FjallSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let found = self.instant.get(&self.rows, key);
-        let found = found.map_err(|error| EngineError::failed("read a row", error))?;
+        let found = found.map_err(|error| read_error("read a row", error))?;
         Ok(found.map(Bytes::from))
     }
 
@@ -158,9 +309,7 @@ impl Snapshot for FjallSnapshot {
             if found.len() >= most_rows.max(1) {
                 break;
             }
-            let (key, value) = row
-                .into_inner()
-                .map_err(|error| EngineError::failed("read rows", error))?;
+            let (key, value) = row.into_inner().map_err(|error| read_error("read rows", error))?;
             bytes += key.len() + value.len();
             if bytes > most_bytes && !found.is_empty() {
                 break;
@@ -186,6 +335,87 @@ mod tests {
             });
             reopen
         });
+    }
+
+    /// The largest file below a folder.
+    fn largest_file(folder: &Path) -> PathBuf {
+        let (mut folders, mut files) = (vec![folder.to_path_buf()], Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("it can be listed") {
+                let entry = entry.expect("it can be listed");
+                let metadata = entry.metadata().expect("it is there");
+                match metadata.is_dir() {
+                    true => folders.push(entry.path()),
+                    false => files.push((metadata.len(), entry.path())),
+                }
+            }
+        }
+        files.into_iter().max().expect("there are files").1
+    }
+
+    #[test]
+    fn what_can_be_read_of_a_damaged_database_takes_its_place() {
+        let folder = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = folder.path().join("store");
+        let options = FjallOptions::default();
+        let key = |number: u32| crate::place::row_key(crate::place::Area::Rows, &number.to_be_bytes());
+        // Versions of nobody, and values that do not compress.
+        let value = |number: u32| {
+            let noise =
+                std::iter::successors(Some(number | 1), |x| Some(x.wrapping_mul(0x9E37_79B1) ^ (x >> 7)));
+            let noise: Vec<u8> = noise.take(200).map(|x| (x >> 11) as u8).collect();
+            Bytes::from([&b"\x01\0\0\0\0\0\0\0\0\x01\0\x01\xc9\x01"[..], &noise, &[0]].concat())
+        };
+        {
+            let engine = FjallEngine::open(&path, options).expect("it opens");
+            let table = engine.open_table("k.0.0").expect("it opens");
+            let meta = TableWrite::put(Bytes::from_static(b"m"), Bytes::from_static(b"meta"));
+            table.apply(vec![meta]).expect("it is written");
+            for page in 0..10 {
+                let rows = (page * 1000..(page + 1) * 1000)
+                    .map(|number| TableWrite::put(key(number), value(number)));
+                table.apply(rows.collect()).expect("they are written");
+            }
+            let rows = engine
+                .database
+                .keyspace("k.0.0", KeyspaceCreateOptions::default)
+                .expect("it is open");
+            rows.rotate_memtable_and_wait().expect("it is flushed");
+        }
+        let file = largest_file(&path.join("keyspaces"));
+        let mut bytes = fs::read(&file).expect("it can be read");
+        let length = bytes.len();
+        assert!(length > 1 << 20, "{file:?} has {length} bytes");
+        for place in [length / 3, length / 2] {
+            bytes[place] ^= 0x10;
+        }
+        fs::write(&file, bytes).expect("it can be written");
+        let suspect = |engine: FjallEngine| engine.suspect().expect("it is written down");
+        suspect(FjallEngine::open(&path, options).expect("blocks are not read before they are needed"));
+        assert!(FjallEngine::is_suspected(&path));
+        let salvages = FjallEngine::salvage(&path, options).expect("it can be read");
+        let [(name, salvage)] = &salvages[..] else {
+            panic!("{salvages:?}");
+        };
+        assert_eq!(name, "k.0.0");
+        assert!(salvage.gaps >= 2 && salvage.rows > 9_000, "{salvage:?}");
+        assert!(!FjallEngine::is_suspected(&path));
+        let engine = FjallEngine::open(&path, options).expect("it opens");
+        let table = engine.open_table("k.0.0").expect("it opens");
+        assert!(crate::lacks_rows(&*table).expect("it can be read"));
+        let mut there = 0;
+        for number in 0..10_000 {
+            if let Some(found) = table.get(&key(number)).expect("nothing is damaged") {
+                assert_eq!(found, value(number));
+                there += 1;
+            }
+        }
+        assert_eq!(there, salvage.rows);
+        drop((engine, table));
+        // Suspected for nothing.
+        suspect(FjallEngine::open(&path, options).expect("it opens"));
+        let salvages = FjallEngine::salvage(&path, options).expect("it can be read");
+        assert!(salvages.is_empty(), "{salvages:?}");
     }
 
     #[test]

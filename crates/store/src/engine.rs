@@ -21,6 +21,9 @@ pub trait Engine: Send + Sync {
     /// Returns when everything applied so far, to all tables, survives a power loss. Without it a crash may lose the
     /// last batches, but never one in the middle: what is left is always a prefix.
     fn persist(&self) -> Result<(), EngineError>;
+
+    /// Something in it cannot be read: it is to be looked through before it is opened the next time.
+    fn suspect(&self) -> Result<(), EngineError>;
 }
 
 /// One table of an [`Engine`]: an ordered map from bytes to bytes.
@@ -115,6 +118,14 @@ pub enum EngineError {
         /// What the engine said.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// What the disk holds is not what was written there. Reading it again does not help; what can still be read is right.
+    #[error("the storage engine found damage while it {during}: {source}")]
+    Damaged {
+        /// What it was about.
+        during: &'static str,
+        /// What the engine said.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// No engine takes such a table name. Nothing happened.
     #[error("a table name has 1 to 255 bytes, this one has {found_bytes}")]
     BadName {
@@ -137,6 +148,21 @@ impl EngineError {
     /// Whether only opening the engine again can help.
     pub fn is_final(&self) -> bool {
         matches!(self, EngineError::Broken { .. })
+    }
+
+    /// Whether what is on the disk is damaged.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, EngineError::Damaged { .. })
+    }
+
+    pub(crate) fn damaged(
+        during: &'static str,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> EngineError {
+        EngineError::Damaged {
+            during,
+            source: source.into(),
+        }
     }
 
     pub(crate) fn broken(

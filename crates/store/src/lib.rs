@@ -17,7 +17,7 @@
 //!            fetch       |                  v  Chunk::write
 //!   without       +------+------------------------------------+   m meta (log position)   r rows
 //!   the lock      |  table of an engine: memory, or fjall     |   n number of live rows   s staged rows
-//!                 +-------------------------------------------+   t tombstones by age
+//!                 +-------------------------------------------+   t tombstones by age   d rows are missing
 //! ```
 //!
 //! The driver makes resident whatever an input names, before it takes the lock for good: [`Store::is_resident`], if not
@@ -73,6 +73,8 @@ pub use memory::MemoryEngine;
 mod place;
 pub use place::{Place, compare_rows};
 mod row;
+mod salvage;
+pub use salvage::{Salvage, forget_lack, is_damaged, lacks_rows, salvage_table};
 mod scan;
 pub use scan::{ScanRows, scan_rows};
 mod stage;

@@ -1,8 +1,9 @@
 use crate::engine::check_name;
-use crate::{Engine, EngineError, Snapshot, Table, TableWrite};
+use crate::place::{Area, row_key};
+use crate::{Engine, EngineError, Place, Snapshot, Table, TableWrite, salvage_table};
 use bytes::Bytes;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -26,6 +27,9 @@ struct Disk {
     /// Counts crashes, so that handles of an earlier life are known.
     life: u64,
     failing: bool,
+    /// Rows that cannot be read, by table, until they are written again.
+    damaged: BTreeMap<String, BTreeSet<Bytes>>,
+    suspected: bool,
 }
 
 enum Undo {
@@ -72,8 +76,62 @@ impl MemoryEngine {
                 undos: Vec::new(),
                 life: disk.life,
                 failing: disk.failing,
+                damaged: disk.damaged.clone(),
+                suspected: disk.suspected,
             })),
         }
+    }
+
+    /// Damages a key's row, in every table that has one. Whoever reads it, or a range with it, gets an error, until it is written
+    /// again. Returns how many there were.
+    pub fn damage_key(&self, key: &[u8]) -> usize {
+        let row = row_key(Area::Rows, key);
+        self.damage(|table| {
+            table
+                .contains_key(&row)
+                .then(|| row.clone())
+                .into_iter()
+                .collect()
+        })
+    }
+
+    /// Damages up to so many rows of keys that follow each other, from a place on, in every table: a block of a file.
+    pub fn damage_block(&self, from: Place, most_rows: usize) -> usize {
+        let (from, until) = (Area::Rows.from(from), Bytes::copy_from_slice(&Area::Rows.end()));
+        self.damage(|table| {
+            let rows = table.range(from.clone()..until.clone());
+            rows.take(most_rows).map(|(key, _)| key.clone()).collect()
+        })
+    }
+
+    /// Whether any row is damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.lock().damaged.values().any(|rows| !rows.is_empty())
+    }
+
+    fn damage(&self, rows_of: impl Fn(&Rows) -> Vec<Bytes>) -> usize {
+        let mut disk = self.lock();
+        let Disk { tables, damaged, .. } = &mut *disk;
+        let mut count = 0;
+        for (name, table) in tables {
+            let rows = rows_of(table);
+            count += rows.len();
+            damaged.entry(name.clone()).or_default().extend(rows);
+        }
+        count
+    }
+
+    /// If it was suspected: what a new one has of it, in which everything can be read ([`salvage_table`]).
+    pub fn salvaged(&self) -> Result<Option<MemoryEngine>, EngineError> {
+        if !std::mem::take(&mut self.lock().suspected) {
+            return Ok(None);
+        }
+        let new = MemoryEngine::new();
+        for name in self.table_names()? {
+            salvage_table(&*self.open_table(&name)?, &*new.open_table(&name)?)?;
+        }
+        new.persist()?;
+        Ok(Some(new))
     }
 
     /// How many batches a power loss could take back now.
@@ -110,6 +168,10 @@ impl Disk {
         self.tables
             .get_mut(name)
             .ok_or_else(|| EngineError::failed("used a table", format!("{name:?} was removed")))
+    }
+
+    fn is_damaged(&self, table: &str, key: &[u8]) -> bool {
+        self.damaged.get(table).is_some_and(|rows| rows.contains(key))
     }
 
     fn take_back(&mut self, undo: Undo) {
@@ -152,6 +214,7 @@ impl Engine for MemoryEngine {
     fn remove_table(&self, name: &str) -> Result<(), EngineError> {
         let mut disk = self.lock();
         disk.check("removed a table")?;
+        disk.damaged.remove(name);
         if let Some(rows) = disk.tables.remove(name) {
             disk.undos.push(vec![Undo::Removed(name.to_owned(), rows)]);
         }
@@ -170,6 +233,11 @@ impl Engine for MemoryEngine {
         disk.undos.clear();
         Ok(())
     }
+
+    fn suspect(&self) -> Result<(), EngineError> {
+        self.lock().suspected = true;
+        Ok(())
+    }
 }
 
 struct MemoryTable {
@@ -182,7 +250,11 @@ impl Table for MemoryTable {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         let mut disk = self.engine.lock();
         disk.check("read a row")?;
-        Ok(disk.table(&self.name, self.life)?.get(key).cloned())
+        let found = disk.table(&self.name, self.life)?.get(key).cloned();
+        match disk.is_damaged(&self.name, key) {
+            true => Err(damaged_row("read a row")),
+            false => Ok(found),
+        }
     }
 
     fn apply(&self, batch: Vec<TableWrite>) -> Result<(), EngineError> {
@@ -204,6 +276,13 @@ impl Table for MemoryTable {
                 before,
             });
         }
+        if let Some(damaged) = disk.damaged.get_mut(&self.name) {
+            for undo in &undos {
+                if let Undo::Row { key, .. } = undo {
+                    damaged.remove(key);
+                }
+            }
+        }
         disk.undos.push(undos);
         Ok(())
     }
@@ -214,20 +293,30 @@ impl Table for MemoryTable {
         let rows = Arc::clone(disk.table(&self.name, self.life)?);
         Ok(Box::new(MemorySnapshot {
             engine: self.engine.clone(),
+            table: self.name.clone(),
             rows,
         }))
     }
 }
 
+fn damaged_row(during: &'static str) -> EngineError {
+    EngineError::damaged(during, "a row was told to be damaged")
+}
+
 struct MemorySnapshot {
     engine: MemoryEngine,
+    table: String,
     rows: Arc<Rows>,
 }
 
 impl Snapshot for MemorySnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
-        self.engine.lock().check("read a row")?;
-        Ok(self.rows.get(key).cloned())
+        let disk = self.engine.lock();
+        disk.check("read a row")?;
+        match disk.is_damaged(&self.table, key) {
+            true => Err(damaged_row("read a row")),
+            false => Ok(self.rows.get(key).cloned()),
+        }
     }
 
     fn range(
@@ -237,7 +326,8 @@ impl Snapshot for MemorySnapshot {
         most_rows: usize,
         most_bytes: usize,
     ) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
-        self.engine.lock().check("read rows")?;
+        let disk = self.engine.lock();
+        disk.check("read rows")?;
         if from >= until {
             return Ok(Vec::new());
         }
@@ -248,6 +338,9 @@ impl Snapshot for MemorySnapshot {
             let full = found.len() >= most_rows || bytes > most_bytes;
             if &key[..] >= until || (full && !found.is_empty()) {
                 break;
+            }
+            if disk.is_damaged(&self.table, key) {
+                return Err(damaged_row("read rows"));
             }
             found.push((key.clone(), value.clone()));
         }
@@ -310,6 +403,29 @@ mod tests {
         let table = engine.open_table("t").expect("the disk works");
         assert_eq!(table.get(b"a").expect("the disk works"), Some("1".into()));
         assert_eq!(table.get(b"b").expect("the disk works"), Some("1".into()));
+    }
+
+    #[test]
+    fn a_damaged_row_is_an_error_until_it_is_written_again() {
+        let engine = MemoryEngine::new();
+        let table = engine.open_table("t").expect("the disk works");
+        let rows = ["a", "b"].map(|key| TableWrite::put(row_key(Area::Rows, key.as_bytes()), "1".into()));
+        table.apply(rows.to_vec()).expect("the disk works");
+        assert_eq!(engine.damage_key(b"a"), 1);
+        let [a, b] = rows.map(|row| row.key);
+        assert!(table.get(&a).is_err_and(|error| error.is_damage()));
+        assert_eq!(table.get(&b).expect("it is not damaged"), Some("1".into()));
+        let range = || {
+            let snapshot = table.snapshot().expect("the disk works");
+            snapshot.range(&Area::Rows.start(), &Area::Rows.end(), 9, 999)
+        };
+        assert!(range().is_err_and(|error| error.is_damage()));
+        table
+            .apply(vec![TableWrite::put(a, "2".into())])
+            .expect("the disk works");
+        assert_eq!(range().expect("it was written again").len(), 2);
+        assert_eq!(engine.damage_block(Place(0), 9), 2);
+        assert!(range().is_err());
     }
 
     #[test]

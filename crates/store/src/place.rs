@@ -39,6 +39,8 @@ impl Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Area {
+    /// That rows are missing since the table was salvaged: one row.
+    Damaged = b'd',
     /// The opaque meta of the last finished checkpoint: one row.
     Meta = b'm',
     /// The number of live keys among the rows: one row, written in one batch with them.

@@ -42,6 +42,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether what is on the disk is damaged: reading it again does not help.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            StoreError::Engine(error) => error.is_damage(),
+            StoreError::BadRow { .. } => true,
+        }
+    }
+
     pub(crate) fn bad_row(row: &[u8], source: BadFrame) -> StoreError {
         let row = row[..row.len().min(80)].escape_ascii().to_string();
         StoreError::BadRow { row, source }

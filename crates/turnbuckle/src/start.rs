@@ -45,8 +45,11 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     let config = Arc::new(config);
     let faults = options.test_faults.as_deref().map(TestFaults::follow).transpose();
     let faults = faults.map_err(|error| usage(&error))?;
-    let running = turnbuckle_server::start_with_faults(Arc::clone(&config), node, wan, faults)
-        .map_err(|error| environment(&error))?;
+    let start = || {
+        turnbuckle_server::start_with_faults(Arc::clone(&config), node, wan.clone(), faults.clone())
+            .map_err(|error| environment(&error))
+    };
+    let running = start()?;
     let entry = config.node(node);
     let ready = format!(
         "node {} at site {} is ready: RESP {}, admin http://{}, peers {}",
@@ -58,17 +61,18 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     );
     // A node serves, whether anybody reads this or not.
     let _ = say(&ready);
-    wait_for_end(vec![running], None, || ())
+    wait_for_end(vec![running], None, |_| start(), || ())
 }
 
 /// Runs until the process is told to end, or the time is up, or a node fails; then stops the nodes in good order. Until then it takes a
-/// `look` now and then.
+/// `look` now and then, and starts nodes again that ask for it, by their names.
 pub fn wait_for_end(
-    running: Vec<Running>,
+    mut running: Vec<Running>,
     time: Option<std::time::Duration>,
+    restart: impl FnMut(&str) -> Result<Running, Failure>,
     look: impl FnMut(),
 ) -> Result<(), Failure> {
-    let ended = wait(&running, time, look);
+    let ended = wait(&mut running, time, restart, look);
     let stopped: Vec<_> = running.into_iter().map(Running::stop).collect();
     ended.and_then(|()| {
         let failed = stopped.into_iter().find_map(Result::err);
@@ -78,8 +82,9 @@ pub fn wait_for_end(
 
 /// Runs until the process is told to end, or the time is up, or a node fails.
 fn wait(
-    running: &[Running],
+    running: &mut Vec<Running>,
     time: Option<std::time::Duration>,
+    mut restart: impl FnMut(&str) -> Result<Running, Failure>,
     mut look: impl FnMut(),
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -103,8 +108,14 @@ fn wait(
                 }
                 () = &mut up => return Ok(()),
                 () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {
-                    if let Some(why) = running.iter().find_map(Running::failure) {
-                        return Err(environment(&why));
+                    while let Some(place) = running.iter().position(|node| node.failure().is_some()) {
+                        if !running[place].wants_restart() {
+                            return Err(environment(&running[place].failure().unwrap_or_default()));
+                        }
+                        let node = running.remove(place);
+                        let name = node.name().to_string();
+                        node.stop().map_err(|why| environment(&why))?;
+                        running.push(restart(&name)?);
                     }
                     look();
                 }

@@ -44,7 +44,8 @@ impl<P: Protocol> Keyspace<P> {
         cell: &LaneCell<P>,
         steps: &Steps,
     ) -> Result<(), WorkError> {
-        self.collect_deletes(cell, steps).await?;
+        let collected = self.collect_deletes(cell, steps).await;
+        collected.inspect_err(|error| self.note_damage(cell, error))?;
         let (table, meta) = {
             let mut lane = held(&cell.lane);
             lane.append(self);
@@ -82,16 +83,16 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
-        for (site, Errand { purpose, .. }) in lane.take_errands(self) {
+        for (site, Errand { purpose, behind, .. }) in lane.take_errands(self) {
             let begun = match &result {
                 Ok(()) => lane.begin_rows(self, site, purpose).map_err(WorkError::from),
                 Err(_) => {
-                    lane.want_rows(self, site, purpose);
+                    lane.want_rows(self, site, purpose, behind);
                     continue;
                 }
             };
             if let Err(error) = begun {
-                lane.want_rows(self, site, purpose);
+                lane.want_rows(self, site, purpose, behind);
                 result = Err(error);
             }
         }
@@ -99,6 +100,13 @@ impl<P: Protocol> Keyspace<P> {
         // Without the lock: freeing it takes a moment.
         drop(spent);
         result
+    }
+
+    /// A lane's table may be damaged.
+    pub(super) fn note_damage(&self, cell: &LaneCell<P>, error: &WorkError) {
+        if let WorkError::Store(error) = error {
+            held(&cell.lane).note_damage(self, error);
+        }
     }
 
     async fn write_chunks(

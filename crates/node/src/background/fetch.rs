@@ -45,7 +45,10 @@ impl<P: Protocol> Keyspace<P> {
             }
             Ok(()) => lane.fetched(self, now, key),
             Err(error) => {
-                tracing::error!(keyspace = self.name(), "a key cannot be read from disk: {error}");
+                // Damage is said once, when it is found.
+                if !error.is_damage() {
+                    tracing::error!(keyspace = self.name(), "a key cannot be read from disk: {error}");
+                }
                 lane.fetch_failed(self, key, &error);
             }
         }

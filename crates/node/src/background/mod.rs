@@ -25,15 +25,38 @@ pub enum WorkError {
     /// A row could not be read.
     #[error("the store: {0}")]
     Store(#[from] StoreError),
+    /// Rows are damaged, and peers have them: the node is to be opened anew, and the engine salvaged before that.
+    #[error(
+        "rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and are to be taken from other sites: {why}"
+    )]
+    Damaged {
+        /// Whose.
+        keyspace: String,
+        /// Which.
+        partition: u16,
+        /// What could not be read.
+        why: String,
+    },
 }
 
 impl WorkError {
+    /// Whether something on the disk is damaged.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            WorkError::Log(_) => false,
+            WorkError::Engine(error) => error.is_damage(),
+            WorkError::Store(error) => error.is_damage(),
+            WorkError::Damaged { .. } => true,
+        }
+    }
+
     /// Whether trying again is of no use: the node has to be opened again.
     pub fn is_final(&self) -> bool {
         match self {
             WorkError::Log(error) => matches!(error, LogError::Poisoned(_)),
             WorkError::Engine(error) | WorkError::Store(StoreError::Engine(error)) => error.is_final(),
             WorkError::Store(StoreError::BadRow { .. }) => false,
+            WorkError::Damaged { .. } => true,
         }
     }
 }

@@ -53,7 +53,8 @@ impl<P: Protocol> Keyspace<P> {
                     held(&cell.lane).set_copy_state(site, CopyState::Placing);
                     // So that the engine holds everything, and rows can be compared in their order.
                     self.checkpoint_lane(engine, cell, steps).await?;
-                    self.place_copy(cell, site, &copy, steps).await?;
+                    let placed = self.place_copy(cell, site, &copy, steps).await;
+                    placed.inspect_err(|error| self.note_damage(cell, error))?;
                 }
                 self.finish_copy(cell, site, &copy, steps).await?;
             }
@@ -135,7 +136,7 @@ impl<P: Protocol> Keyspace<P> {
         }
         {
             let mut lane = held(&cell.lane);
-            lane.copied(self, site, copy.resume);
+            lane.copied(self, site, copy);
             self.done(cell, lane);
         }
         if clears_late {
@@ -194,8 +195,9 @@ impl<P: Protocol> Keyspace<P> {
                 continue;
             }
             let (key, version) = (key.compact(), version.clone());
-            let input = if version.id.site == lane.me.site {
-                // Lost here in a power cut: the other sites may not have it either.
+            let is_in_stream = lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
+            let input = if version.id.site == lane.me.site && !is_in_stream {
+                // Lost here in a power cut, with its place in the stream: the other sites may not have it either.
                 Input::Replicated {
                     from: lane.me,
                     key,

@@ -187,10 +187,16 @@ impl<P: Protocol> Lane<P> {
     /// A key could not be read: what waited for it is refused.
     pub fn fetch_failed(&mut self, ks: &Keyspace<P>, key: &Key, why: &StoreError) {
         self.cold.fetched(key);
+        self.note_damage(ks, why);
         for failed in self.cold.take_failed(key) {
             // A message is lost, which its sender is prepared for.
             if let Waiting::Question(question) = failed {
-                let refused = format!("the key cannot be read from disk: {why}");
+                let refused = match why.is_damage() {
+                    true => format!(
+                        "the row of the key is damaged on this node's disk, and not back from another site yet: {why}"
+                    ),
+                    false => format!("the key cannot be read from disk: {why}"),
+                };
                 ks.deliver(question.id, Outcome::Refused(refused));
             }
         }

@@ -29,6 +29,11 @@ impl<P: Protocol> Lane<P> {
         self.is_new = true;
     }
 
+    /// It takes a checkpoint before it serves.
+    pub fn want_checkpoint(&mut self) {
+        self.is_new = true;
+    }
+
     /// A record of this lane, which began at `from`.
     pub fn replay(&mut self, ks: &Keyspace<P>, record: Record, from: Position) -> Result<(), ReplayError> {
         // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
@@ -63,6 +68,8 @@ impl<P: Protocol> Lane<P> {
                     self.store.load(&key)?;
                     self.store.remove(key.as_ref(), id);
                 }
+                // What is kept beside versions speaks of rows that are missing.
+                Replayed::Named { .. } if self.is_blank() => {}
                 Replayed::Named { name, bytes } => drop(self.named.insert(name, bytes)),
                 Replayed::Bound(bound) => self.bound = self.bound.max(bound),
             }
@@ -74,6 +81,7 @@ impl<P: Protocol> Lane<P> {
     /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
     /// everything that its earlier lives may have stamped.
     pub fn begin(&mut self, ks: &Keyspace<P>, now: Now, protocol: &P::Config, seed: u64) {
+        self.begin_repair();
         let cut = self.replica.protocol().cut();
         self.cover(&cut);
         let recovered = self.beside(cut);

@@ -227,6 +227,11 @@ fn visibility(text: &mut Exposition, status: &Status) {
         let outdated = f64::from(u8::from(keyspace.directory_outdated));
         family.sample(&[("keyspace", &keyspace.name)], outdated);
     }
+    let help = "Partitions here of which something on disk is damaged and not back from other sites yet.";
+    let mut family = text.family("turnbuckle_damaged_partitions", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        family.sample(&[("keyspace", &keyspace.name)], keyspace.damage.len() as f64);
+    }
     let help = "How far what is stable here, of another site, is behind the wall clock.";
     let mut family = text.family("turnbuckle_stable_time_lag_seconds", Kind::Gauge, help);
     for of in &status.visibility {
@@ -327,6 +332,12 @@ fn storage(text: &mut Exposition, status: &Status) {
     let mut family = |name, kind, help, value| {
         text.family(name, kind, help).sample(&[], value);
     };
+    family(
+        "turnbuckle_partitions_repaired_total",
+        Kind::Counter,
+        "Partitions that got back from other sites what a disk had damaged.",
+        status.partitions_repaired_total as f64,
+    );
     family(
         "turnbuckle_log_bytes",
         Kind::Gauge,

@@ -1,4 +1,5 @@
 mod about;
+mod data;
 mod keyspaces;
 
 use super::{StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
@@ -10,7 +11,8 @@ use crate::{
     peer::{Identity, StrangerCounts},
     wan::{LinkDelay, WanMatrix},
 };
-use keyspaces::{AddToGateway, add_keyspace};
+use data::{Data, Opened};
+use keyspaces::AddToGateway;
 use rand::{Rng, SeedableRng};
 use std::{
     sync::{
@@ -22,9 +24,8 @@ use std::{
 use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId};
 use turnbuckle_log::DirectoryDisk;
-use turnbuckle_node::{Agreement, Durability, Node, NodeBuilder, NodeConfig, Placement, Planted};
+use turnbuckle_node::{Agreement, Durability, Node, NodeConfig, Placement, Planted};
 use turnbuckle_resp::Limits;
-use turnbuckle_store::{FjallEngine, FjallOptions};
 
 /// What all threads of a node share.
 pub(crate) struct Host {
@@ -52,6 +53,8 @@ pub(crate) struct Host {
     clients: AtomicUsize,
     stop: watch::Sender<bool>,
     failure: Mutex<Option<String>>,
+    /// It stops to be opened again.
+    wants_restart: AtomicBool,
     links: Vec<Mutex<Link>>,
     replaced: watch::Sender<u64>,
     started: Micros,
@@ -89,45 +92,33 @@ impl Host {
         if let Some(free) = free_bytes(&entry.data) {
             Ballast::of(&entry.data).give_up_if_short(&entry.name, free);
         }
-        let disk = DirectoryDisk::open(entry.data.join("log")).map_err(|source| StartError::Directory {
-            path: path.clone(),
-            source,
-        })?;
+        let disk = DirectoryDisk::open(entry.data.join("log"))
+            .map_err(|source| StartError::Directory { path, source })?;
         let identity = super::identity::check(
             &entry.data,
             &config,
             id,
             u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
         )?;
-        let engine =
-            FjallEngine::open(entry.data.join("store"), FjallOptions::default()).map_err(|source| {
-                StartError::Engine {
-                    path: path.clone(),
-                    source,
-                }
-            })?;
         let nodes = config.nodes().count();
         let wakes = Wakes::new(entry.loops, nodes);
-        let node_config = NodeConfig {
+        let seed = random.next_u64();
+        let node_config = || NodeConfig {
             identity,
             planted: faults
                 .as_ref()
                 .map_or_else(Planted::default, |faults| faults.planted()),
-            ..node_config(&config, id, random.next_u64())
+            ..node_config(&config, id, seed)
         };
-        let memory = node_config.memory_limit_bytes / config.keyspaces().count().max(1) as u64;
-        let mut builder = NodeBuilder::new(node_config, Arc::new(disk), Arc::new(engine), wakes.clone());
-        let bad_data = |source| StartError::Data {
-            path: path.clone(),
-            source: Box::new(source),
-        };
-        let mut keyspaces = Vec::new();
-        for (_, keyspace) in config.keyspaces() {
-            keyspaces.push(add_keyspace(&mut builder, keyspace, memory).map_err(bad_data)?);
-        }
         let clock = Clock::new(config.limits.clock_bound()).with_faults(faults.clone());
         let started = clock.now();
-        let node = builder.open(started).map_err(bad_data)?;
+        let data = Data {
+            config: &config,
+            entry,
+            disk: Arc::new(disk),
+            wakes: &wakes,
+        };
+        let Opened { node, keyspaces } = data.open(node_config, || clock.now())?;
         let intervals = config
             .keyspaces()
             .filter_map(|(_, keyspace)| match keyspace.durability {
@@ -161,6 +152,7 @@ impl Host {
             clients: AtomicUsize::new(0),
             stop: watch::Sender::new(false),
             failure: Mutex::default(),
+            wants_restart: AtomicBool::new(false),
             links: (0..nodes).map(|_| Mutex::default()).collect(),
             replaced: watch::Sender::new(0),
             started: started.monotonic,
@@ -252,6 +244,16 @@ impl Host {
         self.stop();
     }
 
+    /// The node is to be opened again.
+    pub fn restart(&self, why: &str) {
+        self.wants_restart.store(true, Ordering::Release);
+        self.fail(why);
+    }
+
+    pub fn wants_restart(&self) -> bool {
+        self.wants_restart.load(Ordering::Acquire)
+    }
+
     pub fn failure(&self) -> Option<String> {
         held(&self.failure)
             .clone()
@@ -282,7 +284,9 @@ impl Host {
     /// After all threads have ended: what is written is synced, so that a power cut after a clean end loses nothing.
     pub fn finish(&self) -> Result<(), turnbuckle_log::LogError> {
         self.node.commit(self.clock.now())?;
-        self.node.sync().run(|| self.clock.now())
+        self.node.sync().run(|| self.clock.now())?;
+        self.node.note_synced();
+        Ok(())
     }
 
     // ---- clients --------------------------------------------------------------------------------------------

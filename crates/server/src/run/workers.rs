@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 use turnbuckle_core::Micros;
+use turnbuckle_node::WorkError;
 
 /// How many threads read keys that are not in memory.
 const FETCHERS: usize = 2;
@@ -60,6 +61,7 @@ fn maintain(host: &Host) {
     let mut has_ballast = false;
     while !host.workers_stopping.load(Ordering::Acquire) {
         has_ballast = has_ballast || host.keep_ballast();
+        host.node.note_synced();
         match host.node.maintain().run(|| host.clock.now()) {
             Ok(done) => {
                 if !said.is_empty() {
@@ -72,6 +74,7 @@ fn maintain(host: &Host) {
                     seen = host.wakes.workers().wait(seen, LOOK_EVERY);
                 }
             }
+            Err(error @ WorkError::Damaged { .. }) => return host.restart(&error.to_string()),
             Err(error) if error.is_final() => return host.fail(&error.to_string()),
             Err(error) => {
                 let why = error.to_string();

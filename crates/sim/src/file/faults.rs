@@ -27,6 +27,7 @@ pub(super) struct FaultTable {
     by: Placed<String>,
     partition: Placed<u16>,
     keyspace: Placed<usize>,
+    rows: Placed<u64>,
 }
 
 impl FaultTable {
@@ -144,6 +145,13 @@ impl FaultTable {
                     node: node(&self.node, "node")?,
                 },
             ),
+            "damage" => (
+                vec!["node", "rows"],
+                FaultKind::Damage {
+                    node: node(&self.node, "node")?,
+                    rows: at_most(&self.rows, "rows", 1..1_000_001)?.unwrap_or(1),
+                },
+            ),
             "checkpoint" => (
                 vec!["node"],
                 FaultKind::Checkpoint {
@@ -188,7 +196,7 @@ impl FaultTable {
                 let message = format!(
                     "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
                      loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late, \
-                     left-out, backup or checkpoint"
+                      left-out, damage, backup or checkpoint"
                 );
                 return Err((self.kind.span(), message));
             }
@@ -199,7 +207,10 @@ impl FaultTable {
             at: self.begin(duration)?,
             span: match (time(&self.span, "for")?, &kind) {
                 (Some(span), _) => span,
-                (None, FaultKind::Checkpoint { .. } | FaultKind::Backup { .. }) => Micros(0),
+                (
+                    None,
+                    FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. },
+                ) => Micros(0),
                 (None, _) => return Err(self.missing("for")),
             },
             kind,
@@ -264,6 +275,7 @@ impl FaultTable {
             ("by", span(&self.by)),
             ("partition", span(&self.partition)),
             ("keyspace", span(&self.keyspace)),
+            ("rows", span(&self.rows)),
         ];
         for (name, place) in all {
             if let Some(place) = place

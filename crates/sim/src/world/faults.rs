@@ -1,8 +1,9 @@
 //! What can go wrong, and is put right again.
 use super::{Event, LOOK_EVERY, end_of, index};
 use crate::{Loss, Rule, World, link};
-use turnbuckle_core::{Micros, Session, SiteId};
+use turnbuckle_core::{Key, Micros, Session, SiteId};
 use turnbuckle_node::{Durability, NodeId};
+use turnbuckle_store::{Engine, Place};
 
 impl<S: Session> World<S> {
     // ---- processes ------------------------------------------------------------------------------------------
@@ -218,6 +219,29 @@ impl<S: Session> World<S> {
         let machine = &mut self.machines[index(node)];
         machine.disk_has_failed |= fails;
         machine.disk.set_sync_fails(fails);
+    }
+
+    /// Damages the row of a key on a node's disk. Returns whether there was one.
+    pub fn damage_key(&mut self, node: NodeId, key: &Key) -> bool {
+        self.log(node, || format!("the row of {key} is damaged"));
+        self.machines[index(node)].engine.damage_key(key.as_ref()) > 0
+    }
+
+    /// Damages some rows on a node's disk that lie beside each other, from a place on that is drawn.
+    pub fn damage(&mut self, node: NodeId, rows: u64) {
+        self.log(node, || "some rows are damaged".into());
+        let from = Place(self.random.bits() >> 2);
+        let engine = &self.machines[index(node)].engine;
+        engine.damage_block(from, rows as usize);
+    }
+
+    /// What is damaged on a node's disk and was not noticed is found now: the node is started anew, and looks through its tables first.
+    pub fn find_damage(&mut self, node: NodeId) {
+        let engine = &self.machines[index(node)].engine;
+        if engine.is_damaged() && engine.suspect().is_ok() && self.machines[index(node)].process.is_some() {
+            self.crash(node, Loss::Process);
+            self.restart(node);
+        }
     }
 
     /// Whether a node's disk is full.

@@ -136,8 +136,13 @@ impl<S: Session> World<S> {
             if machine.dying {
                 return self.crash(NodeId(node as u16), Loss::Process);
             }
+            // Whoever looks after the server starts it again.
+            if let WorkError::Damaged { .. } = error {
+                self.crash(NodeId(node as u16), Loss::Process);
+                return self.restart(NodeId(node as u16));
+            }
             // What fails because of the disk is tried again at the next look.
-            if !machine.disk_has_failed {
+            if !machine.disk_has_failed && !error.is_damage() {
                 let name = self.node_name(NodeId(node as u16));
                 let words = format!("background work of node {name} failed, and its disk is right: {error}");
                 self.judge.report(Rule::Service, words);

@@ -4,6 +4,7 @@ mod bad_input;
 mod causal;
 mod cluster;
 mod crowd;
+mod damaged_disk;
 mod demo;
 mod full_disk;
 mod keyspaces;

@@ -171,6 +171,15 @@ impl Host {
         }
     }
 
+    /// What is damaged and not back yet.
+    fn damage(&self) -> impl Iterator<Item = String> {
+        let keyspaces = self.node.status(self.clock.now()).into_iter();
+        keyspaces.flat_map(|keyspace| {
+            let damage = damage_of(&keyspace).into_iter();
+            damage.map(move |damage| format!("keyspace {}, {damage}", keyspace.name))
+        })
+    }
+
     fn streams_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<StreamStatus> {
         let streams = keyspace.streams.iter().map(|stream| StreamStatus {
             keyspace: keyspace.name.clone(),
@@ -206,6 +215,13 @@ impl Host {
         });
         sites.collect()
     }
+}
+
+fn damage_of(keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<String> {
+    let damage = keyspace.damaged.iter();
+    damage
+        .map(|(partition, why)| format!("partition {partition}: {why}"))
+        .collect()
 }
 
 /// How the other sites are connected, how far they are behind, and what waits here: `/status` in a few lines.
@@ -250,7 +266,10 @@ impl AdminSource for Host {
                 "the disk has less than {} MiB free: writes are refused",
                 self.config.limits.min_free_disk_mb
             )),
-            _ => Ok(()),
+            _ => match self.damage().next() {
+                Some(damage) => Err(damage),
+                None => Ok(()),
+            },
         }
     }
 
@@ -302,6 +321,7 @@ impl AdminSource for Host {
                 let until = state.vitals.deletes_until?.wall();
                 Some(now.wall.reading.since(until).0 as f64 / 1e6)
             }),
+            damage: state_of(&keyspace.name).map_or_else(Vec::new, damage_of),
             directory_outdated: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_outdated),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
             metadata_bytes_total: state_of(&keyspace.name).map_or(0, |state| state.written.metadata_bytes),
@@ -338,6 +358,7 @@ impl AdminSource for Host {
             },
             strangers: self.strangers.status(),
             copies_received_total: self.node.copies_placed(),
+            partitions_repaired_total: self.node.partitions_repaired(),
             checkpoint: CheckpointStatus {
                 running: checkpoints.running,
                 completed_total: checkpoints.completed,

@@ -1,0 +1,264 @@
+//! A lane whose table has lost rows gets them back from its peers.
+//!
+//! Damage on a disk takes rows. What could still be read is in a new table ([`turnbuckle_store::salvage_table`]), which says that
+//! something is missing; nobody knows which keys. Everything else of the lane is there: its stream, with what no peer has yet, and how
+//! far it has heard the others. So this is a restart, and beside it:
+//!
+//! - **Nothing is claimed.** The lane covers nothing, like one whose directory was lost, until a full copy of a peer is in place. That copy
+//!   replaces what it covers, so it brings the missing rows, and takes away those whose delete is among them.
+//! - **Nothing is asked of it.** Requests are refused, and the streams of others wait at their source.
+//! - **First the peer must hold what only the missing rows may have held here**: all that was stamped here (it begins the copy when it has
+//!   taken in this lane's stream up to where it was when it asked), and of each other site as much as this lane had heard (its copy says how
+//!   far it had heard). A site of which it has heard less is asked for a copy, too.
+//!
+//! ```text
+//!   opened      stream up to 99; waits: b up to 40, c up to 17
+//!   asks b      b takes in the stream up to 99, and begins a copy
+//!   placed      b's copy had heard c up to 15    c is asked for a copy as well; b's stream goes on
+//!   placed      waits: nobody                    repaired: requests are served, streams go on
+//! ```
+//!
+//! A peer may lack rows itself. Its copy is *partial*: it brings what it has and proves nothing. Once all peers that are waited for
+//! have sent such a copy, nobody has more, and that is said.
+//!
+//! What is lost: what a missing row held of a site that has lost it as well, or never comes back, and that no copy has. If the meta of the
+//! last checkpoint is among what is missing, nothing of the table is used: the lane is one whose directory was lost, and
+//! every peer gives it what it has.
+use super::Lane;
+use crate::{
+    frame::{Body, LAST_PLACE, ResumeFrame},
+    incoming::CopyIn,
+    keyspace::Keyspace,
+    record::{ReceivedRecord, RepairRecord},
+    stream::{CursorState, StreamPosition},
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering::Relaxed;
+use turnbuckle_core::{Hlc, Micros, Protocol, SiteId};
+use turnbuckle_store::StoreError;
+
+/// What is still missing.
+#[derive(Debug, Clone)]
+pub(crate) struct Repair {
+    /// Of each site: how far its stream was taken in here. Until a copy is in place that has as much, rows of it may be missing.
+    pub waits: BTreeMap<SiteId, StreamPosition>,
+    /// No copy is in place yet: nothing is covered.
+    pub is_blank: bool,
+    /// The lane's own stream was lost as well.
+    pub lost_stream: bool,
+    /// Peers that lack rows as well, and have sent what they have.
+    partial: BTreeSet<SiteId>,
+    /// When a peer was last asked.
+    asked_at: Micros,
+}
+
+/// Further than any stream: only the site's own copy will do.
+const NEVER: StreamPosition = StreamPosition {
+    incarnation: LAST_PLACE,
+    number: LAST_PLACE,
+};
+
+impl Repair {
+    /// Rows are missing from a table whose meta is there, or not.
+    pub fn of_all(others: impl Iterator<Item = SiteId>, has_meta: bool) -> Repair {
+        Repair {
+            waits: others.map(|site| (site, NEVER)).collect(),
+            is_blank: true,
+            lost_stream: !has_meta,
+            partial: BTreeSet::new(),
+            asked_at: Micros(0),
+        }
+    }
+
+    /// As a checkpoint has left it.
+    pub fn restore(record: &RepairRecord) -> Repair {
+        Repair {
+            waits: record.waits.iter().map(|wait| wait.parts()).collect(),
+            is_blank: record.is_blank,
+            lost_stream: record.lost_stream,
+            partial: BTreeSet::new(),
+            asked_at: Micros(0),
+        }
+    }
+
+    /// For a checkpoint.
+    pub fn record(&self) -> RepairRecord {
+        let waits = self.waits.iter();
+        RepairRecord {
+            waits: waits.map(|(&site, &at)| ReceivedRecord::new(site, at)).collect(),
+            is_blank: self.is_blank,
+            lost_stream: self.lost_stream,
+        }
+    }
+
+    /// The copy of a site is in place.
+    fn copied<M>(&mut self, from: SiteId, copy: &CopyIn<M>) {
+        if copy.is_partial {
+            self.partial.insert(from);
+            return;
+        }
+        self.is_blank = false;
+        self.partial.remove(&from);
+        self.waits.retain(|site, at| {
+            let heard = copy.received.get(site).copied().unwrap_or_default();
+            *site != from && heard < *at
+        });
+    }
+
+    /// Whether nobody has more.
+    fn is_over(&self) -> bool {
+        self.waits.keys().all(|site| self.partial.contains(site))
+    }
+}
+
+impl<P: Protocol> Lane<P> {
+    /// The log is replayed: how far other sites were taken in is known.
+    pub(super) fn begin_repair(&mut self) {
+        let Some(repair) = self.repair.as_mut().filter(|repair| !repair.lost_stream) else {
+            return;
+        };
+        for (site, wait) in &mut repair.waits {
+            if *wait == NEVER
+                && let Some(incoming) = self.incoming.get(site)
+            {
+                *wait = incoming.received;
+            }
+        }
+    }
+
+    /// Whether nothing is covered, because rows are missing.
+    pub fn is_blank(&self) -> bool {
+        self.repair.as_ref().is_some_and(|repair| repair.is_blank)
+    }
+
+    /// Whether the stream of a site waits for a copy.
+    pub(crate) fn waits_for_copy(&self, site: SiteId) -> bool {
+        let waits = |repair: &Repair| repair.is_blank || repair.waits.contains_key(&site);
+        self.repair.as_ref().is_some_and(waits)
+    }
+
+    /// Asks the next peer for a copy that may send one now. One after the other, unless one takes its time.
+    pub(crate) fn ask_for_copy(&mut self, ks: &Keyspace<P>) {
+        let Some(repair) = &self.repair else { return };
+        let is_under_way = |incoming: &crate::incoming::Incoming<P>| incoming.copy.is_some();
+        if self.incoming.values().any(is_under_way) {
+            return;
+        }
+        let now = self.time.monotonic;
+        let asked = |site: &SiteId| {
+            self.incoming
+                .get(site)
+                .is_some_and(|incoming| incoming.is_resumed())
+        };
+        let is_patient = now < repair.asked_at + ks.shared().config.patience;
+        if is_patient && repair.waits.keys().any(asked) {
+            return;
+        }
+        let may_send = |site: &&SiteId| {
+            ks.is_up(ks.topology().peer_at(self.me, **site)) && !asked(site) && !repair.partial.contains(site)
+        };
+        let Some(&site) = repair.waits.keys().find(may_send) else {
+            return;
+        };
+        if let Some(repair) = &mut self.repair {
+            repair.asked_at = now;
+        }
+        self.resume(ks, site);
+    }
+
+    /// Tells a site where its stream goes on here, or that a copy is needed first.
+    pub(crate) fn resume(&mut self, ks: &Keyspace<P>, site: SiteId) {
+        let ready = self.outgoing.ready();
+        let copy = self.waits_for_copy(site).then(|| StreamPosition {
+            incarnation: self.outgoing.incarnation_of(ready),
+            number: match ks.shared().config.planted.repaired_by_any_copy {
+                true => 0,
+                false => ready,
+            },
+        });
+        let Some(incoming) = self.incoming.get_mut(&site) else {
+            return;
+        };
+        let at = incoming.resume();
+        let peer = ks.topology().peer_at(self.me, site);
+        ks.send_frame(self.me, peer, Body::Resume(ResumeFrame::new(at, copy)));
+    }
+
+    /// A copy is in place. Streams that waited for it go on, or the next peer is asked.
+    pub(super) fn repair_with(&mut self, ks: &Keyspace<P>, from: SiteId, copy: &CopyIn<P::Meta>) {
+        let Some(repair) = &mut self.repair else { return };
+        repair.copied(from, copy);
+        if repair.is_over() || ks.shared().config.planted.repaired_by_any_copy {
+            if !repair.waits.is_empty() {
+                tracing::error!(
+                    keyspace = ks.name(),
+                    partition = self.me.partition,
+                    "rows are damaged at every other site, too: what was damaged everywhere is lost"
+                );
+            }
+            self.repair = None;
+            // The next checkpoint says so.
+            self.is_new = true;
+            ks.shared().partitions_repaired.fetch_add(1, Relaxed);
+            tracing::warn!(
+                keyspace = ks.name(),
+                partition = self.me.partition,
+                "rows that were damaged on this node's disk are back from other sites: the partition is served again"
+            );
+        }
+        let silent = self
+            .incoming
+            .iter()
+            .filter(|(_, incoming)| !incoming.is_resumed());
+        for site in silent.map(|(&site, _)| site).collect::<Vec<_>>() {
+            if !self.waits_for_copy(site) && ks.is_up(ks.topology().peer_at(self.me, site)) {
+                self.resume(ks, site);
+            }
+        }
+        ks.shared().wake.wake_worker();
+    }
+
+    /// How far other sites were heard, as far as nothing of it is missing.
+    pub(crate) fn heard_in_full(&self, mut received: Vec<ReceivedRecord>) -> Vec<ReceivedRecord> {
+        received.retain(|record| !self.waits_for_copy(record.parts().0));
+        received
+    }
+
+    /// Something in the table cannot be read. It is said once.
+    pub fn note_damage(&mut self, ks: &Keyspace<P>, error: &StoreError) {
+        if !error.is_damage() || self.damage.is_some() {
+            return;
+        }
+        tracing::error!(
+            keyspace = ks.name(),
+            partition = self.me.partition,
+            "rows on this node's disk are damaged ({error}): they are not served. Once a peer at another site can be reached, the node is \
+             opened anew and takes them from there"
+        );
+        self.damage = Some(error.to_string());
+        ks.shared().wake.wake_worker();
+    }
+
+    /// What is damaged, if the rows can be had from a peer.
+    pub fn mendable_damage(&self, ks: &Keyspace<P>) -> Option<&str> {
+        let is_there = self.outgoing.cursors().any(|(site, cursor)| {
+            cursor.state != CursorState::Silent && ks.is_up(ks.topology().peer_at(self.me, site))
+        });
+        self.damage.as_deref().filter(|_| is_there)
+    }
+
+    /// Why no request is taken, if rows are missing.
+    pub fn repair_refusal(&self) -> Option<String> {
+        self.repair.as_ref().map(|_| {
+            format!(
+                "rows of partition {} were damaged on this node's disk, and are not back from other sites yet",
+                self.me.partition
+            )
+        })
+    }
+
+    /// What a blank lane covers.
+    pub(super) fn blank_cut(cut: Vec<(SiteId, Hlc)>) -> Vec<(SiteId, Hlc)> {
+        cut.into_iter().map(|(site, _)| (site, Hlc::ZERO)).collect()
+    }
+}

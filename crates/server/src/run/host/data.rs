@@ -1,0 +1,122 @@
+//! Opening a node's data, also where a disk has damaged it.
+//!
+//! What the engine cannot read is found in two ways: while the node runs, or breaks, and is noted for the next start; or at the start itself.
+//! Either way the engine is salvaged first, and the node takes from its peers what is missing then. A cluster of one site has no peers:
+//! there nothing is touched.
+use super::keyspaces::{AddToGateway, add_keyspace};
+use crate::{
+    config::{ClusterConfig, NodeEntry},
+    run::{StartError, wakes::Wakes},
+};
+use std::{path::Path, sync::Arc};
+use turnbuckle_core::Now;
+use turnbuckle_log::DirectoryDisk;
+use turnbuckle_node::{Node, NodeBuilder, NodeConfig, OpenError};
+use turnbuckle_store::{Engine, EngineError, FjallEngine, FjallOptions};
+
+/// A node over its data.
+pub(super) struct Opened {
+    pub node: Arc<Node>,
+    pub keyspaces: Vec<AddToGateway>,
+}
+
+/// Where a node's data is.
+pub(super) struct Data<'a> {
+    pub config: &'a ClusterConfig,
+    pub entry: &'a NodeEntry,
+    pub disk: Arc<DirectoryDisk>,
+    pub wakes: &'a Arc<Wakes>,
+}
+
+impl Data<'_> {
+    /// Opens it.
+    pub fn open(&self, node: impl Fn() -> NodeConfig, now: impl Fn() -> Now) -> Result<Opened, StartError> {
+        let store = self.entry.data.join("store");
+        if self.has_peers() && FjallEngine::is_suspected(&store) {
+            self.salvage(&store)?;
+        }
+        match self.open_once(&store, node(), now()) {
+            Err(StartError::Data { source, .. }) if source.is_damage() && self.has_peers() => {
+                tracing::error!(node = self.entry.name, "{source}");
+                self.salvage(&store)?;
+                self.open_once(&store, node(), now())
+            }
+            Err(StartError::Data { source, .. }) if source.is_damage() => {
+                Err(self.damaged(&store, &source.to_string()))
+            }
+            done => done,
+        }
+    }
+
+    fn open_once(&self, store: &Path, node: NodeConfig, now: Now) -> Result<Opened, StartError> {
+        let engine = FjallEngine::open(store, FjallOptions::default());
+        let engine = Arc::new(engine.map_err(|source| self.engine_error(store, source))?);
+        let opened = self.open_node(&engine, node, now);
+        if opened.as_ref().is_err_and(OpenError::is_damage) {
+            engine
+                .suspect()
+                .map_err(|source| self.engine_error(store, source))?;
+        }
+        opened.map_err(|source| StartError::Data {
+            path: self.entry.data.display().to_string(),
+            source: Box::new(source),
+        })
+    }
+
+    fn open_node(&self, engine: &Arc<FjallEngine>, node: NodeConfig, now: Now) -> Result<Opened, OpenError> {
+        let memory = node.memory_limit_bytes / self.config.keyspaces().count().max(1) as u64;
+        let (disk, engine) = (Arc::clone(&self.disk), Arc::clone(engine));
+        let mut builder = NodeBuilder::new(node, disk, engine, Arc::clone(self.wakes) as _);
+        let mut keyspaces = Vec::new();
+        for (_, keyspace) in self.config.keyspaces() {
+            keyspaces.push(add_keyspace(&mut builder, keyspace, memory)?);
+        }
+        let node = builder.open(now)?;
+        Ok(Opened { node, keyspaces })
+    }
+
+    /// Whether other sites have the data, too.
+    fn has_peers(&self) -> bool {
+        self.config
+            .nodes()
+            .any(|(_, other)| other.site != self.entry.site)
+    }
+
+    fn salvage(&self, store: &Path) -> Result<(), StartError> {
+        let salvaged = FjallEngine::salvage(store, FjallOptions::default());
+        for (table, salvage) in salvaged.map_err(|source| self.engine_error(store, source))? {
+            tracing::error!(
+                node = self.entry.name,
+                "table {table} in {} is damaged at {} places or more: {} rows are kept, the rest is taken from other sites",
+                store.display(),
+                salvage.gaps,
+                salvage.rows
+            );
+        }
+        Ok(())
+    }
+
+    fn engine_error(&self, store: &Path, source: EngineError) -> StartError {
+        match source.is_damage() {
+            true => self.damaged(store, &source.to_string()),
+            false => StartError::Engine {
+                path: self.entry.data.display().to_string(),
+                source,
+            },
+        }
+    }
+
+    fn damaged(&self, store: &Path, found: &str) -> StartError {
+        let advice = match self.has_peers() {
+            true => {
+                "Start this node with an empty data directory: its peers hold its data. A copy of it from before may be refused"
+            }
+            false => "No other site has the data: put back a copy of the data directory",
+        };
+        StartError::Damaged {
+            path: store.display().to_string(),
+            found: found.to_string(),
+            advice,
+        }
+    }
+}
