@@ -80,6 +80,21 @@ impl SimulatedDisk {
         state.lose_power(&mut Draw::new(seed));
     }
 
+    /// Whether everything that was done is synced.
+    pub fn is_synced(&self) -> bool {
+        let state = self.state();
+        state.names == state.synced_names && state.files.values().all(|file| file.bytes == file.synced)
+    }
+
+    /// The power fails: what was synced is there, and nothing of what was done since.
+    pub fn crash_unsynced(&self) {
+        let mut state = self.state();
+        state.end_life();
+        state.names = state.synced_names.clone();
+        state.files.values_mut().for_each(Contents::lose_unsynced);
+        state.forget_files();
+    }
+
     /// Another directory with the same files, as they are now, all of them synced: a snapshot of the file system.
     #[must_use]
     pub fn copied(&self) -> SimulatedDisk {
@@ -254,6 +269,11 @@ impl Contents {
     }
 
     /// What was not synced survives wholly, not at all, up to some point, or with sectors missing.
+    fn lose_unsynced(&mut self) {
+        self.bytes.clone_from(&self.synced);
+        self.same = self.bytes.len();
+    }
+
     fn lose_power(&mut self, draw: &mut Draw) {
         let mut kept = self.synced.clone();
         let fate = draw.next(4);

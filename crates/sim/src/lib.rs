@@ -22,6 +22,7 @@
 //! - A [`Scenario`] is a world, its clients and its faults as data: written in a file, or drawn from a seed ([`Draw`]). First clients
 //!   and faults (safety), then peace (liveness), in which the cluster must come
 //!   to rest with the same data at every site.
+//! - [`Exhaust`] goes through every order of events of a small world, up to a depth.
 //! - [`Diagram`] draws what the nodes said to each other, as text or as a picture.
 //! - [`Judge`] watches all of them. It knows true time and every answer, and nothing of what is inside a node.
 //!
@@ -57,8 +58,12 @@ mod random;
 pub use random::{Random, Span};
 mod world;
 pub use world::{BEGINNING, World};
+mod exhaust;
 mod fault;
 mod file;
+pub use exhaust::{
+    BadSchedule, BadSmallWorld, Broken, Errand, Exhaust, Explored, Found, Program, Replayed, Step,
+};
 pub use fault::{Fault, FaultKind, Loss};
 pub use file::{ScenarioFile, ScenarioTable};
 mod load;

@@ -326,8 +326,9 @@ impl<S: Session> Machine<S> {
         self.cores.fill(Micros(0));
     }
 
-    /// The process ends, and takes so much with it. Chance comes from the seed.
-    pub fn crash(&mut self, time: Micros, loss: Loss, seed: u64) {
+    /// The process ends, and takes so much with it. What a power loss leaves of what was not synced is drawn from the seed; without one
+    /// it leaves nothing.
+    pub fn crash(&mut self, time: Micros, loss: Loss, seed: Option<u64>) {
         self.end(time);
         match loss {
             Loss::Process => {
@@ -335,6 +336,10 @@ impl<S: Session> Machine<S> {
                 self.engine.crash_keeping(usize::MAX);
             }
             Loss::Power => {
+                let Some(seed) = seed else {
+                    self.disk.crash_unsynced();
+                    return self.engine.crash_keeping(0);
+                };
                 self.disk.crash_power(seed);
                 let batches = self.engine.unpersisted_batches() as u64;
                 self.engine.crash_keeping((seed % (batches + 1)) as usize);

@@ -10,6 +10,7 @@ use std::{
 use turnbuckle_core::{Level, Micros, Now, Protocol, ServerId, Session, SiteId, Topology};
 use turnbuckle_node::{KeyspaceStatus, NodeId, Placement, Written};
 
+mod choices;
 mod clients;
 mod faults;
 mod links;
@@ -17,6 +18,7 @@ mod losses;
 mod nodes;
 mod rest;
 mod workers;
+pub(crate) use choices::Due;
 
 /// A cluster, its network, its disks and its clients, in one thread and on one calendar.
 ///
@@ -71,7 +73,7 @@ pub const BEGINNING: Micros = Micros(1_000_000_000_000_000);
 const LOOK_EVERY: Micros = Micros::from_millis(100);
 
 /// A kind of thing that happens. Those with a life concern the process of that life only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Turn {
         node: usize,

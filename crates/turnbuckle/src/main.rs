@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod demo;
+mod exhaust;
 mod experiment;
 mod failure;
 mod protocols;

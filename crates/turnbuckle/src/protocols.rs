@@ -2,7 +2,9 @@
 use crate::failure::{Failure, usage};
 use turnbuckle_core::{Micros, Protocol, Session};
 use turnbuckle_server::protocols::{ForProtocol, KnownProtocol, Pace};
-use turnbuckle_sim::{Failed, FaultKind, Keep, Outcome, Scenario, WorldOptions, plant};
+use turnbuckle_sim::{
+    BadSchedule, Exhaust, Explored, Failed, FaultKind, Keep, Outcome, Replayed, Scenario, WorldOptions, plant,
+};
 
 /// The protocol of that name.
 pub(crate) fn protocol_named(name: &str) -> Result<KnownProtocol, Failure> {
@@ -22,6 +24,10 @@ pub(crate) trait Simulated {
     fn run(self, scenario: &Scenario, bugs: &[String], keep: Keep) -> Outcome;
     /// The least that goes wrong in the same way as a run did.
     fn explain(self, scenario: &Scenario, bugs: &[String], outcome: &Outcome) -> Failed;
+    /// Goes through all orders of events of a small world.
+    fn explore(self, small: &Exhaust, bugs: &[String]) -> Explored;
+    /// One of them.
+    fn replay(self, small: &Exhaust, bugs: &[String], schedule: &[usize]) -> Result<Replayed, BadSchedule>;
     /// Whether there is a bug of that name in the nodes or in the protocol, to be planted.
     fn has_bug(self, name: &str) -> bool;
     /// Whether the protocol claims to stand a fault. Of what is drawn the others are left out.
@@ -42,6 +48,19 @@ impl Simulated for KnownProtocol {
         self.apply(pace(scenario), explain)
     }
 
+    fn explore(self, small: &Exhaust, bugs: &[String]) -> Explored {
+        self.apply(SMALL, Explore { small, bugs })
+    }
+
+    fn replay(self, small: &Exhaust, bugs: &[String], schedule: &[usize]) -> Result<Replayed, BadSchedule> {
+        let replay = Replay {
+            small,
+            bugs,
+            schedule,
+        };
+        self.apply(SMALL, replay)
+    }
+
     fn has_bug(self, name: &str) -> bool {
         self.apply(Pace::default(), HasBug(name))
     }
@@ -59,6 +78,24 @@ fn pace(scenario: &Scenario) -> Pace {
     }
 }
 
+/// How often replicas speak where time passes in steps.
+const SMALL: Pace = Pace {
+    heartbeat: Some(Exhaust::STEP),
+    theta: Some(Exhaust::STEP),
+};
+
+/// Puts bugs into a world and a configuration.
+fn plant_all<S: Session>(
+    world: &mut WorldOptions,
+    config: &mut <S::Protocol as Protocol>::Config,
+    bugs: &[String],
+) {
+    for bug in bugs {
+        let known = plant::<S::Protocol>(world, config, bug);
+        assert!(known, "the names of bugs are looked at before: {bug}");
+    }
+}
+
 /// The scenario and the configuration with bugs in them.
 fn planted<S: Session>(
     scenario: &Scenario,
@@ -66,10 +103,7 @@ fn planted<S: Session>(
     bugs: &[String],
 ) -> (Scenario, <S::Protocol as Protocol>::Config) {
     let mut scenario = scenario.clone();
-    for bug in bugs {
-        let known = plant::<S::Protocol>(&mut scenario.world, &mut config, bug);
-        assert!(known, "the names of bugs are looked at before: {bug}");
-    }
+    plant_all::<S>(&mut scenario.world, &mut config, bugs);
     (scenario, config)
 }
 
@@ -111,5 +145,36 @@ impl ForProtocol for Explain<'_> {
     fn with<S: Session>(self, config: <S::Protocol as Protocol>::Config) -> Failed {
         let (scenario, config) = planted::<S>(self.scenario, config, self.bugs);
         scenario.explain::<S>(&config, self.outcome)
+    }
+}
+
+struct Explore<'a> {
+    small: &'a Exhaust,
+    bugs: &'a [String],
+}
+
+impl ForProtocol for Explore<'_> {
+    type Output = Explored;
+
+    fn with<S: Session>(self, mut config: <S::Protocol as Protocol>::Config) -> Explored {
+        let mut small = self.small.clone();
+        plant_all::<S>(&mut small.world, &mut config, self.bugs);
+        small.explore::<S>(&config)
+    }
+}
+
+struct Replay<'a> {
+    small: &'a Exhaust,
+    bugs: &'a [String],
+    schedule: &'a [usize],
+}
+
+impl ForProtocol for Replay<'_> {
+    type Output = Result<Replayed, BadSchedule>;
+
+    fn with<S: Session>(self, mut config: <S::Protocol as Protocol>::Config) -> Self::Output {
+        let mut small = self.small.clone();
+        plant_all::<S>(&mut small.world, &mut config, self.bugs);
+        small.replay::<S>(config, self.schedule)
     }
 }

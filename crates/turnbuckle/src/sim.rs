@@ -1,4 +1,5 @@
 //! `turnbuckle sim`: worlds in which everything goes wrong, from a seed.
+use crate::exhaust::{self, Exhaustive};
 use crate::failure::{Failure, environment, say, usage};
 use crate::protocols::{Simulated, protocol_named};
 use clap::Args;
@@ -27,7 +28,8 @@ use turnbuckle_workload::{Packing, TraceWriter};
 /// run, byte for byte.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  turnbuckle sim --seeds 1..1000\n  \
-                  turnbuckle sim scenarios/one-way-cut.toml --trace run.jsonl\n\n\
+                  turnbuckle sim scenarios/one-way-cut.toml --trace run.jsonl\n  \
+                  turnbuckle sim --exhaust --protocol causal --depth 5\n\n\
                   Ends with 1 if a promise was broken: an acknowledged write lost, an answer undone, a false receipt, sites that \
                   differ in the end. What the level allows, such as stale reads, is counted and is no violation.")]
 pub struct Sim {
@@ -63,6 +65,8 @@ pub struct Sim {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    exhaustive: Exhaustive,
 }
 
 /// A span of a run's time.
@@ -227,6 +231,9 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     if let Some(bug) = options.plant.iter().find(|bug| !protocol.has_bug(bug)) {
         let message = format!("there is no bug '{bug}' to plant in {name}; docs/simulation.md names them");
         return Err(usage(&message));
+    }
+    if options.exhaustive.is_asked() {
+        return exhaust::run(&options.exhaustive, &name, protocol, &options.plant, options.json);
     }
     if let Some(level) = options.level
         && !protocol.levels().contains(&level)

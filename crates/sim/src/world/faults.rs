@@ -10,10 +10,15 @@ impl<S: Session> World<S> {
 
     /// A node's process ends, and takes so much with it. Nothing if it does not run.
     pub fn crash(&mut self, node: NodeId, loss: Loss) {
-        let place = index(node);
-        if self.machines[place].process.is_none() {
-            return;
+        if self.is_running(node) {
+            let seed = self.random.bits();
+            self.crash_by(node, loss, Some(seed));
         }
+    }
+
+    /// The same. Without a seed, a power loss leaves nothing of what was not synced.
+    pub(crate) fn crash_by(&mut self, node: NodeId, loss: Loss, seed: Option<u64>) {
+        let place = index(node);
         self.log(node, || {
             let words = match loss {
                 Loss::Process => "crash",
@@ -23,7 +28,6 @@ impl<S: Session> World<S> {
             };
             words.into()
         });
-        let seed = self.random.bits();
         self.excuse(node, loss);
         self.machines[place].crash(self.time, loss, seed);
         self.lose_clients(node);

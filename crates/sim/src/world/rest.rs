@@ -43,15 +43,20 @@ impl<S: Session> World<S> {
             self.advance(Micros::from_millis(200));
             quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet == 1 {
-                let clocks = self.nodes().flat_map(|node| self.statuses(node));
-                stamped = clocks.map(|status| status.clock).max().unwrap_or(Hlc::ZERO);
+                stamped = self.stamped();
             }
         }
         quiet >= 3 && self.is_seen(stamped)
     }
 
+    /// No node has stamped anything beyond this.
+    pub(crate) fn stamped(&self) -> Hlc {
+        let clocks = self.nodes().flat_map(|node| self.statuses(node));
+        clocks.map(|status| status.clock).max().unwrap_or(Hlc::ZERO)
+    }
+
     /// Whether everything stamped up to a time can be seen everywhere, as far as the protocol waits for anything.
-    fn is_seen(&self, stamped: Hlc) -> bool {
+    pub(crate) fn is_seen(&self, stamped: Hlc) -> bool {
         let is_everywhere =
             |status: &KeyspaceStatus| status.streams.iter().all(|stream| stream.state != LEFT_OUT);
         let statuses = self.nodes().flat_map(|node| self.statuses(node));

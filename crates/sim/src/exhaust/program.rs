@@ -1,0 +1,122 @@
+//! What a client of a small world does, one operation after the other.
+use bytes::Bytes;
+use std::{fmt, str::FromStr};
+use turnbuckle_core::{Key, Operation};
+
+/// A client: where it begins, and what it does. Written as `a put x, get y, move b, get x`.
+///
+/// It asks for the next thing once it was answered, or its node has ended. A value is its writer's number, a letter, and the place of the operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The site where it begins.
+    pub site: String,
+    /// What it does.
+    pub errands: Vec<Errand>,
+}
+
+/// One thing that a client does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errand {
+    /// Reads a key.
+    Get(String),
+    /// Writes a key.
+    Put(String),
+    /// Deletes a key.
+    Del(String),
+    /// Reads several keys.
+    Mget(Vec<String>),
+    /// Goes on at another site, with its session.
+    Move(String),
+}
+
+/// The most that a client does.
+const MOST_ERRANDS: usize = 16;
+
+const EXPECTED: &str = "expected a site and operations with commas between them, such as 'a put x, get y'";
+
+impl FromStr for Program {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Program, String> {
+        let bad = || format!("{EXPECTED}; found '{text}'");
+        let (site, rest) = text.trim().split_once(char::is_whitespace).ok_or_else(bad)?;
+        let errands: Vec<Errand> = rest.split(',').map(Errand::from_str).collect::<Result<_, _>>()?;
+        match errands.len() > MOST_ERRANDS {
+            true => Err(format!(
+                "{} operations; expected at most {MOST_ERRANDS} of one client",
+                errands.len()
+            )),
+            false => Ok(Program {
+                site: site.into(),
+                errands,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errands: Vec<String> = self.errands.iter().map(Errand::to_string).collect();
+        write!(f, "{} {}", self.site, errands.join(", "))
+    }
+}
+
+impl FromStr for Errand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Errand, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        Ok(match words.as_slice() {
+            ["get", key] => Errand::Get((*key).into()),
+            ["put", key] => Errand::Put((*key).into()),
+            ["del", key] => Errand::Del((*key).into()),
+            ["move", site] => Errand::Move((*site).into()),
+            ["mget", keys @ ..] if !keys.is_empty() => {
+                Errand::Mget(keys.iter().map(|&key| key.to_string()).collect())
+            }
+            _ => {
+                return Err(format!(
+                    "expected 'get KEY', 'put KEY', 'del KEY', 'mget KEY KEY ..' or 'move SITE'; found '{}'",
+                    text.trim()
+                ));
+            }
+        })
+    }
+}
+
+impl fmt::Display for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Errand::Get(key) => write!(f, "get {key}"),
+            Errand::Put(key) => write!(f, "put {key}"),
+            Errand::Del(key) => write!(f, "del {key}"),
+            Errand::Mget(keys) => write!(f, "mget {}", keys.join(" ")),
+            Errand::Move(site) => write!(f, "move {site}"),
+        }
+    }
+}
+
+impl Errand {
+    /// What is asked for; nothing by one who moves.
+    pub(super) fn operation(&self, client: usize, place: usize) -> Option<Operation> {
+        let key = |key: &String| Key::from(key.as_str());
+        let put = |name: &String, value: Option<Bytes>| Operation::Put {
+            key: key(name),
+            value,
+            level: None,
+        };
+        Some(match self {
+            Errand::Get(name) => Operation::Get {
+                key: key(name),
+                level: None,
+            },
+            Errand::Put(name) => put(name, Some(Bytes::from(format!("{client}v{place}")))),
+            Errand::Del(name) => put(name, None),
+            Errand::Mget(names) => Operation::ReadMany {
+                keys: names.iter().map(key).collect(),
+                level: None,
+            },
+            Errand::Move(_) => return None,
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! A world whose events are chosen, one by one, by whoever explores it.
+//!
+//! Nothing there takes time: delays and the times of disks are zero, so that everything that is under way stands on the calendar as due. What
+//! is due may go on in any order, and may wait while time passes: how long a message is under way and how long a node takes for a step is what
+//! is chosen. Only what stands behind something else on the same connection has to wait for it.
+//!
+//! What only continues a step at its own node is no choice. It follows at once: a node's frames leave when it has them, a turn that has nothing to
+//! write gives answers, and background work is done where it begins. A sync begins where it is chosen to.
+use super::{Event, index};
+use crate::{World, link, machine::Worker};
+use std::cmp::Reverse;
+use turnbuckle_core::{Micros, Session};
+use turnbuckle_node::{FrameAbout, NodeId};
+
+/// Something that is due.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due {
+    event: Event,
+    /// Its entry on the calendar.
+    sequence: u64,
+}
+
+impl<S: Session> World<S> {
+    /// What may happen next, in an order that does not depend on how the world came to be as it is.
+    pub(crate) fn due(&self) -> Vec<Due> {
+        self.due_that(|event| !self.follows_at_once(event))
+    }
+
+    fn due_that(&self, counts: impl Fn(&Event) -> bool) -> Vec<Due> {
+        let entries = self.calendar.iter().map(|Reverse(entry)| entry);
+        let mut due: Vec<Due> = entries
+            .filter(|entry| {
+                entry.at <= self.time && counts(&entry.event) && self.does_something(&entry.event)
+            })
+            .map(|entry| Due {
+                event: entry.event,
+                sequence: entry.sequence,
+            })
+            .collect();
+        due.sort_by_key(|due| (due.event, due.sequence));
+        // Arrivals of one way look alike, and come in their order.
+        due.dedup_by_key(|due| due.event);
+        due
+    }
+
+    /// Whether an event concerns somebody who is still there, and changes anything now.
+    fn does_something(&self, event: &Event) -> bool {
+        match *event {
+            Event::Tick { node, life } => self.lives(node, life) && self.has_timers_due(node),
+            Event::Turn { node, life }
+            | Event::Look { node, life }
+            | Event::Work { node, life, .. }
+            | Event::Interval { node, life }
+            | Event::Operate { node, life, .. } => self.lives(node, life),
+            Event::Pump { link, life, .. } | Event::GiveUp { link, life } => self.links[link].life == life,
+            Event::Arrive { link, to, life, .. } => {
+                let link = &self.links[link];
+                link.life == life && link.up[to] && !link.ways[1 - to].chunks.is_empty()
+            }
+            Event::Notice { link, end, life } => self.links[link].life == life && self.links[link].up[end],
+            Event::Connect { link } => {
+                let ends = self.ends(link);
+                let link = &self.links[link];
+                let can = !link.is_cut() && link.broken && link.up == [false, false];
+                can && ends.iter().all(|&node| self.machines[node].process.is_some())
+            }
+            Event::Wake { .. } => true,
+        }
+    }
+
+    /// What is no choice.
+    fn follows_at_once(&self, event: &Event) -> bool {
+        let process = |node: usize| self.machines[node].process.as_ref();
+        match *event {
+            // Nothing to write: answers that wait are given.
+            Event::Turn { node, .. } => process(node).is_some_and(|process| !process.node.is_dirty()),
+            // What has begun.
+            Event::Work { node, worker, .. } => {
+                let has_begun = process(node).is_some_and(|process| process.jobs.contains_key(&worker));
+                worker != Worker::Sync || has_begun
+            }
+            Event::Pump { .. }
+            | Event::Look { .. }
+            | Event::Interval { .. }
+            | Event::Wake { .. }
+            | Event::GiveUp { .. }
+            | Event::Operate { .. } => true,
+            Event::Tick { .. } | Event::Arrive { .. } | Event::Notice { .. } | Event::Connect { .. } => false,
+        }
+    }
+
+    /// Whether a power loss would take something that the end of the process leaves.
+    pub(crate) fn is_unsynced(&self, node: NodeId) -> bool {
+        let machine = &self.machines[index(node)];
+        !machine.disk.is_synced() || machine.engine.unpersisted_batches() > 0
+    }
+
+    fn has_timers_due(&self, node: usize) -> bool {
+        let now = self.now(node).monotonic;
+        let process = self.machines[node].process.as_ref();
+        let deadline = process.and_then(|process| process.node.next_deadline());
+        deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// It happens now, with all that follows at once.
+    pub(crate) fn choose(&mut self, due: Due) {
+        self.happen_now(due);
+        self.follow_up();
+    }
+
+    /// What follows at once happens, until nothing of it is due.
+    pub(crate) fn follow_up(&mut self) {
+        while let Some(&next) = self.due_that(|event| self.follows_at_once(event)).first() {
+            self.happen_now(next);
+        }
+    }
+
+    fn happen_now(&mut self, due: Due) {
+        self.calendar
+            .retain(|Reverse(entry)| entry.sequence != due.sequence);
+        self.events += 1;
+        self.happen(due.event);
+    }
+
+    /// Time passes, and nothing of what is due happens meanwhile.
+    pub(crate) fn pass(&mut self, time: Micros) {
+        self.time = self.time + time;
+        self.follow_up();
+    }
+
+    /// The nodes to which something happens.
+    pub(crate) fn nodes_of(&self, due: Due) -> Vec<NodeId> {
+        let nodes = match due.event {
+            Event::Turn { node, .. }
+            | Event::Tick { node, .. }
+            | Event::Look { node, .. }
+            | Event::Work { node, .. }
+            | Event::Interval { node, .. }
+            | Event::Operate { node, .. } => vec![node],
+            Event::Pump { link, end, .. } | Event::Notice { link, end, .. } => vec![self.ends(link)[end]],
+            Event::Arrive { link, to, .. } => vec![self.ends(link)[to]],
+            Event::Connect { link } | Event::GiveUp { link, .. } => self.ends(link).to_vec(),
+            Event::Wake { client } => vec![index(self.clients[client].node)],
+        };
+        nodes.into_iter().map(|node| NodeId(node as u16)).collect()
+    }
+
+    /// What happens, in a few words. Two events that could happen to a node in the same state have different words.
+    pub(crate) fn words_of(&self, due: Due) -> String {
+        let name = |node: usize| self.node_name(NodeId(node as u16));
+        match due.event {
+            Event::Turn { node, .. } => format!("{} commits", name(node)),
+            Event::Tick { node, .. } => format!("{}: its timers", name(node)),
+            Event::Look { node, .. } => format!("{} looks around", name(node)),
+            Event::Work {
+                node,
+                worker: Worker::Sync,
+                ..
+            } => format!("{} syncs", name(node)),
+            Event::Work { node, worker, .. } => format!("{}: background work {worker:?}", name(node)),
+            Event::Interval { node, .. } => format!("{}: its interval is over", name(node)),
+            Event::Operate { node, id, .. } => format!("{} comes to operation {}", name(node), id.0),
+            Event::Pump { link, end, .. } => format!("{} fills a link", name(self.ends(link)[end])),
+            Event::Arrive { link, to, .. } => {
+                let ends = self.ends(link);
+                let chunk = self.links[link].ways[1 - to].chunks.front();
+                let frames = chunk
+                    .map(|chunk| link::frames(chunk.bytes.clone()))
+                    .into_iter()
+                    .flatten();
+                let frames: Vec<String> = frames
+                    .map(|frame| {
+                        FrameAbout::of(frame).map_or_else(|bad| bad.to_string(), |about| about.words)
+                    })
+                    .collect();
+                format!(
+                    "{} hears from {}: {}",
+                    name(ends[to]),
+                    name(ends[1 - to]),
+                    frames.join(", ")
+                )
+            }
+            Event::Notice { link, end, .. } => {
+                let ends = self.ends(link);
+                format!(
+                    "{} notices that its link to {} is gone",
+                    name(ends[end]),
+                    name(ends[1 - end])
+                )
+            }
+            Event::Connect { link } => {
+                let [a, b] = self.ends(link);
+                format!("{} and {} connect", name(a), name(b))
+            }
+            Event::GiveUp { link, .. } => format!("link {link} is given up"),
+            Event::Wake { client } => format!("client {client} wakes"),
+        }
+    }
+
+    /// What arrives, in a checksum; 0 of what does not arrive from elsewhere.
+    pub(crate) fn content_of(&self, due: Due) -> u32 {
+        match due.event {
+            Event::Arrive { link, to, .. } => {
+                let chunk = self.links[link].ways[1 - to].chunks.front();
+                chunk.map_or(0, |chunk| crc32c::crc32c(&chunk.bytes))
+            }
+            _ => 0,
+        }
+    }
+}
