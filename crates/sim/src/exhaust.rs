@@ -41,7 +41,7 @@
 //! - All clocks are exact, and nodes believe that they are right within a millisecond.
 use crate::{Span, WorldOptions};
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     thread,
@@ -84,13 +84,15 @@ pub struct Explored {
     /// Schedules that were not continued, because their state had been seen.
     pub pruned: u64,
     /// Different outcomes: what clients were told, in all executions.
-    pub outcomes: HashSet<u64>,
+    pub outcomes: BTreeSet<u64>,
     /// The longest schedule that was run.
     pub depth: usize,
     /// Schedules, one step longer than those that were run, that were not tried because a limit was reached.
     pub left: u64,
     /// What went wrong, by the rule that is broken.
     pub found: BTreeMap<String, Found>,
+    /// Executions that were in the same state as an earlier one and ended otherwise: the state leaves something out. Only without pruning.
+    pub unlike: u64,
 }
 
 /// Executions in which one rule was broken.
@@ -200,14 +202,20 @@ struct Open {
 enum Tried {
     /// Its state had been seen.
     Seen,
-    Run {
-        /// None if a node has panicked.
-        state: Option<u64>,
-        choices: usize,
-        outcome: u64,
-        broken: Vec<Broken>,
-    },
+    /// The state, unless a node has panicked.
+    Run { state: Option<u64>, end: End },
 }
+
+/// How an execution ended.
+struct End {
+    /// How many choices there were behind the schedule.
+    choices: usize,
+    outcome: u64,
+    broken: Vec<Broken>,
+}
+
+/// The states that were seen, with how many choices there were and the outcome.
+type Seen = BTreeMap<u64, (usize, u64)>;
 
 /// So many schedules are run between two looks at what was seen.
 const BATCH: usize = 64;
@@ -295,7 +303,7 @@ impl Exhaust {
     /// If it cannot be explored: [`Exhaust::check`] says so before.
     pub fn explore<S: Session>(&self, protocol: &<S::Protocol as Protocol>::Config) -> Explored {
         let mut explored = Explored::default();
-        let mut seen = HashSet::new();
+        let mut seen = Seen::new();
         let mut level: Vec<Open> = Vec::new();
         for depth in 0..=self.depth {
             let mut next = Vec::new();
@@ -311,22 +319,19 @@ impl Exhaust {
                 explored.depth = depth;
                 let tried = self.try_all::<S>(protocol, &batch, &seen);
                 for (schedule, tried) in batch.into_iter().zip(tried) {
-                    let Tried::Run {
-                        state,
-                        choices,
-                        outcome,
-                        broken,
-                    } = tried
-                    else {
+                    let Tried::Run { state, end } = tried else {
                         explored.pruned += 1;
                         continue;
                     };
+                    let ended = (end.choices, end.outcome);
+                    let like = state.and_then(|state| seen.insert(state, ended));
                     // Two of one batch may have come to the same state.
-                    if !state.is_none_or(|state| seen.insert(state)) && self.prunes {
+                    if self.prunes && like.is_some() {
                         explored.pruned += 1;
                         continue;
                     }
-                    explored.take(Open { schedule, choices }, outcome, broken, &mut next);
+                    explored.unlike += u64::from(like.is_some_and(|like| like != ended));
+                    explored.take(schedule, end, &mut next);
                 }
             }
             explored.left = schedules.count() as u64;
@@ -345,7 +350,7 @@ impl Exhaust {
         &self,
         protocol: &<S::Protocol as Protocol>::Config,
         schedules: &[Vec<u16>],
-        seen: &HashSet<u64>,
+        seen: &Seen,
     ) -> Vec<Tried> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let share = schedules.len().div_ceil(cores).max(1);
@@ -366,7 +371,7 @@ impl Exhaust {
         &self,
         protocol: <S::Protocol as Protocol>::Config,
         schedule: &[u16],
-        seen: &HashSet<u64>,
+        seen: &Seen,
     ) -> Tried {
         let run = || {
             let mut run = Run::<S>::new(self, protocol);
@@ -375,31 +380,35 @@ impl Exhaust {
                 run.take(&choices[usize::from(number)]);
             }
             let state = run.state();
-            if self.prunes && seen.contains(&state) {
+            if self.prunes && seen.contains_key(&state) {
                 return Tried::Seen;
             }
             // What is broken is not explored any further.
-            let choices = if run.judged().is_empty() {
-                run.choices().len()
-            } else {
-                0
+            let choices = match run.judged().is_empty() {
+                true => run.choices().len(),
+                false => 0,
             };
             run.end();
             let broken = run.broken();
             let outcome = run.outcome(&broken);
-            Tried::Run {
-                state: Some(state),
+            let end = End {
                 choices,
                 outcome,
                 broken,
+            };
+            Tried::Run {
+                state: Some(state),
+                end,
             }
         };
         // What the panic said has been printed.
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Tried::Run {
             state: None,
-            choices: 0,
-            outcome: 0,
-            broken: vec![Broken::new("panic", "a node panics")],
+            end: End {
+                choices: 0,
+                outcome: 0,
+                broken: vec![Broken::new("panic", "a node panics")],
+            },
         })
     }
 
@@ -460,21 +469,22 @@ impl Explored {
         self.left == 0
     }
 
-    fn take(&mut self, open: Open, outcome: u64, broken: Vec<Broken>, next: &mut Vec<Open>) {
+    fn take(&mut self, schedule: Vec<u16>, end: End, next: &mut Vec<Open>) {
         self.executions += 1;
-        self.outcomes.insert(outcome);
+        self.outcomes.insert(end.outcome);
         let mut rules: BTreeMap<String, String> = BTreeMap::new();
-        for Broken { rule, words } in broken {
+        for Broken { rule, words } in end.broken {
             rules.entry(rule).or_insert(words);
         }
         for (rule, words) in rules {
             let first = || Found {
                 executions: 0,
-                schedule: open.schedule.iter().map(|&choice| usize::from(choice)).collect(),
+                schedule: schedule.iter().map(|&choice| usize::from(choice)).collect(),
                 words,
             };
             self.found.entry(rule).or_insert_with(first).executions += 1;
         }
-        next.push(open);
+        let choices = end.choices;
+        next.push(Open { schedule, choices });
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use turnbuckle_server::{config::Durability, protocols::KnownProtocol};
-use turnbuckle_sim::{Exhaust, Explored, Program, Replayed};
+use turnbuckle_sim::{Exhaust, Explored, Program, Replayed, Step};
 
 /// What is explored, and how far.
 #[derive(Debug, Args)]
@@ -257,8 +257,8 @@ impl fmt::Display for Summary {
 
 fn steps(replayed: &Replayed) -> String {
     let mut lines = String::new();
-    for step in &replayed.steps {
-        writeln!(lines, "  {:>2} of {:>2}  {}", step.choice, step.of, step.words).expect("a String grows");
+    for Step { choice, of, words } in &replayed.steps {
+        writeln!(lines, "  {choice:>2} of 0..{:<4}{words}", of - 1).expect("a String grows");
     }
     lines
 }
@@ -269,7 +269,7 @@ fn told(replayed: &Replayed) -> String {
     text.push_str(&steps(replayed));
     text.push_str("next could come:\n");
     for (number, words) in replayed.next.iter().enumerate() {
-        writeln!(text, "  {number:>2}        {words}").expect("a String grows");
+        writeln!(text, "  {number:>2}           {words}").expect("a String grows");
     }
     text.push_str("clients, also in the end:\n");
     for words in &replayed.told {
