@@ -38,6 +38,8 @@
 //!
 //! - What a node does at once after a step of its own, such as giving frames to a link and background work other than syncs, is no step. A
 //!   power loss takes all that was not synced; the drawn worlds try parts of it.
+//! - Writes are acknowledged under `fsync`. What a power loss takes under `interval` and `none` is excused by when it was written, and here
+//!   much is written and synced at one moment.
 //! - All clocks are exact, and nodes believe that they are right within a millisecond.
 use crate::{Span, WorldOptions};
 use std::{
@@ -47,6 +49,7 @@ use std::{
     thread,
 };
 use turnbuckle_core::{Micros, Protocol, Session};
+use turnbuckle_node::Durability;
 
 mod program;
 mod run;
@@ -273,6 +276,9 @@ impl Exhaust {
                 "a depth of {}; expected at most {MOST_DEPTH}",
                 self.depth
             ));
+        }
+        if self.world.durability != Durability::Fsync {
+            return bad(format!("durability {}; expected fsync", self.world.durability));
         }
         if self.clients.is_empty() || self.clients.len() > MOST_CLIENTS {
             return bad(format!(

@@ -8,7 +8,7 @@ use std::{
     fmt::{self, Write},
 };
 
-use turnbuckle_server::{config::Durability, protocols::KnownProtocol};
+use turnbuckle_server::protocols::KnownProtocol;
 use turnbuckle_sim::{Exhaust, Explored, Program, Replayed, Step};
 
 /// What is explored, and how far.
@@ -34,9 +34,6 @@ pub struct Exhaustive {
     /// 'a put x, put y, get x' and 'b get y, get x, put x'.
     #[arg(long, value_name = "PROGRAM", requires = "exhaust")]
     client: Vec<Program>,
-    /// When writes are acknowledged: fsync, none or interval(TIME); default: fsync.
-    #[arg(long, requires = "exhaust")]
-    durability: Option<Durability>,
     /// How often time may pass, 10 ms each time; default: 2.
     #[arg(long, value_name = "COUNT", requires = "exhaust", value_parser = clap::value_parser!(u16).range(..=1_000))]
     passes: Option<u16>,
@@ -141,7 +138,6 @@ impl Exhaustive {
     fn small(&self) -> Exhaust {
         let mut small = Exhaust::new(self.sites.map_or(2, usize::from));
         small.world.nodes_per_site = self.nodes.map_or(1, usize::from);
-        small.world.durability = self.durability.unwrap_or(small.world.durability);
         small.depth = self.depth.unwrap_or(small.depth);
         small.executions = self.executions.unwrap_or(small.executions);
         small.passes = self.passes.map_or(small.passes, usize::from);
@@ -169,10 +165,6 @@ impl Exhaustive {
         for program in &self.client {
             add("client", Some(format!("'{program}'")));
         }
-        add(
-            "durability",
-            self.durability.map(|durability| format!("'{durability}'")),
-        );
         add("passes", self.passes.map(|count| count.to_string()));
         add("crashes", self.crashes.map(|count| count.to_string()));
         add("cuts", self.cuts.map(|count| count.to_string()));

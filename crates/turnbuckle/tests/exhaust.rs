@@ -115,7 +115,6 @@ fn what_cannot_be_explored_is_refused_with_what_was_expected() {
             &["--exhaust", "--client", "z get x"],
             "there is no site 'z' for 'z get x'; expected a, b",
         ),
-        (&["--exhaust", "--durability", "maybe"], "expected"),
         (
             &["--exhaust", "--replay", "0,99"],
             "step 2 of the schedule is 99; expected one of these:",

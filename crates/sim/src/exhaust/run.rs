@@ -4,7 +4,7 @@ use crate::{Loss, OperationId, Rule, World, world::Due};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use turnbuckle_check::{HistoryBuilder, Report};
 use turnbuckle_core::{Hlc, Level, Micros, Protocol, Session, SiteId};
-use turnbuckle_node::{Durability, NodeId};
+use turnbuckle_node::NodeId;
 
 /// A run that is still going on.
 pub(super) struct Run<'a, S: Session> {
@@ -179,10 +179,6 @@ impl<'a, S: Session> Run<'a, S> {
             Choice::Crash(node, loss) => {
                 self.crashes += 1;
                 self.happened_to(node, &loss);
-                if self.small.world.durability != Durability::Fsync {
-                    // The judge is told what may be lost.
-                    self.answers = mixed(self.answers, &(self.asked, node.0));
-                }
                 self.world.crash_by(node, loss, None);
             }
             Choice::Cut(a, b) => {
