@@ -261,6 +261,11 @@ impl<P: Protocol> Replica<P> {
         self.parts.clock.last()
     }
 
+    /// The clock takes note of a timestamp that somebody else has seen.
+    pub fn observe(&mut self, seen: Hlc) {
+        self.parts.clock.observe(seen);
+    }
+
     /// How many outputs are held behind the barrier.
     pub fn held(&self) -> usize {
         self.parts.held.len()

@@ -88,6 +88,8 @@ pub struct NodeConfig {
     /// How long a replica that was restarted waits for sites that may hold what a power loss took from it, before it promises what it
     /// can without them.
     pub patience: Micros,
+    /// Nobody can hold anything that this node wrote: its writes need not wait until others have been heard.
+    pub is_new_cluster: bool,
     /// How many keys a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
     /// Writes are refused, and peers' entries wait, while the disk has less room than this, in bytes.
@@ -121,6 +123,7 @@ impl NodeConfig {
             checkpoint_log_bytes: 256 << 20,
             checkpoint_interval: Micros::from_millis(60_000),
             patience: Micros::from_millis(5_000),
+            is_new_cluster: false,
             batch_keys: 512,
             min_free_bytes: 64 << 20,
             clock_ahead: Micros::from_millis(60_000),
@@ -175,6 +178,8 @@ pub struct Planted {
     pub rows_of_begun_checkpoint: bool,
     /// What waited for a disk is answered with the time from before it waited.
     pub time_before_disk: bool,
+    /// A replica that begins with an empty directory stamps writes before it has heard how far its peers are.
+    pub stamps_unheard: bool,
     /// What is left of a damaged table is served as if it were everything.
     pub serves_what_damage_left: bool,
     /// The first copy that a peer can send counts as bringing all that was damaged, whatever the peer has heard.
@@ -210,6 +215,7 @@ impl Planted {
             "copy_ignores_arrivals" => &mut self.copy_ignores_arrivals,
             "rows_of_begun_checkpoint" => &mut self.rows_of_begun_checkpoint,
             "time_before_disk" => &mut self.time_before_disk,
+            "stamps_unheard" => &mut self.stamps_unheard,
             "serves_what_damage_left" => &mut self.serves_what_damage_left,
             "repaired_by_any_copy" => &mut self.repaired_by_any_copy,
             _ => return None,

@@ -245,14 +245,18 @@ pub(crate) struct ResumeFrame {
     /// Rows are missing: a full copy is to come first, of who has taken in the receiver's own stream up to here.
     #[prost(message, optional, tag = "3")]
     pub copy: Option<PositionFrame>,
+    /// The receiver's clock: it is above everything that the receiver has heard of the source.
+    #[prost(fixed64, tag = "4")]
+    pub clock: u64,
 }
 
 impl ResumeFrame {
-    pub fn new(at: StreamPosition, copy: Option<StreamPosition>) -> ResumeFrame {
+    pub fn new(at: StreamPosition, clock: Hlc, copy: Option<StreamPosition>) -> ResumeFrame {
         ResumeFrame {
             incarnation: at.incarnation,
             number: at.number,
             copy: copy.map(PositionFrame::from),
+            clock: clock.0,
         }
     }
 
@@ -634,7 +638,7 @@ mod tests {
                 is_partial: false,
             };
             for body in [
-                Body::Resume(ResumeFrame::new(place.into(), Some(place.into()))),
+                Body::Resume(ResumeFrame::new(place.into(), Hlc(7), Some(place.into()))),
                 Body::Ack(place),
                 Body::TakenBack(place),
                 Body::Mark(mark),

@@ -600,6 +600,7 @@ impl<P: Protocol> Keyspace<P> {
         for cell in self.lanes() {
             if cell.deadline_us.load(Ordering::Acquire) <= now.monotonic.0 {
                 let mut lane = held(&cell.lane);
+                lane.end_unheard(self, now);
                 lane.step(self, now, Input::Tick);
                 lane.retry_pending(self, now);
                 self.done(cell, lane);

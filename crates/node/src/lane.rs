@@ -2,6 +2,7 @@
 mod arrivals;
 mod recovery;
 mod repair;
+mod unheard;
 pub use recovery::ReplayError;
 pub(crate) use repair::Repair;
 
@@ -24,6 +25,7 @@ use turnbuckle_core::{
 };
 use turnbuckle_log::Position;
 use turnbuckle_store::{Chunk, Store};
+use unheard::Unheard;
 
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
@@ -59,6 +61,8 @@ pub(crate) struct Lane<P: Protocol> {
     /// loss could have taken is among that, so it does not wait for ever for a site that is away.
     unsettled: SiteSet,
     patient_until: Micros,
+    /// What writes wait for in a replica that began with nothing.
+    unheard: Option<Unheard<P>>,
     /// The latest time that any input has come with.
     time: Now,
     /// A planted bug: inputs may come with an earlier time than those before.
@@ -172,6 +176,7 @@ impl<P: Protocol> Lane<P> {
             recovered: own,
             unsettled: SiteSet::default(),
             patient_until: Micros(0),
+            unheard: None,
             time: Now::default(),
             time_goes_back: ks.shared().config.planted.time_before_disk,
             has_dropped: false,
@@ -226,6 +231,9 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
+        let Some(question) = self.wait_unheard(question) else {
+            return;
+        };
         let mut all_resident = true;
         P::keys(&question.request, &mut |key| {
             all_resident &= self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);

@@ -273,6 +273,7 @@ impl<P: Protocol> Lane<P> {
         frame: ResumeFrame,
     ) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
+        self.hear_clock(ks, now, site, Hlc(frame.clock));
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));

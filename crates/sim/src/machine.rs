@@ -1,5 +1,5 @@
 //! One node's machine: what survives a crash, and what does not.
-use crate::{Loss, WorldOptions, clock::Clock, keyspaces::name_of};
+use crate::{BEGINNING, Loss, WorldOptions, clock::Clock, keyspaces::name_of};
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
@@ -238,6 +238,7 @@ impl<S: Session> Machine<S> {
         self.disk_has_failed = self.disk.sync_fails();
         let wakes = Arc::new(Wakes::default());
         let mut config = NodeConfig::new(self.id, placement.clone());
+        config.is_new_cluster = time == BEGINNING;
         config.memory_limit_bytes = options.memory_limit_bytes;
         config.retained_log_bytes = options.retained_log_bytes;
         config.checkpoint_log_bytes = options.checkpoint_log_bytes;

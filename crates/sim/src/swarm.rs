@@ -160,6 +160,12 @@ impl Draw {
             }
             let kind = self.draw_fault(&mut random, &nodes);
             let span = random.span(self.outage);
+            let span = match kind {
+                // Until it has heard of a peer it does not know that it is old, and stamps by its wall clock. That is ahead of what it stamped in
+                // lives that the copy does not know when the copy took longer to put in place than a restart leads a clock (docs/standing.md).
+                FaultKind::Crash { loss: Loss::Old, .. } => span.max(Micros::from_millis(4_000)),
+                _ => span,
+            };
             faults.push(Fault { at, span, kind });
         }
         if self.world.keyspaces > 1 {

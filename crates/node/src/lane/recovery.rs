@@ -1,5 +1,5 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
-use super::Lane;
+use super::{Lane, unheard::Unheard};
 use crate::{
     keyspace::Keyspace,
     record::{Record, Replayed, WriteRecord},
@@ -105,6 +105,11 @@ impl<P: Protocol> Lane<P> {
         self.unsettled = ks.topology().all_sites().without(self.me.site);
         self.patient_until = now.monotonic + ks.shared().config.patience;
         self.limit_collection(ks);
+        let is_empty = self.bound == Hlc::ZERO && self.outgoing.next() == 1;
+        let config = &ks.shared().config;
+        if is_empty && self.unsettled.0 != 0 && !config.is_new_cluster && !config.planted.stamps_unheard {
+            self.unheard = Some(Unheard::new(self.unsettled, now));
+        }
         let opened = self.outgoing.begin(now.wall.reading.0, self.recovered);
         self.append_incarnation(ks, opened);
     }

@@ -181,7 +181,11 @@ impl<P: Protocol> Lane<P> {
         };
         let at = incoming.resume();
         let peer = ks.topology().peer_at(self.me, site);
-        ks.send_frame(self.me, peer, Body::Resume(ResumeFrame::new(at, copy)));
+        ks.send_frame(
+            self.me,
+            peer,
+            Body::Resume(ResumeFrame::new(at, self.replica.clock(), copy)),
+        );
     }
 
     /// A copy is in place. Streams that waited for it go on, or the next peer is asked.
