@@ -175,6 +175,7 @@ fn open<P: Protocol<Config: Default>>(
     now: Now,
 ) -> (Arc<Node>, Arc<Keyspace<P>>) {
     let mut config = NodeConfig::new(id, placement());
+    config.is_new_cluster = true;
     config.retained_log_bytes = 64 << 10;
     config.segment_bytes = 16 << 10;
     config.stream.tail_bytes = 64 << 10;

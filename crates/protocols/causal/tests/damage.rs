@@ -25,6 +25,7 @@ fn seeds(usual: RangeInclusive<u64>) -> RangeInclusive<u64> {
 fn world(seed: u64) -> Scenario {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9));
     let mut draw = Draw::new(seed);
+    draw.world.keyspaces = 1;
     draw.fault_every = None;
     draw.safety = Micros::from_millis(4_000);
     draw.load.clients_per_node = 2;

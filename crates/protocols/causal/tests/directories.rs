@@ -48,6 +48,7 @@ fn fault(at_ms: u64, span_ms: u64, kind: FaultKind) -> Fault {
 fn base(seed: u64, sites: &[&str], delay_ms: u64, nodes_per_site: usize) -> (Scenario, Random) {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9));
     let mut draw = Draw::new(seed);
+    draw.world.keyspaces = 1;
     draw.fault_every = None;
     draw.safety = Micros::from_millis(8_000);
     draw.load.clients_per_node = 2;

@@ -10,6 +10,7 @@ use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span};
 /// Worlds in which much depends on much: several partitions and nodes, clients that read before they write.
 fn bent(seed: u64) -> Scenario {
     let mut draw = Draw::new(seed);
+    draw.world.keyspaces = 1;
     let world = &mut draw.world;
     (world.nodes_per_site, world.partitions) = (2, 2);
     world.clock_offsets_us.resize(2 * world.sites.len(), 0);
