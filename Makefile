@@ -14,6 +14,7 @@ verify:
 	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test hashes --test swarm
 	for protocol in causalspartanx gentlerain cops; do \
 	    $(CARGO) run --release --quiet -- sim --protocol $$protocol --seeds 1..200 || exit 1; done
+	$(MAKE) --silent campaign MINUTES=2 MORE="--memory-mb 4096 --without lost-directories,old-directories,damage,far-clocks"
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 fix:

@@ -112,6 +112,8 @@ impl Draw {
 
     /// Clients do not think for long, and mostly write keys that nobody overwrites: what is lost stays lost.
     fn hurry(&mut self, random: &mut Random) {
+        // A long world has clients that take their time.
+        self.safety = self.safety.min(Micros::from_millis(2_000));
         self.load.think = Span::us(0, *random.pick(&[2_000, 10_000]));
         if let Kind::Mixed(mixed) = &mut self.load.kind {
             mixed.keys = *random.pick(&[12, 100, 1_000]);
