@@ -18,6 +18,8 @@ struct State {
     names: BTreeMap<String, u64>,
     /// The same as of the last sync of the directory.
     synced_names: BTreeMap<String, u64>,
+    /// Names that may have changed since.
+    changed_names: BTreeSet<String>,
     files: BTreeMap<u64, Contents>,
     next_file: u64,
     /// Which life of the machine this is: files opened in an earlier one are gone.
@@ -38,6 +40,8 @@ struct Contents {
     same: usize,
     /// How many have it open.
     handles: u64,
+    /// How many names it has, now and as of the last sync of the directory.
+    names: u64,
 }
 
 /// Is lost or kept as a whole. Smaller than that of real disks, so that short tests see holes.
@@ -91,6 +95,7 @@ impl SimulatedDisk {
         let mut state = self.state();
         state.end_life();
         state.names = state.synced_names.clone();
+        state.changed_names.clear();
         state.files.values_mut().for_each(Contents::lose_unsynced);
         state.forget_files();
     }
@@ -115,11 +120,13 @@ impl SimulatedDisk {
                 synced: bytes.clone(),
                 bytes,
                 handles: 0,
+                names: 2,
             };
             files.insert(number, contents);
         }
         SimulatedDisk(Arc::new(Mutex::new(State {
             synced_names: names.clone(),
+            changed_names: BTreeSet::new(),
             names,
             files,
             next_file: state.next_file,
@@ -195,16 +202,45 @@ impl State {
         self.forget_files();
     }
 
-    /// Drops files that nobody can reach any more.
+    /// Drops all files that nobody can reach any more.
     fn forget_files(&mut self) {
-        let named: BTreeSet<u64> = self
-            .names
-            .values()
-            .chain(self.synced_names.values())
-            .copied()
-            .collect();
-        self.files
-            .retain(|number, file| file.handles > 0 || named.contains(number));
+        self.files.values_mut().for_each(|file| file.names = 0);
+        for number in self.names.values().chain(self.synced_names.values()) {
+            if let Some(file) = self.files.get_mut(number) {
+                file.names += 1;
+            }
+        }
+        self.files.retain(|_, file| file.is_reachable());
+    }
+
+    /// Drops this one if nobody can reach it any more. Worlds have thousands of files: to look at all of them each time is slow.
+    fn forget_file(&mut self, number: u64) {
+        if self.files.get(&number).is_some_and(|file| !file.is_reachable()) {
+            self.files.remove(&number);
+        }
+    }
+
+    fn sync_names(&mut self) {
+        for name in std::mem::take(&mut self.changed_names) {
+            let before = match self.names.get(&name) {
+                Some(&number) => {
+                    self.files.entry(number).or_default().names += 1;
+                    self.synced_names.insert(name, number)
+                }
+                None => self.synced_names.remove(&name),
+            };
+            if let Some(number) = before {
+                self.unname(number);
+            }
+        }
+    }
+
+    /// A file has one name less.
+    fn unname(&mut self, number: u64) {
+        if let Some(file) = self.files.get_mut(&number) {
+            file.names -= 1;
+        }
+        self.forget_file(number);
     }
 
     fn lose_power(&mut self, draw: &mut Draw) {
@@ -225,6 +261,7 @@ impl State {
             };
         }
         self.synced_names = self.names.clone();
+        self.changed_names.clear();
         self.files.values_mut().for_each(|file| file.lose_power(draw));
         self.forget_files();
     }
@@ -248,6 +285,10 @@ impl State {
 }
 
 impl Contents {
+    fn is_reachable(&self) -> bool {
+        self.handles > 0 || self.names > 0
+    }
+
     fn write(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset + bytes.len();
         self.same = self.same.min(offset).min(self.bytes.len());
@@ -396,7 +437,10 @@ impl Disk for Mounted {
         let number = state.next_file;
         state.next_file += 1;
         state.names.insert(name.to_string(), number);
-        Ok(self.handle(&mut state, number))
+        state.changed_names.insert(name.to_string());
+        let handle = self.handle(&mut state, number);
+        state.files.entry(number).or_default().names += 1;
+        Ok(handle)
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -407,8 +451,9 @@ impl Disk for Mounted {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.change()?;
-        state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
-        state.forget_files();
+        let number = state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        state.changed_names.insert(name.to_string());
+        state.unname(number);
         Ok(())
     }
 
@@ -417,8 +462,7 @@ impl Disk for Mounted {
         if state.sync_fails {
             return Err(io::Error::other("the simulated disk failed to sync"));
         }
-        state.synced_names = state.names.clone();
-        state.forget_files();
+        state.sync_names();
         Ok(())
     }
 }
@@ -439,7 +483,7 @@ impl Drop for SimulatedFile {
     fn drop(&mut self) {
         if let Ok(mut state) = self.mounted.alive() {
             self.contents(&mut state).handles -= 1;
-            state.forget_files();
+            state.forget_file(self.number);
         }
     }
 }

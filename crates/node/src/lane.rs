@@ -61,7 +61,7 @@ pub(crate) struct Lane<P: Protocol> {
     /// loss could have taken is among that, so it does not wait for ever for a site that is away.
     unsettled: SiteSet,
     patient_until: Micros,
-    /// What writes wait for in a replica that began with nothing.
+    /// What requests wait for in a replica that began with nothing.
     unheard: Option<Unheard<P>>,
     /// The latest time that any input has come with.
     time: Now,
@@ -231,9 +231,11 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
-        let Some(question) = self.wait_unheard(question) else {
-            return;
-        };
+        if let Some(unheard) = &mut self.unheard
+            && unheard.holds(&question.request)
+        {
+            return unheard.push(question);
+        }
         let mut all_resident = true;
         P::keys(&question.request, &mut |key| {
             all_resident &= self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);

@@ -160,14 +160,7 @@ impl Draw {
             if at >= self.safety {
                 break;
             }
-            let kind = match self.draw_fault(&mut random, &nodes) {
-                // With keyspaces that come and go a site may not answer afterwards (docs/standing.md).
-                FaultKind::Crash {
-                    node,
-                    loss: Loss::Directory | Loss::Old,
-                } if self.world.keyspaces > 1 => FaultKind::Backup { node },
-                kind => kind,
-            };
+            let kind = self.draw_fault(&mut random, &nodes);
             let span = random.span(self.outage);
             let span = match kind {
                 // Until it has heard of a peer it does not know that it is old, and stamps by its wall clock. That is ahead of what it stamped in

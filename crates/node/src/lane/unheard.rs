@@ -27,7 +27,7 @@ const PATIENCE: Micros = Micros::from_millis(2_000);
 pub(crate) struct Unheard<P: Protocol> {
     sites: SiteSet,
     until: Micros,
-    writes: VecDeque<Question<P>>,
+    waiting: VecDeque<Question<P>>,
 }
 
 impl<P: Protocol> Unheard<P> {
@@ -36,24 +36,24 @@ impl<P: Protocol> Unheard<P> {
         Unheard {
             sites,
             until: now.monotonic + PATIENCE,
-            writes: VecDeque::new(),
+            waiting: VecDeque::new(),
         }
+    }
+
+    /// Whether this request must wait: a write, and whatever is asked after one. A client may send a write and a read of the same key
+    /// in one go, and the read must see the write.
+    pub fn holds(&self, request: &P::Request) -> bool {
+        P::is_write(request) || !self.waiting.is_empty()
+    }
+
+    pub fn push(&mut self, question: Question<P>) {
+        self.waiting.push_back(question);
     }
 }
 
 impl<P: Protocol> Lane<P> {
-    /// A write that must wait, or the question back.
-    pub(super) fn wait_unheard(&mut self, question: Question<P>) -> Option<Question<P>> {
-        match &mut self.unheard {
-            Some(unheard) if P::is_write(&question.request) => {
-                unheard.writes.push_back(question);
-                None
-            }
-            _ => Some(question),
-        }
-    }
-
-    /// A site has said where it is: its clock is above everything that it has heard of this one.
+    /// A site has said where it is: its clock is above everything that it has heard of this one. A clock too far ahead is not taken, and
+    /// the site counts as heard all the same: its link is held until the clocks agree, and that may take hours.
     pub(crate) fn hear_clock(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId, clock: Hlc) {
         if clock <= self.horizon(ks, now) {
             self.replica.observe(clock);
@@ -70,7 +70,7 @@ impl<P: Protocol> Lane<P> {
         let Some(unheard) = self.unheard.take_if(|unheard| is_over(unheard)) else {
             return;
         };
-        for question in unheard.writes {
+        for question in unheard.waiting {
             self.run_or_park(ks, now, question);
         }
         self.settle(ks, now);

@@ -19,8 +19,9 @@
 //! - What a replica *shows* is written down and synced before it is said: a restart shows no less. It counts as said only on the link
 //!   that there is now. While a site is away no delete is forgotten.
 //! - What may be *forgotten* is written down, synced and then said, too. A replica that is told of more than it has written down itself
-//!   as shown has lost its directory since, or has been given an old copy of it. A lost one shows nothing until it has caught up. An
-//!   old one refuses to serve: a delete of its own may be forgotten everywhere, and what it deleted is still there.
+//!   as shown has lost its directory since, or has been given an old copy of it. A lost one shows nothing until it has caught up, and
+//!   writes nothing down until then: a restart meanwhile finds it as lost as before. An old one refuses to serve: a delete of its own may
+//!   be forgotten everywhere, and what it deleted is still there.
 use crate::Bugs;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -34,13 +35,15 @@ pub(crate) struct Deletes {
     others: Vec<SiteId>,
     /// What each other site shows, as it has said on the link that there is now.
     theirs: BTreeMap<SiteId, Hlc>,
+    /// The most that any of them has said to be forgotten.
+    forgotten_elsewhere: Hlc,
     /// What is on disk here.
     kept: Said,
     /// What is written down and may not be on disk yet.
     written: Said,
     /// A promise whose mark goes out behind what is written down: when it is settled, that is on disk.
     pending: Option<(Option<Hlc>, Said)>,
-    /// Nothing was written down when this life began: the directory was empty.
+    /// Nothing was written down when this life began: the directory was empty, or an earlier life began so and never caught up.
     was_empty: bool,
     is_outdated: bool,
     /// A planted bug.
@@ -65,6 +68,7 @@ impl Deletes {
         Deletes {
             others: topology.sites().filter(|&site| site != me).collect(),
             theirs: BTreeMap::new(),
+            forgotten_elsewhere: Hlc::ZERO,
             kept,
             written: kept,
             pending: None,
@@ -76,10 +80,24 @@ impl Deletes {
 
     /// Writes down what is shown here. Call it once a second or so.
     pub fn keep<P: Protocol>(&mut self, cx: &mut Context<'_, P>, shown: Hlc) {
+        if !self.has_caught_up(shown) {
+            return;
+        }
         self.written.shown = self.written.shown.max(shown);
         self.written.forgotten = self.written.forgotten.max(self.shown_everywhere());
         cx.put_named(NAME, self.written.record());
         self.pending.get_or_insert((None, self.written));
+    }
+
+    /// Whether this is more than an empty directory that peers are still filling. In a new cluster nothing was forgotten, and to have heard
+    /// one peer say so is enough: the others may not be there yet.
+    fn has_caught_up(&self, shown: Hlc) -> bool {
+        let has_heard_all = self.others.iter().all(|site| self.theirs.contains_key(site));
+        let is_new = !self.theirs.is_empty() && self.forgotten_elsewhere == Hlc::ZERO;
+        !self.was_empty
+            || self.written != Said::default()
+            || is_new
+            || (has_heard_all && shown >= self.forgotten_elsewhere)
     }
 
     /// What every site shows.
@@ -105,6 +123,7 @@ impl Deletes {
     /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
     pub fn heard(&mut self, site: SiteId, said: Said) -> bool {
         self.theirs.insert(site, said.shown);
+        self.forgotten_elsewhere = self.forgotten_elsewhere.max(said.forgotten);
         let is_behind = said.forgotten > self.written.shown;
         self.is_outdated |= is_behind && !self.was_empty && !self.serves_old;
         is_behind
@@ -215,5 +234,8 @@ mod tests {
         assert!(old.heard(SiteId(1), said(90, 31)) && old.refusal().is_some());
         let mut empty = deletes(None);
         assert!(empty.heard(SiteId(1), said(90, 31)) && empty.refusal().is_none());
+        assert!(!empty.has_caught_up(Hlc(40)), "one site was never heard");
+        empty.heard(SiteId(2), said(90, 33));
+        assert!(!empty.has_caught_up(Hlc(32)) && empty.has_caught_up(Hlc(33)));
     }
 }
