@@ -161,7 +161,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Has it write so many keys that stay, before anything else.
+    /// Sets how many lasting keys it writes before anything else.
     pub fn load(&mut self, ballast: u64) {
         self.ballast = ballast;
     }

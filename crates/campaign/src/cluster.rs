@@ -275,7 +275,7 @@ impl Cluster {
 
     // ---- what is wrong ----------------------------------------------------------------------------------------
 
-    /// Sets a node's wall clock wrong by so much.
+    /// Sets how far a node's wall clock is off.
     ///
     /// # Errors
     /// If its file cannot be written.

@@ -116,7 +116,7 @@ pub enum Fault {
     },
     /// The wall clock is off.
     Clock {
-        /// Whose.
+        /// The node.
         node: usize,
         /// By how much, in microseconds.
         offset_us: i64,
@@ -125,7 +125,7 @@ pub enum Fault {
     },
     /// The disk has no room.
     FullDisk {
-        /// Whose.
+        /// The node.
         node: usize,
         /// For how long.
         for_ms: u64,

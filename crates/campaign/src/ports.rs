@@ -2,7 +2,7 @@
 use std::{io, net::TcpListener};
 use turnbuckle_server::config::DemoPorts;
 
-/// Ports for so many nodes that were free a moment ago, held all at once so that none comes twice.
+/// Ports for this number of nodes. They were free a moment ago, and all of them were held at once, so that none comes twice.
 ///
 /// # Errors
 /// If the machine has no more.

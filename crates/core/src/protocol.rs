@@ -35,8 +35,8 @@ pub trait Protocol: Sized + Send + 'static {
         false
     }
 
-    /// Divides by this how often it does what it does seldom, and how much it remembers at most: a simulated world of two seconds sees what
-    /// a server sees in an hour.
+    /// Divides intervals of what it does seldom, and limits of what it remembers, by this: a simulated world of two seconds sees what a
+    /// server sees in an hour.
     fn shrink(_config: &mut Self::Config, _by: u32) {}
 
     /// A replica over the store that an earlier life left, or a new one, with what was kept beside it. `seed` is all the

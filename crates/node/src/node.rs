@@ -79,7 +79,7 @@ pub enum OpenError {
     /// A store.
     #[error("the store of keyspace '{keyspace}', partition {partition}, cannot be opened: {why}")]
     Store {
-        /// Whose.
+        /// The keyspace.
         keyspace: String,
         /// Which.
         partition: u16,
@@ -89,7 +89,7 @@ pub enum OpenError {
     /// Something in a store is damaged.
     #[error("the store of keyspace '{keyspace}', partition {partition}, is damaged: {why}")]
     Damaged {
-        /// Whose.
+        /// The keyspace.
         keyspace: String,
         /// Which.
         partition: u16,

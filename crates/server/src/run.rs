@@ -45,7 +45,7 @@ pub enum StartError {
         what: &'static str,
         /// The address.
         address: String,
-        /// Whose.
+        /// The node.
         node: String,
         /// Why.
         source: io::Error,

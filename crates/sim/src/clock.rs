@@ -10,9 +10,9 @@ use turnbuckle_core::{Micros, Now, SteadyWall, WallInterval};
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    /// Ahead of true time by so much at `since`.
+    /// How far it was ahead of true time at `since`.
     offset_us: i64,
-    /// And by so many microseconds more in each second from there on.
+    /// How many microseconds it gains in each second from there on.
     drift_ppm: i64,
     since: Micros,
     /// What had passed here at `since`.
@@ -34,7 +34,7 @@ impl Clock {
         }
     }
 
-    /// Ahead of true time by so much now.
+    /// How far it is ahead of true time now.
     fn error_us(&self, time: Micros) -> i64 {
         self.offset_us.saturating_add(self.drifted_us(time))
     }
@@ -54,7 +54,7 @@ impl Clock {
         Micros(passed.saturating_add_signed(self.drifted_us(time)))
     }
 
-    /// The time as a process is told it that was started when so much had passed; through what keeps its wall clock steady, if it has that.
+    /// The time that a process is told. `booted` is what had passed here when it was started; `steady` keeps its wall clock steady, if it has that.
     pub fn now(&self, time: Micros, booted: Micros, steady: Option<&Cell<SteadyWall>>) -> Now {
         // A process may well start when the machine has been up for a while.
         let monotonic = Micros(1_000_000) + self.passed(time).since(booted);
@@ -74,7 +74,7 @@ impl Clock {
         self.error_us(time).unsigned_abs() <= self.bound.0
     }
 
-    /// In how much true time so much will have passed here; at least a microsecond.
+    /// The true time in which this span passes here; at least a microsecond.
     pub fn true_span(&self, span: Micros) -> Micros {
         if self.drift_ppm == 0 {
             return Micros(span.0.max(1));
@@ -89,7 +89,7 @@ impl Clock {
         self.offset_us = self.offset_us.saturating_add(by_us);
     }
 
-    /// From now on it runs so much too fast.
+    /// From now on it gains this many microseconds in a second.
     pub fn set_drift(&mut self, time: Micros, drift_ppm: i64) {
         let (offset_us, passed_us) = (self.error_us(time), self.passed(time).0);
         *self = Clock {

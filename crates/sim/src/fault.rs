@@ -19,14 +19,14 @@ pub struct Fault {
 pub enum FaultKind {
     /// A node's process ends, and takes so much with it. Restarted in the end.
     Crash {
-        /// Whose.
+        /// The node.
         node: NodeId,
         /// What goes with it.
         loss: Loss,
     },
     /// `kill -9` in the middle of one of the next changes to the log.
     CrashWithinWrite {
-        /// Whose.
+        /// The node.
         node: NodeId,
         /// How many more changes are whole.
         changes: u64,
@@ -80,33 +80,33 @@ pub enum FaultKind {
     },
     /// A wall clock is set, and set back in the end.
     ClockStep {
-        /// Whose.
+        /// The node.
         node: NodeId,
         /// By so much.
         by_us: i64,
     },
     /// A clock runs too fast. In the end it runs right; how far it is off by then stays.
     ClockDrift {
-        /// Whose.
+        /// The node.
         node: NodeId,
         /// By so many microseconds a second.
         ppm: i64,
     },
     /// A disk takes longer to sync.
     SlowDisk {
-        /// Whose.
+        /// The node.
         node: NodeId,
         /// So much.
         percent: u64,
     },
     /// A disk does not sync, and whoever needs it ends. Restarted in the end.
     SyncFails {
-        /// Whose.
+        /// The node.
         node: NodeId,
     },
     /// A disk has no room left.
     DiskFull {
-        /// Whose.
+        /// The node.
         node: NodeId,
     },
     /// Work on one partition takes longer, at every site.
@@ -133,7 +133,7 @@ pub enum FaultKind {
     },
     /// Some rows of a node's tables that lie beside each other are damaged. If nobody has read them until the end, they are looked for.
     Damage {
-        /// Whose.
+        /// The node.
         node: NodeId,
         /// How many, at most.
         rows: u64,

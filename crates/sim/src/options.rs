@@ -63,7 +63,7 @@ pub struct WorldOptions {
     pub batch_keys: usize,
     /// How long a node that was restarted waits for sites that may hold what a power loss took from it.
     pub patience: Micros,
-    /// What protocols do seldom, and how much they remember, is divided by this ([`turnbuckle_core::Protocol::shrink`]).
+    /// Intervals of what protocols do seldom, and limits of what they remember, are divided by this ([`turnbuckle_core::Protocol::shrink`]).
     pub shrink: u32,
     /// The log's segments, in bytes.
     pub segment_bytes: u64,

@@ -30,7 +30,7 @@ pub enum WorkError {
         "rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and are to be taken from other sites: {why}"
     )]
     Damaged {
-        /// Whose.
+        /// The keyspace.
         keyspace: String,
         /// Which.
         partition: u16,

@@ -23,7 +23,7 @@ pub trait Rules: Sized + Send + 'static {
     /// How often what happens.
     fn pace(config: &Self::Config) -> Pace;
 
-    /// Divides by this how often it does what it does seldom ([`Protocol::shrink`]).
+    /// Divides intervals of what it does seldom by this ([`Protocol::shrink`]).
     fn shrink(config: &mut Self::Config, by: u32);
 
     /// What is wrong with it on purpose.
