@@ -310,10 +310,7 @@ impl<P: Protocol> Context<'_, P> {
     /// Drops of a key's chain what is older than its newest `covered` version, if the chain has grown long: hot keys need not
     /// wait for a checkpoint.
     pub fn collect(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
-        let limit = self.parts.collectable;
-        self.store.collect(key.as_ref(), &|version| {
-            version.id.at <= limit && covered(version)
-        });
+        self.store.collect(key.as_ref(), &covered);
     }
 
     /// Stages a piece of the protocol's own state.

@@ -174,8 +174,6 @@ pub(crate) struct Parts<P: Protocol> {
     pub settled: Hlc,
     /// Peers may still give back what this replica had acknowledged: its answers prove nothing.
     pub takes_back: bool,
-    /// Only what was stamped up to here covers what is older.
-    pub collectable: Hlc,
     /// The version that is being handled, as it arrived.
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
@@ -232,7 +230,6 @@ impl<P: Protocol> Replica<P> {
                 promised: Hlc::ZERO,
                 settled: Hlc::ZERO,
                 takes_back: false,
-                collectable: Hlc(u64::MAX),
                 arrived: None,
                 staged: Vec::new(),
                 must_sync: false,
@@ -374,15 +371,10 @@ impl<P: Protocol> Replica<P> {
         self.parts.takes_back = takes_back;
     }
 
-    /// Only versions that were stamped up to here cover older ones: peers may still give back what was stamped later, in no order.
-    pub fn limit_collection(&mut self, until: Hlc) {
-        self.parts.collectable = until;
-    }
-
     /// Whether a version covers all that is older of its key: nobody asks for that any more, and nothing older will come. The one rule
     /// for chains that are collected as they grow and for checkpoints.
     pub fn covered(&self, version: &Version<P::Meta>) -> bool {
-        version.id.at <= self.parts.collectable && self.protocol.covered(version)
+        self.protocol.covered(version)
     }
 
     /// Every batch up to `number` is durable.

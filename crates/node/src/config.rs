@@ -164,8 +164,8 @@ pub struct Planted {
     pub clock_goes_back: bool,
     /// Of two versions with the same timestamp the one that came first stays, whatever their sites.
     pub ties_by_arrival: bool,
-    /// Chains are collected while peers may still give back what they hold.
-    pub collects_while_given_back: bool,
+    /// A peer that has lost something is given back also what was deleted since.
+    pub gives_back_what_was_deleted: bool,
     /// A replica that begins with nothing is sent the whole log, whatever was deleted and forgotten since.
     pub replays_to_the_empty: bool,
     /// Receipts claim half of the staleness that was proven.
@@ -208,7 +208,7 @@ impl Planted {
             "drops_after_restart" => &mut self.drops_after_restart,
             "clock_goes_back" => &mut self.clock_goes_back,
             "ties_by_arrival" => &mut self.ties_by_arrival,
-            "collects_while_given_back" => &mut self.collects_while_given_back,
+            "gives_back_what_was_deleted" => &mut self.gives_back_what_was_deleted,
             "replays_to_the_empty" => &mut self.replays_to_the_empty,
             "receipts_claim_more" => &mut self.receipts_claim_more,
             "copies_cleared_late" => &mut self.copies_cleared_late,

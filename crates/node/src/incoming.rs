@@ -268,6 +268,8 @@ impl<P: Protocol> Incoming<P> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TakeBack {
     pub since: Hlc,
+    /// A planted bug: also those that were deleted since.
+    pub deleted: bool,
 }
 
 /// Rows that a peer has asked for and that wait for a checkpoint.
@@ -331,9 +333,11 @@ impl<M: Wire + Clone> RowsOut<M> {
         self.is_read = page.next.is_none();
         self.cursor = page.next;
         for (key, chain) in page.rows {
+            let deletes = chain.iter().filter(|version| version.value.is_none());
+            let deleted = deletes.map(|version| version.id).max();
             let wanted = chain
                 .iter()
-                .filter(|version| self.purpose.wants(site, version.id));
+                .filter(|version| self.purpose.wants(site, version.id, deleted));
             let wanted = wanted.map(|version| (key.clone(), version.clone()));
             self.unsent.extend(wanted);
         }
@@ -351,11 +355,12 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether a peer at `site` is sent this version.
-    fn wants(self, site: SiteId, id: VersionId) -> bool {
+    /// Whether a peer at `site` is sent this version of a key that was last `deleted` by that one. What was deleted is not given back: its
+    /// source would send it to sites that have forgotten the delete, because everybody shows it.
+    fn wants(self, site: SiteId, id: VersionId, deleted: Option<VersionId>) -> bool {
         match self {
             Purpose::Copy => true,
-            Purpose::Return(lost) => id.site == site && id.at > lost.since,
+            Purpose::Return(lost) => id.site == site && id.at > lost.since && (Some(id) >= deleted || lost.deleted),
         }
     }
 }

@@ -61,7 +61,9 @@ pub(crate) struct Lane<P: Protocol> {
     /// loss could have taken is among that, so it does not wait for ever for a site that is away.
     unsettled: SiteSet,
     patient_until: Micros,
-    /// What requests wait for in a replica that began with nothing.
+    /// Every peer has given back what it held of this lane when its directory was empty: that is in the log or the last checkpoint.
+    given_back: bool,
+    /// What requests wait for after a start.
     unheard: Option<Unheard<P>>,
     /// The latest time that any input has come with.
     time: Now,
@@ -176,6 +178,7 @@ impl<P: Protocol> Lane<P> {
             recovered: own,
             unsettled: SiteSet::default(),
             patient_until: Micros(0),
+            given_back: meta.given_back,
             unheard: None,
             time: Now::default(),
             time_goes_back: ks.shared().config.planted.time_before_disk,
@@ -231,10 +234,8 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
-        if let Some(unheard) = &mut self.unheard
-            && unheard.holds(&question.request)
-        {
-            return unheard.push(question);
+        if self.unheard.is_some() {
+            return self.hold_question(ks, now, question);
         }
         let mut all_resident = true;
         P::keys(&question.request, &mut |key| {
@@ -259,20 +260,25 @@ impl<P: Protocol> Lane<P> {
 
     /// A message of another replica. It waits, too, if its keys are not in memory.
     pub fn hear(&mut self, ks: &Keyspace<P>, now: Now, from: ServerId, message: P::Message) {
-        let mut missing = Vec::new();
+        self.hear_or_park(ks, now, from, message);
+        self.settle(ks, now);
+    }
+
+    fn hear_or_park(&mut self, ks: &Keyspace<P>, now: Now, from: ServerId, message: P::Message) {
+        let (mut all_resident, mut names_keys) = (true, false);
         P::message_keys(&message, &mut |key| {
-            if !self.store.is_resident(key.as_ref()) || self.cold.blocks(key) {
-                missing.push(key.clone());
-            }
+            names_keys = true;
+            all_resident &= self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);
         });
-        if missing.is_empty() {
+        if names_keys && self.unheard.is_some() {
+            self.hold_message(now, Waiting::Message { from, message });
+        } else if all_resident {
             self.handle(now, Input::Message { from, message });
         } else if self.cold.len() < MOST_COLD {
             let mut keys = Vec::new();
             P::message_keys(&message, &mut |key| keys.push(key.clone()));
             self.park(ks, keys, Waiting::Message { from, message });
         }
-        self.settle(ks, now);
     }
 
     /// No timestamp beyond this is believed. What this replica's own clock has already shown drags it nowhere, also after its wall clock
@@ -647,6 +653,7 @@ impl<P: Protocol> Lane<P> {
             ..CheckpointMeta::default()
         };
         meta.repair = self.repair.as_ref().map(Repair::record);
+        meta.given_back = self.given_back;
         meta.set_named(&self.named);
         (meta.index_numbers, meta.index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
         meta

@@ -76,6 +76,7 @@ impl<P: Protocol> Lane<P> {
             Body::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
+                    deleted: ks.shared().config.planted.gives_back_what_was_deleted,
                 });
                 self.want_rows(ks, site, purpose, StreamPosition::default());
             }
@@ -273,7 +274,7 @@ impl<P: Protocol> Lane<P> {
         frame: ResumeFrame,
     ) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
-        self.hear_clock(ks, now, site, Hlc(frame.clock));
+        self.hear_clock(ks, now, Hlc(frame.clock));
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
@@ -293,6 +294,7 @@ impl<P: Protocol> Lane<P> {
         };
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
             self.settle_peer(ks, site);
+            self.end_unheard(ks, now);
         }
         match resumption {
             Resumption::Stream => ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site)),

@@ -36,6 +36,9 @@ pub(crate) struct Record {
     /// A new incarnation of the lane's stream.
     #[prost(message, optional, tag = "8")]
     pub opened: Option<IncarnationRecord>,
+    /// Peers have given back what they held when the directory was empty.
+    #[prost(bool, tag = "9")]
+    pub given_back: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -121,6 +124,9 @@ pub(crate) struct CheckpointMeta {
     /// Rows are missing.
     #[prost(message, optional, tag = "10")]
     pub repair: Option<RepairRecord>,
+    /// Peers have given back what they held when the directory was empty.
+    #[prost(bool, tag = "11")]
+    pub given_back: bool,
 }
 
 /// What a repair still waits for.

@@ -91,11 +91,15 @@ impl<P: Protocol> Lane<P> {
                     );
                 }
                 Item::Reached(position) => incoming.received = position,
-                Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
+                Item::Mark(message) => {
+                    self.handle(now, Input::Mark { from, message });
+                    self.hear_mark();
+                }
                 Item::ReturnedEnd => self.taken.push(site),
             }
         }
         self.settle(ks, now);
+        self.end_unheard(ks, now);
     }
 
     /// Whether a planted bug loses an entry.
@@ -150,17 +154,10 @@ impl<P: Protocol> Lane<P> {
     /// A peer holds nothing that was lost here.
     pub fn settle_peer(&mut self, ks: &Keyspace<P>, site: SiteId) {
         self.unsettled = self.unsettled.without(site);
-        self.limit_collection(ks);
-    }
-
-    /// What is given back comes in no order: a delete must not take what it deleted out of its chain before that has come, too. It would
-    /// be taken for new then, and sent to sites that have forgotten the delete.
-    pub(super) fn limit_collection(&mut self, ks: &Keyspace<P>) {
-        let collects = self.unsettled.0 == 0 || ks.shared().config.planted.collects_while_given_back;
-        self.replica.limit_collection(match collects {
-            true => Hlc(u64::MAX),
-            false => self.recovered,
-        });
+        self.hear_return(site);
+        if self.unsettled.0 == 0 && !self.given_back {
+            self.log_given_back(ks);
+        }
     }
 
     /// A key was fetched: what waited for it goes on.

@@ -1,5 +1,5 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
-use super::{Lane, unheard::Unheard};
+use super::Lane;
 use crate::{
     keyspace::Keyspace,
     record::{Record, Replayed, WriteRecord},
@@ -42,6 +42,7 @@ impl<P: Protocol> Lane<P> {
             return Ok(());
         }
         let mut number = record.first_position;
+        self.given_back |= record.given_back;
         if let Some(opened) = record.opened {
             self.outgoing.replay_incarnation(opened.into())?;
         }
@@ -104,14 +105,17 @@ impl<P: Protocol> Lane<P> {
         }
         self.unsettled = ks.topology().all_sites().without(self.me.site);
         self.patient_until = now.monotonic + ks.shared().config.patience;
-        self.limit_collection(ks);
-        let is_empty = self.bound == Hlc::ZERO && self.outgoing.next() == 1;
-        let config = &ks.shared().config;
-        if is_empty && self.unsettled.0 != 0 && !config.is_new_cluster && !config.planted.stamps_unheard {
-            self.unheard = Some(Unheard::new(self.unsettled, now));
-        }
+        self.begin_unheard(ks, now);
         let opened = self.outgoing.begin(now.wall.reading.0, self.recovered);
         self.append_incarnation(ks, opened);
+    }
+
+    /// Writes down that the directory is not an empty one any more. Nothing waits for that to be on disk.
+    pub(super) fn log_given_back(&mut self, ks: &Keyspace<P>) {
+        self.given_back = true;
+        let mut record = Record::new(ks.tag(), self.me);
+        record.given_back = true;
+        ks.shared().log().append(&[&record.encode_to_vec()]);
     }
 
     fn append_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) {

@@ -1,77 +1,136 @@
-//! A replica that begins with an empty directory, and what it must hear before it stamps anything.
+//! What a replica must hear after a start, before it answers anybody.
 //!
-//! The directory may have been lost. Then peers hold versions that this site stamped in a life of which it knows nothing, and some of them
-//! may lie ahead of its wall clock: each restart leads a clock by up to three seconds. Whatever it stamped below those would be passed
-//! over everywhere: peers believe that they have everything of that time, and the older version of a key would win.
+//! **An empty directory may have been lost.** Then peers hold versions that this site stamped in a life of which it knows nothing. Whoever
+//! has read them must not be told that there is nothing. And some may lie ahead of its wall clock, since each restart leads a clock by up to
+//! three seconds: what it stamped below those would be passed over everywhere, because the older version of the key would win. So requests wait until every
+//! other site has given back what it holds. By then each has said how far its clock is, which is above all that this site ever told it.
 //!
 //! ```text
 //!   site b: directory lost                        site a
 //!      | wall clock 100                              | has x of b, stamped 103, and b's promise of 103
-//!      | PUT x waits                                 |
+//!      | PUT x, GET x wait                           |
 //!      | <------- resume, clock 104 ---------------- |
+//!      | <------- x@103 is given back -------------- |
 //!      | stamps x with 105                           |
 //! ```
 //!
-//! So its writes wait until every other site has said where it is, and how far its clock is: it is above all that this site ever told it.
-//! They wait two seconds at most: a site may be away, and in a new cluster one may be late. What is stamped after that can be below what
-//! only that site has heard.
-use super::{Lane, Question};
-use crate::keyspace::Keyspace;
+//! That this has happened is written down: a restart in between finds the directory as good as empty.
+//!
+//! **A directory with something in it may be an old copy.** Peers that have forgotten deletes since then say so in their marks, and the replica
+//! refuses to serve. So requests wait for the first mark of any other site.
+//!
+//! All wait two seconds at most: a site may be away, and in a new cluster one may be late. What is stamped after that can be below what only
+//! that site has heard. While a site is still giving back, requests are refused after two seconds.
+use super::{Lane, MOST_COLD, Question, Waiting};
+use crate::{keyspace::Keyspace, stream::CursorState};
 use std::collections::VecDeque;
-use turnbuckle_core::{Hlc, Micros, Now, Protocol, SiteId, SiteSet};
+use turnbuckle_core::{Hlc, Micros, Now, Outcome, Protocol, SiteId, SiteSet};
 
-/// How long writes wait at most.
+/// How long requests wait at most.
 const PATIENCE: Micros = Micros::from_millis(2_000);
 
-/// What a replica waits for that began with nothing.
+/// What a replica waits for after a start, and what waits for it.
 pub(crate) struct Unheard<P: Protocol> {
-    sites: SiteSet,
+    missing: Missing,
     until: Micros,
-    waiting: VecDeque<Question<P>>,
+    waiting: VecDeque<Waiting<P>>,
 }
 
-impl<P: Protocol> Unheard<P> {
-    /// These sites have not been heard of.
-    pub fn new(sites: SiteSet, now: Now) -> Unheard<P> {
-        Unheard {
-            sites,
-            until: now.monotonic + PATIENCE,
-            waiting: VecDeque::new(),
-        }
-    }
-
-    /// Whether this request must wait: a write, and whatever is asked after one. A client may send a write and a read of the same key
-    /// in one go, and the read must see the write.
-    pub fn holds(&self, request: &P::Request) -> bool {
-        P::is_write(request) || !self.waiting.is_empty()
-    }
-
-    pub fn push(&mut self, question: Question<P>) {
-        self.waiting.push_back(question);
-    }
+enum Missing {
+    /// What these sites give back.
+    Returns(SiteSet),
+    /// A mark of any site.
+    Mark,
 }
 
 impl<P: Protocol> Lane<P> {
-    /// A site has said where it is: its clock is above everything that it has heard of this one. A clock too far ahead is not taken, and
-    /// the site counts as heard all the same: its link is held until the clocks agree, and that may take hours.
-    pub(crate) fn hear_clock(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId, clock: Hlc) {
+    /// The lane begins a life.
+    pub(super) fn begin_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
+        let config = &ks.shared().config;
+        if self.unsettled.0 == 0 || config.is_new_cluster || config.planted.stamps_unheard {
+            return;
+        }
+        self.unheard = Some(Unheard {
+            missing: match self.given_back {
+                true => Missing::Mark,
+                false => Missing::Returns(self.unsettled),
+            },
+            until: now.monotonic + PATIENCE,
+            waiting: VecDeque::new(),
+        });
+    }
+
+    /// A question waits, or is refused.
+    pub(super) fn hold_question(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
+        if let Some(unheard) = self.unheard.as_mut().filter(|unheard| now.monotonic < unheard.until) {
+            return unheard.waiting.push_back(Waiting::Question(question));
+        }
+        let why = "this node began with an empty data directory, and other sites are still giving back what it had written";
+        ks.deliver(question.id, Outcome::Refused(why.to_string()));
+    }
+
+    /// A message that names keys waits, or is lost: its sender is prepared for that.
+    pub(super) fn hold_message(&mut self, now: Now, message: Waiting<P>) {
+        if let Some(unheard) = &mut self.unheard
+            && now.monotonic < unheard.until
+            && unheard.waiting.len() < MOST_COLD
+        {
+            unheard.waiting.push_back(message);
+        }
+    }
+
+    /// A site has said where it is: its clock is above everything that it has heard of this one. A clock too far ahead is not taken; the link
+    /// is held then until the clocks agree.
+    pub(crate) fn hear_clock(&mut self, ks: &Keyspace<P>, now: Now, clock: Hlc) {
         if clock <= self.horizon(ks, now) {
             self.replica.observe(clock);
         }
-        if let Some(unheard) = &mut self.unheard {
-            unheard.sites = unheard.sites.without(site);
-        }
-        self.end_unheard(ks, now);
     }
 
-    /// Nobody is waited for any more, or not any longer: what has waited goes on.
+    /// A mark has come.
+    pub(super) fn hear_mark(&mut self) {
+        if let Some(unheard) = &mut self.unheard
+            && matches!(unheard.missing, Missing::Mark)
+        {
+            unheard.missing = Missing::Returns(SiteSet::default());
+        }
+    }
+
+    /// A site holds nothing more of this one.
+    pub(super) fn hear_return(&mut self, site: SiteId) {
+        if let Some(Unheard {
+            missing: Missing::Returns(sites),
+            ..
+        }) = &mut self.unheard
+        {
+            *sites = sites.without(site);
+        }
+    }
+
+    /// Nothing is missing any more, or it is not waited for any longer: what has waited goes on.
     pub(crate) fn end_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
-        let is_over = |unheard: &Unheard<P>| unheard.sites.0 == 0 || now.monotonic >= unheard.until;
-        let Some(unheard) = self.unheard.take_if(|unheard| is_over(unheard)) else {
-            return;
+        let Some(unheard) = &mut self.unheard else { return };
+        let is_late = now.monotonic >= unheard.until;
+        let is_over = match unheard.missing {
+            Missing::Returns(SiteSet(0)) => true,
+            Missing::Returns(_) => {
+                let gives = |cursor: &crate::stream::Cursor| matches!(cursor.state, CursorState::TakingBack { .. });
+                is_late && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
+            }
+            Missing::Mark => is_late,
         };
-        for question in unheard.waiting {
-            self.run_or_park(ks, now, question);
+        if !is_over && !is_late {
+            return;
+        }
+        let waiting = std::mem::take(&mut unheard.waiting);
+        if is_over {
+            self.unheard = None;
+        }
+        for input in waiting {
+            match input {
+                Waiting::Question(question) => self.run_or_park(ks, now, question),
+                Waiting::Message { from, message } => self.hear_or_park(ks, now, from, message),
+            }
         }
         self.settle(ks, now);
     }
