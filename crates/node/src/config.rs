@@ -164,7 +164,7 @@ pub struct Planted {
     pub clock_goes_back: bool,
     /// Of two versions with the same timestamp the one that came first stays, whatever their sites.
     pub ties_by_arrival: bool,
-    /// A peer that has lost something is given back also what was deleted since.
+    /// A peer that has lost something is given back also what was deleted since, and sends it on.
     pub gives_back_what_was_deleted: bool,
     /// A replica that begins with nothing is sent the whole log, whatever was deleted and forgotten since.
     pub replays_to_the_empty: bool,

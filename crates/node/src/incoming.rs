@@ -360,7 +360,9 @@ impl Purpose {
     fn wants(self, site: SiteId, id: VersionId, deleted: Option<VersionId>) -> bool {
         match self {
             Purpose::Copy => true,
-            Purpose::Return(lost) => id.site == site && id.at > lost.since && (Some(id) >= deleted || lost.deleted),
+            Purpose::Return(lost) => {
+                id.site == site && id.at > lost.since && (Some(id) >= deleted || lost.deleted)
+            }
         }
     }
 }

@@ -186,6 +186,12 @@ impl<P: Protocol> Keyspace<P> {
     ) {
         let merges = self.shared().config.planted.copy_merges;
         let our_cut = lane.cut();
+        let deletes = theirs
+            .into_iter()
+            .flat_map(Chain::iter)
+            .filter(|version| version.value.is_none());
+        let deleted = deletes.map(|version| version.id).max();
+        let deleted = deleted.filter(|_| !self.shared().config.planted.gives_back_what_was_deleted);
         for version in theirs.into_iter().flat_map(Chain::iter) {
             let here = lane
                 .store
@@ -196,8 +202,10 @@ impl<P: Protocol> Keyspace<P> {
             }
             let (key, version) = (key.compact(), version.clone());
             let is_in_stream = lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
-            let input = if version.id.site == lane.me.site && !is_in_stream {
-                // Lost here in a power cut, with its place in the stream: the other sites may not have it either.
+            let is_news = version.id.site == lane.me.site && !is_in_stream && Some(version.id) >= deleted;
+            let input = if is_news {
+                // Lost here in a power cut, with its place in the stream: the other sites may not have it either. If it was deleted since, they
+                // need not have it, and some may have forgotten the delete.
                 Input::Replicated {
                     from: lane.me,
                     key,

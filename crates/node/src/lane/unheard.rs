@@ -62,7 +62,11 @@ impl<P: Protocol> Lane<P> {
 
     /// A question waits, or is refused.
     pub(super) fn hold_question(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
-        if let Some(unheard) = self.unheard.as_mut().filter(|unheard| now.monotonic < unheard.until) {
+        if let Some(unheard) = self
+            .unheard
+            .as_mut()
+            .filter(|unheard| now.monotonic < unheard.until)
+        {
             return unheard.waiting.push_back(Waiting::Question(question));
         }
         let why = "this node began with an empty data directory, and other sites are still giving back what it had written";
@@ -114,7 +118,8 @@ impl<P: Protocol> Lane<P> {
         let is_over = match unheard.missing {
             Missing::Returns(SiteSet(0)) => true,
             Missing::Returns(_) => {
-                let gives = |cursor: &crate::stream::Cursor| matches!(cursor.state, CursorState::TakingBack { .. });
+                let gives =
+                    |cursor: &crate::stream::Cursor| matches!(cursor.state, CursorState::TakingBack { .. });
                 is_late && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
             }
             Missing::Mark => is_late,
