@@ -119,6 +119,9 @@ pub trait Protocol: Sized + Send + 'static {
     /// is lost there: a delete up to here that is its key's newest version is forgotten.
     fn settled(&self) -> Hlc;
 
+    /// Everything that was stamped up to here is shown here, and others may know that: they may have forgotten deletes up to here.
+    fn shown(&self) -> Hlc;
+
     /// What it counts.
     fn vitals(&self, _: Now) -> Vitals {
         Vitals::default()

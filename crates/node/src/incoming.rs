@@ -268,8 +268,8 @@ impl<P: Protocol> Incoming<P> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TakeBack {
     pub since: Hlc,
-    /// A planted bug: also those that were deleted since.
-    pub deleted: bool,
+    /// Deletes up to here may be forgotten elsewhere.
+    pub forgettable: Hlc,
 }
 
 /// Rows that a peer has asked for and that wait for a checkpoint.
@@ -333,7 +333,9 @@ impl<M: Wire + Clone> RowsOut<M> {
         self.is_read = page.next.is_none();
         self.cursor = page.next;
         for (key, chain) in page.rows {
-            let deletes = chain.iter().filter(|version| version.value.is_none());
+            let deletes = chain
+                .iter()
+                .filter(|version| self.purpose.may_be_forgotten(version));
             let deleted = deletes.map(|version| version.id).max();
             let wanted = chain
                 .iter()
@@ -355,14 +357,17 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether a peer at `site` is sent this version of a key that was last `deleted` by that one. What was deleted is not given back: its
-    /// source would send it to sites that have forgotten the delete, because everybody shows it.
+    /// Whether a peer at `site` is sent this version of a key whose last delete that others may have forgotten is `deleted`. What that one
+    /// has deleted is not given back: its source would send it to those who have forgotten the delete.
     fn wants(self, site: SiteId, id: VersionId, deleted: Option<VersionId>) -> bool {
         match self {
             Purpose::Copy => true,
-            Purpose::Return(lost) => {
-                id.site == site && id.at > lost.since && (Some(id) >= deleted || lost.deleted)
-            }
+            Purpose::Return(lost) => id.site == site && id.at > lost.since && Some(id) >= deleted,
         }
+    }
+
+    fn may_be_forgotten<M>(self, version: &Version<M>) -> bool {
+        let Purpose::Return(lost) = self else { return false };
+        version.value.is_none() && version.id.at <= lost.forgettable
     }
 }

@@ -76,7 +76,7 @@ impl<P: Protocol> Lane<P> {
             Body::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
-                    deleted: ks.shared().config.planted.gives_back_what_was_deleted,
+                    forgettable: Hlc::ZERO,
                 });
                 self.want_rows(ks, site, purpose, StreamPosition::default());
             }
@@ -374,6 +374,10 @@ impl<P: Protocol> Lane<P> {
     ) -> Result<(), turnbuckle_store::EngineError> {
         let snapshot = self.store.table().snapshot()?;
         let (begin, purpose) = match purpose {
+            Purpose::Return(lost) if !ks.shared().config.planted.gives_back_what_was_deleted => {
+                let forgettable = self.replica.protocol().shown();
+                (None, Purpose::Return(TakeBack { forgettable, ..lost }))
+            }
             Purpose::Return(_) => (None, purpose),
             Purpose::Copy => {
                 let Some(mut meta) = self.checkpointed.clone() else {

@@ -139,6 +139,11 @@ impl Deletes {
         self.was_empty
     }
 
+    /// What is shown here, as it may have been said.
+    pub fn shown(&self) -> Hlc {
+        self.written.shown
+    }
+
     /// Deletes that were stamped up to here may be forgotten.
     pub fn forgotten(&self) -> Hlc {
         self.kept.forgotten

@@ -264,7 +264,8 @@ fn a_log_replayed_to_the_empty_is_caught() {
 
 #[test]
 fn answers_above_what_a_partition_has_are_caught() {
-    const BUG: &str = "answers_above_what_it_has";
+    // With two sites what comes before the first mark of the other one is all that was lost: who waits for it has no need of the rule.
+    const BUG: &str = "answers_above_what_it_has,stamps_unheard";
     is_caught::<CausalSpartanXSession>(BUG, one_of_two, causalspartanx);
     is_caught::<GentleRainSession>(BUG, one_of_two, gentlerain);
     is_caught::<CopsSession>(BUG, one_of_two, cops);

@@ -402,6 +402,10 @@ impl Protocol for Cops {
         self.is_visible(version.id) && version.id.at < self.fresh && sites.all(|&site| is_sure(site))
     }
 
+    fn shown(&self) -> Hlc {
+        self.deletes.shown()
+    }
+
     fn settled(&self) -> Hlc {
         let others = self.peers.iter();
         let others = others.map(|(&site, peer)| match self.config.bugs.forgets_deletes_early {

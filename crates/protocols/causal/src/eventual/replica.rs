@@ -230,6 +230,10 @@ impl Protocol for Eventual {
         others.chain([(self.me, self.own)]).collect()
     }
 
+    fn shown(&self) -> Hlc {
+        self.deletes.shown()
+    }
+
     fn settled(&self) -> Hlc {
         let stamped = || self.vv.values().map(|mark| mark.settled).min();
         match self.bugs.forgets_deletes_early {

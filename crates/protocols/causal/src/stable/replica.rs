@@ -324,6 +324,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         self.stable.settled()
     }
 
+    fn shown(&self) -> Hlc {
+        self.stable.deletes.shown()
+    }
+
     fn vitals(&self, now: Now) -> Vitals {
         self.stable.vitals(now)
     }
