@@ -27,30 +27,26 @@ impl Cops {
     /// The newest hidden version of a key that somebody may have seen all the same, or something that depends on it: in an
     /// earlier life, or at a partition that knows already that all of that time may be shown.
     pub(super) fn unsettled(&mut self, cx: &mut Cx<'_>, key: &Key) -> Option<At> {
-        let newest = cx.chain(key)?.newest().id;
-        if self.is_visible(newest) {
+        if self.is_visible(cx.chain(key)?.newest().id) {
             return None;
         }
         let newer = cx.chain(key).into_iter().flat_map(Chain::iter);
         let hidden = newer.take_while(|version| !self.is_visible(version.id));
-        let unknown = hidden.filter(|version| !self.pending.contains_key(&at_of(version.id)));
-        let unknown: Vec<_> = unknown
-            .map(|version| (version.id, version.meta.clone()))
-            .collect();
-        for (id, nearest) in unknown {
-            self.look_after(cx, id, &nearest, true);
+        let hidden: Vec<_> = hidden.map(|version| (version.id, version.meta.clone())).collect();
+        // One after the other, from the newest on: there may be more of them than are remembered as visible.
+        for (id, nearest) in hidden {
+            if !self.pending.contains_key(&at_of(id)) {
+                self.look_after(cx, id, &nearest, true);
+            }
+            if self.is_visible(id) {
+                return None;
+            }
+            let pending = self.pending.get(&at_of(id));
+            if pending.is_none_or(|pending| pending.lazy) || self.recovery.holds(id.at) {
+                return Some(at_of(id));
+            }
         }
-        let mut newer = cx
-            .chain(key)
-            .into_iter()
-            .flat_map(Chain::iter)
-            .map(|version| version.id);
-        let shown_later = |id: &VersionId| {
-            let pending = self.pending.get(&at_of(*id));
-            pending.is_none_or(|pending| pending.lazy) || self.recovery.holds(id.at)
-        };
-        let found = newer.find(|id| self.is_visible(*id) || shown_later(id));
-        found.filter(|id| !self.is_visible(*id)).map(at_of)
+        None
     }
 
     pub(super) fn serve(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {

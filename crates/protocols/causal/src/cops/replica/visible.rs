@@ -117,9 +117,6 @@ impl Cops {
             if at.1 > self.visible.at(at.0) {
                 self.above.insert(at);
                 self.fresh = self.fresh.min(at.1);
-                if self.above.len() > self.config.most {
-                    self.above.pop_first();
-                }
             }
             let waiting = self.questions.answer(self.me.partition, at);
             for server in waiting.servers {
@@ -140,6 +137,14 @@ impl Cops {
                 *called += 1;
                 cx.advance(Line::Version(line), *called);
             }
+        }
+        // What is forgotten here is looked at again when somebody asks for it. Not the one that it was about: who asks for it is answered now,
+        // and does not wait until it is visible, again and again.
+        while self.above.len() > self.config.most.max(1) {
+            let Some(&oldest) = self.above.iter().find(|at| **at != first) else {
+                break;
+            };
+            self.above.remove(&oldest);
         }
     }
 }
