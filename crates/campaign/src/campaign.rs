@@ -125,7 +125,7 @@ fn start_all(cluster: &Cluster) -> Result<(), Failure> {
 }
 
 fn run_rounds(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress) -> Result<(), Failure> {
-    rounds.rest().map_err(|why| {
+    rounds.rest(&mut Vec::new()).map_err(|why| {
         environment(
             &"the cluster does not come to rest before anything was done to it",
             &why,
@@ -160,7 +160,7 @@ fn restart(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress) ->
     rounds.cluster.kill_all();
     start_all(rounds.cluster)?;
     let mut last = RoundReport::default();
-    if let Err(why) = rounds.rest() {
+    if let Err(why) = rounds.rest(&mut Vec::new()) {
         let patience = REST_PATIENCE.as_secs();
         last.broken.push(format!(
             "after the restart of all nodes: the cluster does not come to rest within {patience} s: {why}"

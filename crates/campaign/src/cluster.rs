@@ -356,6 +356,17 @@ impl Cluster {
     pub fn status(&self, node: usize) -> Option<Status> {
         self.admin(node).status().ok()
     }
+
+    /// Whether a node says that its directory is an old copy, which is to be emptied.
+    pub fn is_outdated(&self, node: usize) -> bool {
+        let status = self.status(node);
+        status.is_some_and(|status| {
+            status
+                .keyspaces
+                .iter()
+                .any(|keyspace| keyspace.directory_outdated)
+        })
+    }
 }
 
 /// What a node may have resident: its memory limit, and what the engine takes beside it for each table (docs/campaign.md).

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Ends {
     /// For each key, in the order asked for, what each site shows; none if it refused to the end.
     pub shown: Vec<[Option<Shown>; SITES.len()]>,
+    /// What each site said when it last refused a read.
+    pub refusals: [String; SITES.len()],
     /// The reads, for the trace.
     pub records: Vec<Record>,
 }
@@ -42,6 +44,7 @@ pub fn read(
 ) -> io::Result<Ends> {
     let mut ends = Ends {
         shown: vec![Default::default(); keys.len()],
+        refusals: Default::default(),
         records: Vec::new(),
     };
     let mut patience = None;
@@ -118,7 +121,8 @@ impl Reader {
             let value = match reply {
                 Value::Bulk(value) => Some(named(&value)),
                 Value::Null => None,
-                _ => {
+                other => {
+                    ends.refusals[self.site] = format!("{other:?}");
                     self.refused += 1;
                     if self.refused > MOST_REFUSED {
                         return Ok(());

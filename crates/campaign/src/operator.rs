@@ -230,6 +230,13 @@ impl<'a> Operator<'a> {
         self.start(node);
         drop(taken);
         self.wait_until_whole(node);
+        if self.cluster.is_outdated(node) {
+            let taken = self.take_alone(node)?;
+            self.empty(node, i64::MIN);
+            self.start(node);
+            drop(taken);
+            self.wait_until_whole(node);
+        }
         Ok(())
     }
 

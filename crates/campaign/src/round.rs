@@ -1,8 +1,8 @@
 //! One round: load and faults, then peace, then judgement.
 use crate::{
     clients::{self, Client, Shared},
-    cluster::{Cluster, Keyspace, SITES, node_name},
-    ends,
+    cluster::{Cluster, Keyspace, NODES, SITES, Start, node_name},
+    directory, ends,
     fault::{self, Kind},
     keys,
     ledger::{Ledger, Shown, Verdict},
@@ -62,13 +62,13 @@ struct Brought {
 impl Rounds<'_> {
     /// Runs a round and judges it.
     pub fn run(&mut self, number: u32) -> RoundReport {
-        let brought = self.torment(number);
+        let mut brought = self.torment(number);
         let mut report = RoundReport {
             round: number,
             ..RoundReport::default()
         };
         let begun = Instant::now();
-        if let Err(why) = self.rest() {
+        if let Err(why) = self.rest(&mut brought.told.losses) {
             report.broken.push(format!(
                 "round {number}: the cluster does not come to rest within {} s: {why}",
                 REST_PATIENCE.as_secs()
@@ -175,14 +175,31 @@ impl Rounds<'_> {
             .collect()
     }
 
-    /// Waits until the cluster is at rest twice in a row.
+    /// Waits until the cluster is at rest twice in a row. Nodes that say that their directory is an old copy are emptied, as they ask for: they
+    /// may notice only when the last link is up again.
     ///
     /// # Errors
     /// If it is not in time: why not.
-    pub fn rest(&self) -> Result<(), String> {
+    pub fn rest(&self, losses: &mut Vec<Loss>) -> Result<(), String> {
         let begun = Instant::now();
         let mut calm = 0;
         loop {
+            for node in (0..NODES).filter(|&node| self.cluster.is_outdated(node)) {
+                losses.push(Loss {
+                    node,
+                    from_ns: self.watch.handed_on_ns(node),
+                    to_ns: self.recorder.now_ns(),
+                });
+                self.cluster.kill(node);
+                let emptied = directory::empty(&self.cluster.data(node));
+                let started = emptied.and_then(|()| self.cluster.start(node));
+                if !matches!(started, Ok(Start::Ready)) {
+                    return Err(format!(
+                        "{} does not start on an empty directory: {started:?}",
+                        node_name(node)
+                    ));
+                }
+            }
             match unrest(self.cluster) {
                 None => calm += 1,
                 Some(_) if begun.elapsed() < REST_PATIENCE && !self.is_interrupted() => calm = 0,
@@ -290,7 +307,7 @@ impl Rounds<'_> {
         for (key, shown) in all.iter().zip(&ends.shown) {
             let Some(shown) = shown.iter().cloned().collect::<Option<Vec<Shown>>>() else {
                 let refused = shown.iter().position(Option::is_none).unwrap_or(0);
-                let where_to = format!("{key:?} at {}", SITES[refused]);
+                let where_to = format!("{key:?} at {} ({})", SITES[refused], ends.refusals[refused]);
                 wrongs.entry("a key cannot be read").or_default().push(where_to);
                 continue;
             };
