@@ -82,6 +82,8 @@ pub(crate) struct Lane<P: Protocol> {
     bound: Hlc,
     /// The last checkpoint covers the log up to here.
     covered: Position,
+    /// The next checkpoint has deletes to forget once what is settled has come behind this.
+    forgets_behind: Hlc,
     /// It has not served yet since it was added to the configuration, or its last checkpoint says that rows are missing and none is.
     is_new: bool,
     /// Rows are missing, and come from peers.
@@ -189,6 +191,7 @@ impl<P: Protocol> Lane<P> {
             bounds: VecDeque::new(),
             bound,
             covered: Position(meta.log_position),
+            forgets_behind: Hlc::ZERO,
             is_new: false,
             repair,
             damage: None,
@@ -561,6 +564,12 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// Whether a checkpoint would bring deletes nearer to being forgotten. The first one writes them down, and the next one forgets them. In
+    /// between, what is settled has to pass them; while a site is away it does not, and a checkpoint would be of no use.
+    pub fn can_forget(&self) -> bool {
+        self.store.deleted_keys() > 0 && self.settled() > self.forgets_behind
+    }
+
     /// What is kept of it beside its versions, as of now.
     pub fn beside(&self, cut: Vec<(SiteId, Hlc)>) -> Recovered {
         let named = self.named.clone();
@@ -687,6 +696,7 @@ impl<P: Protocol> Lane<P> {
     /// A checkpoint begins: it will have what peers have asked for so far.
     pub fn begin_row_checkpoint(&mut self) {
         self.is_new = false;
+        self.forgets_behind = self.replica.clock();
         let mut wanted = std::mem::take(&mut self.rows_wanted);
         for (&site, errands) in &mut wanted {
             for errand in errands {

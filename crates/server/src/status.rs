@@ -60,6 +60,9 @@ pub struct KeyspaceStatus {
     /// None before every site was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletes_kept_seconds: Option<f64>,
+    /// Keys whose delete is remembered: it waits until every site shows it, and then for a checkpoint.
+    #[serde(default)]
+    pub deletes_waiting: u64,
     /// Partitions here of which something on disk is damaged and not back from other sites yet, and what: some of their keys, or all, are
     /// not served.
     #[serde(default)]

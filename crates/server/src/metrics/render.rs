@@ -221,6 +221,11 @@ fn visibility(text: &mut Exposition, status: &Status) {
             family.sample(&[("keyspace", &keyspace.name)], seconds);
         }
     }
+    let help = "Keys whose delete is remembered: it waits until every site shows it, and then for a checkpoint.";
+    let mut family = text.family("turnbuckle_deletes_waiting", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        family.sample(&[("keyspace", &keyspace.name)], keyspace.deletes_waiting as f64);
+    }
     let help = "1 if the data directory is an old copy, so that nothing is served: empty it and start the node again.";
     let mut family = text.family("turnbuckle_directory_outdated", Kind::Gauge, help);
     for keyspace in &status.keyspaces {

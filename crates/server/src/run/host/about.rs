@@ -321,6 +321,7 @@ impl AdminSource for Host {
                 let until = state.vitals.deletes_until?.wall();
                 Some(now.wall.reading.since(until).0 as f64 / 1e6)
             }),
+            deletes_waiting: state_of(&keyspace.name).map_or(0, |state| state.deleted_keys),
             damage: state_of(&keyspace.name).map_or_else(Vec::new, damage_of),
             directory_outdated: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_outdated),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
