@@ -59,6 +59,9 @@ class Site:
         found = re.findall(r'^turnbuckle_replication_lag_entries\{keyspace="%s".*\} (\S+)' % keyspace, self.metrics(), re.M)
         return sum(map(float, found))
 
+    def versions_mib(self):
+        return float(re.search(r"^turnbuckle_memory_bytes (\S+)", self.metrics(), re.M).group(1)) / (1 << 20)
+
     def resident_mib(self):
         status = pathlib.Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
@@ -154,6 +157,7 @@ def measure(options, keyspace, ready, directory):
         gone = [after for after, waiting in seen if not waiting[place]]
         words = f"forgotten {gone[0]:.0f} s after the last one was acknowledged" if gone else \
             f"NOT forgotten: {seen[-1][1][place]} after {seen[-1][0]:.0f} s"
+        words += f"; {site.versions_mib():.0f} MiB are counted for keys in the end"
         print(f"Site {site.name}: at most {max(waiting[place] for _, waiting in seen)} deletes remembered; {words}.", flush=True)
 
 

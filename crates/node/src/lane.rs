@@ -37,6 +37,9 @@ const MOST_PROMISES: usize = 64;
 /// a disk that is slower than they ask would never be done.
 const MOST_COLD: usize = 1024;
 
+/// For so few deletes that were forgotten no table is merged anew.
+const FEW_FORGOTTEN: u64 = 10_000;
+
 /// How much of a large record's memory is kept for the next one.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -84,6 +87,8 @@ pub(crate) struct Lane<P: Protocol> {
     covered: Position,
     /// The next checkpoint has deletes to forget once what is settled has come behind this.
     forgets_behind: Hlc,
+    /// How many deletes were forgotten since the table was last merged anew.
+    pub forgotten: u64,
     /// It has not served yet since it was added to the configuration, or its last checkpoint says that rows are missing and none is.
     is_new: bool,
     /// Rows are missing, and come from peers.
@@ -192,6 +197,7 @@ impl<P: Protocol> Lane<P> {
             bound,
             covered: Position(meta.log_position),
             forgets_behind: Hlc::ZERO,
+            forgotten: 0,
             is_new: false,
             repair,
             damage: None,
@@ -568,6 +574,15 @@ impl<P: Protocol> Lane<P> {
     /// between, what is settled has to pass them; while a site is away it does not, and a checkpoint would be of no use.
     pub fn can_forget(&self) -> bool {
         self.store.deleted_keys() > 0 && self.settled() > self.forgets_behind
+    }
+
+    /// Whether more was forgotten than there is left: the table is merged anew then, which takes about as long as that forgetting did.
+    pub fn take_reclaim(&mut self) -> bool {
+        let is_due = self.forgotten > self.store.live_keys().max(FEW_FORGOTTEN);
+        if is_due {
+            self.forgotten = 0;
+        }
+        is_due
     }
 
     /// What is kept of it beside its versions, as of now.

@@ -500,7 +500,12 @@ impl Node {
         // Later there might not be room for one any more, and the log could never be purged.
         let is_tight = since >= TIGHT_LOG_BYTES && !self.has_room_for_checkpoints(2);
         let has_left = self.shared.deletes_left.load(Ordering::Relaxed);
-        (since >= config.checkpoint_log_bytes || is_late || is_forgetful || is_tight || has_left || self.is_crowded())
+        (since >= config.checkpoint_log_bytes
+            || is_late
+            || is_forgetful
+            || is_tight
+            || has_left
+            || self.is_crowded())
             && self.has_room_for_checkpoints(1)
     }
 

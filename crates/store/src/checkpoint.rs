@@ -109,7 +109,9 @@ impl<M: Wire + Clone + Send> Store<M> {
             let gone = std::mem::take(&mut checkpoint.buried_rows);
             self.rows.subtract(gone);
         }
-        chunk.writes.push(TableWrite::put(Area::Count.start(), self.rows.encode()));
+        chunk
+            .writes
+            .push(TableWrite::put(Area::Count.start(), self.rows.encode()));
         Some(chunk)
     }
 

@@ -1,8 +1,8 @@
 //! What is kept does not grow: of a few keys that are overwritten for an hour, and of keys that were deleted.
 use bytes::Bytes;
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession, GentleRainConfig,
-    GentleRainSession,
+    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
+    GentleRainConfig, GentleRainSession,
 };
 use turnbuckle_core::{Key, Micros, Operation, Protocol, Session};
 use turnbuckle_sim::{World, WorldOptions};
@@ -135,10 +135,17 @@ fn deletes_are_forgotten_when_the_traffic_has_ended<S: Session>(config: <S::Prot
     put_all(&mut world, None);
     let before: Vec<u64> = nodes.iter().map(|&node| world.checkpoints(node)).collect();
     minutes(&mut world, 10);
-    assert_eq!(deleted(&world), [KEYS as u64, KEYS as u64, 0], "the last site shows them");
+    assert_eq!(
+        deleted(&world),
+        [KEYS as u64, KEYS as u64, 0],
+        "the last site shows them"
+    );
     for (&node, before) in nodes.iter().zip(before) {
         let made = world.checkpoints(node) - before;
-        assert!(made <= 12, "{made} checkpoints in ten minutes, one is due each minute");
+        assert!(
+            made <= 12,
+            "{made} checkpoints in ten minutes, one is due each minute"
+        );
     }
     world.set_cut(nodes[2], nodes[0], false);
     world.set_cut(nodes[2], nodes[1], false);

@@ -7,6 +7,7 @@ mod crowd;
 mod damaged_disk;
 mod demo;
 mod full_disk;
+mod jumped_clock;
 mod keyspaces;
 mod redis_crate;
 mod refuses_to_start;
