@@ -305,6 +305,9 @@ impl<P: Protocol> Keyspace<P> {
     /// Whether what `request` asks of other partitions of the site would be asked of a node that does not have this keyspace.
     fn asks_in_vain(&self, request: &P::Request, at: ServerId) -> bool {
         let mut in_vain = false;
+        if !self.is_lacked() {
+            return false;
+        }
         P::keys_elsewhere(request, &mut |key| {
             let partition = self.topology().partition_of_slot(key.slot());
             let server = ServerId { partition, ..at };
