@@ -1,7 +1,8 @@
 use super::message::{Response, Rotx, Slice};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{Hidden, Key, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
+use std::ops::Range;
+use turnbuckle_core::{Hidden, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
 
 /// The snapshots that a server coordinates (Algorithm 5.4, lines 9-18).
 ///
@@ -31,14 +32,10 @@ pub struct Snapshot {
     pub receipt: Receipt,
     /// Of the values so far.
     bytes: usize,
-    /// The keys that are asked for and not there yet, by their first places: a key that stands there twice is asked for once.
+    /// The places of keys that are asked for and not there yet.
     open: BTreeSet<u32>,
-    /// From here on nobody has looked at the keys.
+    /// From here on they are not asked for yet.
     next: u32,
-    /// The first place of each key so far.
-    firsts: BTreeMap<Key, u32>,
-    /// Further places of a key that is asked for, by its first.
-    again: BTreeMap<u32, Vec<u32>>,
     /// When something of it was last asked for, or came.
     asked_at: Micros,
     /// Until when.
@@ -74,8 +71,6 @@ impl Snapshots {
             receipt,
             open: BTreeSet::new(),
             next: 0,
-            firsts: BTreeMap::new(),
-            again: BTreeMap::new(),
             rotx,
             bytes: 0,
             asked_at: now.monotonic,
@@ -91,7 +86,7 @@ impl Snapshots {
             return Vec::new();
         };
         let places = snapshot.open_more();
-        Snapshots::questions(name, snapshot, &places, topology, me)
+        Snapshots::questions(name, snapshot, places, topology, me)
     }
 
     /// The same of what was asked already, and is not there.
@@ -99,18 +94,17 @@ impl Snapshots {
         let Some(snapshot) = self.running.get(&name) else {
             return Vec::new();
         };
-        let places: Vec<u32> = snapshot.open.iter().copied().collect();
-        Snapshots::questions(name, snapshot, &places, topology, me)
+        Snapshots::questions(name, snapshot, snapshot.open.iter().copied(), topology, me)
     }
 
     fn questions(
         name: u64,
         snapshot: &Snapshot,
-        places: &[u32],
+        places: impl Iterator<Item = u32>,
         topology: &Topology,
         me: ServerId,
     ) -> Vec<(ServerId, Slice)> {
-        let ask = |&place: &u32| {
+        let ask = |place: u32| {
             let key = snapshot.rotx.keys[place as usize].clone();
             let server = ServerId {
                 partition: topology.partition_of_slot(key.slot()),
@@ -125,7 +119,7 @@ impl Snapshots {
             };
             (server, slice)
         };
-        places.iter().map(ask).collect()
+        places.map(ask).collect()
     }
 
     /// A slice is there (lines 15-17). Returns the snapshot if that was the last, or if it has become too large; else there may be
@@ -143,11 +137,7 @@ impl Snapshots {
             return None;
         }
         snapshot.asked_at = now;
-        let again = snapshot.again.remove(&place).unwrap_or_default();
-        snapshot.bytes += value.as_ref().map_or(0, Bytes::len) * (1 + again.len());
-        for twin in again {
-            snapshot.values[twin as usize] = value.clone();
-        }
+        snapshot.bytes += value.as_ref().map_or(0, Bytes::len);
         snapshot.values[place as usize] = value;
         snapshot.past.merge(past);
         if !proves {
@@ -156,7 +146,6 @@ impl Snapshots {
         let so_far = &mut snapshot.receipt.hidden;
         so_far.versions = so_far.versions.saturating_add(hidden.versions);
         so_far.newest = so_far.newest.max(hidden.newest);
-        snapshot.skip_known();
         match snapshot.is_complete() || snapshot.is_too_large() {
             true => self.running.remove(&name),
             false => None,
@@ -203,37 +192,14 @@ impl Snapshots {
 }
 
 impl Snapshot {
-    /// Keys that are asked for now, by their places.
-    fn open_more(&mut self) -> Vec<u32> {
-        let mut places = Vec::new();
-        while self.open.len() < MOST_OPEN {
-            self.skip_known();
-            let Some(key) = self.rotx.keys.get(self.next as usize) else {
-                break;
-            };
-            self.firsts.insert(key.clone(), self.next);
-            self.open.insert(self.next);
-            places.push(self.next);
-            self.next += 1;
-        }
+    /// The places of keys that are asked for now.
+    fn open_more(&mut self) -> Range<u32> {
+        let room = MOST_OPEN - self.open.len();
+        let left = self.rotx.keys.len() - self.next as usize;
+        let places = self.next..self.next + room.min(left) as u32;
+        self.open.extend(places.clone());
+        self.next = places.end;
         places
-    }
-
-    /// Passes over keys that stood there before.
-    fn skip_known(&mut self) {
-        while let Some(key) = self.rotx.keys.get(self.next as usize)
-            && let Some(&first) = self.firsts.get(key)
-        {
-            match self.open.contains(&first) {
-                true => self.again.entry(first).or_default().push(self.next),
-                false => {
-                    let value = self.values[first as usize].clone();
-                    self.bytes += value.as_ref().map_or(0, Bytes::len);
-                    self.values[self.next as usize] = value;
-                }
-            }
-            self.next += 1;
-        }
     }
 
     fn is_complete(&self) -> bool {
@@ -268,7 +234,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::Level;
+    use turnbuckle_core::{Key, Level};
 
     const ME: ServerId = ServerId {
         site: turnbuckle_core::SiteId(0),
@@ -335,28 +301,31 @@ mod tests {
         assert!(snapshots.is_empty());
     }
 
-    /// Keys stand there more than once, near to each other and far away, and the answers come in any order.
+    /// The answers come in any order.
     #[test]
-    fn many_keys_are_asked_for_a_share_at_a_time_and_each_of_them_once() {
-        let names: Vec<u32> = (0..2_000).map(|place| place % 700 / (1 + place % 2)).collect();
-        let keys = names.iter().map(|name| Key::from(&*format!("k{name}"))).collect();
+    fn many_keys_are_asked_for_a_share_at_a_time() {
+        let keys: Vec<Key> = (0..2_000)
+            .map(|place| Key::from(&*format!("k{}", place % 700)))
+            .collect();
         let mut snapshots = Snapshots::default();
-        let name = begin(&mut snapshots, keys);
+        let name = begin(&mut snapshots, keys.clone());
         let (mut open, mut asked) = (places_asked(&mut snapshots, name), 0);
         assert_eq!(open.len(), MOST_OPEN);
         let done = loop {
             asked += 1;
-            let place = open.swap_remove(asked % open.len());
-            let value = Bytes::from(names[place as usize].to_string());
+            let place = open.swap_remove(asked * 7 % open.len());
+            let value = keys[place as usize].0.clone();
             if let Some(done) = take(&mut snapshots, name, place, value) {
                 break done;
             }
             open.extend(places_asked(&mut snapshots, name));
             assert!(open.len() <= MOST_OPEN);
         };
-        let different: BTreeSet<u32> = names.iter().copied().collect();
-        assert_eq!((asked, done.missing()), (different.len(), 0));
-        let expected = names.iter().map(|name| Some(Bytes::from(name.to_string())));
-        assert!(done.values.iter().cloned().eq(expected));
+        assert_eq!((asked, done.missing()), (keys.len(), 0));
+        assert!(
+            done.values
+                .into_iter()
+                .eq(keys.into_iter().map(|key| Some(key.0)))
+        );
     }
 }
