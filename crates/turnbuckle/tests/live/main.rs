@@ -5,6 +5,7 @@ mod causal;
 mod cluster;
 mod crowd;
 mod damaged_disk;
+mod deletes;
 mod demo;
 mod full_disk;
 mod jumped_clock;
