@@ -38,7 +38,7 @@ const MOST_PROMISES: usize = 64;
 const MOST_COLD: usize = 1024;
 
 /// For so few deletes that were forgotten no table is merged anew.
-const FEW_FORGOTTEN: u64 = 10_000;
+const FEW_FORGOTTEN: u64 = 1_000;
 
 /// How much of a large record's memory is kept for the next one.
 const KEPT_BYTES: usize = 1 << 20;
