@@ -6,7 +6,9 @@ A client sends GET after GET to site a of a cluster of three sites on this machi
 - 20 clients that pipeline MGET of 60 values of 1 MB and never read an answer;
 - 60 clients that each send 62 MiB of a command and never the rest.
 
-Prints, for each, the client's latencies, how many times its p99 alone that is, and how much memory of site a's process was resident at most.
+Prints, for each, the client's latencies, how many times its p99 alone that is, the p99 of a second client that asks a program which does nothing but
+answer (what is as slow there is slow because others have the processors), how much memory of site a's process was resident at most, and by how much that
+had grown beside the neighbours, which `client_memory_mb` (256 MiB) and the buffers of what is under way bound.
 The first keyspace named is asked; every case has a cluster of its own. Figures, no verdict: the machine is shared with everything on it.
 """
 import argparse
@@ -53,6 +55,31 @@ class Client:
     def call(self, data):
         self.send(data)
         return self.read()
+
+
+def echo(ports):
+    """Answers whatever comes: as fast as anybody can be on this machine now."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ports.put(listener.getsockname()[1])
+    stream, _ = listener.accept()
+    while data := stream.recv(4096):
+        stream.sendall(data)
+
+
+class Echo:
+    def __init__(self):
+        ports = multiprocessing.Queue()
+        self.process = multiprocessing.Process(target=echo, args=(ports,), daemon=True)
+        self.process.start()
+        self.socket = socket.create_connection(("127.0.0.1", ports.get()))
+
+    def call(self, data):
+        self.socket.sendall(data)
+        self.socket.recv(4096)
+
+    def stop(self):
+        self.socket.close()
+        self.process.join()
 
 
 class Cluster:
@@ -159,21 +186,24 @@ def run(options, case):
 
     others = [multiprocessing.Process(target=what, args=(cluster.port, options.keyspace, number, make, stop), daemon=True)
               for number in range(count)]
+    beside = Echo()
     try:
         client = Client(cluster.port, options.keyspace)
         fill(client, case)
         time.sleep(0.5)
+        before = cluster.resident_mib()
         watcher = threading.Thread(target=watch)
         watcher.start()
         for other in others:
             other.start()
         time.sleep(1)
-        spans, get, end = [], command("GET", "victim"), time.monotonic() + options.seconds
+        spans, echoes, get, end = [], [], command("GET", "victim"), time.monotonic() + options.seconds
         while time.monotonic() < end:
-            begun = time.perf_counter()
-            client.call(get)
-            spans.append((time.perf_counter() - begun) * 1000)
-            time.sleep(0.001)
+            for asked, took in ((client, spans), (beside, echoes)):
+                begun = time.perf_counter()
+                asked.call(get)
+                took.append((time.perf_counter() - begun) * 1000)
+                time.sleep(0.001)
         stop.set()
         watcher.join()
     finally:
@@ -182,8 +212,8 @@ def run(options, case):
             other.join(2)
             other.kill()
         cluster.stop()
-    spans.sort()
-    return spans, most[0]
+        beside.stop()
+    return sorted(spans), sorted(echoes), most[0], most[0] - before
 
 
 def main():
@@ -194,15 +224,16 @@ def main():
     parser.add_argument("cases", nargs="*", default=list(CASES), help=", ".join(CASES))
     options = parser.parse_args()
     print(f"keyspace {options.keyspace}, {os.cpu_count()} cores\n")
-    print("| neighbours | answers | p50 ms | p99 ms | most ms | p99, times alone | resident MiB |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    print("| neighbours | answers | p50 ms | p99 ms | most ms | p99, times alone | p99 of an echo, ms | resident MiB | grown by |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     alone = None
     for case in options.cases:
-        spans, resident = run(options, case)
-        at = lambda part: spans[min(int(len(spans) * part), len(spans) - 1)]
+        spans, echoes, resident, grown = run(options, case)
+        of = lambda spans, part: spans[min(int(len(spans) * part), len(spans) - 1)]
+        at = lambda part: of(spans, part)
         alone = alone or at(0.99)
-        print(f"| {case} | {len(spans)} | {at(.5):.2f} | {at(.99):.2f} | {spans[-1]:.1f} | {at(.99) / alone:.1f} | {resident:.0f} |",
-              flush=True)
+        print(f"| {case} | {len(spans)} | {at(.5):.2f} | {at(.99):.2f} | {spans[-1]:.1f} | {at(.99) / alone:.1f} | {of(echoes, .99):.2f} | "
+              f"{resident:.0f} | {grown:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
             watch: &watch,
             recorder,
             options,
-            kinds: options.kinds(cluster.keyspaces()),
+            kinds: options.kinds(),
             interrupted,
             ledgers: cluster.keyspaces().iter().map(|_| Ledger::default()).collect(),
         };
@@ -278,7 +278,7 @@ struct Progress {
 
 impl Progress {
     fn begins(&self, options: &Options, cluster: &Cluster) {
-        let kinds = options.kinds(cluster.keyspaces());
+        let kinds = options.kinds();
         let kinds: Vec<&str> = kinds.into_iter().map(|kind| kind.name()).collect();
         self.say(&format!(
             "seed {}, {} minutes, keyspaces {}, faults {}",

@@ -4,6 +4,7 @@
 //! node (a false clock, a full disk, a planted bug) stand in a file beside its log, which the node reads again and again.
 use crate::{
     free_ports,
+    operator::FAR_US,
     process::{Launch, Process, Resident, resident_bytes},
 };
 use std::{
@@ -328,13 +329,16 @@ impl Cluster {
 
     fn write_wrongs(&self, node: usize) -> io::Result<()> {
         let wrongs = held(&self.slots[node].wrongs).clone();
+        let is_near = wrongs.clock_offset_us.unsigned_abs() < FAR_US;
         let keeps_going = self
             .keyspaces
             .iter()
             .any(|keyspace| !keyspace.protocol.stands_clock_steps());
         let mut text = format!(
             "clock_offset_us = {}\nclock_never_goes_back = {keeps_going}\ndisk_is_full = {}\n",
-            wrongs.clock_offset_us, wrongs.disk_is_full
+            wrongs.clock_offset_us,
+            wrongs.disk_is_full,
+            keeps_going = keeps_going && is_near
         );
         if let Some(bug) = &self.planted {
             text += &format!("planted = \"{bug}\"\n");

@@ -171,9 +171,11 @@ impl<'a> Operator<'a> {
     }
 
     fn clock(&self, node: usize, offset_us: i64, for_ms: u64) -> Result<(), LeftOut> {
-        let never_back = self.rests_on_clocks();
+        // A node that runs does not follow such a jump, and owes what its receipts say. One that is started believes its clock.
+        let is_far = offset_us.unsigned_abs() >= FAR_US;
+        let never_back = self.rests_on_clocks() && !is_far;
         // Restarted meanwhile, it would see time go back.
-        let _taken = match never_back {
+        let _taken = match never_back || is_far {
             true => Some(self.take(&[node])?),
             false => None,
         };
@@ -182,7 +184,7 @@ impl<'a> Operator<'a> {
         self.world(self.cluster.set_clock(node, offset_us));
         self.wait_ms(for_ms);
         self.world(self.cluster.set_clock(node, 0));
-        if offset_us.unsigned_abs() >= CLOCK_BOUND_US {
+        if offset_us.unsigned_abs() >= CLOCK_BOUND_US && !is_far {
             let tail_ns = offset_us.saturating_abs().saturating_mul(1_000);
             let to_ns = self.recorder.now_ns() + tail_ns + CLOCK_SLACK_NS;
             held(&self.notes).wrong_clocks.push(WrongClock { from_ns, to_ns });
@@ -468,6 +470,9 @@ impl Drop for Reserved<'_> {
 
 /// How far a clock may be off without its node being wrong about it, in microseconds: `clock_bound_ms` is 10.
 const CLOCK_BOUND_US: u64 = 9_000;
+
+/// What is a far jump.
+pub(crate) const FAR_US: u64 = 60_000_000;
 
 /// Nodes that are down, until it is dropped.
 struct Taken<'a> {

@@ -58,13 +58,10 @@ const DURABILITIES: [&str; 3] = ["fsync", "interval(10ms)", "none"];
 const PROTOCOLS: [&str; 4] = ["causalspartanx", "cops", "eventual", "gentlerain"];
 
 impl Options {
-    /// The faults that may happen. A clock that jumps far stands still for as long when it must not go back: no such jumps, then.
-    pub fn kinds(&self, keyspaces: &[Keyspace]) -> Vec<Kind> {
-        let stands_steps = keyspaces
-            .iter()
-            .all(|keyspace| keyspace.protocol.stands_clock_steps());
+    /// The faults that may happen.
+    pub fn kinds(&self) -> Vec<Kind> {
         let is_wanted = |kind: &&Kind| match self.only.is_empty() {
-            true => !self.without.contains(kind) && (stands_steps || **kind != Kind::FarClocks),
+            true => !self.without.contains(kind),
             false => self.only.contains(kind),
         };
         Kind::ALL.iter().filter(is_wanted).copied().collect()
@@ -114,16 +111,7 @@ impl Options {
         let memory = self.memory_mb.is_none_or(|most| (1..=1 << 24).contains(&most));
         is_possible("memory-mb", memory, "1 to 16777216")?;
         is_possible("clients", (1..=200).contains(&self.clients), "1 to 200")?;
-        let keyspaces = self.keyspaces()?;
-        let stands_steps = keyspaces
-            .iter()
-            .all(|keyspace| keyspace.protocol.stands_clock_steps());
-        let expected = "no far-clocks beside a protocol that rests on clocks that never go back (gentlerain)";
-        is_possible(
-            "only",
-            stands_steps || !self.only.contains(&Kind::FarClocks),
-            expected,
-        )
+        self.keyspaces().map(drop)
     }
 }
 
@@ -190,15 +178,12 @@ mod tests {
     fn faults_are_chosen_by_name() {
         let kinds = |arguments: &[&str]| {
             let options = options(arguments);
-            let keyspaces = options.keyspaces().expect("there are such");
-            options.kinds(&keyspaces)
+            options.kinds()
         };
         assert_eq!(kinds(&["--protocol", "causal"]), Kind::ALL);
         assert_eq!(kinds(&["--only", "kills,cuts"]), [Kind::Kills, Kind::Cuts]);
         let without = kinds(&["--protocol", "cops", "--without", "damage,far-clocks"]);
         assert_eq!(without.len(), Kind::ALL.len() - 2);
         assert!(!without.contains(&Kind::Damage));
-        assert!(!kinds(&[]).contains(&Kind::FarClocks), "not beside gentlerain");
-        assert!(options(&["--only", "far-clocks"]).check().is_err());
     }
 }

@@ -38,7 +38,7 @@ pub struct Keyspace<P: Protocol> {
     /// Requests passed on to other nodes: failed when the link goes.
     forwarded: Mutex<BTreeMap<RequestId, (NodeId, bool)>>,
     callers: Mutex<Callers>,
-    /// Lanes whose inbox is not empty.
+    /// Lanes whose inbox may not be empty, each once.
     busy: Mutex<VecDeque<usize>>,
 }
 
@@ -47,6 +47,8 @@ pub(crate) struct LaneCell<P: Protocol> {
     pub me: ServerId,
     pub lane: Mutex<Lane<P>>,
     inbox: Mutex<VecDeque<(ServerId, P::Message)>>,
+    /// It stands in the list of those whose inbox is not empty.
+    is_noted: AtomicBool,
     /// Something may be staged.
     dirty: AtomicBool,
     /// Something is appended and not yet released.
@@ -116,6 +118,7 @@ impl<P: Protocol> Keyspace<P> {
             me: lane.me,
             lane: Mutex::new(lane),
             inbox: Mutex::default(),
+            is_noted: AtomicBool::new(false),
             dirty: AtomicBool::new(true),
             waiting: AtomicBool::new(true),
             deadline_us: AtomicU64::new(0),
@@ -305,6 +308,9 @@ impl<P: Protocol> Keyspace<P> {
     /// Whether what `request` asks of other partitions of the site would be asked of a node that does not have this keyspace.
     fn asks_in_vain(&self, request: &P::Request, at: ServerId) -> bool {
         let mut in_vain = false;
+        if !self.is_lacked() {
+            return false;
+        }
         P::keys_elsewhere(request, &mut |key| {
             let partition = self.topology().partition_of_slot(key.slot());
             let server = ServerId { partition, ..at };
@@ -481,7 +487,7 @@ impl<P: Protocol> Keyspace<P> {
     pub(crate) fn send(&self, from: ServerId, to: ServerId, message: P::Message) {
         if let Some(place) = self.lanes().iter().position(|cell| cell.me == to) {
             held(&self.lanes()[place].inbox).push_back((from, message));
-            held(&self.busy).push_back(place);
+            self.note_busy(place);
             return;
         }
         if !self.topology().contains(to) {
@@ -530,7 +536,8 @@ impl<P: Protocol> Keyspace<P> {
                 return;
             };
             let cell = &self.lanes()[place];
-            // Each message has noted its lane, and a lane is stepped by several at once.
+            // Whatever comes from here on notes it again.
+            cell.is_noted.store(false, Ordering::Release);
             if held(&cell.inbox).is_empty() {
                 continue;
             }
@@ -542,9 +549,19 @@ impl<P: Protocol> Keyspace<P> {
                 left -= 1;
             }
             self.done(cell, lane);
+            if left == 0 && !held(&cell.inbox).is_empty() {
+                self.note_busy(place);
+            }
         }
         if !held(&self.busy).is_empty() {
             self.shared.wake.wake_loop(0);
+        }
+    }
+
+    /// Something is in a lane's inbox. It stands in the list once, however much that is.
+    fn note_busy(&self, place: usize) {
+        if !self.lanes()[place].is_noted.swap(true, Ordering::AcqRel) {
+            held(&self.busy).push_back(place);
         }
     }
 

@@ -37,6 +37,9 @@ const MOST_PROMISES: usize = 64;
 /// a disk that is slower than they ask would never be done.
 const MOST_COLD: usize = 1024;
 
+/// For so few deletes that were forgotten no table is merged anew.
+const FEW_FORGOTTEN: u64 = 1_000;
+
 /// How much of a large record's memory is kept for the next one.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -82,6 +85,10 @@ pub(crate) struct Lane<P: Protocol> {
     bound: Hlc,
     /// The last checkpoint covers the log up to here.
     covered: Position,
+    /// The next checkpoint has deletes to forget once what is settled has come behind this.
+    forgets_behind: Hlc,
+    /// How many deletes were forgotten since the table was last merged anew.
+    pub forgotten: u64,
     /// It has not served yet since it was added to the configuration, or its last checkpoint says that rows are missing and none is.
     is_new: bool,
     /// Rows are missing, and come from peers.
@@ -189,6 +196,8 @@ impl<P: Protocol> Lane<P> {
             bounds: VecDeque::new(),
             bound,
             covered: Position(meta.log_position),
+            forgets_behind: Hlc::ZERO,
+            forgotten: 0,
             is_new: false,
             repair,
             damage: None,
@@ -562,6 +571,21 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// Whether a checkpoint would bring deletes nearer to being forgotten. The first one writes them down, and the next one forgets them. In
+    /// between, what is settled has to pass them; while a site is away it does not, and a checkpoint would be of no use.
+    pub fn can_forget(&self) -> bool {
+        self.store.deleted_keys() > 0 && self.settled() > self.forgets_behind
+    }
+
+    /// Whether more was forgotten than there is left: the table is merged anew then, which takes about as long as that forgetting did.
+    pub fn take_reclaim(&mut self) -> bool {
+        let is_due = self.forgotten > self.store.live_keys().max(FEW_FORGOTTEN);
+        if is_due {
+            self.forgotten = 0;
+        }
+        is_due
+    }
+
     /// What is kept of it beside its versions, as of now.
     pub fn beside(&self, cut: Vec<(SiteId, Hlc)>) -> Recovered {
         let named = self.named.clone();
@@ -688,6 +712,7 @@ impl<P: Protocol> Lane<P> {
     /// A checkpoint begins: it will have what peers have asked for so far.
     pub fn begin_row_checkpoint(&mut self) {
         self.is_new = false;
+        self.forgets_behind = self.replica.clock();
         let mut wanted = std::mem::take(&mut self.rows_wanted);
         for (&site, errands) in &mut wanted {
             for errand in errands {

@@ -48,6 +48,10 @@ pub struct Node {
 /// With little room on the disk a checkpoint begins once the log has grown by so much.
 const TIGHT_LOG_BYTES: u64 = 1 << 20;
 
+/// While deletes wait to be forgotten there are so many times as many checkpoints: it takes two of them, and the first one may have to
+/// come when the writing has ended.
+const FORGETS_TIMES: u64 = 4;
+
 /// How much of what peers give back may wait before nothing more is read from links.
 const MOST_RETURNED_BYTES: usize = 64 << 20;
 
@@ -155,6 +159,8 @@ pub(crate) trait Lanes: Send + Sync {
     fn purged(&self, start: Position);
     fn status(&self, now: Now) -> KeyspaceStatus;
     fn dirty_bytes(&self) -> u64;
+    /// Whether a checkpoint is of use for deletes that wait to be forgotten.
+    fn can_forget(&self) -> bool;
     /// Rows that are damaged and that peers have.
     fn mendable_damage(&self) -> Option<WorkError>;
     /// The checkpoints of the lanes say themselves that rows are missing.
@@ -487,11 +493,19 @@ impl Node {
         let config = &self.shared.config;
         let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
         let last = held(&self.checkpoints).last_at.unwrap_or(self.opened);
-        let is_late = since > 0 && now.monotonic.since(last) >= config.checkpoint_interval;
+        let passed = now.monotonic.since(last);
+        let is_late = since > 0 && passed >= config.checkpoint_interval;
+        let can_forget = || self.keyspaces.iter().any(|keyspace| keyspace.can_forget());
+        let is_forgetful = passed.0 >= config.checkpoint_interval.0 / FORGETS_TIMES && can_forget();
         // Later there might not be room for one any more, and the log could never be purged.
         let is_tight = since >= TIGHT_LOG_BYTES && !self.has_room_for_checkpoints(2);
         let has_left = self.shared.deletes_left.load(Ordering::Relaxed);
-        (since >= config.checkpoint_log_bytes || is_late || is_tight || has_left || self.is_crowded())
+        (since >= config.checkpoint_log_bytes
+            || is_late
+            || is_forgetful
+            || is_tight
+            || has_left
+            || self.is_crowded())
             && self.has_room_for_checkpoints(1)
     }
 
@@ -824,6 +838,10 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn dirty_bytes(&self) -> u64 {
         Keyspace::dirty_bytes(self)
+    }
+
+    fn can_forget(&self) -> bool {
+        self.lanes().iter().any(|cell| held(&cell.lane).can_forget())
     }
 
     fn mendable_damage(&self) -> Option<WorkError> {

@@ -9,6 +9,8 @@ pub struct KeyspaceStatus {
     pub name: String,
     /// Keys with a value.
     pub live_keys: u64,
+    /// Keys whose delete is remembered: some site may not show it yet, or no checkpoint has forgotten it since.
+    pub deleted_keys: u64,
     /// Versions in memory, in bytes.
     pub memory_bytes: u64,
     /// What of it no checkpoint has yet, in bytes.
@@ -94,6 +96,7 @@ impl<P: Protocol> Keyspace<P> {
         for cell in self.lanes() {
             let lane = held(&cell.lane);
             status.live_keys += lane.live_keys();
+            status.deleted_keys += lane.store.deleted_keys();
             status.clock = status.clock.max(lane.replica.clock());
             status.vitals.merge(lane.replica.protocol().vitals(now));
             status.written.add(lane.written);

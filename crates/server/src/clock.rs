@@ -1,18 +1,24 @@
 use crate::TestFaults;
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use turnbuckle_core::{Micros, Now, SteadyWall};
 
 /// The machine's clocks, as everything below the server gets to see them.
 ///
 /// Monotonic time counts while the machine is suspended (`CLOCK_BOOTTIME`): a promise of freshness that was made before a
 /// laptop slept is old when it wakes. The wall clock comes as an interval, as wide as the configuration says that it may be
-/// wrong, and does not jump ([`SteadyWall`]).
+/// wrong, and does not jump ([`SteadyWall`]). That it did is counted and said: somebody has to set it right.
 #[derive(Debug)]
 pub struct Clock {
     bound: Micros,
-    steady: Mutex<SteadyWall>,
+    wall: Mutex<Wall>,
     faults: Option<Arc<TestFaults>>,
+}
+
+#[derive(Debug, Default)]
+struct Wall {
+    steady: SteadyWall,
+    jumps: Jumps,
 }
 
 impl Clock {
@@ -20,7 +26,7 @@ impl Clock {
     pub fn new(bound: Micros) -> Clock {
         Clock {
             bound,
-            steady: Mutex::default(),
+            wall: Mutex::default(),
             faults: None,
         }
     }
@@ -37,13 +43,27 @@ impl Clock {
 
     /// The time.
     pub fn now(&self) -> Now {
-        let wall = read(ClockId::Realtime);
-        let wall = match &self.faults {
-            Some(faults) => faults.wall(wall),
-            None => wall,
+        let shown = read(ClockId::Realtime);
+        let shown = match &self.faults {
+            Some(faults) => faults.wall(shown),
+            None => shown,
         };
-        let mut steady = self.steady.lock().unwrap_or_else(PoisonError::into_inner);
-        steady.now(self.monotonic(), wall, self.bound)
+        let mut wall = self.lock();
+        let now = wall.steady.now(self.monotonic(), shown, self.bound);
+        if let Some(said) = wall.jumps.look(now, shown, self.bound) {
+            drop(wall);
+            tracing::warn!("{said}");
+        }
+        now
+    }
+
+    /// What became of its wall clock.
+    pub fn jumps(&self) -> Jumps {
+        self.lock().jumps
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wall> {
+        self.wall.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -52,4 +72,106 @@ fn read(clock: ClockId) -> Micros {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Micros(seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000)
+}
+
+/// How often somebody has set the machine's wall clock by more than it may be wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Jumps {
+    /// How many times.
+    pub total: u64,
+    /// How far the wall clock is from what the node goes by, now.
+    pub away: Micros,
+    has_jumped: bool,
+    /// When the last one was said, and how many were not said since.
+    said: Option<Micros>,
+    unsaid: u64,
+}
+
+impl Jumps {
+    /// A clock that jumps again and again is spoken of this often.
+    const SAY_EVERY: Micros = Micros::from_millis(60_000);
+    /// A difference as small as this is no jump, however exact the clock is said to be.
+    const LEAST: Micros = Micros::from_millis(1);
+
+    /// The wall clock shows `shown`. Returns what is to be said of it.
+    fn look(&mut self, now: Now, shown: Micros, bound: Micros) -> Option<String> {
+        let reading = now.wall.reading;
+        self.away = shown.since(reading).max(reading.since(shown));
+        let jumped = self.away > bound.max(Self::LEAST);
+        if !std::mem::replace(&mut self.has_jumped, jumped) && jumped {
+            self.total += 1;
+            self.unsaid += 1;
+            let may_say = |said: Micros| now.monotonic.since(said) >= Self::SAY_EVERY;
+            if self.said.is_none_or(may_say) {
+                self.said = Some(now.monotonic);
+                return Some(self.words(shown > reading));
+            }
+        }
+        None
+    }
+
+    fn words(&mut self, ahead: bool) -> String {
+        let (to, away) = (if ahead { "ahead" } else { "back" }, self.away);
+        let before = std::mem::take(&mut self.unsaid) - 1;
+        let again = match before {
+            0 => String::new(),
+            before => format!(" ({before} times more since this was last said)"),
+        };
+        format!(
+            "this machine's wall clock was set {to} by {away}{again}: the node goes on with its monotonic clock, and its receipts claim less until \
+             the two agree; see docs/clocks.md"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Micros = Micros::from_millis(10);
+
+    #[derive(Default)]
+    struct World {
+        wall: Wall,
+    }
+
+    impl World {
+        /// What is said after so many milliseconds, when the wall clock is off by so many.
+        fn at(&mut self, ms: u64, off_ms: i64) -> Option<String> {
+            let passed = Micros::from_millis(ms);
+            let shown = Micros((1 << 50) + passed.0)
+                .0
+                .saturating_add_signed(off_ms * 1_000);
+            let now = self.wall.steady.now(passed, Micros(shown), BOUND);
+            self.wall.jumps.look(now, Micros(shown), BOUND)
+        }
+    }
+
+    #[test]
+    fn a_jump_is_said_once_and_counted_until_the_clock_is_right_again() {
+        let mut world = World::default();
+        assert_eq!(world.at(0, 0), None);
+        assert_eq!(world.at(1_000, 9), None, "that may be");
+        let said = world.at(2_000, 3_600_000).expect("an hour may not be");
+        assert!(said.contains("ahead by 3599"), "{said}");
+        assert_eq!(world.at(2_001, 3_600_000), None);
+        assert!(world.wall.jumps.away > Micros::from_millis(3_599_000));
+        assert_eq!(world.at(2_500, 0), None);
+        assert!(world.wall.jumps.total == 1 && world.wall.jumps.away < BOUND);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_again_and_again_is_spoken_of_once_a_minute() {
+        let mut world = World::default();
+        let said: Vec<String> = (0..1_300)
+            .filter_map(|tenth| world.at(tenth * 100, if tenth % 2 == 1 { -5_000 } else { 0 }))
+            .collect();
+        assert_eq!(world.wall.jumps.total, 650);
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert!(said[0].contains("set back by 4999"), "{said:?}");
+        assert!(
+            said[1].contains(" times more since this was last said)"),
+            "{said:?}"
+        );
+    }
 }

@@ -32,11 +32,23 @@ pub struct Status {
     pub strangers: StrangersStatus,
     /// Its checkpoints.
     pub checkpoint: CheckpointStatus,
+    /// The machine's wall clock.
+    #[serde(default)]
+    pub clock: ClockStatus,
     /// Full copies of peers' data that it has put in place so far.
     pub copies_received_total: u64,
     /// Partitions that have got back from other sites what a disk had damaged, since the node was opened.
     #[serde(default)]
     pub partitions_repaired_total: u64,
+}
+
+/// The machine's wall clock, beside the time that the node goes by (`docs/clocks.md`).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ClockStatus {
+    /// How far the two are from each other, in seconds. Up to `clock_bound_ms` is right.
+    pub away_seconds: f64,
+    /// How often the wall clock was set by more than that since the node started.
+    pub jumps_total: u64,
 }
 
 /// A keyspace.
@@ -60,6 +72,9 @@ pub struct KeyspaceStatus {
     /// None before every site was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletes_kept_seconds: Option<f64>,
+    /// Keys whose delete is remembered: it waits until every site shows it, and then for a checkpoint.
+    #[serde(default)]
+    pub deletes_waiting: u64,
     /// Partitions here of which something on disk is damaged and not back from other sites yet, and what: some of their keys, or all, are
     /// not served.
     #[serde(default)]

@@ -9,7 +9,7 @@ use turnbuckle_node::NodeId;
 ///
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG,..]
-///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [segment=BYTES] [tail=BYTES] [window=BYTES]
+///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
 ///           [chunk=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
@@ -389,6 +389,7 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "memory" => options.memory_limit_bytes = value.parse()?,
         "retained" => options.retained_log_bytes = value.parse()?,
         "checkpoint" => options.checkpoint_log_bytes = value.parse()?,
+        "interval" => options.checkpoint_interval = value.parse()?,
         "segment" => options.segment_bytes = value.parse()?,
         "window" => options.stream.window_bytes = value.parse()?,
         "tail" => options.stream.tail_bytes = value.parse()?,

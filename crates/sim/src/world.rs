@@ -286,6 +286,12 @@ impl<S: Session> World<S> {
         statuses.find(|status| status.name == name_of(0))
     }
 
+    /// How many checkpoints a node has completed in this life.
+    pub fn checkpoints(&self, node: NodeId) -> u64 {
+        let process = self.machines[index(node)].process.as_ref();
+        process.map_or(0, |process| process.node.checkpoints().completed)
+    }
+
     /// What all nodes have written so far, in all their lives.
     pub fn written(&self) -> Written {
         let mut written = Written::default();

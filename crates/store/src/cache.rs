@@ -2,6 +2,9 @@ use crate::Store;
 use crate::store::place_at;
 use turnbuckle_core::Wire;
 
+/// Room for so many keys is always kept.
+const LEAST_KEYS: usize = 1 << 14;
+
 impl<M: Wire + Clone + Send> Store<M> {
     /// Looks at `most` keys at most, and removes from memory what is clean and was not used since the last look
     /// (CLOCK), until memory is below the limit. Returns how many went. What a checkpoint has not written yet stays.
@@ -27,8 +30,15 @@ impl<M: Wire + Clone + Send> Store<M> {
 
     /// Above the limit, or full of keys that do not exist: every eighth is tolerated, so that sweeping for them costs
     /// a constant per key.
-    fn wants_room(&self) -> bool {
+    pub fn wants_room(&self) -> bool {
         self.memory_bytes > self.options.memory_limit_bytes || self.absent > 16 + self.entries.len() / 8
+    }
+
+    /// Gives memory back that was for many more keys than there are. It copies those that are left: call it seldom.
+    pub fn shrink(&mut self) {
+        if self.entries.capacity() > LEAST_KEYS && self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
     }
 
     fn evict_at_hand(&mut self) -> bool {

@@ -1,8 +1,9 @@
+use crate::census::{Census, Kind};
 use crate::dirty::{DirtySet, Walk};
 use crate::entry::Entry;
 use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, put_row_key};
 use crate::row::put_row;
-use crate::store::{place_at, recount};
+use crate::store::place_at;
 use crate::{EngineError, Store, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
 use turnbuckle_core::{Chain, Key, Version, VersionId, Wire};
@@ -15,8 +16,8 @@ pub(crate) struct Checkpoint {
     /// Goes with the meta, in one batch: rows of collected tombstones. Were such a row gone and the meta not there
     /// yet, a replay would find an older version in the log, and no tombstone that is newer.
     buried: Vec<TableWrite>,
-    /// How many of those rows are still live in the engine.
-    buried_live: u64,
+    /// What those rows still are in the engine.
+    buried_rows: Census,
     walk: Walk,
 }
 
@@ -59,7 +60,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         self.checkpoint = Some(Checkpoint {
             meta: Some(meta),
             buried: Vec::new(),
-            buried_live: 0,
+            buried_rows: Census::default(),
             walk: Walk::default(),
         });
         // Only what an aborted checkpoint left makes this more than a swap.
@@ -105,11 +106,12 @@ impl<M: Wire + Clone + Send> Store<M> {
         if finished && let Some(meta) = checkpoint.meta.take() {
             chunk.writes.append(&mut checkpoint.buried);
             chunk.writes.push(TableWrite::put(Area::Meta.start(), meta));
-            let buried_live = std::mem::take(&mut checkpoint.buried_live);
-            self.live_rows = self.live_rows.saturating_sub(buried_live);
+            let gone = std::mem::take(&mut checkpoint.buried_rows);
+            self.rows.subtract(gone);
         }
-        let live_rows = Bytes::copy_from_slice(&self.live_rows.to_be_bytes());
-        chunk.writes.push(TableWrite::put(Area::Count.start(), live_rows));
+        chunk
+            .writes
+            .push(TableWrite::put(Area::Count.start(), self.rows.encode()));
         Some(chunk)
     }
 
@@ -137,10 +139,10 @@ impl<M: Wire + Clone + Send> Store<M> {
     /// If no checkpoint is under way.
     pub fn abort_checkpoint(&mut self) {
         let Checkpoint {
-            walk, buried_live, ..
+            walk, buried_rows, ..
         } = *self.running_checkpoint();
         self.checkpoint = None;
-        self.live_rows = self.live_rows.saturating_sub(buried_live);
+        self.rows.subtract(buried_rows);
         for index in self.taking.until(walk) {
             self.entries[index as usize].marks_mut().set_taken(false);
         }
@@ -175,24 +177,24 @@ impl<M: Wire + Clone + Send> Store<M> {
             chain.collect(covered);
         }
         let after_bytes = entry.cost_bytes(key);
-        let (was_live, is_live) = (entry.marks().has_live_row(), entry.is_live());
-        entry.marks_mut().set_live_row(is_live);
+        let (was, is) = (entry.marks().row(), entry.kind());
+        entry.marks_mut().set_row(is);
         entry.marks_mut().set_taken(true);
         let taken_bytes = match entry {
             Entry::Absent { was: Some(id), .. } => {
                 let checkpoint = self.checkpoint.as_mut().expect("a checkpoint takes");
                 let rows = [row_in(arena, key), tombstone_in(arena, *id, key)];
                 checkpoint.buried.extend(rows.map(TableWrite::delete));
-                checkpoint.buried_live += u64::from(was_live);
+                checkpoint.buried_rows.add(was);
                 key.len()
             }
             Entry::Absent { was: None, .. } => {
-                self.live_rows = recount(self.live_rows, was_live, false);
+                self.rows.change(was, Kind::Nothing);
                 chunk.writes.push(TableWrite::delete(row_in(arena, key)));
                 key.len()
             }
             Entry::Held { chain, .. } => {
-                self.live_rows = recount(self.live_rows, was_live, is_live);
+                self.rows.change(was, is);
                 chunk.take(key, chain, arena)
             }
         };

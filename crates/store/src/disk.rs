@@ -6,6 +6,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 /// The engine that lies on a disk: one fjall database, one of its keyspaces per table.
@@ -51,6 +52,14 @@ impl Suspicion {
     }
 }
 
+/// fjall's journals hold what its tables have only in memory: once there are so many bytes of them, tables that keep the oldest one are
+/// written out. It is the least that fjall takes; each journal has as much.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// How often and how long it is waited for what a table has in memory to be written.
+const FLUSH_LOOKS: u32 = 500;
+const FLUSH_LOOK: Duration = Duration::from_millis(20);
+
 fn sync_folder(of: &Path) -> io::Result<()> {
     match of.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => fs::File::open(folder)?.sync_all(),
@@ -89,6 +98,7 @@ impl FjallEngine {
     fn open_with(path: &Path, options: FjallOptions, workers: usize) -> Result<FjallEngine, EngineError> {
         let database = Database::builder(path)
             .cache_size(options.cache_bytes)
+            .max_journaling_size(JOURNAL_BYTES)
             .worker_threads_unchecked(workers)
             .open()
             .map_err(|error| read_error("opened its database", error))?;
@@ -230,6 +240,31 @@ impl Engine for FjallEngine {
         self.database
             .persist(PersistMode::SyncAll)
             .map_err(|error| self.suspicion.broken("synced", error))
+    }
+
+    /// The rows that were removed are in files below those that say so. They are merged here at once, and not when so many others
+    /// have come that fjall would.
+    fn reclaim(&self, table: &str, free_bytes: u64) -> Result<(), EngineError> {
+        let failed = |error| read_error("merged a table anew", error);
+        // A journal stays until all tables are in files, also those of which little is in it.
+        for name in self.database.list_keyspace_names() {
+            let options = KeyspaceCreateOptions::default;
+            let other = self.database.keyspace(&name, options).map_err(failed)?;
+            other.rotate_memtable().map_err(failed)?;
+        }
+        let rows = self.database.keyspace(table, KeyspaceCreateOptions::default);
+        let rows = rows.map_err(failed)?;
+        // Nobody waits for it. If fjall has given up writing, it never comes, and the next write says so.
+        for _ in 0..FLUSH_LOOKS {
+            if rows.sealed_memtable_count() == 0 {
+                break;
+            }
+            std::thread::park_timeout(FLUSH_LOOK);
+        }
+        match rows.sealed_memtable_count() == 0 && rows.disk_space() < free_bytes {
+            true => rows.major_compact().map_err(failed),
+            false => Ok(()),
+        }
     }
 
     fn suspect(&self) -> Result<(), EngineError> {

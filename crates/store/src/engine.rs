@@ -22,6 +22,12 @@ pub trait Engine: Send + Sync {
     /// last batches, but never one in the middle: what is left is always a prefix.
     fn persist(&self) -> Result<(), EngineError>;
 
+    /// Much was removed from a table: gives disk back, if it can, and if merging the table anew fits into so much free room. What it holds
+    /// does not change. It may take as long as reading and writing all of the table.
+    fn reclaim(&self, _table: &str, _free_bytes: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Something in it cannot be read: it is to be looked through before it is opened the next time.
     fn suspect(&self) -> Result<(), EngineError>;
 }

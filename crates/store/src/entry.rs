@@ -1,3 +1,4 @@
+use crate::census::Kind;
 use crate::store::{INLINE_KEY_BYTES, StoredKey};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,8 +8,10 @@ use turnbuckle_core::{Chain, Version, VersionId, Wire};
 const WARM: u8 = 1;
 /// A chunk of the running checkpoint has taken it, and it did not change since.
 const TAKEN: u8 = 2;
-/// The engine's row, as of what was last taken, is there and not a delete.
+/// The engine's row, as of what was last taken, is there and not a delete...
 const LIVE_ROW: u8 = 4;
+/// ...or is a delete.
+const DELETED_ROW: u8 = 8;
 
 /// What memory knows about one key. 64 bytes for a protocol without metadata, because there are millions: the enum's
 /// tag, the marks, the slot and the generation share one word.
@@ -32,7 +35,7 @@ pub(crate) enum Entry<M> {
     },
 }
 
-/// Three bits. Atomic, because a read sets one of them, and readers share.
+/// Four bits. Atomic, because a read sets one of them, and readers share.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(AtomicU8);
 
@@ -69,12 +72,18 @@ impl Marks {
         self.set(TAKEN, on);
     }
 
-    pub(crate) fn has_live_row(&self) -> bool {
-        self.has(LIVE_ROW)
+    /// What the engine's row is.
+    pub(crate) fn row(&self) -> Kind {
+        match (self.has(LIVE_ROW), self.has(DELETED_ROW)) {
+            (true, _) => Kind::Value,
+            (_, true) => Kind::Delete,
+            _ => Kind::Nothing,
+        }
     }
 
-    pub(crate) fn set_live_row(&mut self, on: bool) {
-        self.set(LIVE_ROW, on);
+    pub(crate) fn set_row(&mut self, row: Kind) {
+        self.set(LIVE_ROW, row == Kind::Value);
+        self.set(DELETED_ROW, row == Kind::Delete);
     }
 }
 
@@ -83,17 +92,15 @@ impl<M> Entry<M> {
     pub(crate) fn clean(slot: u16, chain: Option<Chain<M>>) -> Entry<M> {
         let mut marks = Marks::default();
         marks.warm();
+        marks.set_row(Kind::of(chain.as_ref()));
         let generation = 0;
         match chain {
-            Some(chain) => {
-                marks.set_live_row(chain.newest().value.is_some());
-                Entry::Held {
-                    marks,
-                    slot,
-                    generation,
-                    chain,
-                }
-            }
+            Some(chain) => Entry::Held {
+                marks,
+                slot,
+                generation,
+                chain,
+            },
             None => Entry::Absent {
                 marks,
                 slot,
@@ -146,7 +153,11 @@ impl<M> Entry<M> {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        self.chain().is_some_and(|chain| chain.newest().value.is_some())
+        self.kind() == Kind::Value
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        Kind::of(self.chain())
     }
 
     pub(crate) fn slot(&self) -> u16 {

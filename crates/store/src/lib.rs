@@ -60,6 +60,7 @@
 //!   at some opening.
 
 mod cache;
+mod census;
 mod checkpoint;
 pub use checkpoint::{Chunk, Spent};
 mod dirty;

@@ -43,7 +43,7 @@ pub(crate) enum Area {
     Damaged = b'd',
     /// The opaque meta of the last finished checkpoint: one row.
     Meta = b'm',
-    /// The number of live keys among the rows: one row, written in one batch with them.
+    /// How many of the rows are values, and how many deletes: one row, written in one batch with them.
     Count = b'n',
     /// One row per key.
     Rows = b'r',

@@ -14,6 +14,7 @@
 //! key, and an engine that cannot read the newest state of a row says so.
 //!
 //! **Without the meta nothing is taken.** It says what the rows cover. Rows alone would be an old copy of unknown age.
+use crate::census::{Census, Kind};
 use crate::checkpoint::tombstone_line;
 use crate::place::Area;
 use crate::row::take_row;
@@ -78,7 +79,7 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
         Err(error) => return Err(error),
     };
     let mut salvage = Salvage::default();
-    let (mut live, mut arena) = (0_u64, BytesMut::new());
+    let (mut keys, mut arena) = (Census::default(), BytesMut::new());
     let mut pages = Pages::new(&*snapshot, &Area::Rows.start(), &Area::Rows.end());
     while let Some(page) = pages.next()? {
         let mut writes = Vec::with_capacity(page.len());
@@ -99,9 +100,9 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
             };
             salvage.rows += 1;
             let newest = row.chain.newest();
-            match newest.value {
-                Some(_) => live += 1,
-                None => writes.push(tombstone_line(&mut arena, newest.id, row.key.as_ref())),
+            keys.add(Kind::of(Some(&row.chain)));
+            if newest.value.is_none() {
+                writes.push(tombstone_line(&mut arena, newest.id, row.key.as_ref()));
             }
             writes.push(TableWrite::put(key, value));
         }
@@ -113,7 +114,7 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
         salvage.gaps = 1;
     }
     let mut last = vec![
-        TableWrite::put(Area::Count.start(), Bytes::copy_from_slice(&live.to_be_bytes())),
+        TableWrite::put(Area::Count.start(), keys.encode()),
         TableWrite::put(Area::Meta.start(), meta),
     ];
     if salvage.gaps > 0 {

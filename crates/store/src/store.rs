@@ -1,10 +1,11 @@
+use crate::census::{Census, Kind};
 use crate::checkpoint::Checkpoint;
 use crate::dirty::DirtySet;
 use crate::entry::{Entry, insertion_cost_bytes};
 use crate::place::{Area, row_key};
 use crate::row::{Row, take_row};
 use crate::{EngineError, Place, Snapshot, Table};
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use foldhash::fast::FixedState;
 use indexmap::IndexMap;
 use smallvec::SmallVec;
@@ -94,10 +95,10 @@ pub struct Store<M> {
     pub(crate) entries: Entries<M>,
     /// Everything that exists is in memory: what is not there does not exist.
     pub(crate) complete: bool,
-    /// Keys whose newest version is a value, in memory or not.
-    pub(crate) live: u64,
-    /// Rows in the engine whose newest version is a value, counting what was taken for the running checkpoint.
-    pub(crate) live_rows: u64,
+    /// All keys, in memory or not.
+    pub(crate) keys: Census,
+    /// The rows in the engine, counting what was taken for the running checkpoint.
+    pub(crate) rows: Census,
     /// Entries without a chain.
     pub(crate) absent: usize,
     pub(crate) memory_bytes: u64,
@@ -134,21 +135,17 @@ impl<M: Wire + Clone + Send> Store<M> {
     pub fn open(table: Arc<dyn Table>, options: Options) -> Result<(Store<M>, Option<Bytes>), StoreError> {
         let snapshot = table.snapshot()?;
         let meta = snapshot.get(&Area::Meta.start())?;
-        let live = match snapshot.get(&Area::Count.start())? {
-            None => 0,
-            Some(count) if count.len() == 8 => count.clone().get_u64(),
-            Some(count) => {
-                let source = BadFrame::new("a count of 8 bytes", format!("{} bytes", count.len()));
-                return Err(StoreError::bad_row(&Area::Count.start(), source));
-            }
-        };
+        let keys = snapshot.get(&Area::Count.start())?.map(Census::decode);
+        let keys = keys.transpose();
+        let keys = keys.map_err(|source| StoreError::bad_row(&Area::Count.start(), source))?;
+        let keys = keys.unwrap_or_default();
         let mut store = Store {
             table,
             options,
             entries: Entries::with_hasher(FixedState::with_seed(options.hash_seed)),
             complete: false,
-            live,
-            live_rows: live,
+            keys,
+            rows: keys,
             absent: 0,
             memory_bytes: 0,
             dirty: DirtySet::default(),
@@ -173,8 +170,8 @@ impl<M: Wire + Clone + Send> Store<M> {
             let Some((last, _)) = rows.last() else {
                 self.complete = true;
                 // Counted anew, which also heals a count that an engine's failure left behind.
-                self.live = self.entries.values().filter(|entry| entry.is_live()).count() as u64;
-                self.live_rows = self.live;
+                self.keys = self.entries.values().map(Entry::kind).collect();
+                self.rows = self.keys;
                 break;
             };
             from = after(last);
@@ -281,6 +278,16 @@ impl<M: Wire + Clone + Send> Store<M> {
         self.dirty_bytes + self.taking_bytes
     }
 
+    /// How many keys have a delete as their newest version, in memory or not.
+    pub fn deleted_keys(&self) -> u64 {
+        self.keys.deleted
+    }
+
+    /// How many of them the engine has: those can be collected ([`Store::collect_tombstones`]).
+    pub fn deleted_rows(&self) -> u64 {
+        self.rows.deleted
+    }
+
     /// How many keys memory knows something about.
     pub fn resident_keys(&self) -> usize {
         self.entries.len()
@@ -361,8 +368,8 @@ impl<M: Wire + Clone + Send> Store<M> {
         let dirty: BTreeSet<u32> = dirty.map(|(index, _)| index as u32).collect();
         assert_eq!(listed, dirty, "the lists of dirty keys are not the dirty keys");
         if self.complete {
-            let live = self.entries.values().filter(|entry| entry.is_live()).count();
-            assert_eq!(self.live, live as u64, "keys are miscounted");
+            let keys = self.entries.values().map(Entry::kind).collect();
+            assert_eq!(self.keys, keys, "keys are miscounted");
         }
     }
 
@@ -381,23 +388,17 @@ impl<M: Wire + Clone + Send> Store<M> {
             .get_index_mut(index)
             .expect("the index was just found");
         let before_bytes = entry.cost_bytes(key);
-        let (was_live, was_absent) = (entry.is_live(), entry.chain().is_none());
+        let was = entry.kind();
         with(entry);
         let after_bytes = entry.cost_bytes(key);
-        self.settle(index, (was_live, was_absent), before_bytes, after_bytes);
+        self.settle(index, was, before_bytes, after_bytes);
     }
 
-    /// Counts a change from what an entry was (live, absent) and cost to what it is and costs, and makes it dirty.
-    fn settle(
-        &mut self,
-        index: usize,
-        (was_live, was_absent): (bool, bool),
-        before_bytes: u64,
-        after_bytes: u64,
-    ) {
-        let entry = &self.entries[index];
-        self.live = recount(self.live, was_live, entry.is_live());
-        self.absent = self.absent + usize::from(entry.chain().is_none()) - usize::from(was_absent);
+    /// Counts a change from what an entry was and cost to what it is and costs, and makes it dirty.
+    fn settle(&mut self, index: usize, was: Kind, before_bytes: u64, after_bytes: u64) {
+        let is = self.entries[index].kind();
+        self.keys.change(was, is);
+        self.absent = self.absent + usize::from(is == Kind::Nothing) - usize::from(was == Kind::Nothing);
         self.recount_memory(before_bytes, after_bytes);
         self.touch(index, before_bytes, after_bytes);
     }
@@ -476,14 +477,14 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
         let history = self.options.history;
         let entry = &mut self.entries[index];
         entry.marks().warm();
-        let was_live = entry.is_live();
+        let was = entry.kind();
         match entry.chain_mut() {
             Some(chain) if history => {
                 let grows_bytes = insertion_cost_bytes(chain, &version);
                 if !chain.insert(version) {
                     return false;
                 }
-                self.settle(index, (was_live, false), 0, grows_bytes);
+                self.settle(index, was, 0, grows_bytes);
             }
             Some(chain) if version.id <= chain.newest().id => return false,
             _ => self.change(index, |entry| entry.set_newest(version)),
@@ -511,7 +512,7 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
     }
 
     fn live_keys(&self) -> u64 {
-        self.live
+        self.keys.live
     }
 }
 
@@ -523,13 +524,6 @@ pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
         .get_index(index as usize)
         .expect("what is dirty is never removed, and moves together with its index");
     Place::of(key)
-}
-
-/// A count of live keys after one of them changed. It saturates, because it begins with what was read from a disk.
-pub(crate) fn recount(count: u64, was_live: bool, is_live: bool) -> u64 {
-    count
-        .saturating_add(u64::from(is_live))
-        .saturating_sub(u64::from(was_live))
 }
 
 /// The least key behind `key`.

@@ -3,6 +3,7 @@ use super::WorkError;
 use crate::{
     incoming::Errand,
     keyspace::{Keyspace, LaneCell},
+    left_out::table_name,
     record::CheckpointMeta,
     shared::held,
     steps::Steps,
@@ -45,7 +46,7 @@ impl<P: Protocol> Keyspace<P> {
         steps: &Steps,
     ) -> Result<(), WorkError> {
         let collected = self.collect_deletes(cell, steps).await;
-        collected.inspect_err(|error| self.note_damage(cell, error))?;
+        let all = collected.inspect_err(|error| self.note_damage(cell, error))?;
         let (table, meta) = {
             let mut lane = held(&cell.lane);
             lane.append(self);
@@ -61,7 +62,14 @@ impl<P: Protocol> Keyspace<P> {
             result = engine.persist().map_err(WorkError::from);
             steps.next().await;
         }
-        self.end_checkpoint(cell, meta, result)
+        self.end_checkpoint(cell, meta, result)?;
+        if all && held(&cell.lane).take_reclaim() {
+            steps.next().await;
+            let free = self.shared().free_bytes();
+            engine.reclaim(&table_name(self.name(), cell.me), free / 2)?;
+            steps.next().await;
+        }
+        Ok(())
     }
 
     /// The checkpoint is over. Peers that asked for rows before it began get theirs; those that asked later wait for the next one: this one
@@ -135,8 +143,8 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Drops deletes that nobody needs any more.
-    async fn collect_deletes(&self, cell: &LaneCell<P>, steps: &Steps) -> Result<(), WorkError> {
+    /// Drops deletes that nobody needs any more. Returns whether those were all.
+    async fn collect_deletes(&self, cell: &LaneCell<P>, steps: &Steps) -> Result<bool, WorkError> {
         let (table, below) = {
             let lane = held(&cell.lane);
             (lane.store.table(), lane.settled())
@@ -150,16 +158,17 @@ impl<P: Protocol> Keyspace<P> {
                 self.make_resident(cell, key, steps).await?;
             }
             let mut lane = held(&cell.lane);
-            let (_, stale) = lane.store.collect_tombstones(&page);
+            let (collected, stale) = lane.store.collect_tombstones(&page);
+            lane.forgotten += collected as u64;
             self.done(cell, lane);
             stale.erase(&*table)?;
             match page.next() {
                 Some(next) => from = Some(next.clone()),
-                None => return Ok(()),
+                None => return Ok(true),
             }
         }
         self.shared().deletes_left.store(true, Relaxed);
-        Ok(())
+        Ok(false)
     }
 }
 

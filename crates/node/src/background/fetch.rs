@@ -14,6 +14,9 @@ const FETCH_KEYS: usize = 32;
 /// How many keys are evicted under one lock.
 const EVICT_KEYS: usize = 256;
 
+/// How many rounds of maintenance look at all keys once, if nothing that they find can go.
+const TRIM_PARTS: usize = 8;
+
 impl<P: Protocol> Keyspace<P> {
     /// Brings some keys that inputs wait for into memory, and lets those inputs run. Returns whether there was anything to do.
     pub(crate) async fn fetch(&self, steps: &Steps) -> bool {
@@ -101,7 +104,21 @@ impl<P: Protocol> Keyspace<P> {
     /// Takes versions out of memory that are in the engine, until the rest is under the limit.
     pub(crate) fn trim(&self) {
         for cell in self.lanes() {
-            while held(&cell.lane).store.evict(EVICT_KEYS) > 0 {}
+            // What was used since the hand last came by stays once more: a look may find nothing, and the next one does.
+            let mut idle_looks = held(&cell.lane).store.resident_keys() / EVICT_KEYS / TRIM_PARTS;
+            loop {
+                let mut lane = held(&cell.lane);
+                if !lane.store.wants_room() {
+                    lane.store.shrink();
+                    break;
+                }
+                if lane.store.evict(EVICT_KEYS) == 0 {
+                    match idle_looks {
+                        0 => break,
+                        left => idle_looks = left - 1,
+                    }
+                }
+            }
         }
     }
 }

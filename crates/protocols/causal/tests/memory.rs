@@ -1,7 +1,8 @@
-//! An hour of overwriting a few keys: what is kept of each does not grow.
+//! What is kept does not grow: of a few keys that are overwritten for an hour, and of keys that were deleted.
 use bytes::Bytes;
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, GentleRainConfig, GentleRainSession,
+    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
+    GentleRainConfig, GentleRainSession,
 };
 use turnbuckle_core::{Key, Micros, Operation, Protocol, Session};
 use turnbuckle_sim::{World, WorldOptions};
@@ -97,4 +98,77 @@ fn an_hour_of_overwriting_takes_no_memory_in_gentlerain() {
 #[test]
 fn an_hour_of_overwriting_takes_no_memory_in_cops() {
     stays_flat::<CopsSession>(CopsConfig::paced(HEARTBEAT, THETA));
+}
+
+/// Keys are written and deleted, and then nobody does anything any more. Every site forgets the deletes within two minutes; and while one is
+/// away none does, however long that takes, and no checkpoint is made in vain.
+fn deletes_are_forgotten_when_the_traffic_has_ended<S: Session>(config: <S::Protocol as Protocol>::Config) {
+    const KEYS: usize = 50;
+    let sites = ["a", "b", "c"].map(String::from).to_vec();
+    let mut options = WorldOptions::plain(sites, Micros::from_millis(20));
+    (options.partitions, options.batch_keys) = (2, 8);
+    let mut world = World::<S>::new(options, config);
+    let nodes: Vec<_> = world.nodes().collect();
+    let client = world.add_client(nodes[0]);
+    world.advance(Micros::from_millis(1_000));
+    let minutes = |world: &mut World<S>, minutes: u64| world.advance(Micros::from_millis(minutes * 60_000));
+    let put_all = |world: &mut World<S>, value: Option<Bytes>| {
+        for number in 0..KEYS {
+            let (key, value, level) = (Key::from(&*format!("k{number}")), value.clone(), None);
+            world.invoke(client, Operation::Put { key, value, level });
+        }
+        world.advance(Micros::from_millis(1_000));
+    };
+    let deleted = |world: &World<S>| -> Vec<u64> {
+        let status = |&node| world.status(node).expect("it runs").deleted_keys;
+        nodes.iter().map(status).collect()
+    };
+    put_all(&mut world, Some(Bytes::from_static(b"v")));
+    put_all(&mut world, None);
+    assert_eq!(deleted(&world), [KEYS as u64; 3]);
+    minutes(&mut world, 2);
+    assert_eq!(deleted(&world), [0; 3], "nobody needs them");
+    // Once more, while the last site is away.
+    put_all(&mut world, Some(Bytes::from_static(b"w")));
+    world.set_cut(nodes[2], nodes[0], true);
+    world.set_cut(nodes[2], nodes[1], true);
+    put_all(&mut world, None);
+    let before: Vec<u64> = nodes.iter().map(|&node| world.checkpoints(node)).collect();
+    minutes(&mut world, 10);
+    assert_eq!(
+        deleted(&world),
+        [KEYS as u64, KEYS as u64, 0],
+        "the last site shows them"
+    );
+    for (&node, before) in nodes.iter().zip(before) {
+        let made = world.checkpoints(node) - before;
+        assert!(
+            made <= 12,
+            "{made} checkpoints in ten minutes, one is due each minute"
+        );
+    }
+    world.set_cut(nodes[2], nodes[0], false);
+    world.set_cut(nodes[2], nodes[1], false);
+    minutes(&mut world, 2);
+    assert_eq!(deleted(&world), [0; 3], "everybody has heard of them");
+}
+
+#[test]
+fn an_idle_eventual_keyspace_forgets_its_deletes() {
+    deletes_are_forgotten_when_the_traffic_has_ended::<EventualSession>(EventualConfig::default());
+}
+
+#[test]
+fn an_idle_keyspace_of_causalspartanx_forgets_its_deletes() {
+    deletes_are_forgotten_when_the_traffic_has_ended::<CausalSpartanXSession>(CausalSpartanXConfig::default());
+}
+
+#[test]
+fn an_idle_keyspace_of_gentlerain_forgets_its_deletes() {
+    deletes_are_forgotten_when_the_traffic_has_ended::<GentleRainSession>(GentleRainConfig::default());
+}
+
+#[test]
+fn an_idle_keyspace_of_cops_forgets_its_deletes() {
+    deletes_are_forgotten_when_the_traffic_has_ended::<CopsSession>(CopsConfig::default());
 }

@@ -29,6 +29,7 @@ pub(super) fn render(
     visibility(&mut text, status);
     written(&mut text, status);
     links(&mut text, status);
+    clock(&mut text, status);
     storage(&mut text, status);
     process::render(&mut text, start_time_seconds);
     text.finish()
@@ -221,6 +222,12 @@ fn visibility(text: &mut Exposition, status: &Status) {
             family.sample(&[("keyspace", &keyspace.name)], seconds);
         }
     }
+    let help =
+        "Keys whose delete is remembered: it waits until every site shows it, and then for a checkpoint.";
+    let mut family = text.family("turnbuckle_deletes_waiting", Kind::Gauge, help);
+    for keyspace in &status.keyspaces {
+        family.sample(&[("keyspace", &keyspace.name)], keyspace.deletes_waiting as f64);
+    }
     let help = "1 if the data directory is an old copy, so that nothing is served: empty it and start the node again.";
     let mut family = text.family("turnbuckle_directory_outdated", Kind::Gauge, help);
     for keyspace in &status.keyspaces {
@@ -320,6 +327,15 @@ fn links(text: &mut Exposition, status: &Status) {
         "Bytes for the peer that are held back, for the WAN delay or because it does not keep up.",
         |link| link.held_bytes as f64,
     );
+}
+
+fn clock(text: &mut Exposition, status: &Status) {
+    let help = "How far the machine's wall clock is from the time that the node goes by; more than clock_bound_ms is wrong.";
+    text.family("turnbuckle_clock_away_seconds", Kind::Gauge, help)
+        .sample(&[], status.clock.away_seconds);
+    let help = "How often the machine's wall clock was set by more than clock_bound_ms.";
+    text.family("turnbuckle_clock_jumps_total", Kind::Counter, help)
+        .sample(&[], status.clock.jumps_total as f64);
 }
 
 fn storage(text: &mut Exposition, status: &Status) {

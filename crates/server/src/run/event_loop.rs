@@ -232,7 +232,9 @@ impl EventLoop {
             self.turn();
             if !self.line.borrow().is_empty() {
                 bell.ring();
-                // Sockets that have become ready meanwhile come first.
+            }
+            // Whoever has a share of something to do rings again. Sockets that have become ready meanwhile come first.
+            if bell.is_rung() {
                 tokio::task::yield_now().await;
             }
         }

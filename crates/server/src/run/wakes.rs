@@ -30,6 +30,11 @@ impl Bell {
         }
     }
 
+    /// Whether it has been rung since it was last heard.
+    pub fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::Acquire)
+    }
+
     /// Returns when the bell has been rung since the last call.
     pub async fn rung(&self) {
         while !self.rung.swap(false, Ordering::AcqRel) {

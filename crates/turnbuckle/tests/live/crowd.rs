@@ -206,9 +206,7 @@ fn others_are_served_while_a_long_command_is_done() {
                 served
             });
             println!("{keyspace}: {served} answers while {name} of {keys} keys was done");
-            // In a causal keyspace `EXISTS` is one snapshot, and one request to the protocol: it is not divided yet (docs/standing.md).
-            let is_divided = keyspace != "causal" || name != "EXISTS";
-            assert!(served > 4 || !is_divided, "{keyspace}, {name}: {served}");
+            assert!(served > 4, "{keyspace}, {name}: {served}");
         }
     }
 }

@@ -517,9 +517,9 @@ impl<R: Rules> TimedReplica<R> {
         self.ask_for_slices(cx, name);
     }
 
-    /// Lines 13 and 14.
-    fn ask_for_slices(&self, cx: &mut Cx<'_, R>, name: u64) {
-        for (server, slice) in self.snapshots.questions(name, cx.topology, cx.me) {
+    /// Lines 13 and 14, for a share of the keys.
+    fn ask_for_slices(&mut self, cx: &mut Cx<'_, R>, name: u64) {
+        for (server, slice) in self.snapshots.next_questions(name, cx.topology, cx.me) {
             cx.send(server, Message::Own(slice));
         }
     }
@@ -548,9 +548,12 @@ impl<R: Rules> TimedReplica<R> {
                 proves,
             } => {
                 let of = (value, hidden, proves);
-                if let Some(done) = self.snapshots.take(snapshot, place, &past, of) {
-                    let (id, response, receipt) = done.finish(self.stable.dsv().clone());
-                    cx.reply(id, response, receipt); // line 18
+                match self.snapshots.take(cx.now.monotonic, snapshot, place, &past, of) {
+                    Some(done) => {
+                        let (id, response, receipt) = done.finish(self.stable.dsv().clone());
+                        cx.reply(id, response, receipt); // line 18
+                    }
+                    None => self.ask_for_slices(cx, snapshot),
                 }
             }
             Slice::TooOld { snapshot, need } => {
@@ -602,7 +605,11 @@ impl<R: Rules> TimedReplica<R> {
 
     fn look_at_snapshots(&mut self, cx: &mut Cx<'_, R>) {
         let (again, late) = self.snapshots.look(cx.now.monotonic);
-        again.into_iter().for_each(|name| self.ask_for_slices(cx, name));
+        for name in again {
+            for (server, slice) in self.snapshots.same_questions(name, cx.topology, cx.me) {
+                cx.send(server, Message::Own(slice));
+            }
+        }
         for late in late {
             let missing = late.missing();
             let why = format!(

@@ -1,9 +1,13 @@
 use super::message::{Response, Rotx, Slice};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use turnbuckle_core::{Hidden, Key, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
+use std::ops::Range;
+use turnbuckle_core::{Hidden, Micros, Now, Receipt, RequestId, ServerId, Topology, Vector};
 
 /// The snapshots that a server coordinates (Algorithm 5.4, lines 9-18).
+///
+/// The keys are asked for a share at a time: what comes in meanwhile, of others, has its turn in between. They are read at one vector however long that
+/// takes.
 ///
 /// Messages inside a site are lost when a connection is. What is not answered is asked for again: a slice can be read twice.
 #[derive(Default)]
@@ -28,14 +32,18 @@ pub struct Snapshot {
     pub receipt: Receipt,
     /// Of the values so far.
     bytes: usize,
-    /// The keys that are still missing, by their first places: a key that stands there twice is asked for once.
-    missing: BTreeSet<u32>,
-    /// Further places of a key, by its first.
-    again: BTreeMap<u32, Vec<u32>>,
+    /// The places of keys that are asked for and not there yet.
+    open: BTreeSet<u32>,
+    /// From here on they are not asked for yet.
+    next: u32,
+    /// When something of it was last asked for, or came.
     asked_at: Micros,
     /// Until when.
     pub deadline: Micros,
 }
+
+/// How many keys of one snapshot are asked for and not answered.
+const MOST_OPEN: usize = 256;
 
 /// How much may be in one snapshot, in bytes.
 const MOST_BYTES: usize = 256 << 20;
@@ -55,15 +63,14 @@ impl Snapshots {
         deadline: Micros,
     ) -> u64 {
         self.last = (self.last + 1).max(now.wall.reading.0);
-        let (missing, again) = places(&rotx.keys);
         let snapshot = Snapshot {
             id,
             sv,
             values: vec![None; rotx.keys.len()],
             past: Vector::ZERO,
             receipt,
-            missing,
-            again,
+            open: BTreeSet::new(),
+            next: 0,
             rotx,
             bytes: 0,
             asked_at: now.monotonic,
@@ -73,12 +80,31 @@ impl Snapshots {
         self.last
     }
 
-    /// What is to be asked of whom.
-    pub fn questions(&self, name: u64, topology: &Topology, me: ServerId) -> Vec<(ServerId, Slice)> {
+    /// What is to be asked of whom: the next keys, as many as may be asked for now.
+    pub fn next_questions(&mut self, name: u64, topology: &Topology, me: ServerId) -> Vec<(ServerId, Slice)> {
+        let Some(snapshot) = self.running.get_mut(&name) else {
+            return Vec::new();
+        };
+        let places = snapshot.open_more();
+        Snapshots::questions(name, snapshot, places, topology, me)
+    }
+
+    /// The same of what was asked already, and is not there.
+    pub fn same_questions(&self, name: u64, topology: &Topology, me: ServerId) -> Vec<(ServerId, Slice)> {
         let Some(snapshot) = self.running.get(&name) else {
             return Vec::new();
         };
-        let ask = |&place: &u32| {
+        Snapshots::questions(name, snapshot, snapshot.open.iter().copied(), topology, me)
+    }
+
+    fn questions(
+        name: u64,
+        snapshot: &Snapshot,
+        places: impl Iterator<Item = u32>,
+        topology: &Topology,
+        me: ServerId,
+    ) -> Vec<(ServerId, Slice)> {
+        let ask = |place: u32| {
             let key = snapshot.rotx.keys[place as usize].clone();
             let server = ServerId {
                 partition: topology.partition_of_slot(key.slot()),
@@ -93,26 +119,25 @@ impl Snapshots {
             };
             (server, slice)
         };
-        snapshot.missing.iter().map(ask).collect()
+        places.map(ask).collect()
     }
 
-    /// A slice is there (lines 15-17). Returns the snapshot if that was the last, or if it has become too large.
+    /// A slice is there (lines 15-17). Returns the snapshot if that was the last, or if it has become too large; else there may be
+    /// more to ask for.
     pub fn take(
         &mut self,
+        now: Micros,
         name: u64,
         place: u32,
         past: &Vector,
         (value, hidden, proves): (Option<Bytes>, Hidden, bool),
     ) -> Option<Snapshot> {
         let snapshot = self.running.get_mut(&name)?;
-        if !snapshot.missing.remove(&place) {
+        if !snapshot.open.remove(&place) {
             return None;
         }
-        let again = snapshot.again.remove(&place).unwrap_or_default();
-        snapshot.bytes += value.as_ref().map_or(0, Bytes::len) * (1 + again.len());
-        for twin in again {
-            snapshot.values[twin as usize] = value.clone();
-        }
+        snapshot.asked_at = now;
+        snapshot.bytes += value.as_ref().map_or(0, Bytes::len);
         snapshot.values[place as usize] = value;
         snapshot.past.merge(past);
         if !proves {
@@ -121,7 +146,7 @@ impl Snapshots {
         let so_far = &mut snapshot.receipt.hidden;
         so_far.versions = so_far.versions.saturating_add(hidden.versions);
         so_far.newest = so_far.newest.max(hidden.newest);
-        match snapshot.missing.is_empty() || snapshot.is_too_large() {
+        match snapshot.is_complete() || snapshot.is_too_large() {
             true => self.running.remove(&name),
             false => None,
         }
@@ -166,20 +191,21 @@ impl Snapshots {
     }
 }
 
-/// The first place of each key, and the further ones of those that stand there more than once.
-fn places(keys: &[Key]) -> (BTreeSet<u32>, BTreeMap<u32, Vec<u32>>) {
-    let mut firsts: BTreeMap<&Key, u32> = BTreeMap::new();
-    let mut again: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for (place, key) in (0..).zip(keys) {
-        let first = *firsts.entry(key).or_insert(place);
-        if first != place {
-            again.entry(first).or_default().push(place);
-        }
-    }
-    (firsts.into_values().collect(), again)
-}
-
 impl Snapshot {
+    /// The places of keys that are asked for now.
+    fn open_more(&mut self) -> Range<u32> {
+        let room = MOST_OPEN - self.open.len();
+        let left = self.rotx.keys.len() - self.next as usize;
+        let places = self.next..self.next + room.min(left) as u32;
+        self.open.extend(places.clone());
+        self.next = places.end;
+        places
+    }
+
+    fn is_complete(&self) -> bool {
+        self.open.is_empty() && self.next as usize == self.rotx.keys.len()
+    }
+
     /// The answer to who wanted it (lines 17 and 18), with what is stable by now: the values, unless they are too large.
     pub fn finish(self, stable: Vector) -> (RequestId, Response, Receipt) {
         let response = match self.is_too_large() {
@@ -201,17 +227,22 @@ impl Snapshot {
 
     /// How many slices are missing, for those who ask why.
     pub fn missing(&self) -> usize {
-        self.missing.len()
+        self.open.len() + self.rotx.keys.len() - self.next as usize
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::Level;
+    use turnbuckle_core::{Key, Level};
 
-    #[test]
-    fn one_that_grows_too_large_is_refused_and_never_answered_in_part() {
+    const ME: ServerId = ServerId {
+        site: turnbuckle_core::SiteId(0),
+        partition: 0,
+        member: 0,
+    };
+
+    fn begin(snapshots: &mut Snapshots, keys: Vec<Key>) -> u64 {
         let receipt = Receipt {
             asked: Level::Causal,
             given: Level::Causal,
@@ -226,25 +257,75 @@ mod tests {
             hidden: Hidden::default(),
         };
         let rotx = Rotx {
-            keys: ["x", "y", "z"].map(Key::from).into(),
+            keys,
             stable: Vector::ZERO,
             past: Vector::ZERO,
             need: Vector::ZERO,
             eventual: false,
         };
+        snapshots.begin(
+            RequestId(1),
+            rotx,
+            Vector::ZERO,
+            receipt,
+            Now::default(),
+            Micros(1),
+        )
+    }
+
+    fn places_asked(snapshots: &mut Snapshots, name: u64) -> Vec<u32> {
+        let topology = Topology::new(["a"], 2, 1);
+        let questions = snapshots.next_questions(name, &topology, ME);
+        let place = |(_, slice)| match slice {
+            Slice::Request { place, .. } => place,
+            other => panic!("{other:?}"),
+        };
+        questions.into_iter().map(place).collect()
+    }
+
+    fn take(snapshots: &mut Snapshots, name: u64, place: u32, value: Bytes) -> Option<Snapshot> {
+        let of = (Some(value), Hidden::default(), true);
+        snapshots.take(Micros(0), name, place, &Vector::ZERO, of)
+    }
+
+    #[test]
+    fn one_that_grows_too_large_is_refused_and_never_answered_in_part() {
         let mut snapshots = Snapshots::default();
-        let now = Now::default();
-        let name = snapshots.begin(RequestId(1), rotx, Vector::ZERO, receipt, now, Micros(1));
+        let name = begin(&mut snapshots, ["x", "y", "z"].map(Key::from).into());
+        assert_eq!(places_asked(&mut snapshots, name), [0, 1, 2]);
         let half = Bytes::from(vec![0; MOST_BYTES / 2 + 1]);
-        let none = Hidden::default();
-        assert!(
-            snapshots
-                .take(name, 0, &Vector::ZERO, (Some(half.clone()), none, true))
-                .is_none()
-        );
-        let done = snapshots.take(name, 1, &Vector::ZERO, (Some(half), none, true));
+        assert!(take(&mut snapshots, name, 0, half.clone()).is_none());
+        let done = take(&mut snapshots, name, 1, half);
         let (_, response, _) = done.expect("it is over").finish(Vector::ZERO);
         assert!(matches!(response, Response::Refused(_)), "{response:?}");
         assert!(snapshots.is_empty());
+    }
+
+    /// The answers come in any order.
+    #[test]
+    fn many_keys_are_asked_for_a_share_at_a_time() {
+        let keys: Vec<Key> = (0..2_000)
+            .map(|place| Key::from(&*format!("k{}", place % 700)))
+            .collect();
+        let mut snapshots = Snapshots::default();
+        let name = begin(&mut snapshots, keys.clone());
+        let (mut open, mut asked) = (places_asked(&mut snapshots, name), 0);
+        assert_eq!(open.len(), MOST_OPEN);
+        let done = loop {
+            asked += 1;
+            let place = open.swap_remove(asked * 7 % open.len());
+            let value = keys[place as usize].0.clone();
+            if let Some(done) = take(&mut snapshots, name, place, value) {
+                break done;
+            }
+            open.extend(places_asked(&mut snapshots, name));
+            assert!(open.len() <= MOST_OPEN);
+        };
+        assert_eq!((asked, done.missing()), (keys.len(), 0));
+        assert!(
+            done.values
+                .into_iter()
+                .eq(keys.into_iter().map(|key| Some(key.0)))
+        );
     }
 }

@@ -3,8 +3,8 @@ use super::{Host, held};
 use crate::{
     admin::{Admin, AdminSource},
     status::{
-        CheckpointStatus, ClientsStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus, Status,
-        StreamStatus, VisibilityStatus,
+        CheckpointStatus, ClientsStatus, ClockStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus,
+        Status, StreamStatus, VisibilityStatus,
     },
 };
 use std::{
@@ -321,12 +321,13 @@ impl AdminSource for Host {
                 let until = state.vitals.deletes_until?.wall();
                 Some(now.wall.reading.since(until).0 as f64 / 1e6)
             }),
+            deletes_waiting: state_of(&keyspace.name).map_or(0, |state| state.deleted_keys),
             damage: state_of(&keyspace.name).map_or_else(Vec::new, damage_of),
             directory_outdated: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_outdated),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
             metadata_bytes_total: state_of(&keyspace.name).map_or(0, |state| state.written.metadata_bytes),
         });
-        let checkpoints = self.node.checkpoints();
+        let (checkpoints, jumps) = (self.node.checkpoints(), self.clock.jumps());
         Status {
             cluster: self.config.name.clone(),
             node: entry.name.clone(),
@@ -357,6 +358,10 @@ impl AdminSource for Host {
                 disconnected_for_memory_total: self.client_memory.shed(),
             },
             strangers: self.strangers.status(),
+            clock: ClockStatus {
+                away_seconds: jumps.away.0 as f64 / 1e6,
+                jumps_total: jumps.total,
+            },
             copies_received_total: self.node.copies_placed(),
             partitions_repaired_total: self.node.partitions_repaired(),
             checkpoint: CheckpointStatus {
