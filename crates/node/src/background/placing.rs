@@ -4,7 +4,7 @@
 //! order, and of each key version by version:
 //!
 //! - a version of the copy comes in, unless this side covers it and does not have it: then it was here, and was
-//!   superseded or collected;
+//!   superseded or collected. If it was a delete, what it deleted stays out as well;
 //! - a version here goes, if the copy's cut covers it and the copy does not have it: then it was there, and was superseded
 //!   or collected.
 //!
@@ -192,12 +192,16 @@ impl<P: Protocol> Keyspace<P> {
             .filter(|version| version.value.is_none());
         let deleted = deletes.map(|version| version.id).max();
         let deleted = deleted.filter(|_| !self.shared().config.planted.gives_back_what_was_deleted);
+        let is_here = |lane: &Lane<P>, id| {
+            let chain = lane.store.chain(key.as_ref());
+            chain.is_some_and(|chain| holds(chain, id))
+        };
+        // A delete that was here and was forgotten has taken with it what it deleted.
+        let was_forgotten = |id: &VersionId| !merges && covers(&our_cut, *id) && !is_here(lane, *id);
+        let forgotten = deleted.filter(was_forgotten);
         for version in theirs.into_iter().flat_map(Chain::iter) {
-            let here = lane
-                .store
-                .chain(key.as_ref())
-                .is_some_and(|chain| holds(chain, version.id));
-            if here || !merges && covers(&our_cut, version.id) {
+            let was_here = covers(&our_cut, version.id) || Some(version.id) < forgotten;
+            if is_here(lane, version.id) || !merges && was_here {
                 continue;
             }
             let (key, version) = (key.compact(), version.clone());
