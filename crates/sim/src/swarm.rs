@@ -28,6 +28,10 @@ pub struct Draw {
     /// Whether data directories are lost, or replaced by old copies. Only under `fsync`: beside power losses that take what was acknowledged,
     /// a lost directory still leads to sites that differ (docs/standing.md).
     pub directories: bool,
+    /// Whether many faults are cuts that last, and directories that are lost behind them.
+    pub deletes: bool,
+    /// The site at which rows on disks are damaged.
+    pub damaged_site: Option<usize>,
     /// Whether clocks leave the bounds that nodes believe in.
     pub clocks_lie: bool,
 }
@@ -41,6 +45,10 @@ enum Mood {
     Copies,
     /// Power fails again and again before disks have what was acknowledged, and what others have of it is given back.
     PowerLosses,
+    /// Deletes are many and forgotten early, while two sites do not hear each other for long and data directories are lost.
+    Deletes,
+    /// Rows are damaged at one site, in tables that are read again and again.
+    Damage,
 }
 
 impl Draw {
@@ -48,7 +56,8 @@ impl Draw {
     pub fn new(seed: u64) -> Draw {
         let mut random = Random::new(seed);
         let mood = match random.below(10) {
-            0..6 => Mood::Any,
+            // Not the draws of everything else.
+            0..6 => *of_mood(seed).pick(&[Mood::Any, Mood::Any, Mood::Any, Mood::Deletes, Mood::Deletes, Mood::Damage]),
             6..8 => Mood::Copies,
             _ => Mood::PowerLosses,
         };
@@ -57,6 +66,8 @@ impl Draw {
             Mood::Any => {}
             Mood::Copies => draw.bend_to_copies(&mut random),
             Mood::PowerLosses => draw.bend_to_power_losses(&mut random),
+            Mood::Deletes => draw.bend_to_deletes(&mut random),
+            Mood::Damage => draw.bend_to_damage(&mut random),
         }
         // Not the draws of everything else.
         if matches!(draw.load.kind, Kind::Mixed(_)) && of_keyspaces(seed).percent(20) {
@@ -110,6 +121,61 @@ impl Draw {
         self.hurry(random);
     }
 
+    fn bend_to_deletes(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.durability = Durability::Fsync;
+        world.sync = Span::us(100, 2_000);
+        world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 50]));
+        world.work = Span::us(100, 5_000);
+        world.shrink = *random.pick(&[10, 100]);
+        let count = world.sites.len();
+        for (from, delays) in world.delays.iter_mut().enumerate() {
+            for (_, delay) in delays.iter_mut().enumerate().filter(|&(to, _)| to != from) {
+                *delay = Micros(random.of(200..=20_000));
+            }
+        }
+        // Of one way in three nothing is heard for long: who is there forgets nothing, and others do.
+        if random.percent(50) {
+            let (from, to) = (random.below(count as u64) as usize, random.below(count as u64) as usize);
+            world.delays[from][to] = Micros(random.of(100_000..=2_000_000));
+        }
+        self.directories = true;
+        self.deletes = true;
+        self.heartbeat = Micros::from_millis(*random.pick(&[10, 20]));
+        self.theta = Micros::from_millis(*random.pick(&[2, 10]));
+        self.outage = Span::us(10_000, *random.pick(&[500_000, 2_000_000]));
+        self.fault_every = Some(Micros::from_millis(random.of(100..=400)));
+        self.safety = Micros::from_millis(random.of(1_500..=4_000));
+        self.load.think = Span::us(1_000, *random.pick(&[10_000, 60_000]));
+        if let Kind::Mixed(mixed) = &mut self.load.kind {
+            mixed.keys = *random.pick(&[5, 20, 60]);
+            mixed.writes = *random.pick(&[40, 80]);
+            mixed.deletes = *random.pick(&[40, 60]);
+        }
+    }
+
+    /// What is damaged before any peer has it, and no longer in the log, is lost: so the log reaches back, and one site alone is damaged.
+    fn bend_to_damage(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.durability = Durability::Fsync;
+        world.sync = Span::us(100, 2_000);
+        world.memory_limit_bytes = *random.pick(&[1 << 10, 8 << 10]);
+        world.retained_log_bytes = 8 << 20;
+        world.checkpoint_interval = Micros::from_millis(*random.pick(&[30, 200]));
+        world.segment_bytes = 1 << 10;
+        world.disk = Span::us(0, *random.pick(&[0, 2_000, 20_000]));
+        self.damaged_site = Some(random.below(world.sites.len() as u64) as usize);
+        self.directories = false;
+        self.outage = Span::us(1_000, *random.pick(&[100_000, 600_000]));
+        self.fault_every = Some(Micros::from_millis(random.of(60..=250)));
+        self.safety = Micros::from_millis(random.of(1_000..=3_000));
+        self.load.think = Span::us(1_000, *random.pick(&[10_000, 60_000]));
+        if let Kind::Mixed(mixed) = &mut self.load.kind {
+            mixed.keys = *random.pick(&[40, 300]);
+            mixed.deletes = *random.pick(&[5, 40]);
+        }
+    }
+
     /// Clients do not think for long, and mostly write keys that nobody overwrites: what is lost stays lost.
     fn hurry(&mut self, random: &mut Random) {
         // A long world has clients that take their time.
@@ -143,6 +209,8 @@ impl Draw {
             outage: Span::us(1_000, *random.pick(&[100_000, 2_000_000])),
             power: random.percent(50),
             directories: random.percent(20),
+            deletes: false,
+            damaged_site: None,
             clocks_lie: random.percent(10),
             theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
         }
@@ -224,6 +292,17 @@ impl Draw {
                 _ => FaultKind::Backup { node },
             };
         }
+        if self.deletes && node != other && random.percent(30) {
+            return FaultKind::Cut { a: node, b: other };
+        }
+        if let Some(site) = self.damaged_site
+            && random.percent(30)
+        {
+            let first = site * self.world.nodes_per_site;
+            let node = nodes[first + random.below(self.world.nodes_per_site as u64) as usize];
+            let rows = *random.pick(&[1, 5, 1_000]);
+            return FaultKind::Damage { node, rows };
+        }
         let percent = *random.pick(&[200, 1_000, 10_000]);
         match random.below(20) {
             0 | 1 => FaultKind::CrashWithinWrite {
@@ -279,6 +358,11 @@ impl Draw {
             },
         }
     }
+}
+
+/// Draws of what a world is mostly about.
+fn of_mood(seed: u64) -> Random {
+    Random::new(seed.rotate_left(24) ^ 0x6D6F_6F64)
 }
 
 /// Draws for what there is only where there are several keyspaces.
