@@ -46,6 +46,11 @@
 //!
 //! All other floors stay: those of other keys, other replicas and all sessions.
 //!
+//! # What a clock excuses
+//!
+//! Claims rest on clocks that keep their bounds. Once one does not, claims are not judged, but for one case: the write that is missed was stamped a second
+//! or more beyond what a clock within its bound could show, and the replica has it. Then it can see that a clock lies, and must claim nothing.
+//!
 //! # What is not judged
 //!
 //! An answer is *not judged* if it would be wrong but for an excuse, or if what it shows cannot be compared. How often that happens is
@@ -190,6 +195,8 @@ struct Seen {
     witness: Witness,
     is_careless: bool,
     staleness: Option<Micros>,
+    /// The replica has this version, which a clock has stamped that is seen to be beyond its bound.
+    ahead: Option<VersionId>,
     /// Whether it counts as an answer: an acknowledged write shows nothing but itself.
     is_answer: bool,
 }
@@ -304,7 +311,14 @@ impl Judge {
             .or_insert(first);
     }
 
-    pub(crate) fn returned(&mut self, id: OperationId, record: &Record, site: SiteId) {
+    /// `ahead` is what the answering replica has of the key, if that is stamped by a clock that is seen to be beyond its bound.
+    pub(crate) fn returned(
+        &mut self,
+        id: OperationId,
+        record: &Record,
+        site: SiteId,
+        ahead: Option<VersionId>,
+    ) {
         let Some((at, (answer, receipt))) = record.returned.as_ref().filter(|_| !self.sleeps) else {
             return;
         };
@@ -328,7 +342,10 @@ impl Judge {
                 self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
             }
             (Operation::Get { key, .. }, Answer::Value(value), Some(receipt)) => {
-                let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
+                let seen = Seen {
+                    ahead,
+                    ..self.seen(id, record, 0, key, receipt.server, receipt, *at)
+                };
                 match (value, receipt.version) {
                     (Some(value), version) => self.value_read(seen, value, version),
                     (None, Some(version)) => {
@@ -386,6 +403,7 @@ impl Judge {
             },
             is_careless: self.has_sessions && record.operation.level() == Some(Level::Eventual),
             staleness: receipt.staleness,
+            ahead: None,
             is_answer: true,
         }
     }

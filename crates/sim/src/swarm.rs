@@ -57,7 +57,14 @@ impl Draw {
         let mut random = Random::new(seed);
         let mood = match random.below(10) {
             // Not the draws of everything else.
-            0..6 => *of_mood(seed).pick(&[Mood::Any, Mood::Any, Mood::Any, Mood::Deletes, Mood::Deletes, Mood::Damage]),
+            0..6 => *of_mood(seed).pick(&[
+                Mood::Any,
+                Mood::Any,
+                Mood::Any,
+                Mood::Deletes,
+                Mood::Deletes,
+                Mood::Damage,
+            ]),
             6..8 => Mood::Copies,
             _ => Mood::PowerLosses,
         };
@@ -70,7 +77,11 @@ impl Draw {
             Mood::Damage => draw.bend_to_damage(&mut random),
         }
         // Not the draws of everything else.
-        if matches!(draw.load.kind, Kind::Mixed(_)) && of_keyspaces(seed).percent(20) {
+        if draw.clocks_lie && of_mood(!seed).percent(50) {
+            draw.set_a_clock_far_ahead(&mut of_mood(!seed));
+        }
+        let is_damaged = draw.damaged_site.is_some();
+        if matches!(draw.load.kind, Kind::Mixed(_)) && !is_damaged && of_keyspaces(seed).percent(20) {
             draw.world.keyspaces = 2;
         }
         draw
@@ -121,10 +132,20 @@ impl Draw {
         self.hurry(random);
     }
 
+    /// Of one node, from the beginning on: by more than any message is under way, so that all others can see it.
+    fn set_a_clock_far_ahead(&mut self, random: &mut Random) {
+        let offsets = &mut self.world.clock_offsets_us;
+        let node = random.below(offsets.len() as u64) as usize;
+        offsets[node] += random.of(5_000_000..=20_000_000) as i64;
+    }
+
     fn bend_to_deletes(&mut self, random: &mut Random) {
         let world = &mut self.world;
         world.durability = Durability::Fsync;
         world.sync = Span::us(100, 2_000);
+        // Who has lost one partition of two may show a session less than it has seen (docs/standing.md).
+        world.nodes_per_site = 1;
+        world.clock_offsets_us.truncate(world.sites.len());
         world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 50]));
         world.work = Span::us(100, 5_000);
         world.shrink = *random.pick(&[10, 100]);
@@ -136,7 +157,10 @@ impl Draw {
         }
         // Of one way in three nothing is heard for long: who is there forgets nothing, and others do.
         if random.percent(50) {
-            let (from, to) = (random.below(count as u64) as usize, random.below(count as u64) as usize);
+            let (from, to) = (
+                random.below(count as u64) as usize,
+                random.below(count as u64) as usize,
+            );
             world.delays[from][to] = Micros(random.of(100_000..=2_000_000));
         }
         self.directories = true;
@@ -154,7 +178,8 @@ impl Draw {
         }
     }
 
-    /// What is damaged before any peer has it, and no longer in the log, is lost: so the log reaches back, and one site alone is damaged.
+    /// What is damaged before any peer has it, and no longer in the log, is lost: so the log reaches back, and one site alone is damaged. A
+    /// keyspace that was left out has no log, so there is one alone.
     fn bend_to_damage(&mut self, random: &mut Random) {
         let world = &mut self.world;
         world.durability = Durability::Fsync;

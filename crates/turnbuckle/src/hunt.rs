@@ -36,11 +36,7 @@ struct Planted {
     prevents: &'static str,
 }
 
-const fn planted(
-    name: &'static str,
-    protocols: &'static [&'static str],
-    prevents: &'static str,
-) -> Planted {
+const fn planted(name: &'static str, protocols: &'static [&'static str], prevents: &'static str) -> Planted {
     Planted {
         name,
         protocols,
@@ -158,7 +154,10 @@ impl Hunt {
         seeds: Option<RangeInclusive<u64>>,
         json: bool,
     ) -> Result<(), Failure> {
-        if let Some(unknown) = names.iter().find(|name| !PLANTED.iter().any(|bug| bug.name == **name)) {
+        if let Some(unknown) = names
+            .iter()
+            .find(|name| !PLANTED.iter().any(|bug| bug.name == **name))
+        {
             let known: Vec<&str> = PLANTED.iter().map(|bug| bug.name).collect();
             return Err(usage(&format!(
                 "'{unknown}' is not hunted; expected one of {}",
@@ -169,7 +168,11 @@ impl Hunt {
         let is_asked = |bug: &&Planted| names.is_empty() || names.iter().any(|name| name == bug.name);
         let mut all = Vec::new();
         for bug in PLANTED.iter().filter(is_asked) {
-            for name in bug.protocols.iter().filter(|name| protocol.is_none_or(|asked| asked == **name)) {
+            for name in bug
+                .protocols
+                .iter()
+                .filter(|name| protocol.is_none_or(|asked| asked == **name))
+            {
                 let hunted = hunt(bug, name, seeds.clone())?;
                 if !json {
                     say(&hunted.text())?;
@@ -179,7 +182,9 @@ impl Hunt {
         }
         if all.is_empty() {
             let protocol = protocol.unwrap_or_default();
-            return Err(usage(&format!("none of these bugs is hunted in {protocol}; leave out --protocol")));
+            return Err(usage(&format!(
+                "none of these bugs is hunted in {protocol}; leave out --protocol"
+            )));
         }
         if json {
             say(&serde_json::to_string(&all).map_err(|error| environment(&error))?)?;
@@ -189,7 +194,11 @@ impl Hunt {
             let text: String = of.chain(all.iter().map(|hunted| hunted.text() + "\n")).collect();
             document::update(path, "planted", &text)?;
         }
-        let missing: Vec<String> = all.iter().filter(|hunted| hunted.found.is_none()).map(Hunted::name).collect();
+        let missing: Vec<String> = all
+            .iter()
+            .filter(|hunted| hunted.found.is_none())
+            .map(Hunted::name)
+            .collect();
         match missing.is_empty() {
             true => Ok(()),
             false => Err(Failure::Broken(format!("not found: {}", missing.join(", ")))),
@@ -220,7 +229,10 @@ fn hunt(bug: &Planted, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted,
         found: found.map(|First { seed, words }| Found {
             seed,
             words,
-            reproduce: format!("turnbuckle sim --protocol {name} --plant {} --seed {seed}", bug.name),
+            reproduce: format!(
+                "turnbuckle sim --protocol {name} --plant {} --seed {seed}",
+                bug.name
+            ),
         }),
     })
 }

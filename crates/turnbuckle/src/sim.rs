@@ -229,7 +229,9 @@ struct Done {
 pub fn run(options: &Sim) -> Result<(), Failure> {
     if options.hunt.is_asked() {
         let seeds = options.seeds.as_ref().map(|Seeds(seeds)| seeds.clone());
-        return options.hunt.run(&options.plant, options.protocol.as_deref(), seeds, options.json);
+        return options
+            .hunt
+            .run(&options.plant, options.protocol.as_deref(), seeds, options.json);
     }
     let file = options.scenario.as_deref().map(read).transpose()?;
     let name = options
@@ -412,9 +414,16 @@ pub(crate) fn first_broken(
         if summary.add(&done) {
             return Ok(ControlFlow::Continue(()));
         }
-        let judged = done.outcome.violations.first().map(|violation| violation.words.clone());
+        let judged = done
+            .outcome
+            .violations
+            .first()
+            .map(|violation| violation.words.clone());
         let words = judged.unwrap_or_else(|| format!("the checker says: {}", summary.counts()));
-        first = Some(First { seed: done.seed, words });
+        first = Some(First {
+            seed: done.seed,
+            words,
+        });
         Ok(ControlFlow::Break(()))
     })?;
     Ok(first)
@@ -556,7 +565,10 @@ impl Summary {
 impl Summary {
     /// How often which rule was broken.
     fn counts(&self) -> String {
-        let counts = self.violations.iter().map(|(rule, count)| format!("{rule} {count}"));
+        let counts = self
+            .violations
+            .iter()
+            .map(|(rule, count)| format!("{rule} {count}"));
         counts.collect::<Vec<_>>().join(", ")
     }
 
