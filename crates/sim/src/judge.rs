@@ -7,7 +7,8 @@
 //! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, nobody
 //!    anywhere is shown what is older than that delete.
 //! 4. **Values are real.** What is read was written, to that key, and carries one version only.
-//! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer.
+//! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer. And what a replica
+//!    acknowledges is stamped above what it had acknowledged before: else the older write of the two would be the last one.
 //!
 //! Each read of one key, each key of a read of several, each answer of a delete ("there was a value", "there was none") and each
 //! receipt is an answer to be judged.
@@ -74,7 +75,7 @@ mod tests;
 pub use count::{Excuse, Judged};
 pub use floor::Witness;
 use floor::{Floor, Raised};
-use key::{Met, OfKey, Shown};
+use key::{Acknowledged, Met, OfKey, Shown};
 use needs::Needs;
 
 /// Which rule was broken.
@@ -436,6 +437,8 @@ impl Judge {
                 format!("a write to {key} was acknowledged without a version"),
             ),
             (_, _, Some(version)) => {
+                self.stamped(&seen, version);
+                let of_key = self.keys.entry(key.clone()).or_default();
                 of_key.acknowledge(at, version);
                 match value {
                     Some(value) => self.learn(key, value, version, at),
@@ -450,6 +453,26 @@ impl Judge {
                 };
                 self.look(stamp, Shown::Version(version));
             }
+        }
+    }
+
+    /// What a replica acknowledges is newer than what it had acknowledged before the write was asked for: else the older write wins.
+    fn stamped(&mut self, seen: &Seen, version: VersionId) {
+        let Some(of_key) = self.keys.get(&seen.key) else {
+            return;
+        };
+        let before = of_key.acknowledged_until(seen.invoked);
+        if before.last().is_none_or(|last| last.newest().0 <= version) {
+            return;
+        }
+        let is_above = |write: &&Acknowledged| write.version.site == version.site && write.version > version;
+        let above = before.iter().filter(is_above).map(|write| write.version);
+        if let Some(above) = above.filter(|&above| !self.is_lost(&seen.key, above)).max() {
+            let words = format!(
+                "operation {}: replica {} stamps {version} for {}, below {above}, which it had acknowledged before",
+                seen.id.0, seen.server, seen.key
+            );
+            self.report(Rule::NothingLost, words);
         }
     }
 

@@ -49,6 +49,8 @@ enum Mood {
     Deletes,
     /// Rows are damaged at one site, in tables that are read again and again.
     Damage,
+    /// Hardly anything is in memory, disks are slow, and many clients ask for the same keys.
+    Cold,
 }
 
 impl Draw {
@@ -60,10 +62,10 @@ impl Draw {
             0..6 => *of_mood(seed).pick(&[
                 Mood::Any,
                 Mood::Any,
-                Mood::Any,
                 Mood::Deletes,
                 Mood::Deletes,
                 Mood::Damage,
+                Mood::Cold,
             ]),
             6..8 => Mood::Copies,
             _ => Mood::PowerLosses,
@@ -75,6 +77,7 @@ impl Draw {
             Mood::PowerLosses => draw.bend_to_power_losses(&mut random),
             Mood::Deletes => draw.bend_to_deletes(&mut random),
             Mood::Damage => draw.bend_to_damage(&mut random),
+            Mood::Cold => draw.bend_to_cold(&mut random),
         }
         // Not the draws of everything else.
         if draw.clocks_lie && of_mood(!seed).percent(50) {
@@ -136,7 +139,7 @@ impl Draw {
     fn set_a_clock_far_ahead(&mut self, random: &mut Random) {
         let offsets = &mut self.world.clock_offsets_us;
         let node = random.below(offsets.len() as u64) as usize;
-        offsets[node] += random.of(5_000_000..=20_000_000) as i64;
+        offsets[node] += random.of(3_000_000..=6_000_000) as i64;
     }
 
     fn bend_to_deletes(&mut self, random: &mut Random) {
@@ -201,6 +204,27 @@ impl Draw {
         }
     }
 
+    fn bend_to_cold(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.memory_limit_bytes = *random.pick(&[200, 1 << 10]);
+        world.disk = Span::us(0, *random.pick(&[10_000, 40_000]));
+        world.work = Span::us(100, 2_000);
+        world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 50]));
+        world.batch_keys = *random.pick(&[1, 5]);
+        world.clock_bound = Micros(500);
+        let count = world.clock_offsets_us.len();
+        world.clock_offsets_us = (0..count).map(|_| random.below(500) as i64 - 250).collect();
+        self.heartbeat = Micros::from_millis(20);
+        self.safety = self.safety.min(Micros::from_millis(1_000));
+        self.load.clients_per_node = 3;
+        self.load.think = Span::us(0, *random.pick(&[10_000, 20_000]));
+        self.load.amplification = self.load.amplification.min(5);
+        if let Kind::Mixed(mixed) = &mut self.load.kind {
+            mixed.keys = *random.pick(&[5, 12]);
+            mixed.value_bytes = *random.pick(&[100, 600]);
+        }
+    }
+
     /// Clients do not think for long, and mostly write keys that nobody overwrites: what is lost stays lost.
     fn hurry(&mut self, random: &mut Random) {
         // A long world has clients that take their time.
@@ -254,6 +278,17 @@ impl Draw {
                 break;
             }
             let kind = self.draw_fault(&mut random, &nodes);
+            if let FaultKind::Crash {
+                node,
+                loss: Loss::Old,
+            } = kind
+                && self.deletes
+            {
+                // There is a copy to be put back.
+                let (at, span) = (Micros(random.below(at.0)), Micros(0));
+                let kind = FaultKind::Backup { node };
+                faults.push(Fault { at, span, kind });
+            }
             let span = random.span(self.outage);
             let span = match kind {
                 // Until it has heard of a peer it does not know that it is old, and stamps by its wall clock. That is ahead of what it stamped in
@@ -304,7 +339,11 @@ impl Draw {
             true => Loss::Power,
             false => Loss::Process,
         };
-        if self.directories && self.world.durability == Durability::Fsync && random.percent(15) {
+        let percent_of_directories = if self.deletes { 25 } else { 15 };
+        if self.directories
+            && self.world.durability == Durability::Fsync
+            && random.percent(percent_of_directories)
+        {
             return match random.below(4) {
                 0 => FaultKind::Crash {
                     node,
