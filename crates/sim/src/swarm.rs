@@ -28,8 +28,9 @@ pub struct Draw {
     /// Whether data directories are lost, or replaced by old copies. Only under `fsync`: beside power losses that take what was acknowledged,
     /// a lost directory still leads to sites that differ (docs/standing.md).
     pub directories: bool,
-    /// Whether many faults are cuts that last, and directories that are lost behind them.
-    pub deletes: bool,
+    /// Whether many faults are about data directories, and of a hundred of the others so many are cuts. While two sites do not hear each
+    /// other no delete is forgotten.
+    pub deletes: Option<u64>,
     /// The site at which rows on disks are damaged.
     pub damaged_site: Option<usize>,
     /// Whether clocks leave the bounds that nodes believe in.
@@ -166,17 +167,21 @@ impl Draw {
             );
             world.delays[from][to] = Micros(random.of(100_000..=2_000_000));
         }
+        // Who has lost a directory promises what it can without those that it does not hear in time.
+        world.patience = Micros::from_millis(5_000);
         self.directories = true;
-        self.deletes = true;
+        self.deletes = Some(*random.pick(&[0, 0, 40]));
         self.heartbeat = Micros::from_millis(*random.pick(&[10, 20]));
         self.theta = Micros::from_millis(*random.pick(&[2, 10]));
-        self.outage = Span::us(10_000, *random.pick(&[500_000, 2_000_000]));
-        self.fault_every = Some(Micros::from_millis(random.of(100..=400)));
+        self.outage = Span::us(10_000, *random.pick(&[50_000, 500_000, 2_000_000]));
+        self.fault_every = Some(Micros::from_millis(random.of(150..=500)));
         self.safety = Micros::from_millis(random.of(1_500..=4_000));
         self.load.think = Span::us(1_000, *random.pick(&[10_000, 60_000]));
         if let Kind::Mixed(mixed) = &mut self.load.kind {
-            mixed.keys = *random.pick(&[5, 20, 60]);
+            // Of many keys some are not written any more once they are deleted.
+            mixed.keys = *random.pick(&[5, 60, 200]);
             mixed.writes = *random.pick(&[40, 80]);
+            mixed.deletes_of_read = *random.pick(&[0, 50]);
             mixed.deletes = *random.pick(&[40, 60]);
         }
     }
@@ -258,7 +263,7 @@ impl Draw {
             outage: Span::us(1_000, *random.pick(&[100_000, 2_000_000])),
             power: random.percent(50),
             directories: random.percent(20),
-            deletes: false,
+            deletes: None,
             damaged_site: None,
             clocks_lie: random.percent(10),
             theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
@@ -282,7 +287,7 @@ impl Draw {
                 node,
                 loss: Loss::Old,
             } = kind
-                && self.deletes
+                && self.deletes.is_some()
             {
                 // There is a copy to be put back.
                 let (at, span) = (Micros(random.below(at.0)), Micros(0));
@@ -339,7 +344,7 @@ impl Draw {
             true => Loss::Power,
             false => Loss::Process,
         };
-        let percent_of_directories = if self.deletes { 25 } else { 15 };
+        let percent_of_directories = if self.deletes.is_some() { 30 } else { 15 };
         if self.directories
             && self.world.durability == Durability::Fsync
             && random.percent(percent_of_directories)
@@ -356,7 +361,10 @@ impl Draw {
                 _ => FaultKind::Backup { node },
             };
         }
-        if self.deletes && node != other && random.percent(30) {
+        if let Some(percent) = self.deletes
+            && node != other
+            && random.percent(percent)
+        {
             return FaultKind::Cut { a: node, b: other };
         }
         if let Some(site) = self.damaged_site

@@ -82,9 +82,9 @@ const PLANTED: &[Planted] = &[
         "who lost power is given back the rows of a checkpoint that began before it asked",
     ),
     planted(
-        "collects_while_given_back",
-        &["causalspartanx"],
-        "a delete that is given back takes its chain with it, and what it deleted comes back as new",
+        "gives_back_what_was_deleted",
+        &["causalspartanx", "cops", "gentlerain", "eventual"],
+        "who lost something is given back what was deleted since",
     ),
     planted(
         "answers_above_what_it_has",
