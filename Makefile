@@ -3,8 +3,9 @@
 # make demo     a three-site cluster with WAN delays
 # make bench    micro-benchmarks
 # make figures  the tables of docs/experiments.md, anew
+# make planted  which drawn world shows which planted bug, anew in docs/simulation.md
 # make campaign real processes under load and faults: docs/campaign.md
-.PHONY: campaign verify fix demo bench figures bench-redis bench-causal bench-deletes bench-strangers test-redis-py deny fuzz
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers test-redis-py deny fuzz
 CARGO ?= cargo
 
 verify:
@@ -38,6 +39,9 @@ bench:
 figures:
 	$(CARGO) run --release --quiet -- experiment run --into docs/experiments.md \
 		$$($(CARGO) run --release --quiet -- experiment list | cut -d ' ' -f 1) >/dev/null
+
+planted:
+	$(CARGO) run --release --quiet -- sim --hunt --into docs/simulation.md --of "$$(git log -1 --format='commit %h of %cs')"
 
 # Needs Python, and Debian packages, which it installs: redis-server and redis-tools.
 bench-redis:

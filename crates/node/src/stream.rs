@@ -95,6 +95,8 @@ pub(crate) struct Outgoing {
     tail_bytes: usize,
     /// (n, p): the log holds entry n, and those after it, at or behind p. Sparse, rising.
     index: VecDeque<(u64, Position)>,
+    /// The index is that of a checkpoint.
+    is_restored: bool,
     cursors: BTreeMap<SiteId, Cursor>,
     /// (n, t): entry n was ready at t, in monotonic time. Sparse, rising: what lag is measured by.
     times: VecDeque<(u64, Micros)>,
@@ -187,6 +189,7 @@ impl Outgoing {
             tail: VecDeque::new(),
             tail_bytes: 0,
             index: VecDeque::new(),
+            is_restored: false,
             cursors: sites.map(|site| (site, Cursor::default())).collect(),
             times: VecDeque::new(),
         }
@@ -207,6 +210,7 @@ impl Outgoing {
     /// The index that a checkpoint remembered. Call [`Outgoing::purged`] when the log is open.
     pub fn restore_index(&mut self, index: impl Iterator<Item = (u64, Position)>) {
         self.index = index.collect();
+        self.is_restored = true;
     }
 
     /// An entry found in the log at `position` is at hand for peers. Those before `next` were in the checkpoint.
@@ -218,7 +222,16 @@ impl Outgoing {
                 found,
             ));
         }
-        self.note_position(entry.number, position);
+        let is_new = entry.number == self.next;
+        let is_behind = self
+            .index
+            .back()
+            .is_some_and(|&(last, at)| last < entry.number && at < position);
+        match is_new && is_behind && std::mem::take(&mut self.is_restored) {
+            // What the checkpoint remembered may have been purged since, and with it the only place from which this one is found.
+            true => self.index.push_back((entry.number, position)),
+            false => self.note_position(entry.number, position),
+        }
         if entry.number == self.next {
             self.next = entry.number + 1;
             self.ready = entry.number;

@@ -7,7 +7,8 @@
 //! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, nobody
 //!    anywhere is shown what is older than that delete.
 //! 4. **Values are real.** What is read was written, to that key, and carries one version only.
-//! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer.
+//! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer. And what a replica
+//!    acknowledges is stamped above what it had acknowledged before: else the older write of the two would be the last one.
 //!
 //! Each read of one key, each key of a read of several, each answer of a delete ("there was a value", "there was none") and each
 //! receipt is an answer to be judged.
@@ -46,6 +47,11 @@
 //!
 //! All other floors stay: those of other keys, other replicas and all sessions.
 //!
+//! # What a clock excuses
+//!
+//! Claims rest on clocks that keep their bounds. Once one does not, claims are not judged, but for one case: the write that is missed was stamped a second
+//! or more beyond what a clock within its bound could show, and the replica has it. Then it can see that a clock lies, and must claim nothing.
+//!
 //! # What is not judged
 //!
 //! An answer is *not judged* if it would be wrong but for an excuse, or if what it shows cannot be compared. How often that happens is
@@ -69,7 +75,7 @@ mod tests;
 pub use count::{Excuse, Judged};
 pub use floor::Witness;
 use floor::{Floor, Raised};
-use key::{Met, OfKey, Shown};
+use key::{Acknowledged, Met, OfKey, Shown};
 use needs::Needs;
 
 /// Which rule was broken.
@@ -190,6 +196,8 @@ struct Seen {
     witness: Witness,
     is_careless: bool,
     staleness: Option<Micros>,
+    /// The replica has this version, which a clock has stamped that is seen to be beyond its bound.
+    ahead: Option<VersionId>,
     /// Whether it counts as an answer: an acknowledged write shows nothing but itself.
     is_answer: bool,
 }
@@ -304,7 +312,14 @@ impl Judge {
             .or_insert(first);
     }
 
-    pub(crate) fn returned(&mut self, id: OperationId, record: &Record, site: SiteId) {
+    /// `ahead` is what the answering replica has of the key, if that is stamped by a clock that is seen to be beyond its bound.
+    pub(crate) fn returned(
+        &mut self,
+        id: OperationId,
+        record: &Record,
+        site: SiteId,
+        ahead: Option<VersionId>,
+    ) {
         let Some((at, (answer, receipt))) = record.returned.as_ref().filter(|_| !self.sleeps) else {
             return;
         };
@@ -328,7 +343,10 @@ impl Judge {
                 self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
             }
             (Operation::Get { key, .. }, Answer::Value(value), Some(receipt)) => {
-                let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
+                let seen = Seen {
+                    ahead,
+                    ..self.seen(id, record, 0, key, receipt.server, receipt, *at)
+                };
                 match (value, receipt.version) {
                     (Some(value), version) => self.value_read(seen, value, version),
                     (None, Some(version)) => {
@@ -386,6 +404,7 @@ impl Judge {
             },
             is_careless: self.has_sessions && record.operation.level() == Some(Level::Eventual),
             staleness: receipt.staleness,
+            ahead: None,
             is_answer: true,
         }
     }
@@ -418,6 +437,8 @@ impl Judge {
                 format!("a write to {key} was acknowledged without a version"),
             ),
             (_, _, Some(version)) => {
+                self.stamped(&seen, version);
+                let of_key = self.keys.entry(key.clone()).or_default();
                 of_key.acknowledge(at, version);
                 match value {
                     Some(value) => self.learn(key, value, version, at),
@@ -432,6 +453,26 @@ impl Judge {
                 };
                 self.look(stamp, Shown::Version(version));
             }
+        }
+    }
+
+    /// What a replica acknowledges is newer than what it had acknowledged before the write was asked for: else the older write wins.
+    fn stamped(&mut self, seen: &Seen, version: VersionId) {
+        let Some(of_key) = self.keys.get(&seen.key) else {
+            return;
+        };
+        let before = of_key.acknowledged_until(seen.invoked);
+        if before.last().is_none_or(|last| last.newest().0 <= version) {
+            return;
+        }
+        let is_above = |write: &&Acknowledged| write.version.site == version.site && write.version > version;
+        let above = before.iter().filter(is_above).map(|write| write.version);
+        if let Some(above) = above.filter(|&above| !self.is_lost(&seen.key, above)).max() {
+            let words = format!(
+                "operation {}: replica {} stamps {version} for {}, below {above}, which it had acknowledged before",
+                seen.id.0, seen.server, seen.key
+            );
+            self.report(Rule::NothingLost, words);
         }
     }
 

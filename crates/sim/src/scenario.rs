@@ -204,7 +204,8 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
         // Also those that end only now because of what their disk did before.
         world.nodes().for_each(|node| world.restart(node));
         world.empty_old_directories();
-        is_quiet = world.settle(RESTART_EVERY);
+        // One that finds out meanwhile that its directory is old serves nothing until it is emptied.
+        is_quiet = world.settle(RESTART_EVERY) && !world.nodes().any(|node| world.is_outdated(node));
     }
     clients.go_on(world);
     if !is_quiet {

@@ -28,6 +28,11 @@ pub struct Draw {
     /// Whether data directories are lost, or replaced by old copies. Only under `fsync`: beside power losses that take what was acknowledged,
     /// a lost directory still leads to sites that differ (docs/standing.md).
     pub directories: bool,
+    /// Whether many faults are about data directories, and of a hundred of the others so many are cuts. While two sites do not hear each
+    /// other no delete is forgotten.
+    pub deletes: Option<u64>,
+    /// The site at which rows on disks are damaged.
+    pub damaged_site: Option<usize>,
     /// Whether clocks leave the bounds that nodes believe in.
     pub clocks_lie: bool,
 }
@@ -41,6 +46,12 @@ enum Mood {
     Copies,
     /// Power fails again and again before disks have what was acknowledged, and what others have of it is given back.
     PowerLosses,
+    /// Deletes are many and forgotten early, while two sites do not hear each other for long and data directories are lost.
+    Deletes,
+    /// Rows are damaged at one site, in tables that are read again and again.
+    Damage,
+    /// Hardly anything is in memory, disks are slow, and many clients ask for the same keys.
+    Cold,
 }
 
 impl Draw {
@@ -48,7 +59,15 @@ impl Draw {
     pub fn new(seed: u64) -> Draw {
         let mut random = Random::new(seed);
         let mood = match random.below(10) {
-            0..6 => Mood::Any,
+            // Not the draws of everything else.
+            0..6 => *of_mood(seed).pick(&[
+                Mood::Any,
+                Mood::Any,
+                Mood::Deletes,
+                Mood::Deletes,
+                Mood::Damage,
+                Mood::Cold,
+            ]),
             6..8 => Mood::Copies,
             _ => Mood::PowerLosses,
         };
@@ -57,9 +76,16 @@ impl Draw {
             Mood::Any => {}
             Mood::Copies => draw.bend_to_copies(&mut random),
             Mood::PowerLosses => draw.bend_to_power_losses(&mut random),
+            Mood::Deletes => draw.bend_to_deletes(&mut random),
+            Mood::Damage => draw.bend_to_damage(&mut random),
+            Mood::Cold => draw.bend_to_cold(&mut random),
         }
         // Not the draws of everything else.
-        if matches!(draw.load.kind, Kind::Mixed(_)) && of_keyspaces(seed).percent(20) {
+        if draw.clocks_lie && of_mood(!seed).percent(50) {
+            draw.set_a_clock_far_ahead(&mut of_mood(!seed));
+        }
+        let is_damaged = draw.damaged_site.is_some();
+        if matches!(draw.load.kind, Kind::Mixed(_)) && !is_damaged && of_keyspaces(seed).percent(20) {
             draw.world.keyspaces = 2;
         }
         draw
@@ -110,6 +136,100 @@ impl Draw {
         self.hurry(random);
     }
 
+    /// Of one node, from the beginning on: by more than any message is under way, so that all others can see it.
+    fn set_a_clock_far_ahead(&mut self, random: &mut Random) {
+        let offsets = &mut self.world.clock_offsets_us;
+        let node = random.below(offsets.len() as u64) as usize;
+        offsets[node] += random.of(3_000_000..=6_000_000) as i64;
+    }
+
+    fn bend_to_deletes(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.durability = Durability::Fsync;
+        world.sync = Span::us(100, 2_000);
+        // Who has lost one partition of two may show a session less than it has seen (docs/standing.md).
+        world.nodes_per_site = 1;
+        world.clock_offsets_us.truncate(world.sites.len());
+        world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 50]));
+        world.work = Span::us(100, 5_000);
+        world.shrink = *random.pick(&[10, 100]);
+        let count = world.sites.len();
+        for (from, delays) in world.delays.iter_mut().enumerate() {
+            for (_, delay) in delays.iter_mut().enumerate().filter(|&(to, _)| to != from) {
+                *delay = Micros(random.of(200..=20_000));
+            }
+        }
+        // Of one way in three nothing is heard for long: who is there forgets nothing, and others do.
+        if random.percent(50) {
+            let (from, to) = (
+                random.below(count as u64) as usize,
+                random.below(count as u64) as usize,
+            );
+            world.delays[from][to] = Micros(random.of(100_000..=2_000_000));
+        }
+        // Who has lost a directory promises what it can without those that it does not hear in time.
+        world.patience = Micros::from_millis(5_000);
+        self.directories = true;
+        self.deletes = Some(*random.pick(&[0, 0, 40]));
+        self.heartbeat = Micros::from_millis(*random.pick(&[10, 20]));
+        self.theta = Micros::from_millis(*random.pick(&[2, 10]));
+        self.outage = Span::us(10_000, *random.pick(&[50_000, 500_000, 2_000_000]));
+        self.fault_every = Some(Micros::from_millis(random.of(150..=500)));
+        self.safety = Micros::from_millis(random.of(1_500..=4_000));
+        self.load.think = Span::us(1_000, *random.pick(&[10_000, 60_000]));
+        if let Kind::Mixed(mixed) = &mut self.load.kind {
+            // Of many keys some are not written any more once they are deleted.
+            mixed.keys = *random.pick(&[5, 60, 200]);
+            mixed.writes = *random.pick(&[40, 80]);
+            mixed.deletes_of_read = *random.pick(&[0, 50]);
+            mixed.deletes = *random.pick(&[40, 60]);
+        }
+    }
+
+    /// What is damaged before any peer has it, and no longer in the log, is lost: so the log reaches back, and one site alone is damaged. A
+    /// keyspace that was left out has no log, so there is one alone.
+    fn bend_to_damage(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.durability = Durability::Fsync;
+        world.sync = Span::us(100, 2_000);
+        world.memory_limit_bytes = *random.pick(&[1 << 10, 8 << 10]);
+        world.retained_log_bytes = 8 << 20;
+        world.checkpoint_interval = Micros::from_millis(*random.pick(&[30, 200]));
+        world.segment_bytes = 1 << 10;
+        world.disk = Span::us(0, *random.pick(&[0, 2_000, 20_000]));
+        self.damaged_site = Some(random.below(world.sites.len() as u64) as usize);
+        self.directories = false;
+        self.outage = Span::us(1_000, *random.pick(&[100_000, 600_000]));
+        self.fault_every = Some(Micros::from_millis(random.of(60..=250)));
+        self.safety = Micros::from_millis(random.of(1_000..=3_000));
+        self.load.think = Span::us(1_000, *random.pick(&[10_000, 60_000]));
+        if let Kind::Mixed(mixed) = &mut self.load.kind {
+            mixed.keys = *random.pick(&[40, 300]);
+            mixed.deletes = *random.pick(&[5, 40]);
+        }
+    }
+
+    fn bend_to_cold(&mut self, random: &mut Random) {
+        let world = &mut self.world;
+        world.memory_limit_bytes = *random.pick(&[200, 1 << 10]);
+        world.disk = Span::us(0, *random.pick(&[10_000, 40_000]));
+        world.work = Span::us(100, 2_000);
+        world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 50]));
+        world.batch_keys = *random.pick(&[1, 5]);
+        world.clock_bound = Micros(500);
+        let count = world.clock_offsets_us.len();
+        world.clock_offsets_us = (0..count).map(|_| random.below(500) as i64 - 250).collect();
+        self.heartbeat = Micros::from_millis(20);
+        self.safety = self.safety.min(Micros::from_millis(1_000));
+        self.load.clients_per_node = 3;
+        self.load.think = Span::us(0, *random.pick(&[10_000, 20_000]));
+        self.load.amplification = self.load.amplification.min(5);
+        if let Kind::Mixed(mixed) = &mut self.load.kind {
+            mixed.keys = *random.pick(&[5, 12]);
+            mixed.value_bytes = *random.pick(&[100, 600]);
+        }
+    }
+
     /// Clients do not think for long, and mostly write keys that nobody overwrites: what is lost stays lost.
     fn hurry(&mut self, random: &mut Random) {
         // A long world has clients that take their time.
@@ -143,6 +263,8 @@ impl Draw {
             outage: Span::us(1_000, *random.pick(&[100_000, 2_000_000])),
             power: random.percent(50),
             directories: random.percent(20),
+            deletes: None,
+            damaged_site: None,
             clocks_lie: random.percent(10),
             theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
         }
@@ -161,6 +283,17 @@ impl Draw {
                 break;
             }
             let kind = self.draw_fault(&mut random, &nodes);
+            if let FaultKind::Crash {
+                node,
+                loss: Loss::Old,
+            } = kind
+                && self.deletes.is_some()
+            {
+                // There is a copy to be put back.
+                let (at, span) = (Micros(random.below(at.0)), Micros(0));
+                let kind = FaultKind::Backup { node };
+                faults.push(Fault { at, span, kind });
+            }
             let span = random.span(self.outage);
             let span = match kind {
                 // Until it has heard of a peer it does not know that it is old, and stamps by its wall clock. That is ahead of what it stamped in
@@ -211,7 +344,11 @@ impl Draw {
             true => Loss::Power,
             false => Loss::Process,
         };
-        if self.directories && self.world.durability == Durability::Fsync && random.percent(15) {
+        let percent_of_directories = if self.deletes.is_some() { 30 } else { 15 };
+        if self.directories
+            && self.world.durability == Durability::Fsync
+            && random.percent(percent_of_directories)
+        {
             return match random.below(4) {
                 0 => FaultKind::Crash {
                     node,
@@ -223,6 +360,20 @@ impl Draw {
                 },
                 _ => FaultKind::Backup { node },
             };
+        }
+        if let Some(percent) = self.deletes
+            && node != other
+            && random.percent(percent)
+        {
+            return FaultKind::Cut { a: node, b: other };
+        }
+        if let Some(site) = self.damaged_site
+            && random.percent(30)
+        {
+            let first = site * self.world.nodes_per_site;
+            let node = nodes[first + random.below(self.world.nodes_per_site as u64) as usize];
+            let rows = *random.pick(&[1, 5, 1_000]);
+            return FaultKind::Damage { node, rows };
         }
         let percent = *random.pick(&[200, 1_000, 10_000]);
         match random.below(20) {
@@ -279,6 +430,11 @@ impl Draw {
             },
         }
     }
+}
+
+/// Draws of what a world is mostly about.
+fn of_mood(seed: u64) -> Random {
+    Random::new(seed.rotate_left(24) ^ 0x6D6F_6F64)
 }
 
 /// Draws for what there is only where there are several keyspaces.

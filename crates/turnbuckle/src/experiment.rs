@@ -4,13 +4,15 @@
 //! claims. Each of its points is one run of the simulated world; nothing depends on the machine, so the same binary prints the same
 //! numbers everywhere. The files are in the binary.
 mod claim;
-mod document;
 mod file;
 mod measure;
 mod report;
 mod results;
 
-use crate::failure::{Failure, environment, say, usage};
+use crate::{
+    document,
+    failure::{Failure, environment, say, usage},
+};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::{
@@ -59,7 +61,7 @@ struct Run {
 }
 
 /// The experiments that are in the binary.
-const EXPERIMENTS: &[(&str, &str)] = &[
+pub(crate) const EXPERIMENTS: &[(&str, &str)] = &[
     (
         "causal/fig5.1",
         include_str!("../../../experiments/causal/fig5.1.toml"),

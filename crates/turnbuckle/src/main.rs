@@ -3,9 +3,11 @@
 mod bench;
 mod check;
 mod demo;
+mod document;
 mod exhaust;
 mod experiment;
 mod failure;
+mod hunt;
 mod protocols;
 mod sim;
 mod start;

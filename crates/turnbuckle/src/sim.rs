@@ -1,6 +1,7 @@
 //! `turnbuckle sim`: worlds in which everything goes wrong, from a seed.
 use crate::exhaust::{self, Exhaustive};
 use crate::failure::{Failure, environment, say, usage};
+use crate::hunt::Hunt;
 use crate::protocols::{Simulated, protocol_named};
 use clap::Args;
 use serde::Serialize;
@@ -8,7 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write,
     fs::{self, File},
-    ops::RangeInclusive,
+    ops::{ControlFlow, RangeInclusive},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     str::FromStr,
@@ -47,6 +48,9 @@ pub struct Sim {
     /// From the first seed to the last.
     #[arg(long, value_name = "FIRST..LAST")]
     seeds: Option<Seeds>,
+    /// Stop at the first seed that goes wrong.
+    #[arg(long)]
+    until_broken: bool,
     /// Keep also those drawn faults that the protocol does not claim to stand.
     #[arg(long)]
     all_faults: bool,
@@ -65,6 +69,8 @@ pub struct Sim {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    hunt: Hunt,
     #[command(flatten)]
     exhaustive: Exhaustive,
 }
@@ -221,6 +227,12 @@ struct Done {
 }
 
 pub fn run(options: &Sim) -> Result<(), Failure> {
+    if options.hunt.is_asked() {
+        let seeds = options.seeds.as_ref().map(|Seeds(seeds)| seeds.clone());
+        return options
+            .hunt
+            .run(&options.plant, options.protocol.as_deref(), seeds, options.json);
+    }
     let file = options.scenario.as_deref().map(read).transpose()?;
     let name = options
         .protocol
@@ -259,9 +271,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         let mut scenario = scenario(file.as_ref(), seed, options.level);
         // What a file says it means.
         if file.is_none() && !options.all_faults {
-            let drawn = scenario.faults.len();
-            scenario.faults.retain(|fault| protocol.allows(&fault.kind));
-            left_out.fetch_add((drawn - scenario.faults.len()) as u64, Ordering::Relaxed);
+            left_out.fetch_add(leave_out(protocol, &mut scenario), Ordering::Relaxed);
         }
         scenario
     };
@@ -296,7 +306,10 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         if first_wrong.is_none() && !is_right {
             first_wrong = Some(done);
         }
-        Ok(())
+        Ok(match options.until_broken && !is_right {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
     })?;
     let seconds = started.elapsed().as_secs_f64() * threads as f64;
     summary.events_per_second = (summary.events as f64 / seconds.max(1e-9)) as u64;
@@ -368,6 +381,54 @@ fn scenario(file: Option<&ScenarioFile>, seed: u64, level: Option<Level>) -> Sce
     scenario
 }
 
+/// Leaves out faults that the protocol does not claim to stand. Returns how many.
+fn leave_out(protocol: KnownProtocol, scenario: &mut Scenario) -> u64 {
+    let drawn = scenario.faults.len();
+    scenario.faults.retain(|fault| protocol.allows(&fault.kind));
+    (drawn - scenario.faults.len()) as u64
+}
+
+/// A drawn world that went wrong.
+pub(crate) struct First {
+    pub seed: u64,
+    /// What the judge said first, or what the checker found.
+    pub words: String,
+}
+
+/// The first drawn world that goes wrong with these bugs planted.
+pub(crate) fn first_broken(
+    protocol: KnownProtocol,
+    bugs: &[String],
+    seeds: RangeInclusive<u64>,
+) -> Result<Option<First>, Failure> {
+    let scenario_of = |seed| {
+        let mut scenario = scenario(None, seed, None);
+        leave_out(protocol, &mut scenario);
+        scenario
+    };
+    let run = |scenario: &Scenario| protocol.run(scenario, bugs, Keep::JUDGE_AND_TRACE);
+    let panicked = |seed| Failure::Broken(format!("seed {seed} panics: see above"));
+    let mut first = None;
+    run_all(seeds, protocol, &scenario_of, &run, &panicked, |done| {
+        let mut summary = Summary::default();
+        if summary.add(&done) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let judged = done
+            .outcome
+            .violations
+            .first()
+            .map(|violation| violation.words.clone());
+        let words = judged.unwrap_or_else(|| format!("the checker says: {}", summary.counts()));
+        first = Some(First {
+            seed: done.seed,
+            words,
+        });
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(first)
+}
+
 /// Runs all seeds on all cores, and hands on what became of them in their order. Returns how many cores.
 fn run_all(
     seeds: RangeInclusive<u64>,
@@ -375,7 +436,7 @@ fn run_all(
     scenario_of: &(impl Fn(u64) -> Scenario + Sync),
     run: &(impl Fn(&Scenario) -> Outcome + Sync),
     panicked: &dyn Fn(u64) -> Failure,
-    mut take: impl FnMut(Done) -> Result<(), Failure>,
+    mut take: impl FnMut(Done) -> Result<ControlFlow<()>, Failure>,
 ) -> Result<usize, Failure> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let count = seeds.end().saturating_sub(*seeds.start()).saturating_add(1);
@@ -431,7 +492,9 @@ fn run_all(
             early.insert(offset, done);
             while let Some(done) = early.remove(&turn) {
                 turn += 1;
-                take(done)?;
+                if take(done)?.is_break() {
+                    return Ok(threads);
+                }
             }
         }
         Ok(threads)
@@ -500,6 +563,15 @@ impl Summary {
 }
 
 impl Summary {
+    /// How often which rule was broken.
+    fn counts(&self) -> String {
+        let counts = self
+            .violations
+            .iter()
+            .map(|(rule, count)| format!("{rule} {count}"));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
     /// What the level promises, held against what clients saw, whatever the receipts say. What a power loss may have taken is not
     /// in the report.
     fn hold_to_level(&mut self, done: &Done, report: &Report) {
@@ -643,12 +715,7 @@ impl std::fmt::Display for Summary {
         match self.violations.is_empty() {
             true => write!(f, "  violations  none"),
             false => {
-                let counts: Vec<String> = self
-                    .violations
-                    .iter()
-                    .map(|(rule, count)| format!("{rule} {count}"))
-                    .collect();
-                writeln!(f, "  violations  {}", counts.join(", "))?;
+                writeln!(f, "  violations  {}", self.counts())?;
                 let seeds: Vec<String> = self.broken.iter().map(u64::to_string).collect();
                 write!(f, "  broken      seeds {}", seeds.join(", "))
             }

@@ -214,6 +214,31 @@ fn a_peer_behind_the_tail_is_fed_from_the_log_and_behind_the_log_copied() {
 }
 
 #[test]
+fn what_is_replayed_is_found_in_the_log_also_when_what_the_checkpoint_remembered_is_purged() {
+    let mut stream = Outgoing::new(StreamLimits::default(), [B].into_iter());
+    let life = Incarnation {
+        number: 1,
+        start: 1,
+        clock: Hlc(1),
+    };
+    stream.restore(36, vec![life]);
+    stream.restore_index([(1, Position(300))].into_iter());
+    for number in 36..40 {
+        let position = Position(number * 500);
+        stream
+            .replay(entry(number, &[B]), position)
+            .expect("it is the next");
+    }
+    stream.purged(Position(17_000));
+    stream.begin(2, Hlc(2));
+    let index: Vec<_> = stream.index().collect();
+    assert_eq!(index, [(36, Position(18_000))]);
+    // Of all that is in the log nothing needs a copy.
+    assert_eq!(stream.resume(B, at(1, 35), false), Resumption::Stream);
+    assert_eq!(stream.resume(B, at(1, 34), false), Resumption::Copy);
+}
+
+#[test]
 fn entries_for_other_sites_are_skipped_but_counted() {
     let mut stream = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
     stream.begin(1, Hlc(1));

@@ -8,6 +8,8 @@ struct Court {
     judge: Judge,
     records: Vec<Record>,
     now: Micros,
+    /// What the next answers come with.
+    ahead: Option<VersionId>,
 }
 
 fn version(at: u64, site: u16) -> VersionId {
@@ -61,6 +63,7 @@ impl Court {
             judge: Judge::new(Topology::new(["a", "b", "c"], 1, 1), has_sessions),
             records: Vec::new(),
             now: Micros(1_000_000),
+            ahead: None,
         }
     }
 
@@ -101,7 +104,7 @@ impl Court {
             hidden: Hidden::default(),
         };
         record.returned = Some((self.now, (answer, Some(receipt))));
-        self.judge.returned(id, record, SiteId(site));
+        self.judge.returned(id, record, SiteId(site), self.ahead);
     }
 
     fn puts(&mut self, client: usize, site: u16, key: &str, value: &str, version: VersionId) {
@@ -505,4 +508,18 @@ fn claims_that_rest_on_clocks_that_lie_are_counted_only() {
     let claims = court.judge.claims();
     assert_eq!((claims.judged, claims.not_judged()), (1, 1));
     assert_eq!(claims.not_judged.get(&Excuse::Clock), Some(&1));
+}
+
+#[test]
+fn a_replica_that_can_see_a_clock_lie_must_claim_nothing() {
+    let mut court = Court::new(true);
+    court.puts(0, 0, "x", "1", version(1, 0));
+    court.judge.distrust_clocks();
+    court.ahead = Some(version(1, 0));
+    let id = court.ask(3, 2, get("x"));
+    court.tell(id, Answer::Value(None), None, None);
+    assert_eq!(court.broken(), [], "it claims nothing");
+    let id = court.ask(3, 2, get("x"));
+    court.tell(id, Answer::Value(None), None, Some(500));
+    assert_eq!(court.broken(), [Rule::TrueReceipts]);
 }

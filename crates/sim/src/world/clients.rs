@@ -171,7 +171,17 @@ impl<S: Session> World<S> {
             record.returned = Some((self.time, answered));
             record.places.1 = place;
             let site = self.placement.site_of(record.node);
-            self.judge.returned(id, record, site);
+            let ahead = match (&record.operation, &record.returned) {
+                (Operation::Get { key, .. }, Some((_, (_, Some(receipt)))))
+                    if !self.judge.trusts_clocks() =>
+                {
+                    Some((receipt.server, key.clone()))
+                }
+                _ => None,
+            };
+            let ahead = ahead.and_then(|(server, key)| self.seen_to_be_ahead(server, &key));
+            let record = self.history.get(id);
+            self.judge.returned(id, record, site, ahead);
             let (node, client) = (record.node, record.client);
             let record = self.history.get(id);
             let words = || format!("client {client} is told {}", record.answer_words());

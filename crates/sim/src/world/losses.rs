@@ -73,11 +73,35 @@ impl<S: Session> World<S> {
     /// Does what nodes ask for that were started with an old copy of their directory: empties it, and starts them again.
     pub fn empty_old_directories(&mut self) {
         for node in self.nodes() {
-            let mut statuses = self.statuses(node).into_iter();
-            if statuses.any(|status| status.vitals.is_outdated) {
+            if self.is_outdated(node) {
                 self.crash(node, Loss::Directory);
                 self.restart(node);
             }
         }
+    }
+
+    /// Whether a node asks to be emptied.
+    pub fn is_outdated(&self, node: NodeId) -> bool {
+        let mut statuses = self.statuses(node).into_iter();
+        statuses.any(|status| status.vitals.is_outdated)
+    }
+
+    /// The newest version of a key that a server has in memory, if no clock that keeps its bound can have stamped it by now, by a second, and the
+    /// server's own clock keeps it: the server can know that a clock lies.
+    pub(super) fn seen_to_be_ahead(&self, server: ServerId, key: &Key) -> Option<VersionId> {
+        let machine = &self.machines[index(self.placement.node_of(server))];
+        let process = machine.process.as_ref()?;
+        let keyspace = process.keyspaces.get(&keyspace_of(&self.options, key))?;
+        let newest = keyspace.inspect(server, |_, store| {
+            let is_there = store.is_resident(key.as_ref());
+            is_there
+                .then(|| store.chain(key.as_ref()))?
+                .map(|chain| chain.newest().id)
+        });
+        let horizon =
+            self.time + self.options.clock_bound + self.options.clock_bound + Micros::from_millis(1_000);
+        newest
+            .flatten()
+            .filter(|id| machine.clock.is_honest(self.time) && id.at.wall() > horizon)
     }
 }

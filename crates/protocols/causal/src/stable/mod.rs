@@ -134,6 +134,7 @@ impl Stable {
         // Written by this code; if it does not decode, what it says is learnt anew.
         let kept = recovered.named.get(NAME).map(Kept::decode);
         let Kept { vv, dsv, collected } = kept.and_then(Result::ok).unwrap_or_default();
+        let newest = vv.newest();
         let mut settled = cut.clone();
         settled.set(me.site, Hlc::ZERO);
         Stable {
@@ -160,7 +161,7 @@ impl Stable {
             dsv,
             dsv_walls: Vector::ZERO,
             clock_wall: Micros(0),
-            newest: Hlc::ZERO,
+            newest,
             hidden: HiddenVersions::new(topology.site_count()),
             pace_seen: [(Micros(0), Vector::ZERO), (Micros(0), Vector::ZERO)],
         }

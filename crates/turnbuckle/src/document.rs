@@ -1,7 +1,7 @@
 //! Tables in a document that are the command's own.
 //!
 //! ````text
-//!   ### causal/fig5.4: ...        the heading of an experiment begins with its name
+//!   ### causal/fig5.4: ...        the heading begins with a name
 //!   Words that people write.
 //!   ```text
 //!   ...                           what was found: replaced
@@ -13,7 +13,7 @@ use std::{fs, path::Path};
 const BEGIN: &str = "```text\n";
 const END: &str = "```";
 
-/// Puts what an experiment has found into the document.
+/// Puts what was found into the document.
 pub fn update(path: &Path, name: &str, findings: &str) -> Result<(), Failure> {
     let failed = |error| environment(&format!("{}: {error}", path.display()));
     let text = fs::read_to_string(path).map_err(failed)?;
@@ -85,9 +85,14 @@ Nothing yet.
 
     #[test]
     fn every_experiment_has_its_place_in_our_own_document() {
-        let document = include_str!("../../../../docs/experiments.md");
-        for (name, _) in super::super::EXPERIMENTS {
+        let document = include_str!("../../../docs/experiments.md");
+        for (name, _) in crate::experiment::EXPERIMENTS {
             assert!(put(document, name, "x").is_some(), "{name}");
         }
+    }
+
+    #[test]
+    fn so_have_the_bugs_that_are_hunted() {
+        assert!(put(include_str!("../../../docs/simulation.md"), "planted", "x").is_some());
     }
 }

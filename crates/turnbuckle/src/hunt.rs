@@ -1,0 +1,273 @@
+//! `turnbuckle sim --hunt`: bugs that can be planted, and the first drawn world that shows each.
+//!
+//! A bug that can be planted is a mend taken out again. If drawn worlds find it, with no script and no other bug beside it, they
+//! would have found it before somebody was hurt; and they find it when it comes back in other clothes.
+use crate::{
+    document,
+    failure::{Failure, environment, say, usage},
+    protocols::protocol_named,
+    sim::{First, first_broken},
+};
+use clap::Args;
+use serde::Serialize;
+use std::{fmt::Write, ops::RangeInclusive, path::PathBuf};
+
+/// What is hunted.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Bugs that are planted")]
+pub(crate) struct Hunt {
+    /// Plant one known bug after the other, and look for the first drawn world that shows it; with --plant only these, with --protocol
+    /// only in that one. Without --seeds up to 2000 worlds each. Ends with 1 if one was not found.
+    #[arg(long, conflicts_with_all = ["scenario", "level", "seed", "all_faults", "trace", "diagram", "window", "until_broken", "exhaust"])]
+    hunt: bool,
+    /// Put what was found into this Markdown file, into the first code block below the heading '### planted: ..'.
+    #[arg(long, value_name = "FILE", requires = "hunt")]
+    into: Option<PathBuf>,
+    /// What stands above it there: the commit and its date.
+    #[arg(long, value_name = "TEXT", requires = "hunt")]
+    of: Option<String>,
+}
+
+/// A bug, and where it is looked for.
+struct Planted {
+    name: &'static str,
+    protocols: &'static [&'static str],
+    /// What its mend keeps from happening.
+    prevents: &'static str,
+}
+
+const fn planted(name: &'static str, protocols: &'static [&'static str], prevents: &'static str) -> Planted {
+    Planted {
+        name,
+        protocols,
+        prevents,
+    }
+}
+
+/// Each in the protocols in which it is another matter. Those that drawn worlds cannot show are in `docs/simulation.md`.
+const PLANTED: &[Planted] = &[
+    planted(
+        "forgets_deletes_early",
+        &["causalspartanx", "cops", "gentlerain", "eventual"],
+        "a delete is forgotten while a site does not show it: what it deleted is seen by who depends on the delete, or comes back from there",
+    ),
+    planted(
+        "replays_to_the_empty",
+        &["eventual"],
+        "who lost a data directory is sent a log with writes, and not the forgotten deletes of them",
+    ),
+    planted(
+        "serves_an_old_directory",
+        &["causalspartanx", "cops", "gentlerain", "eventual"],
+        "an old copy of a data directory is served, with what was deleted and forgotten since",
+    ),
+    planted(
+        "stamps_unheard",
+        &["eventual"],
+        "who lost a data directory stamps below what it had told others",
+    ),
+    planted(
+        "copies_cleared_late",
+        &["eventual"],
+        "of two full copies in a row the first deletes what the second brings",
+    ),
+    planted(
+        "rows_of_begun_checkpoint",
+        &["eventual"],
+        "who lost power is given back the rows of a checkpoint that began before it asked",
+    ),
+    planted(
+        "gives_back_what_was_deleted",
+        &["causalspartanx", "cops", "gentlerain", "eventual"],
+        "who lost something is given back what was deleted since",
+    ),
+    planted(
+        "answers_above_what_it_has",
+        &["causalspartanx", "cops", "gentlerain"],
+        "a partition that has lost something answers as if it had what the other partitions of its site have",
+    ),
+    planted(
+        "time_before_disk",
+        &["eventual"],
+        "a receipt rests on the time from before the disk was read",
+    ),
+    planted(
+        "serves_what_damage_left",
+        &["eventual", "causalspartanx"],
+        "what is left of a damaged table is served as if it were everything",
+    ),
+    planted(
+        "repaired_by_any_copy",
+        &["eventual"],
+        "damaged rows are taken for repaired by a copy of who has heard less",
+    ),
+    planted(
+        "proves_by_the_least_clock",
+        &["gentlerain"],
+        "freshness is proven while a clock is seen to be beyond its bound",
+    ),
+];
+
+/// So many worlds are tried for each.
+const SEEDS: RangeInclusive<u64> = 1..=2000;
+
+/// What became of one of them.
+#[derive(Debug, Serialize)]
+struct Hunted {
+    bug: String,
+    protocol: String,
+    prevents: String,
+    /// How many worlds it took, or how many did not show it.
+    seeds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<Found>,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    seed: u64,
+    words: String,
+    reproduce: String,
+}
+
+impl Hunt {
+    /// Whether this is what was asked for.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.hunt
+    }
+
+    /// Hunts those of these names, or all.
+    pub(crate) fn run(
+        &self,
+        names: &[String],
+        protocol: Option<&str>,
+        seeds: Option<RangeInclusive<u64>>,
+        json: bool,
+    ) -> Result<(), Failure> {
+        if let Some(unknown) = names
+            .iter()
+            .find(|name| !PLANTED.iter().any(|bug| bug.name == **name))
+        {
+            let known: Vec<&str> = PLANTED.iter().map(|bug| bug.name).collect();
+            return Err(usage(&format!(
+                "'{unknown}' is not hunted; expected one of {}",
+                known.join(", ")
+            )));
+        }
+        let seeds = seeds.unwrap_or(SEEDS);
+        let is_asked = |bug: &&Planted| names.is_empty() || names.iter().any(|name| name == bug.name);
+        let mut all = Vec::new();
+        for bug in PLANTED.iter().filter(is_asked) {
+            for name in bug
+                .protocols
+                .iter()
+                .filter(|name| protocol.is_none_or(|asked| asked == **name))
+            {
+                let hunted = hunt(bug, name, seeds.clone())?;
+                if !json {
+                    say(&hunted.text())?;
+                }
+                all.push(hunted);
+            }
+        }
+        if all.is_empty() {
+            let protocol = protocol.unwrap_or_default();
+            return Err(usage(&format!(
+                "none of these bugs is hunted in {protocol}; leave out --protocol"
+            )));
+        }
+        if json {
+            say(&serde_json::to_string(&all).map_err(|error| environment(&error))?)?;
+        }
+        if let Some(path) = &self.into {
+            let of = self.of.iter().map(|of| format!("{of}\n\n"));
+            let text: String = of.chain(all.iter().map(|hunted| hunted.text() + "\n")).collect();
+            document::update(path, "planted", &text)?;
+        }
+        let missing: Vec<String> = all
+            .iter()
+            .filter(|hunted| hunted.found.is_none())
+            .map(Hunted::name)
+            .collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Broken(format!("not found: {}", missing.join(", ")))),
+        }
+    }
+}
+
+/// The first world that shows a bug. It must be the bug: a world in which something is wrong without it does not count.
+fn hunt(bug: &Planted, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted, Failure> {
+    let protocol = protocol_named(name)?;
+    let bugs = [bug.name.to_string()];
+    let (begin, end) = seeds.into_inner();
+    let count = end - begin + 1;
+    let mut next = begin;
+    let found = loop {
+        let found = match next <= end {
+            true => first_broken(protocol, &bugs, next..=end)?,
+            false => None,
+        };
+        let Some(First { seed, .. }) = found else {
+            break None;
+        };
+        match first_broken(protocol, &[], seed..=seed)? {
+            None => break found,
+            Some(other) => eprintln!(
+                "seed {seed} of {name} is wrong without {}, too: {}",
+                bug.name, other.words
+            ),
+        }
+        next = seed + 1;
+    };
+    Ok(Hunted {
+        bug: bug.name.into(),
+        protocol: name.into(),
+        prevents: bug.prevents.into(),
+        seeds: found.as_ref().map_or(count, |first| first.seed - begin + 1),
+        found: found.map(|First { seed, words }| Found {
+            seed,
+            words,
+            reproduce: format!(
+                "turnbuckle sim --protocol {name} --plant {} --seed {seed}",
+                bug.name
+            ),
+        }),
+    })
+}
+
+impl Hunted {
+    fn name(&self) -> String {
+        format!("{} in {}", self.bug, self.protocol)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}: {}\n", self.name(), self.prevents);
+        match &self.found {
+            Some(found) => write!(
+                text,
+                "  seed {}, after {} seeds: {}\n  {}",
+                found.seed, self.seeds, found.words, found.reproduce
+            ),
+            None => write!(text, "  not found in {} seeds", self.seeds),
+        }
+        .expect("a String grows");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocols::Simulated;
+
+    #[test]
+    fn every_bug_can_be_planted_where_it_is_hunted() {
+        for bug in PLANTED {
+            for name in bug.protocols {
+                let protocol = protocol_named(name).expect("there is such a protocol");
+                assert!(protocol.has_bug(bug.name), "{} in {name}", bug.name);
+            }
+        }
+    }
+}
