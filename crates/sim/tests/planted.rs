@@ -93,7 +93,12 @@ fn an_entry_dropped_after_a_restart_is_caught_as_sites_that_differ() {
 
 #[test]
 fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
-    let expected = ["had shown version", "has two versions", "the sites differ"];
+    let expected = [
+        "had shown version",
+        "has two versions",
+        "the sites differ",
+        "which it had acknowledged before",
+    ];
     is_caught_in("clock_goes_back", &expected, |mut draw| {
         draw.load.think = Span::us(0, 5_000);
         draw.load.kind = Kind::Mixed(Mixed {
@@ -104,8 +109,9 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
             careless: 0,
             ..Mixed::default()
         });
-        draw.safety = Micros::from_millis(2_000);
-        // A node that has forgotten deletes is cut off, its clock is set back, and it restarts.
+        draw.safety = Micros::from_millis(5_000);
+        // A node that has forgotten deletes is cut off, its clock is set back, and it restarts. It is away for longer than its first writes wait
+        // until a peer is heard.
         let node = NodeId(0);
         let ms = Micros::from_millis;
         let fault = |at, span, kind| Fault {
@@ -117,13 +123,13 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
         scenario.faults = vec![
             fault(900, 0, FaultKind::Checkpoint { node }),
             fault(1_000, 0, FaultKind::Checkpoint { node }),
-            fault(1_010, 500, FaultKind::Isolate { node }),
+            fault(1_010, 3_500, FaultKind::Isolate { node }),
             fault(
                 1_020,
-                900,
+                4_500,
                 FaultKind::ClockStep {
                     node,
-                    by_us: -900_000,
+                    by_us: -4_000_000,
                 },
             ),
             fault(
