@@ -66,6 +66,10 @@ pub(crate) struct Lane<P: Protocol> {
     patient_until: Micros,
     /// Every peer has given back what it held of this lane when its directory was empty: that is in the log or the last checkpoint.
     given_back: bool,
+    /// Sites of which no mark has come in this life.
+    unmarked: SiteSet,
+    /// From then on others are given rows although some site was not heard.
+    gives_from: Micros,
     /// What requests wait for after a start.
     unheard: Option<Unheard<P>>,
     /// The latest time that any input has come with.
@@ -186,6 +190,8 @@ impl<P: Protocol> Lane<P> {
             unsettled: SiteSet::default(),
             patient_until: Micros(0),
             given_back: meta.given_back,
+            unmarked: SiteSet::default(),
+            gives_from: Micros(0),
             unheard: None,
             time: Now::default(),
             time_goes_back: ks.shared().config.planted.time_before_disk,
@@ -703,10 +709,10 @@ impl<P: Protocol> Lane<P> {
         self.is_new || wanted.any(|(site, errands)| errands.iter().any(|errand| waits(site, errand)))
     }
 
-    /// Whether a checkpoint may begin for a peer. Where rows are missing as well, there is nothing to wait for.
+    /// Whether a checkpoint may begin for a peer. Where rows are missing as well, there is nothing of the peer to wait for.
     fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
         let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
-        self.repair.is_some() || logged.unwrap_or_default() >= errand.behind
+        self.may_give() && (self.repair.is_some() || logged.unwrap_or_default() >= errand.behind)
     }
 
     /// A checkpoint begins: it will have what peers have asked for so far.

@@ -93,7 +93,7 @@ impl<P: Protocol> Lane<P> {
                 Item::Reached(position) => incoming.received = position,
                 Item::Mark(message) => {
                     self.handle(now, Input::Mark { from, message });
-                    self.hear_mark();
+                    self.hear_mark(site);
                 }
                 Item::ReturnedEnd => self.taken.push(site),
             }

@@ -17,10 +17,12 @@
 //! That this has happened is written down: a restart in between finds the directory as good as empty.
 //!
 //! **A directory with something in it may be an old copy.** Peers that have forgotten deletes since then say so in their marks, and the replica
-//! refuses to serve. So requests wait for the first mark of any other site.
+//! refuses to serve. So requests wait for the first mark of any other site. And nothing is given to others, rows that they lost or a full copy,
+//! before all other sites were heard, ten seconds at most: what was deleted since would come back there. One that knows that it is old
+//! gives nothing.
 //!
-//! All wait two seconds at most: a site may be away, and in a new cluster one may be late. What is stamped after that can be below what only
-//! that site has heard. While a site is still giving back, requests are refused after two seconds.
+//! Nobody waits longer than two seconds: a site may be away, and in a new cluster one may be late. Then requests are served, or refused while a site
+//! is still giving back. What is stamped then can be below what only a site that is away has heard.
 use super::{Lane, MOST_COLD, Question, Waiting};
 use crate::{keyspace::Keyspace, stream::CursorState};
 use std::collections::VecDeque;
@@ -28,6 +30,9 @@ use turnbuckle_core::{Hlc, Micros, Now, Outcome, Protocol, SiteId, SiteSet};
 
 /// How long requests wait at most.
 const PATIENCE: Micros = Micros::from_millis(2_000);
+
+/// How long others wait at most for what is given to them: a site that was away itself is heard only when it has sent a full copy.
+const GIVES_AFTER: Micros = Micros::from_millis(10_000);
 
 /// What a replica waits for after a start, and what waits for it.
 pub(crate) struct Unheard<P: Protocol> {
@@ -47,6 +52,8 @@ impl<P: Protocol> Lane<P> {
     /// The lane begins a life.
     pub(super) fn begin_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
         let config = &ks.shared().config;
+        self.unmarked = self.unsettled;
+        self.gives_from = now.monotonic + GIVES_AFTER;
         if self.unsettled.0 == 0 || config.is_new_cluster || config.planted.stamps_unheard {
             return;
         }
@@ -91,8 +98,15 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A mark has come.
-    pub(super) fn hear_mark(&mut self) {
+    /// Whether others may be given what they lost, or a full copy.
+    pub(super) fn may_give(&self) -> bool {
+        let is_heard = self.unmarked.0 == 0 || self.time.monotonic >= self.gives_from;
+        is_heard && !self.replica.protocol().vitals(self.time).is_outdated
+    }
+
+    /// A mark of a site has come.
+    pub(super) fn hear_mark(&mut self, site: SiteId) {
+        self.unmarked = self.unmarked.without(site);
         if let Some(unheard) = &mut self.unheard
             && matches!(unheard.missing, Missing::Mark)
         {
@@ -113,6 +127,9 @@ impl<P: Protocol> Lane<P> {
 
     /// Nothing is missing any more, or it is not waited for any longer: what has waited goes on.
     pub(crate) fn end_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
+        if self.wants_row_checkpoint() {
+            ks.shared().wake.wake_worker();
+        }
         let Some(unheard) = &mut self.unheard else { return };
         let is_late = now.monotonic >= unheard.until;
         let is_over = match unheard.missing {

@@ -84,20 +84,20 @@ impl Deletes {
             return;
         }
         self.written.shown = self.written.shown.max(shown);
-        self.written.forgotten = self.written.forgotten.max(self.shown_everywhere());
+        let forgotten = self.shown_everywhere().max(self.forgotten_elsewhere.min(shown));
+        self.written.forgotten = self.written.forgotten.max(forgotten);
         cx.put_named(NAME, self.written.record());
         self.pending.get_or_insert((None, self.written));
     }
 
-    /// Whether this is more than an empty directory that peers are still filling. In a new cluster nothing was forgotten, and to have heard
-    /// one peer say so is enough: the others may not be there yet.
+    /// Whether this is more than an empty directory that peers are still filling.
     fn has_caught_up(&self, shown: Hlc) -> bool {
         let has_heard_all = self.others.iter().all(|site| self.theirs.contains_key(site));
-        let is_new = !self.theirs.is_empty() && self.forgotten_elsewhere == Hlc::ZERO;
-        !self.was_empty
-            || self.written != Said::default()
-            || is_new
-            || (has_heard_all && shown >= self.forgotten_elsewhere)
+        self.is_filled() || (has_heard_all && shown > Hlc::ZERO && shown >= self.forgotten_elsewhere)
+    }
+
+    fn is_filled(&self) -> bool {
+        !self.was_empty || self.written != Said::default()
     }
 
     /// What every site shows.
@@ -123,8 +123,13 @@ impl Deletes {
     /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
     pub fn heard(&mut self, site: SiteId, said: Said) -> bool {
         self.theirs.insert(site, said.shown);
-        self.forgotten_elsewhere = self.forgotten_elsewhere.max(said.forgotten);
-        let is_behind = said.forgotten > self.written.shown;
+        self.hear_forgotten(said.forgotten)
+    }
+
+    /// A site has forgotten deletes up to here. True if that is more than is shown here.
+    fn hear_forgotten(&mut self, until: Hlc) -> bool {
+        self.forgotten_elsewhere = self.forgotten_elsewhere.max(until);
+        let is_behind = until > self.written.shown;
         self.is_outdated |= is_behind && !self.was_empty && !self.serves_old;
         is_behind
     }
@@ -139,9 +144,12 @@ impl Deletes {
         self.was_empty
     }
 
-    /// What is shown here, as it may have been said.
+    /// What is shown here, as it may have been said: in a life that was lost with its directory anything.
     pub fn shown(&self) -> Hlc {
-        self.written.shown
+        match self.is_filled() {
+            true => self.written.shown,
+            false => Hlc::LATEST,
+        }
     }
 
     /// Deletes that were stamped up to here may be forgotten.
