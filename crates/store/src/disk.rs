@@ -56,6 +56,9 @@ impl Suspicion {
 /// written out. It is the least that fjall takes; each journal has as much.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
+/// A larger table is not merged at once: the node's other maintenance waits meanwhile. The engine comes to it when enough has been written.
+const MOST_MERGED_BYTES: u64 = 256 << 20;
+
 /// How often and how long it is waited for what a table has in memory to be written.
 const FLUSH_LOOKS: u32 = 500;
 const FLUSH_LOOK: Duration = Duration::from_millis(20);
@@ -261,7 +264,8 @@ impl Engine for FjallEngine {
             }
             std::thread::park_timeout(FLUSH_LOOK);
         }
-        match rows.sealed_memtable_count() == 0 && rows.disk_space() < free_bytes {
+        let most = free_bytes.min(MOST_MERGED_BYTES);
+        match rows.sealed_memtable_count() == 0 && rows.disk_space() < most {
             true => rows.major_compact().map_err(failed),
             false => Ok(()),
         }
