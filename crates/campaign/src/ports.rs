@@ -1,18 +1,28 @@
 //! Ports that nobody uses.
-use std::{io, net::TcpListener};
+//!
+//! A port that the operating system chooses may be taken again by the next outgoing connection, before its node has started. So ports come from
+//! below those that are used for that, one after the other, and each process begins somewhere else.
+use std::{
+    io,
+    net::TcpListener,
+    sync::atomic::{AtomicU16, Ordering},
+};
 use turnbuckle_server::config::DemoPorts;
 
-/// Ports for this number of nodes. They were free a moment ago, and all of them were held at once, so that none comes twice.
+/// Linux takes ports of outgoing connections from 32,768 on, others from further up.
+const FIRST: u16 = 12_000;
+const COUNT: u16 = 20_000;
+
+/// How many were looked at in this process.
+static LOOKED_AT: AtomicU16 = AtomicU16::new(0);
+
+/// Ports for this number of nodes. They were free a moment ago.
 ///
 /// # Errors
 /// If the machine has no more.
 pub fn free_ports(nodes: usize) -> io::Result<Vec<DemoPorts>> {
-    let held = (0..3 * nodes)
-        .map(|_| TcpListener::bind("127.0.0.1:0"))
-        .collect::<io::Result<Vec<_>>>()?;
-    let ports = held
-        .iter()
-        .map(|socket| Ok(socket.local_addr()?.port()))
+    let ports = (0..3 * nodes)
+        .map(|_| free_port())
         .collect::<io::Result<Vec<u16>>>()?;
     let of_node = |of: &[u16]| DemoPorts {
         resp: of[0],
@@ -20,4 +30,21 @@ pub fn free_ports(nodes: usize) -> io::Result<Vec<DemoPorts>> {
         admin: of[2],
     };
     Ok(ports.chunks(3).map(of_node).collect())
+}
+
+fn free_port() -> io::Result<u16> {
+    let begin = (std::process::id().wrapping_mul(61) % u32::from(COUNT)) as u16;
+    for _ in 0..COUNT {
+        let looked_at = LOOKED_AT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        let port = FIRST + ((u32::from(begin) + u32::from(looked_at)) % u32::from(COUNT)) as u16;
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other(format!(
+        "none of the ports {FIRST} to {} is free on 127.0.0.1",
+        FIRST + COUNT - 1
+    )))
 }

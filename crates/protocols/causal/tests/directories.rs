@@ -247,14 +247,6 @@ fn deletes_that_are_forgotten_early_are_caught() {
     is_caught::<EventualSession>(BUG, cut_and_lost, eventual);
 }
 
-#[test]
-fn what_was_deleted_and_is_given_back_is_caught() {
-    const BUG: &str = "gives_back_what_was_deleted";
-    is_caught::<CausalSpartanXSession>(BUG, one_of_two, causalspartanx);
-    is_caught::<GentleRainSession>(BUG, cut_and_lost, gentlerain);
-    is_caught::<CopsSession>(BUG, cut_and_lost, cops);
-}
-
 /// What the log of another site still holds, the node itself had deleted.
 #[test]
 fn a_log_replayed_to_the_empty_is_caught() {
