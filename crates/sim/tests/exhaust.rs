@@ -90,12 +90,12 @@ fn ties_that_go_by_arrival_are_found_by_two_writes_at_one_moment() {
 
 #[test]
 fn an_answer_before_it_is_durable_is_found_by_the_power_failing_behind_it() {
-    is_found("answers_early", "undone", 3);
+    is_found("answers_early,stamps_unheard", "undone", 3);
 }
 
 #[test]
 fn an_entry_dropped_after_a_restart_is_found_by_one_crash() {
-    is_found("drops_after_restart", "lost", 1);
+    is_found("drops_after_restart,stamps_unheard", "lost", 1);
 }
 
 /// Whether what is not explored again would have shown anything else.

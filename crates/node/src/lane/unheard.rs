@@ -53,7 +53,10 @@ impl<P: Protocol> Lane<P> {
     pub(super) fn begin_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
         let config = &ks.shared().config;
         self.unmarked = self.unsettled;
-        self.gives_from = now.monotonic + GIVES_AFTER;
+        self.gives_from = match config.is_new_cluster {
+            true => Micros(0),
+            false => now.monotonic + GIVES_AFTER,
+        };
         if self.unsettled.0 == 0 || config.is_new_cluster || config.planted.stamps_unheard {
             return;
         }
