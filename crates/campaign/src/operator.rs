@@ -171,7 +171,7 @@ impl<'a> Operator<'a> {
     }
 
     fn clock(&self, node: usize, offset_us: i64, for_ms: u64) -> Result<(), LeftOut> {
-        // A node that runs does not follow such a jump, and owes what its receipts say. One that is started believes its clock.
+        // A running node ignores a jump this large, so its receipts are still judged. A node that is started meanwhile would believe its clock.
         let is_far = offset_us.unsigned_abs() >= FAR_US;
         let never_back = self.rests_on_clocks() && !is_far;
         // Restarted meanwhile, it would see time go back.
@@ -471,7 +471,7 @@ impl Drop for Reserved<'_> {
 /// How far a clock may be off without its node being wrong about it, in microseconds: `clock_bound_ms` is 10.
 const CLOCK_BOUND_US: u64 = 9_000;
 
-/// What is a far jump.
+/// A jump of this many microseconds or more is a far one.
 pub(crate) const FAR_US: u64 = 60_000_000;
 
 /// Nodes that are down, until it is dropped.

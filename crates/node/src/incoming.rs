@@ -357,8 +357,8 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether a peer at `site` is sent this version of a key whose last delete that others may have forgotten is `deleted`. What that one
-    /// has deleted is not given back: its source would send it to those who have forgotten the delete.
+    /// Whether a peer at `site` is sent this version. `deleted` is the key's newest delete that some site may have forgotten already. What it
+    /// deleted is not given back: its owner would send it to that site, where it would be back.
     fn wants(self, site: SiteId, id: VersionId, deleted: Option<VersionId>) -> bool {
         match self {
             Purpose::Copy => true,

@@ -222,7 +222,9 @@ impl<P: Protocol> Lane<P> {
 
     /// A session's or another node's request. It waits if its keys are not in memory.
     pub fn ask(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
-        self.end_unheard(ks, now);
+        if self.unheard.is_some() {
+            self.end_unheard(ks, now);
+        }
         self.run_or_park(ks, now, question);
         self.settle(ks, now);
     }

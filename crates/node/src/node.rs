@@ -48,8 +48,8 @@ pub struct Node {
 /// With little room on the disk a checkpoint begins once the log has grown by so much.
 const TIGHT_LOG_BYTES: u64 = 1 << 20;
 
-/// While deletes wait to be forgotten there are so many times as many checkpoints: it takes two of them, and the first one may have to
-/// come when the writing has ended.
+/// How many times as often checkpoints come while deletes can be forgotten: it takes two of them, and the first may have to come after
+/// the last write.
 const FORGETS_TIMES: u64 = 4;
 
 /// How much of what peers give back may wait before nothing more is read from links.

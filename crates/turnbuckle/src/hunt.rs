@@ -108,7 +108,7 @@ const PLANTED: &[Planted] = &[
     ),
 ];
 
-/// So many worlds are tried for each.
+/// The worlds that are tried for each bug, at most.
 const SEEDS: RangeInclusive<u64> = 1..=2000;
 
 /// What became of one of them.

@@ -123,13 +123,8 @@ impl Deletes {
     /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
     pub fn heard(&mut self, site: SiteId, said: Said) -> bool {
         self.theirs.insert(site, said.shown);
-        self.hear_forgotten(said.forgotten)
-    }
-
-    /// A site has forgotten deletes up to here. True if that is more than is shown here.
-    fn hear_forgotten(&mut self, until: Hlc) -> bool {
-        self.forgotten_elsewhere = self.forgotten_elsewhere.max(until);
-        let is_behind = until > self.written.shown;
+        self.forgotten_elsewhere = self.forgotten_elsewhere.max(said.forgotten);
+        let is_behind = said.forgotten > self.written.shown;
         self.is_outdated |= is_behind && !self.was_empty && !self.serves_old;
         is_behind
     }

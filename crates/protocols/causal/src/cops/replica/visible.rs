@@ -138,8 +138,8 @@ impl Cops {
                 cx.advance(Line::Version(line), *called);
             }
         }
-        // What is forgotten here is looked at again when somebody asks for it. Not the one that it was about: who asks for it is answered now,
-        // and does not wait until it is visible, again and again.
+        // What is forgotten here is looked at again when somebody asks for it. `first` stays: a reader that was woken for it would find it
+        // forgotten, and wait again, for ever.
         while self.above.len() > self.config.most.max(1) {
             let Some(&oldest) = self.above.iter().find(|at| **at != first) else {
                 break;
