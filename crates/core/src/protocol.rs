@@ -97,6 +97,10 @@ pub trait Protocol: Sized + Send + 'static {
     /// The link to the node of a peer came up or went down.
     fn on_link(&mut self, _: &mut Context<'_, Self>, _peer: ServerId, _up: bool) {}
 
+    /// The link to a peer at another site is up, and it says where it is: deletes up to `forgotten` may be forgotten there. This comes before
+    /// anything else of that peer.
+    fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: Hlc) {}
+
     /// A full copy of `from` is about to replace, row by row, what it covers. `copied` is what `from` had beside its versions.
     fn on_copying(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
 
@@ -121,6 +125,10 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// Everything that was stamped up to here is shown here, and others may know that: they may have forgotten deletes up to here.
     fn shown(&self) -> Hlc;
+
+    /// Deletes up to here may be forgotten here, as it is on disk; `None` while a directory that was empty is still being filled by peers. Peers
+    /// are told when a link comes up ([`Protocol::on_resumed`]).
+    fn forgotten(&self) -> Option<Hlc>;
 
     /// What it counts.
     fn vitals(&self, _: Now) -> Vitals {

@@ -87,6 +87,13 @@ pub enum Input<P: Protocol> {
         /// The version.
         version: Version<P::Meta>,
     },
+    /// A peer at another site says where it is, and what it has forgotten.
+    Resumed {
+        /// Who says so.
+        from: ServerId,
+        /// Deletes up to here may be forgotten there.
+        forgotten: Hlc,
+    },
     /// A full copy is about to be put in place.
     Copying {
         /// Whose data.
@@ -310,6 +317,7 @@ impl<P: Protocol> Replica<P> {
                 protocol.on_replicated(&mut cx, from, key, version);
             }
             Input::Mark { from, message } => protocol.on_mark(&mut cx, from, message),
+            Input::Resumed { from, forgotten } => protocol.on_resumed(&mut cx, from, forgotten),
             Input::CopiedRow { key, version } => {
                 cx.observe(version.id.at);
                 cx.put(key, version);

@@ -248,15 +248,24 @@ pub(crate) struct ResumeFrame {
     /// The receiver's clock: it is above everything that the receiver has heard of the source.
     #[prost(fixed64, tag = "4")]
     pub clock: u64,
+    /// Deletes up to here may be forgotten at the receiver. None if its directory was empty and is still being filled.
+    #[prost(fixed64, optional, tag = "5")]
+    pub forgotten: Option<u64>,
 }
 
 impl ResumeFrame {
-    pub fn new(at: StreamPosition, clock: Hlc, copy: Option<StreamPosition>) -> ResumeFrame {
+    pub fn new(
+        at: StreamPosition,
+        clock: Hlc,
+        forgotten: Option<Hlc>,
+        copy: Option<StreamPosition>,
+    ) -> ResumeFrame {
         ResumeFrame {
             incarnation: at.incarnation,
             number: at.number,
             copy: copy.map(PositionFrame::from),
             clock: clock.0,
+            forgotten: forgotten.map(|until| until.0),
         }
     }
 
@@ -638,7 +647,12 @@ mod tests {
                 is_partial: false,
             };
             for body in [
-                Body::Resume(ResumeFrame::new(place.into(), Hlc(7), Some(place.into()))),
+                Body::Resume(ResumeFrame::new(
+                    place.into(),
+                    Hlc(7),
+                    Some(Hlc(5)),
+                    Some(place.into()),
+                )),
                 Body::Ack(place),
                 Body::TakenBack(place),
                 Body::Mark(mark),

@@ -278,8 +278,9 @@ pub(crate) struct Errand {
     pub purpose: Purpose,
     /// The checkpoint under way began after they were asked for: it has them.
     pub in_checkpoint: bool,
-    /// The peer's stream is to be taken in up to here before such a checkpoint begins.
-    pub behind: StreamPosition,
+    /// The peer lacks rows itself: its stream is to be taken in up to here before such a checkpoint begins. Others are given nothing while rows
+    /// are missing here: what comes with a copy is not streamed to them any more.
+    pub behind: Option<StreamPosition>,
 }
 
 /// Something on its way to a peer, row by row, from a snapshot of the store.

@@ -66,8 +66,8 @@ pub(crate) struct Lane<P: Protocol> {
     patient_until: Micros,
     /// Every peer has given back what it held of this lane when its directory was empty: that is in the log or the last checkpoint.
     given_back: bool,
-    /// Sites of which no mark has come in this life.
-    unmarked: SiteSet,
+    /// Sites that have not said in this life where they are.
+    unheard_of: SiteSet,
     /// From then on others are given rows although some site was not heard.
     gives_from: Micros,
     /// What requests wait for after a start.
@@ -190,7 +190,7 @@ impl<P: Protocol> Lane<P> {
             unsettled: SiteSet::default(),
             patient_until: Micros(0),
             given_back: meta.given_back,
-            unmarked: SiteSet::default(),
+            unheard_of: SiteSet::default(),
             gives_from: Micros(0),
             unheard: None,
             time: Now::default(),
@@ -693,7 +693,13 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A peer needs rows, and for them a checkpoint that begins after now.
-    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, purpose: Purpose, behind: StreamPosition) {
+    pub fn want_rows(
+        &mut self,
+        ks: &Keyspace<P>,
+        site: SiteId,
+        purpose: Purpose,
+        behind: Option<StreamPosition>,
+    ) {
         let wanted = self.rows_wanted.entry(site).or_default();
         wanted.retain(|other| std::mem::discriminant(&other.purpose) != std::mem::discriminant(&purpose));
         wanted.push(Errand {
@@ -714,7 +720,11 @@ impl<P: Protocol> Lane<P> {
     /// Whether a checkpoint may begin for a peer. Where rows are missing as well, there is nothing of the peer to wait for.
     fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
         let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
-        self.may_give() && (self.repair.is_some() || logged.unwrap_or_default() >= errand.behind)
+        let has_all = match (&self.repair, errand.behind) {
+            (None, behind) => logged.unwrap_or_default() >= behind.unwrap_or_default(),
+            (Some(_), behind) => behind.is_some(),
+        };
+        self.may_give() && has_all
     }
 
     /// A checkpoint begins: it will have what peers have asked for so far.

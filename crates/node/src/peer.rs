@@ -78,7 +78,8 @@ impl<P: Protocol> Lane<P> {
                     since: Hlc(frame.since),
                     forgettable: Hlc::ZERO,
                 });
-                self.want_rows(ks, site, purpose, StreamPosition::default());
+                self.want_rows(ks, site, purpose, None);
+                self.give_nothing(ks);
             }
             Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
             Body::CopyBegin(frame) => self.on_copy_begin(ks, now, site, &frame)?,
@@ -274,7 +275,7 @@ impl<P: Protocol> Lane<P> {
         frame: ResumeFrame,
     ) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
-        self.hear_clock(ks, now, Hlc(frame.clock));
+        self.hear_word(ks, now, from, &frame);
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
@@ -284,7 +285,8 @@ impl<P: Protocol> Lane<P> {
         }
         let forgets =
             self.replica.protocol().settled() > Hlc::ZERO && !ks.shared().config.planted.replays_to_the_empty;
-        let resumption = match self.outgoing.resume(site, at, forgets) {
+        // A copy waits until it is known whether this directory is an old one.
+        let resumption = match self.outgoing.resume(site, at, forgets || !self.may_give()) {
             // What is to be taken back comes first.
             Resumption::Stream if frame.copy.is_some() => {
                 self.outgoing.silence(site);
@@ -308,7 +310,7 @@ impl<P: Protocol> Lane<P> {
                 ks.send_frame(self.me, from, Body::TakeBack(frame));
             }
             Resumption::Copy => {
-                let behind = frame.copy.map(StreamPosition::from).unwrap_or_default();
+                let behind = frame.copy.map(StreamPosition::from);
                 self.want_copy(ks, site, behind);
             }
             Resumption::FromTheFuture => {
@@ -351,7 +353,7 @@ impl<P: Protocol> Lane<P> {
         ks.send_frame(self.me, peer, Body::TakeBack(frame));
     }
 
-    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: StreamPosition) {
+    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: Option<StreamPosition>) {
         // The log is kept from where the next checkpoint will be: what follows the copy is streamed.
         let resume = StreamPosition {
             incarnation: self.outgoing.incarnation(),
@@ -427,7 +429,7 @@ impl<P: Protocol> Lane<P> {
         match step {
             Step::Idle | Step::ReadLog { .. } => None,
             Step::Copy => {
-                self.want_copy(ks, site, StreamPosition::default());
+                self.want_copy(ks, site, None);
                 None
             }
             Step::Entries {
@@ -512,7 +514,7 @@ impl<P: Protocol> Lane<P> {
                 let purpose = rows_out.purpose;
                 errands.pop_front();
                 self.note_damage(ks, &error);
-                self.want_rows(ks, site, purpose, StreamPosition::default());
+                self.want_rows(ks, site, purpose, None);
                 return None;
             }
         };

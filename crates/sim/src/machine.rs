@@ -27,6 +27,8 @@ pub(crate) struct Machine<S: Session> {
     pub left_out: BTreeSet<usize>,
     /// A copy of both.
     pub backup: Option<Backup>,
+    /// Its data directory was replaced by that copy.
+    pub is_old: bool,
     pub process: Option<Process<S>>,
     /// What its earlier processes have written.
     pub written: Written,
@@ -167,6 +169,7 @@ impl<S: Session> Machine<S> {
             engine: MemoryEngine::new(),
             left_out: BTreeSet::new(),
             backup: None,
+            is_old: false,
             process: None,
             written: Written::default(),
             lives: 0,
@@ -345,15 +348,18 @@ impl<S: Session> Machine<S> {
                 let batches = self.engine.unpersisted_batches() as u64;
                 self.engine.crash_keeping((seed % (batches + 1)) as usize);
             }
-            Loss::Directory => self.put_back(SimulatedDisk::new(), MemoryEngine::new()),
-            Loss::Old => match &self.backup {
-                Some(backup) => self.put_back(backup.disk.copied(), backup.engine.copied()),
-                None => self.put_back(SimulatedDisk::new(), MemoryEngine::new()),
-            },
+            Loss::Directory => self.put_back(None),
+            Loss::Old => {
+                let backup = self.backup.as_ref();
+                self.put_back(backup.map(|backup| (backup.disk.copied(), backup.engine.copied())));
+            }
         }
     }
 
-    fn put_back(&mut self, disk: SimulatedDisk, engine: MemoryEngine) {
+    /// The data directory is this copy, or empty.
+    fn put_back(&mut self, copy: Option<(SimulatedDisk, MemoryEngine)>) {
+        self.is_old = copy.is_some();
+        let (disk, engine) = copy.unwrap_or_else(|| (SimulatedDisk::new(), MemoryEngine::new()));
         // It is the same machine, with the same disk below the directory.
         disk.set_sync_fails(self.disk.sync_fails());
         (self.disk, self.engine) = (disk, engine);

@@ -303,7 +303,6 @@ impl Draw {
             };
             faults.push(Fault { at, span, kind });
         }
-        leave_out_old_beside_lost(&mut faults);
         if self.world.keyspaces > 1 {
             self.draw_left_out(&nodes, &mut faults);
         }
@@ -436,31 +435,6 @@ impl Draw {
 /// Draws of what a world is mostly about.
 fn of_mood(seed: u64) -> Random {
     Random::new(seed.rotate_left(24) ^ 0x6D6F_6F64)
-}
-
-/// An old copy gives others what was deleted since before it learns that it is old. Where another directory is lost as well that can come
-/// back (docs/standing.md): then there are no old ones, and else there is one node with old ones.
-fn leave_out_old_beside_lost(faults: &mut [Fault]) {
-    let loss_of = |fault: &Fault| match fault.kind {
-        FaultKind::Crash { node, loss } => Some((node, loss)),
-        _ => None,
-    };
-    let is_lost = |fault: &Fault| loss_of(fault).is_some_and(|(_, loss)| loss == Loss::Directory);
-    let mut old = faults
-        .iter()
-        .filter_map(loss_of)
-        .filter(|(_, loss)| *loss == Loss::Old);
-    let kept = old
-        .next()
-        .map(|(node, _)| node)
-        .filter(|_| !faults.iter().any(is_lost));
-    for fault in faults {
-        if let Some((node, Loss::Old)) = loss_of(fault)
-            && kept != Some(node)
-        {
-            fault.kind = FaultKind::Backup { node };
-        }
-    }
 }
 
 /// Draws for what there is only where there are several keyspaces.

@@ -91,15 +91,11 @@ impl<P: Protocol> Lane<P> {
                     );
                 }
                 Item::Reached(position) => incoming.received = position,
-                Item::Mark(message) => {
-                    self.handle(now, Input::Mark { from, message });
-                    self.hear_mark(site);
-                }
+                Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
                 Item::ReturnedEnd => self.taken.push(site),
             }
         }
         self.settle(ks, now);
-        self.end_unheard(ks, now);
     }
 
     /// Whether a planted bug loses an entry.

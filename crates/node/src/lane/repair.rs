@@ -179,12 +179,13 @@ impl<P: Protocol> Lane<P> {
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;
         };
-        let at = incoming.resume();
+        let (at, clock) = (incoming.resume(), self.replica.clock());
+        let forgotten = self.replica.protocol().forgotten();
         let peer = ks.topology().peer_at(self.me, site);
         ks.send_frame(
             self.me,
             peer,
-            Body::Resume(ResumeFrame::new(at, self.replica.clock(), copy)),
+            Body::Resume(ResumeFrame::new(at, clock, forgotten, copy)),
         );
     }
 

@@ -16,17 +16,22 @@
 //!
 //! That this has happened is written down: a restart in between finds the directory as good as empty.
 //!
-//! **A directory with something in it may be an old copy.** Peers that have forgotten deletes since then say so in their marks, and the replica
-//! refuses to serve. So requests wait for the first mark of any other site. And nothing is given to others, rows that they lost or a full copy,
-//! before all other sites were heard, ten seconds at most: what was deleted since would come back there. One that knows that it is old
-//! gives nothing.
+//! **A directory with something in it may be an old copy.** A peer says what it has forgotten when the link to it comes up. If deletes are among that which
+//! the copy does not have, the replica refuses to serve. So requests wait for the word of any other site. And nothing is given to others, rows that they
+//! lost or a full copy, before all other sites were heard, ten seconds at most: what was deleted since would come back there. One that knows that
+//! it is old gives nothing, and whoever waits for what it gives back is told that there is nothing.
 //!
 //! Nobody waits longer than two seconds: a site may be away, and in a new cluster one may be late. Then requests are served, or refused while a site
 //! is still giving back. What is stamped then can be below what only a site that is away has heard.
 use super::{Lane, MOST_COLD, Question, Waiting};
-use crate::{keyspace::Keyspace, stream::CursorState};
+use crate::{
+    frame::{Body, ResumeFrame, ReturnedFrame},
+    incoming::Purpose,
+    keyspace::Keyspace,
+    stream::CursorState,
+};
 use std::collections::VecDeque;
-use turnbuckle_core::{Hlc, Micros, Now, Outcome, Protocol, SiteId, SiteSet};
+use turnbuckle_core::{Hlc, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet};
 
 /// How long requests wait at most.
 const PATIENCE: Micros = Micros::from_millis(2_000);
@@ -44,15 +49,15 @@ pub(crate) struct Unheard<P: Protocol> {
 enum Missing {
     /// What these sites give back.
     Returns(SiteSet),
-    /// A mark of any site.
-    Mark,
+    /// What any site has forgotten.
+    Word,
 }
 
 impl<P: Protocol> Lane<P> {
     /// The lane begins a life.
     pub(super) fn begin_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
         let config = &ks.shared().config;
-        self.unmarked = self.unsettled;
+        self.unheard_of = self.unsettled;
         self.gives_from = match config.is_new_cluster {
             true => Micros(0),
             false => now.monotonic + GIVES_AFTER,
@@ -62,7 +67,7 @@ impl<P: Protocol> Lane<P> {
         }
         self.unheard = Some(Unheard {
             missing: match self.given_back {
-                true => Missing::Mark,
+                true => Missing::Word,
                 false => Missing::Returns(self.unsettled),
             },
             until: now.monotonic + PATIENCE,
@@ -93,25 +98,64 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A site has said where it is: its clock is above everything that it has heard of this one. A clock too far ahead is not taken; the link
-    /// is held then until the clocks agree.
-    pub(crate) fn hear_clock(&mut self, ks: &Keyspace<P>, now: Now, clock: Hlc) {
-        if clock <= self.horizon(ks, now) {
-            self.replica.observe(clock);
+    /// A site has said where it is. Its clock is above everything that it has heard of this one, and above the deletes that it has forgotten. A
+    /// clock too far ahead is not taken; the link is held then until the clocks agree.
+    pub(crate) fn hear_word(&mut self, ks: &Keyspace<P>, now: Now, from: ServerId, word: &ResumeFrame) {
+        let forgotten = word.forgotten.map(Hlc);
+        if Hlc(word.clock).max(forgotten.unwrap_or_default()) > self.horizon(ks, now) {
+            return;
+        }
+        self.replica.observe(Hlc(word.clock));
+        self.unheard_of = self.unheard_of.without(from.site);
+        if let Some(forgotten) = forgotten {
+            self.step(ks, now, Input::Resumed { from, forgotten });
+            self.hear_any();
+        }
+        self.give_nothing(ks);
+        self.end_unheard(ks, now);
+    }
+
+    /// Whether this node's directory is an old copy, as far as it knows.
+    fn is_outdated(&self) -> bool {
+        self.replica.protocol().vitals(self.time).is_outdated
+    }
+
+    /// Who waits for what an old copy gives back is told that there is nothing.
+    pub(crate) fn give_nothing(&mut self, ks: &Keyspace<P>) {
+        if !self.is_outdated() {
+            return;
+        }
+        let is_return = |purpose: &Purpose| matches!(purpose, Purpose::Return(_));
+        let mut waiting = Vec::new();
+        for (&site, errands) in &mut self.rows_wanted {
+            let dropped = errands.extract_if(.., |errand| is_return(&errand.purpose));
+            waiting.extend(dropped.map(|_| site));
+        }
+        for (&site, rows) in &mut self.rows_out {
+            let before = rows.len();
+            rows.retain(|rows| !is_return(&rows.purpose));
+            waiting.extend((rows.len() < before).then_some(site));
+        }
+        for site in waiting {
+            let nothing = ReturnedFrame {
+                entries: Vec::new(),
+                end: true,
+            };
+            let peer = ks.topology().peer_at(self.me, site);
+            ks.send_frame(self.me, peer, Body::Returned(nothing));
         }
     }
 
     /// Whether others may be given what they lost, or a full copy.
-    pub(super) fn may_give(&self) -> bool {
-        let is_heard = self.unmarked.0 == 0 || self.time.monotonic >= self.gives_from;
-        is_heard && !self.replica.protocol().vitals(self.time).is_outdated
+    pub(crate) fn may_give(&self) -> bool {
+        let is_heard = self.unheard_of.0 == 0 || self.time.monotonic >= self.gives_from;
+        is_heard && !self.is_outdated()
     }
 
-    /// A mark of a site has come.
-    pub(super) fn hear_mark(&mut self, site: SiteId) {
-        self.unmarked = self.unmarked.without(site);
+    /// A site has said what it has forgotten.
+    fn hear_any(&mut self) {
         if let Some(unheard) = &mut self.unheard
-            && matches!(unheard.missing, Missing::Mark)
+            && matches!(unheard.missing, Missing::Word)
         {
             unheard.missing = Missing::Returns(SiteSet::default());
         }
@@ -142,7 +186,7 @@ impl<P: Protocol> Lane<P> {
                     |cursor: &crate::stream::Cursor| matches!(cursor.state, CursorState::TakingBack { .. });
                 is_late && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
             }
-            Missing::Mark => is_late,
+            Missing::Word => is_late,
         };
         if !is_over && !is_late {
             return;

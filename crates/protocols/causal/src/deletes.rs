@@ -18,10 +18,12 @@
 //!
 //! - What a replica *shows* is written down and synced before it is said: a restart shows no less. It counts as said only on the link
 //!   that there is now. While a site is away no delete is forgotten.
-//! - What may be *forgotten* is written down, synced and then said, too. A replica that is told of more than it has written down itself
-//!   as shown has lost its directory since, or has been given an old copy of it. A lost one shows nothing until it has caught up, and
-//!   writes nothing down until then: a restart meanwhile finds it as lost as before. An old one refuses to serve: a delete of its own may
-//!   be forgotten everywhere, and what it deleted is still there.
+//! - What may be *forgotten* is written down, synced and then said, too, in heartbeats and first of all when a link comes up. A replica that
+//!   is told of more than it has written down itself as shown has lost its directory since, or has been given an old copy of it. An old one
+//!   refuses to serve: a delete of its own may be forgotten everywhere, and what it deleted is still there.
+//! - A lost one is *filled* by its peers, and shows nothing until it has caught up. Nobody forgets a delete meanwhile. So it writes down when
+//!   it began, and what was forgotten elsewhere as it hears of it: a restart that hears of no more goes on being filled, and one that hears
+//!   of more is an old copy that was made before it had caught up.
 use crate::Bugs;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -43,8 +45,14 @@ pub(crate) struct Deletes {
     written: Said,
     /// A promise whose mark goes out behind what is written down: when it is settled, that is on disk.
     pending: Option<(Option<Hlc>, Said)>,
-    /// Nothing was written down when this life began: the directory was empty, or an earlier life began so and never caught up.
+    /// The directory is being filled. Of what others forget nothing above this concerns what it holds: it is when that began, or the most that
+    /// they had forgotten meanwhile.
+    filling: Option<Hlc>,
+    /// This life began while the directory was being filled.
     was_empty: bool,
+    /// Sites that have not said in this life what they have forgotten, if an earlier life began to fill the directory; and what it had
+    /// written down.
+    unchecked: (Vec<SiteId>, Hlc),
     is_outdated: bool,
     /// A planted bug.
     serves_old: bool,
@@ -63,41 +71,67 @@ impl Deletes {
     /// What an earlier life has left.
     pub fn open(me: SiteId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
         // Written by this code; if it does not decode, nothing is known.
-        let found = recovered.named.get(NAME).and_then(Said::recall);
-        let kept = found.unwrap_or_default();
+        let found = recovered.named.get(NAME).and_then(Found::recall);
+        let kept = match found {
+            Some(Found::Filled(said)) => said,
+            _ => Said::default(),
+        };
+        let others: Vec<SiteId> = topology.sites().filter(|&site| site != me).collect();
+        let (filling, unchecked) = match found {
+            Some(Found::Filled(_)) => (None, Vec::new()),
+            Some(Found::Filling(known)) => (Some(known), others.clone()),
+            None => (Some(Hlc::ZERO), Vec::new()),
+        };
         Deletes {
-            others: topology.sites().filter(|&site| site != me).collect(),
+            others,
             theirs: BTreeMap::new(),
             forgotten_elsewhere: Hlc::ZERO,
             kept,
             written: kept,
             pending: None,
-            was_empty: found.is_none(),
+            filling,
+            was_empty: filling.is_some(),
+            unchecked: (unchecked, filling.unwrap_or_default()),
             is_outdated: false,
             serves_old: bugs.serves_an_old_directory,
+        }
+    }
+
+    /// Writes down that there is a directory.
+    pub fn start<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        if self.filling == Some(Hlc::ZERO) {
+            self.keep_filling(cx, Hlc::from_wall(cx.now.wall.reading));
         }
     }
 
     /// Writes down what is shown here. Call it once a second or so.
     pub fn keep<P: Protocol>(&mut self, cx: &mut Context<'_, P>, shown: Hlc) {
         if !self.has_caught_up(shown) {
-            return;
+            return self.keep_filling(cx, self.forgotten_elsewhere);
         }
+        self.filling = None;
+        self.unchecked.0.clear();
         self.written.shown = self.written.shown.max(shown);
         let forgotten = self.shown_everywhere().max(self.forgotten_elsewhere.min(shown));
         self.written.forgotten = self.written.forgotten.max(forgotten);
-        cx.put_named(NAME, self.written.record());
+        cx.put_named(NAME, Found::Filled(self.written).record());
         self.pending.get_or_insert((None, self.written));
+    }
+
+    /// Writes down up to where nothing that is forgotten concerns a directory that is being filled.
+    fn keep_filling<P: Protocol>(&mut self, cx: &mut Context<'_, P>, until: Hlc) {
+        if let Some(known) = &mut self.filling
+            && *known < until
+        {
+            *known = until;
+            cx.put_named(NAME, Found::Filling(until).record());
+        }
     }
 
     /// Whether this is more than an empty directory that peers are still filling.
     fn has_caught_up(&self, shown: Hlc) -> bool {
         let has_heard_all = self.others.iter().all(|site| self.theirs.contains_key(site));
-        self.is_filled() || (has_heard_all && shown > Hlc::ZERO && shown >= self.forgotten_elsewhere)
-    }
-
-    fn is_filled(&self) -> bool {
-        !self.was_empty || self.written != Said::default()
+        self.filling.is_none() || (has_heard_all && shown > Hlc::ZERO && shown >= self.forgotten_elsewhere)
     }
 
     /// What every site shows.
@@ -123,9 +157,24 @@ impl Deletes {
     /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
     pub fn heard(&mut self, site: SiteId, said: Said) -> bool {
         self.theirs.insert(site, said.shown);
-        self.forgotten_elsewhere = self.forgotten_elsewhere.max(said.forgotten);
-        let is_behind = said.forgotten > self.written.shown;
+        self.hear_forgotten(site, said.forgotten)
+    }
+
+    fn hear_forgotten(&mut self, site: SiteId, forgotten: Hlc) -> bool {
+        let (unchecked, known) = &mut self.unchecked;
+        let is_unchecked = unchecked.extract_if(.., |other| *other == site).count() > 0;
+        self.is_outdated |= is_unchecked && forgotten > *known && !self.serves_old;
+        self.forgotten_elsewhere = self.forgotten_elsewhere.max(forgotten);
+        let is_behind = forgotten > self.written.shown;
         self.is_outdated |= is_behind && !self.was_empty && !self.serves_old;
+        is_behind
+    }
+
+    /// What a site says when the link to it comes up, before anything else: deletes up to here may be forgotten there. True as with
+    /// [`Deletes::heard`]. It is written down at once, before that site fills an empty directory.
+    pub fn resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, site: SiteId, forgotten: Hlc) -> bool {
+        let is_behind = self.hear_forgotten(site, forgotten);
+        self.keep_filling(cx, self.forgotten_elsewhere);
         is_behind
     }
 
@@ -141,15 +190,20 @@ impl Deletes {
 
     /// What is shown here, as it may have been said: in a life that was lost with its directory anything.
     pub fn shown(&self) -> Hlc {
-        match self.is_filled() {
-            true => self.written.shown,
-            false => Hlc::LATEST,
+        match self.filling {
+            None => self.written.shown,
+            Some(_) => Hlc::LATEST,
         }
     }
 
     /// Deletes that were stamped up to here may be forgotten.
     pub fn forgotten(&self) -> Hlc {
         self.kept.forgotten
+    }
+
+    /// As it is told to peers when a link comes up. A directory that is being filled knows nothing of it.
+    pub fn known_forgotten(&self) -> Option<Hlc> {
+        self.filling.is_none().then_some(self.kept.forgotten)
     }
 
     /// What is told of it.
@@ -169,22 +223,47 @@ impl Deletes {
     }
 }
 
-impl Said {
+/// What an earlier life has written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// What it said.
+    Filled(Said),
+    /// It was being filled: see [`Deletes::filling`].
+    Filling(Hlc),
+}
+
+impl Found {
     fn record(self) -> Bytes {
         let mut out = BytesMut::new();
-        out.put_u64(self.shown.0);
-        out.put_u64(self.forgotten.0);
+        match self {
+            Found::Filled(said) => {
+                out.put_u8(1);
+                out.put_u64(said.shown.0);
+                out.put_u64(said.forgotten.0);
+            }
+            Found::Filling(forgotten) => {
+                out.put_u8(0);
+                out.put_u64(forgotten.0);
+            }
+        }
         out.freeze()
     }
 
-    fn recall(record: &Bytes) -> Option<Said> {
+    fn recall(record: &Bytes) -> Option<Found> {
         let mut from = record.clone();
-        Some(Said {
-            shown: Hlc(from.try_get_u64().ok()?),
+        let is_filled = from.try_get_u8().ok()? == 1;
+        let first = Hlc(from.try_get_u64().ok()?);
+        if !is_filled {
+            return Some(Found::Filling(first));
+        }
+        Some(Found::Filled(Said {
+            shown: first,
             forgotten: Hlc(from.try_get_u64().ok()?),
-        })
+        }))
     }
+}
 
+impl Said {
     /// The newest time in it.
     pub fn newest(self) -> Hlc {
         self.shown.max(self.forgotten)
@@ -196,10 +275,14 @@ mod tests {
     use super::*;
 
     fn deletes(kept: Option<Said>) -> Deletes {
+        open(kept.map(Found::Filled))
+    }
+
+    fn open(found: Option<Found>) -> Deletes {
         let topology = Topology::new(["a", "b", "c"], 1, 1);
         let mut recovered = Recovered::default();
-        if let Some(kept) = kept {
-            recovered.named.insert(NAME.into(), kept.record());
+        if let Some(found) = found {
+            recovered.named.insert(NAME.into(), found.record());
         }
         Deletes::open(SiteId(0), &topology, &recovered, Bugs::default())
     }
@@ -245,5 +328,21 @@ mod tests {
         assert!(!empty.has_caught_up(Hlc(40)), "one site was never heard");
         empty.heard(SiteId(2), said(90, 33));
         assert!(!empty.has_caught_up(Hlc(32)) && empty.has_caught_up(Hlc(33)));
+    }
+
+    #[test]
+    fn a_directory_that_is_being_filled_knows_since_when() {
+        let mut filling = open(Some(Found::Filling(Hlc(20))));
+        assert_eq!(filling.known_forgotten(), None);
+        assert!(filling.heard(SiteId(1), said(90, 20)) && filling.refusal().is_none());
+        assert!(
+            filling.heard(SiteId(1), said(90, 21)) && filling.refusal().is_none(),
+            "heard in this life"
+        );
+        let mut copy = open(Some(Found::Filling(Hlc(20))));
+        assert!(
+            copy.heard(SiteId(1), said(90, 21)) && copy.refusal().is_some(),
+            "it was full since"
+        );
     }
 }

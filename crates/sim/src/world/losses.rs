@@ -1,6 +1,10 @@
 //! What a node takes with it when it loses more than its process.
 use super::index;
-use crate::{Loss, World, judge::Judge, keyspaces::keyspace_of};
+use crate::{
+    Loss, World,
+    judge::{Judge, Rule},
+    keyspaces::keyspace_of,
+};
 use turnbuckle_core::{Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
 use turnbuckle_node::{Durability, NodeId};
 
@@ -70,10 +74,17 @@ impl<S: Session> World<S> {
         found.unwrap_or(false)
     }
 
-    /// Does what nodes ask for that were started with an old copy of their directory: empties it, and starts them again.
+    /// Does what nodes ask for that were started with an old copy of their directory: empties it, and starts them again. Whoever asks for that
+    /// without reason is reported.
     pub fn empty_old_directories(&mut self) {
         for node in self.nodes() {
             if self.is_outdated(node) {
+                if !self.machines[index(node)].is_old {
+                    let name = self.node_name(node);
+                    let words =
+                        format!("node {name} says that its data directory is an old copy, and it is not");
+                    self.judge.report(Rule::Service, words);
+                }
                 self.crash(node, Loss::Directory);
                 self.restart(node);
             }

@@ -255,6 +255,7 @@ impl Protocol for Cops {
         cx.set_timer(Timer::Heartbeat, Micros(0));
         cx.set_timer(Timer::Retry, Micros(0));
         self.caught_up.begin(cx.now.monotonic + self.config.patience);
+        self.deletes.start(cx);
         self.keep(cx);
     }
 
@@ -404,6 +405,14 @@ impl Protocol for Cops {
 
     fn shown(&self) -> Hlc {
         self.deletes.shown()
+    }
+
+    fn forgotten(&self) -> Option<Hlc> {
+        self.deletes.known_forgotten()
+    }
+
+    fn on_resumed(&mut self, cx: &mut Cx<'_>, from: ServerId, forgotten: Hlc) {
+        self.deletes.resumed(cx, from.site, forgotten);
     }
 
     fn settled(&self) -> Hlc {

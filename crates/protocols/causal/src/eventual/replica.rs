@@ -134,6 +134,7 @@ impl Protocol for Eventual {
     }
 
     fn on_start(&mut self, cx: &mut Context<'_, Eventual>) {
+        self.deletes.start(cx);
         self.on_timer(cx, Timer::Keep);
         self.on_timer(cx, Timer::Heartbeat);
     }
@@ -232,6 +233,14 @@ impl Protocol for Eventual {
 
     fn shown(&self) -> Hlc {
         self.deletes.shown()
+    }
+
+    fn forgotten(&self) -> Option<Hlc> {
+        self.deletes.known_forgotten()
+    }
+
+    fn on_resumed(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, forgotten: Hlc) {
+        self.deletes.resumed(cx, from.site, forgotten);
     }
 
     fn settled(&self) -> Hlc {

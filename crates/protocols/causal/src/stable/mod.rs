@@ -249,6 +249,7 @@ impl Stable {
     pub fn start<P: Protocol<Timer = Timer>>(&mut self, cx: &mut Context<'_, P>) {
         cx.set_timer(Timer::Heartbeat, Micros(0));
         cx.set_timer(Timer::Stabilise, Micros(0));
+        self.deletes.start(cx);
         self.keep(cx);
     }
 
@@ -287,11 +288,21 @@ impl Stable {
         self.settled.raise(from, heartbeat.settled);
         self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
         if self.deletes.heard(from, heartbeat.deletes) {
-            // Who is shown less may be shown what was deleted.
-            let forgotten = heartbeat.deletes.forgotten;
-            let floor = Vector::filled(if self.scalar { 1 } else { self.sites }, forgotten);
-            self.collected.merge(&floor);
+            self.floor_at(heartbeat.deletes.forgotten);
         }
+    }
+
+    /// A site says what it has forgotten.
+    pub fn on_resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, from: SiteId, forgotten: Hlc) {
+        if self.deletes.resumed(cx, from, forgotten) {
+            self.floor_at(forgotten);
+        }
+    }
+
+    /// Who is shown less than what was forgotten may be shown what was deleted.
+    fn floor_at(&mut self, forgotten: Hlc) {
+        let floor = Vector::filled(if self.scalar { 1 } else { self.sites }, forgotten);
+        self.collected.merge(&floor);
     }
 
     /// Everything that a site stamped up to here is in this partition; who waited for it goes on.

@@ -328,6 +328,14 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         self.stable.deletes.shown()
     }
 
+    fn forgotten(&self) -> Option<Hlc> {
+        self.stable.deletes.known_forgotten()
+    }
+
+    fn on_resumed(&mut self, cx: &mut Context<'_, Self>, from: ServerId, forgotten: Hlc) {
+        self.stable.on_resumed(cx, from.site, forgotten);
+    }
+
     fn vitals(&self, now: Now) -> Vitals {
         self.stable.vitals(now)
     }
