@@ -130,6 +130,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// are told when a link comes up ([`Protocol::on_resumed`]).
     fn forgotten(&self) -> Option<Hlc>;
 
+    /// Whether this replica knows that its data directory is an old copy: it serves nothing then, and gives others nothing.
+    fn is_outdated(&self) -> bool {
+        false
+    }
+
     /// What it counts.
     fn vitals(&self, _: Now) -> Vitals {
         Vitals::default()

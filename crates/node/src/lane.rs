@@ -288,6 +288,10 @@ impl<P: Protocol> Lane<P> {
             names_keys = true;
             all_resident &= self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);
         });
+        // Its sender is prepared for a message that is lost.
+        if names_keys && (self.repair.is_some() || self.is_outdated()) {
+            return;
+        }
         if names_keys && self.unheard.is_some() {
             self.hold_message(now, Waiting::Message { from, message });
         } else if all_resident {

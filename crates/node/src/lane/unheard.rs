@@ -116,8 +116,8 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether this node's directory is an old copy, as far as it knows.
-    fn is_outdated(&self) -> bool {
-        self.replica.protocol().vitals(self.time).is_outdated
+    pub(super) fn is_outdated(&self) -> bool {
+        self.replica.protocol().is_outdated()
     }
 
     /// Who waits for what an old copy gives back is told that there is nothing.

@@ -216,10 +216,10 @@ impl Deletes {
     }
 
     /// Why nothing is served, if nothing is.
-    pub fn refusal(&self) -> Option<String> {
+    pub fn refusal(&self) -> Option<&'static str> {
         const WHY: &str = "the data directory of this node is an old copy: keys that were deleted since would come back. Stop the node, \
                            empty its data directory and start it again: its peers give it back everything";
-        self.is_outdated.then(|| WHY.to_string())
+        self.is_outdated.then_some(WHY)
     }
 }
 

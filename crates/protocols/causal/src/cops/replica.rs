@@ -262,7 +262,7 @@ impl Protocol for Cops {
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         if let Some(why) = self.deletes.refusal() {
             let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
-            return cx.reply(id, Response::Refused(why), receipt);
+            return cx.reply(id, Response::Refused(why.to_string()), receipt);
         }
         let deadline = cx.now.monotonic + self.config.patience - cx.waited;
         if reads(&request) && !self.caught_up.is_done() {
@@ -405,6 +405,10 @@ impl Protocol for Cops {
 
     fn shown(&self) -> Hlc {
         self.deletes.shown()
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.deletes.refusal().is_some()
     }
 
     fn forgotten(&self) -> Option<Hlc> {

@@ -141,7 +141,7 @@ impl Protocol for Eventual {
 
     fn on_request(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: Request) {
         if let Some(why) = self.deletes.refusal() {
-            return cx.reply(id, Response::Refused(why), self.receipt(cx, None));
+            return cx.reply(id, Response::Refused(why.to_string()), self.receipt(cx, None));
         }
         match request {
             Request::Get(key) => self.get(cx, id, &key),
@@ -233,6 +233,10 @@ impl Protocol for Eventual {
 
     fn shown(&self) -> Hlc {
         self.deletes.shown()
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.deletes.refusal().is_some()
     }
 
     fn forgotten(&self) -> Option<Hlc> {

@@ -209,7 +209,7 @@ impl Stable {
     }
 
     /// Why nothing is served, if nothing is.
-    pub fn refusal(&self) -> Option<String> {
+    pub fn refusal(&self) -> Option<&'static str> {
         self.deletes.refusal()
     }
 

@@ -207,7 +207,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn on_request(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request) {
         if let Some(why) = self.stable.refusal() {
-            return self.refuse(cx, id, why);
+            return self.refuse(cx, id, why.to_string());
         }
         let deadline = cx.now.monotonic + self.stable.patience() - cx.waited;
         if let Some(lack) = self.lacks(&request) {
@@ -326,6 +326,10 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn shown(&self) -> Hlc {
         self.stable.deletes.shown()
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.stable.refusal().is_some()
     }
 
     fn forgotten(&self) -> Option<Hlc> {
