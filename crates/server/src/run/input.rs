@@ -10,7 +10,17 @@ pub(super) const MORE_BYTES: usize = 64 << 10;
 /// How much room the buffer that all connections of a loop share is given at a time.
 const SHARED_BYTES: usize = 64 << 10;
 
+/// An input that outgrows [`FIRST_BYTES`] is given room for so much.
+const MIDDLE_BYTES: usize = 256 << 10;
+
+/// And then for so much, more than any command of a usual limit.
+const LONG_BYTES: usize = 65 << 20;
+
 /// Bytes that commands are taken from, at the front.
+///
+/// **Growth.** A long command is in one piece of memory. If that grew by doubling, a single read could mean to copy tens of megabytes, and everybody else
+/// would wait. So there are few steps: no more than [`MIDDLE_BYTES`] are ever copied, for a command within [`LONG_BYTES`]. The room
+/// is not memory: the operating system gives that page by page, as bytes come.
 ///
 /// What is taken leaves the memory that it was in allocated for as long as anything behind it is there. So what is left is moved to memory of
 /// its own as soon as that frees more than it copies.
@@ -43,7 +53,9 @@ impl Input {
     pub fn read<R>(&mut self, shared: &mut BytesMut, read: impl FnOnce(&mut dyn BufMut) -> R) -> R {
         if !self.bytes.is_empty() {
             let most = self.next_bytes();
-            self.bytes.reserve(most);
+            if self.bytes.capacity() - self.bytes.len() < most {
+                self.grow();
+            }
             return read(&mut (&mut self.bytes).limit(most));
         }
         if shared.capacity() < FIRST_BYTES {
@@ -52,6 +64,25 @@ impl Input {
         let result = read(&mut (&mut *shared).limit(FIRST_BYTES));
         self.bytes = shared.split();
         self.pinned = SHARED_BYTES;
+        result
+    }
+
+    fn grow(&mut self) {
+        let room = match self.bytes.len() {
+            0..FIRST_BYTES => FIRST_BYTES,
+            FIRST_BYTES..MIDDLE_BYTES => MIDDLE_BYTES + MORE_BYTES,
+            more => LONG_BYTES.max(2 * more),
+        };
+        let mut roomy = BytesMut::with_capacity(room);
+        roomy.extend_from_slice(&self.bytes);
+        (self.bytes, self.pinned) = (roomy, 0);
+    }
+
+    /// Reads what nobody wants to know with `read`.
+    pub fn read_nothing<R>(shared: &mut BytesMut, read: impl FnOnce(&mut dyn BufMut) -> R) -> R {
+        shared.reserve(SHARED_BYTES);
+        let result = read(&mut (&mut *shared).limit(SHARED_BYTES));
+        shared.clear();
         result
     }
 
@@ -103,6 +134,20 @@ mod tests {
         assert_eq!(input.held_bytes(), 5);
         assert_eq!(input.take(BytesMut::clear), 5);
         assert_eq!(input.held_bytes(), 0);
+    }
+
+    #[test]
+    fn a_long_command_is_hardly_copied() {
+        let (mut input, mut shared) = (Input::default(), BytesMut::new());
+        let mut copied = Vec::new();
+        while input.held_bytes() < 64 << 20 {
+            let (before, len) = (input.bytes.as_ptr(), input.bytes.len());
+            put(&mut input, &mut shared, MORE_BYTES);
+            if input.bytes.as_ptr() != before {
+                copied.push(len);
+            }
+        }
+        assert!(copied.len() <= 3 && copied.iter().all(|&len| len < MIDDLE_BYTES + MORE_BYTES), "{copied:?}");
     }
 
     #[test]
