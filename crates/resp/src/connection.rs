@@ -233,6 +233,11 @@ impl Connection {
         )
     }
 
+    /// How long the input must be at least to hold a whole command, as far as is known: [`Connection::handle_bytes`] may wait until then.
+    pub fn wanted_bytes(&self) -> usize {
+        self.decoder.wanted_bytes()
+    }
+
     /// Whether there is more to do that needs nothing but another call of [`Connection::handle_bytes`]: serve others first.
     pub fn wants_turn(&self) -> bool {
         self.life == Life::Open

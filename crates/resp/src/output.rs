@@ -66,7 +66,10 @@ impl Output {
     /// Points `slices` at the first bytes, at most `most` of them. How many slices there are.
     pub fn slices<'a>(&'a self, most: usize, slices: &mut [IoSlice<'a>]) -> usize {
         let (mut rest, mut left, mut count) = (&self.bytes[..], most, 0);
-        let values = self.shared.iter().map(|shared| (shared.before, &shared.value[..]));
+        let values = self
+            .shared
+            .iter()
+            .map(|shared| (shared.before, &shared.value[..]));
         let last = (self.bytes.len() - self.placed, &[][..]);
         for (before, value) in values.chain([last]) {
             let (front, behind) = rest.split_at(before);
@@ -246,7 +249,9 @@ mod tests {
                 let mut slices = [IoSlice::new(&[]); 3];
                 let count = output.slices(step, &mut slices);
                 let before = read.len();
-                slices[..count].iter().for_each(|slice| read.extend_from_slice(slice));
+                slices[..count]
+                    .iter()
+                    .for_each(|slice| read.extend_from_slice(slice));
                 let bytes = read.len() - before;
                 assert!((1..=step).contains(&bytes), "{bytes} of {step}");
                 assert_eq!(output.len(), text.len() - before);

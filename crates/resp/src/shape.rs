@@ -1,8 +1,8 @@
 use crate::long::Reads;
+use crate::output::SHARED_BYTES;
 use crate::{
     Arguments, Backend, Greeting, Limits, Writer, connection::State, glob, receipt, refusal::Refusal,
 };
-use crate::output::SHARED_BYTES;
 use bytes::Bytes;
 use turnbuckle_core::{Answer, Failure, Key, Receipt};
 
@@ -183,7 +183,11 @@ pub(crate) fn write_values(
 ) -> Result<(), Refusal> {
     let bytes = values.iter().flatten().map(Bytes::len).sum();
     check_reply(bytes, limits)?;
-    let copied = values.iter().flatten().map(Bytes::len).filter(|&bytes| bytes < SHARED_BYTES);
+    let copied = values
+        .iter()
+        .flatten()
+        .map(Bytes::len)
+        .filter(|&bytes| bytes < SHARED_BYTES);
     writer.reserve(copied.sum::<usize>() + REPLY_BYTES * values.len());
     writer.array(values.len());
     for value in values {

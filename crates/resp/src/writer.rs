@@ -80,7 +80,10 @@ impl<'a> Writer<'a> {
     pub fn boolean(&mut self, value: bool) {
         match self.resp {
             Resp::Two => self.integer(i64::from(value)),
-            Resp::Three => self.out.end().put_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
+            Resp::Three => self
+                .out
+                .end()
+                .put_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
         }
     }
 

@@ -18,7 +18,10 @@ impl Connection {
         let mut output = Output::default();
         write(&mut Writer::new(&mut output, self.state.resp));
         self.held_bytes += output.len();
-        let reply = ReadyReply { output, receipt: None };
+        let reply = ReadyReply {
+            output,
+            receipt: None,
+        };
         self.push(self.next_tag, 0, 0, SlotState::Ready(reply));
     }
 

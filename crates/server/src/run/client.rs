@@ -23,6 +23,9 @@ const OVERLOAD_LOOK: Duration = Duration::from_millis(20);
 /// How long the node still reads from a client that it has told to go: who is busy sending would not hear of it.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// And how much: a long command. Who sends more than that does not listen.
+const LINGER_BYTES: usize = 64 << 20;
+
 /// How many pieces of memory one write gathers: long values, and what stands between them.
 const MOST_SLICES: usize = 16;
 
@@ -34,8 +37,9 @@ pub(super) struct Client {
     pub in_line: Cell<bool>,
     /// The last read brought as much as it may: there may be more.
     has_more: Cell<bool>,
-    /// It was told to go. What it still sends is read and forgotten.
+    /// It was told to go. What it still sends is read and forgotten: so much more of it.
     lingers: Cell<bool>,
+    linger_bytes: Cell<usize>,
     socket: TcpStream,
     connection: RefCell<Connection>,
     /// Received, and not yet taken as commands.
@@ -63,6 +67,7 @@ impl Client {
             in_line: Cell::new(false),
             has_more: Cell::new(false),
             lingers: Cell::new(false),
+            linger_bytes: Cell::new(LINGER_BYTES),
             socket,
             connection: RefCell::new(connection),
             input: RefCell::default(),
@@ -110,6 +115,7 @@ impl Client {
         }
         let mut backend = LoopBackend::new(&event_loop, &self);
         self.connection.borrow_mut().close(&mut backend);
+        self.give_up_input(&event_loop);
         self.charge.set(0);
         if self.shed.get() && !self.broken.get() {
             self.linger(&event_loop).await;
@@ -130,7 +136,7 @@ impl Client {
         self.connection.borrow().wants_input()
             && !host.is_overloaded()
             && !host.is_stopping()
-            && (self.ended.get() || self.may_read())
+            && (self.ended.get() || (!self.input.borrow().is_joining() && self.may_read()))
     }
 
     /// Its turn has come: does one share of what there is to do, and stands in line again if there is more. Returns what that was of a turn,
@@ -148,7 +154,7 @@ impl Client {
         if self.has_more.take() && !self.ended.get() && self.wants_input(event_loop) {
             bytes += self.read(event_loop);
         }
-        self.take_commands(event_loop);
+        bytes += self.take_commands(event_loop);
         self.changed.notify_one();
         bytes
     }
@@ -157,8 +163,8 @@ impl Client {
     fn read(&self, event_loop: &EventLoop) -> usize {
         let mut input = self.input.borrow_mut();
         let most = input.next_bytes();
-        let mut shared = event_loop.read_buffer.borrow_mut();
-        let read = input.read(&mut shared, |mut buffer| self.socket.try_read_buf(&mut buffer));
+        let mut buffers = event_loop.buffers.borrow_mut();
+        let read = input.read(&mut buffers, |mut buffer| self.socket.try_read_buf(&mut buffer));
         match read {
             Ok(0) => self.ended.set(true),
             Ok(bytes) => {
@@ -174,14 +180,17 @@ impl Client {
     }
 
     /// Executes a share of what has been received, as far as the connection takes it.
-    pub fn take_commands(&self, event_loop: &EventLoop) {
+    /// Returns how many bytes had to be copied for that.
+    fn take_commands(&self, event_loop: &EventLoop) -> usize {
         // What has begun is answered, and nothing else begins.
         if event_loop.host.is_stopping() {
-            return event_loop.touch(self);
+            event_loop.touch(self);
+            return 0;
         }
         let mut input = self.input.borrow_mut();
         let mut connection = self.connection.borrow_mut();
         let (waited, had_turn) = (connection.is_waiting(), connection.wants_turn());
+        let copied = input.join(connection.wanted_bytes());
         let mut taken = 0;
         if !input.is_empty() || waited || had_turn {
             event_loop.refresh_now();
@@ -189,7 +198,7 @@ impl Client {
             taken = input.take(|bytes| connection.handle_bytes(bytes, &mut backend));
         }
         let begun = had_turn || taken > 0 || waited != connection.is_waiting();
-        if connection.wants_turn() || self.has_more.get() {
+        if connection.wants_turn() || self.has_more.get() || input.is_joining() {
             event_loop.line_up(self);
         }
         let has_output = !connection.output().is_empty() && !self.clogged.get();
@@ -200,6 +209,7 @@ impl Client {
         if begun || has_output {
             event_loop.touch(self);
         }
+        copied
     }
 
     /// An operation's answer.
@@ -309,7 +319,7 @@ impl Client {
         );
         self.shed.set(true);
         self.connection.borrow_mut().shed();
-        self.input.borrow_mut().clear();
+        self.give_up_input(event_loop);
         self.input_bytes.set(0);
         self.flush(event_loop);
         if !self.connection.borrow_mut().output().is_empty() {
@@ -318,11 +328,18 @@ impl Client {
         self.changed.notify_one();
     }
 
+    fn give_up_input(&self, event_loop: &EventLoop) {
+        self.input
+            .borrow_mut()
+            .give_up(&mut event_loop.buffers.borrow_mut());
+    }
+
     /// Reads on, and forgets it, until the client has heard that it is to go.
     async fn linger(&self, event_loop: &EventLoop) {
         self.lingers.set(true);
         let drained = async {
-            while !self.ended.get() && !self.broken.get() && self.socket.readable().await.is_ok() {
+            let goes_on = || !self.ended.get() && !self.broken.get() && self.linger_bytes.get() > 0;
+            while goes_on() && self.socket.readable().await.is_ok() {
                 event_loop.line_up(self);
                 while self.in_line.get() {
                     self.changed.notified().await;
@@ -335,12 +352,15 @@ impl Client {
     /// Reads a share and forgets it. Returns how much it was.
     fn forget_input(&self, event_loop: &EventLoop) -> usize {
         self.changed.notify_one();
-        let read = Input::read_nothing(&mut event_loop.read_buffer.borrow_mut(), |mut buffer| {
-            self.socket.try_read_buf(&mut buffer)
-        });
+        let mut buffers = event_loop.buffers.borrow_mut();
+        let read = buffers.read_nothing(|mut buffer| self.socket.try_read_buf(&mut buffer));
         match read {
             Ok(0) => self.ended.set(true),
-            Ok(bytes) => return bytes,
+            Ok(bytes) => {
+                self.linger_bytes
+                    .set(self.linger_bytes.get().saturating_sub(bytes));
+                return bytes;
+            }
             Err(error) => self.broken.set(error.kind() != ErrorKind::WouldBlock),
         }
         0

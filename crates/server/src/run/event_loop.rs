@@ -15,12 +15,11 @@
 //! The runtime queues all sockets that are ready before the task of the turn, which the first of them has woken: so a turn
 //! serves as many clients as were ready, with one write to the log. Nothing hops between threads on the way of an
 //! operation whose partition is here.
-use super::{Host, client::Client, door, line::Line};
+use super::{Host, client::Client, door, input::Buffers, line::Line};
 use crate::{
     admin::AdminServer,
     metrics::{LevelLabel, OperationKind, Outcome, Recorder},
 };
-use bytes::BytesMut;
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -60,8 +59,8 @@ pub(super) struct EventLoop {
     pub usual_levels: Vec<Level>,
     /// How many clients had been condemned when this loop looked last.
     seen_condemned: Cell<u64>,
-    /// Bytes are read into this, and split off for whoever sent them.
-    pub read_buffer: RefCell<BytesMut>,
+    /// What clients send is read into these.
+    pub buffers: RefCell<Buffers>,
     now: Cell<Now>,
     /// When operations are looked through next.
     next_look: Cell<Micros>,
@@ -107,7 +106,7 @@ impl EventLoop {
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),
-            read_buffer: RefCell::default(),
+            buffers: RefCell::default(),
             now: Cell::new(now),
             next_look: Cell::new(now.monotonic),
             looked_at_bytes: Cell::new(0),
@@ -270,6 +269,7 @@ impl EventLoop {
         if is_time {
             self.next_look.set(now.monotonic + LOOK_EVERY);
             self.expire();
+            self.buffers.borrow_mut().shrink();
             if self.index == 0 {
                 self.host.client_memory.look(now.monotonic);
             }

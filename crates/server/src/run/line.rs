@@ -2,11 +2,11 @@
 //!
 //! Sixty connections that send long commands, and are each read from whenever something has come, make every turn of the loop last as
 //! long as sixty reads: some milliseconds, which everybody else waits. So a connection whose read or write was as long as one may be
-//! stands in line, and a turn serves the line until [`TURN_BYTES`] have been read and written. Whoever still has more goes to the end. What
+//! stands in line, and a turn serves the line until [`TURN_BYTES`] have been read, copied and written. Whoever still has more goes to the end. What
 //! is asked of replicas counts as a whole turn.
 use std::collections::VecDeque;
 
-/// The most that is read or written for one connection at a time.
+/// The most that is read, copied or written for one connection at a time.
 pub(super) const SHARE_BYTES: usize = 64 << 10;
 
 /// After so many bytes the line waits for the next turn: a tenth of a millisecond.
@@ -41,7 +41,7 @@ impl Line {
         }
     }
 
-    /// Whoever was next has read and written so much.
+    /// Whoever was next has read, copied and written so much.
     pub fn did(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
@@ -74,7 +74,10 @@ mod tests {
         (0..60).for_each(|slot| line.join(slot));
         let (by_turn, by_client) = turns(&mut line, 150, 60, SHARE_BYTES);
         assert!(by_turn.iter().all(|&bytes| bytes == TURN_BYTES), "{by_turn:?}");
-        assert!(by_client.iter().all(|&bytes| bytes == 10 * SHARE_BYTES), "{by_client:?}");
+        assert!(
+            by_client.iter().all(|&bytes| bytes == 10 * SHARE_BYTES),
+            "{by_client:?}"
+        );
     }
 
     #[test]
@@ -82,7 +85,10 @@ mod tests {
         let mut line = Line::default();
         (0..3).for_each(|slot| line.join(slot));
         let (by_turn, by_client) = turns(&mut line, 6, 3, TURN_BYTES);
-        assert_eq!((by_turn, by_client), (vec![TURN_BYTES; 6], vec![2 * TURN_BYTES; 3]));
+        assert_eq!(
+            (by_turn, by_client),
+            (vec![TURN_BYTES; 6], vec![2 * TURN_BYTES; 3])
+        );
     }
 
     #[test]
