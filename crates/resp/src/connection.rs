@@ -310,7 +310,7 @@ impl Connection {
                 };
                 let reply =
                     self.ready(|style, writer| style.write_one(&shape, &answer, receipt, backend, writer));
-                self.slots[place].state = SlotState::Ready(reply);
+                self.slots[place].state = SlotState::Ready(Box::new(reply));
             }
         }
         self.drain();

@@ -262,6 +262,18 @@ mod tests {
     }
 
     #[test]
+    fn a_long_value_is_not_copied_and_a_short_one_is() {
+        for (len, is_shared) in [(SHARED_BYTES, true), (SHARED_BYTES - 1, false)] {
+            let value = Bytes::from(vec![b'v'; len]);
+            let mut output = Output::default();
+            crate::Writer::new(&mut output, crate::Resp::Two).value(Some(&value));
+            output.advance(format!("${len}\r\n").len());
+            assert_eq!(output.chunk().as_ptr() == value.as_ptr(), is_shared);
+            assert_eq!(all(&mut output), "v".repeat(len) + "\r\n");
+        }
+    }
+
+    #[test]
     fn the_end_is_taken_back() {
         let mut output = of(&[("ab", "CD")], "ef");
         output.end().extend_from_slice(b"gh");

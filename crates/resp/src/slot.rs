@@ -18,7 +18,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) enum SlotState {
     /// Answered, and written here.
-    Ready(ReadyReply),
+    Ready(Box<ReadyReply>),
     /// Its reply is being written.
     Taken,
     /// Waiting for one operation.

@@ -22,7 +22,7 @@ impl Connection {
             output,
             receipt: None,
         };
-        self.push(self.next_tag, 0, 0, SlotState::Ready(reply));
+        self.push(self.next_tag, 0, 0, SlotState::Ready(Box::new(reply)));
     }
 
     pub(crate) fn refuse(&mut self, refusal: &Refusal) {
@@ -42,7 +42,7 @@ impl Connection {
             self.state.receipt = write(style, &mut writer);
         } else {
             let reply = self.ready(write);
-            self.push(first_tag, 0, 0, SlotState::Ready(reply));
+            self.push(first_tag, 0, 0, SlotState::Ready(Box::new(reply)));
         }
     }
 

@@ -115,7 +115,6 @@ impl Client {
         }
         let mut backend = LoopBackend::new(&event_loop, &self);
         self.connection.borrow_mut().close(&mut backend);
-        self.give_up_input(&event_loop);
         self.charge.set(0);
         if self.shed.get() && !self.broken.get() {
             self.linger(&event_loop).await;
@@ -319,19 +318,13 @@ impl Client {
         );
         self.shed.set(true);
         self.connection.borrow_mut().shed();
-        self.give_up_input(event_loop);
+        self.input.borrow_mut().clear();
         self.input_bytes.set(0);
         self.flush(event_loop);
         if !self.connection.borrow_mut().output().is_empty() {
             self.broken.set(true);
         }
         self.changed.notify_one();
-    }
-
-    fn give_up_input(&self, event_loop: &EventLoop) {
-        self.input
-            .borrow_mut()
-            .give_up(&mut event_loop.buffers.borrow_mut());
     }
 
     /// Reads on, and forgets it, until the client has heard that it is to go.

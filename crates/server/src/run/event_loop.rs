@@ -269,7 +269,6 @@ impl EventLoop {
         if is_time {
             self.next_look.set(now.monotonic + LOOK_EVERY);
             self.expire();
-            self.buffers.borrow_mut().shrink();
             if self.index == 0 {
                 self.host.client_memory.look(now.monotonic);
             }

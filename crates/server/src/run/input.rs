@@ -20,25 +20,9 @@ const SHARED_BYTES: usize = 64 << 10;
 pub(super) struct Buffers {
     /// Bytes are read into this, and split off for whoever sent them.
     shared: BytesMut,
-    /// Pieces of [`MORE_BYTES`] that nobody uses now. Whoever needs one takes one of these, sooner than memory that was never touched.
-    free: Vec<BytesMut>,
 }
 
 impl Buffers {
-    fn piece(&mut self) -> BytesMut {
-        self.free
-            .pop()
-            .unwrap_or_else(|| BytesMut::with_capacity(MORE_BYTES))
-    }
-
-    /// Gives back some of the pieces that nobody uses. Called ten times a second, that is half of them in two seconds.
-    pub fn shrink(&mut self) {
-        self.free.truncate(self.free.len() - self.free.len().div_ceil(32));
-        if self.free.is_empty() {
-            self.free = Vec::new();
-        }
-    }
-
     /// Reads what nobody wants to know with `read`.
     pub fn read_nothing<R>(&mut self, read: impl FnOnce(&mut dyn BufMut) -> R) -> R {
         self.shared.reserve(SHARED_BYTES);
@@ -54,8 +38,7 @@ impl Buffers {
 /// its own as soon as that frees more than it copies.
 ///
 /// **Long commands** come in pieces, which are kept as they are until the command can be complete. Only then are they joined,
-/// a share at a time. If one piece grew by doubling, a single read could mean to copy tens of megabytes while everybody else waits. And
-/// pieces of one size are used again: the memory of a client that goes serves the next.
+/// a share at a time. If one piece grew by doubling, a single read could mean to copy tens of megabytes while everybody else waits.
 #[derive(Default)]
 pub(super) struct Input {
     /// In one piece: commands are taken from here.
@@ -97,7 +80,7 @@ impl Input {
         let most = self.next_bytes();
         if self.bytes.len() >= FIRST_BYTES || !self.behind.is_empty() {
             if self.behind.back().is_none_or(|last| room_in(last) < LEAST_BYTES) {
-                self.behind.push_back(buffers.piece());
+                self.behind.push_back(BytesMut::with_capacity(MORE_BYTES));
             }
             let last = self.behind.back_mut().expect("it was just added");
             let before = last.len();
@@ -176,21 +159,8 @@ impl Input {
         taken
     }
 
-    fn clear(&mut self) {
+    pub fn clear(&mut self) {
         *self = Input::default();
-    }
-
-    /// Forgets everything; others may have the memory.
-    pub fn give_up(&mut self, buffers: &mut Buffers) {
-        let pieces = self
-            .behind
-            .drain(..)
-            .filter(|piece| piece.capacity() == MORE_BYTES);
-        buffers.free.extend(pieces.map(|mut piece| {
-            piece.clear();
-            piece
-        }));
-        self.clear();
     }
 }
 
@@ -271,26 +241,6 @@ mod tests {
             assert_eq!((input.take(|_| {}), input.bytes.len()), (0, received));
         }
         assert!(copied < 4 * received, "{copied} of {received}");
-    }
-
-    #[test]
-    fn pieces_of_who_goes_are_used_again_and_then_given_back() {
-        let (mut input, mut shared) = (Input::default(), Buffers::default());
-        let fill = |input: &mut Input, shared: &mut Buffers| {
-            let mut received = 0;
-            while received < 10 << 20 {
-                received += put(input, shared, MORE_BYTES);
-            }
-        };
-        fill(&mut input, &mut shared);
-        let pieces = input.behind.len();
-        input.give_up(&mut shared);
-        assert_eq!((input.held_bytes(), shared.free.len()), (0, pieces));
-        fill(&mut input, &mut shared);
-        assert_eq!((input.behind.len(), shared.free.len()), (pieces, 0));
-        input.give_up(&mut shared);
-        (0..200).for_each(|_| shared.shrink());
-        assert!(shared.free.is_empty());
     }
 
     #[test]
