@@ -8,7 +8,7 @@ use crate::pace::Pace;
 use crate::shape::{Shape, Writes};
 use crate::slot::{Slot, SlotState};
 use crate::{
-    Arguments, Backend, Decoded, Decoder, DoorId, Limits, Resp, TooBig, call::Call, refusal::Refusal,
+    Arguments, Backend, Decoded, Decoder, DoorId, Limits, Output, Resp, TooBig, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
 use room::{PART_BYTES, no_room_for_reply};
@@ -62,7 +62,7 @@ pub struct Connection {
     decoder: Decoder,
     /// Kept between commands for the memory in it.
     arguments: Arguments,
-    output: BytesMut,
+    output: Output,
     slots: VecDeque<Slot>,
     /// A command that waits: until all before it are answered, until its reply fits into the backlog, or until the node has room.
     waiting: Option<Arguments>,
@@ -81,8 +81,6 @@ pub struct Connection {
     starved: bool,
     /// What this connection may hold, as far as the node has agreed.
     granted: usize,
-    /// The most that the output has held since its memory was given back.
-    output_high: usize,
     /// The front of the output is the rest of a reply.
     output_begun: bool,
     /// Operations that are not answered.
@@ -158,7 +156,7 @@ impl Connection {
             pace: Pace::new(&greeting.limits),
             greeting,
             arguments: Arguments::default(),
-            output: BytesMut::new(),
+            output: Output::default(),
             slots: VecDeque::new(),
             waiting: None,
             long: None,
@@ -168,7 +166,6 @@ impl Connection {
             has_turn: false,
             starved: false,
             granted: Connection::FREE_BYTES,
-            output_high: 0,
             output_begun: false,
             open_parts: 0,
             gathered_bytes: 0,
@@ -209,7 +206,7 @@ impl Connection {
     }
 
     /// Replies to write to the socket, in order. Take from its front what has been written.
-    pub fn output(&mut self) -> &mut BytesMut {
+    pub fn output(&mut self) -> &mut Output {
         &mut self.output
     }
 
@@ -234,6 +231,11 @@ impl Connection {
             lossy(&self.state.library.1),
             self.state.resp.number(),
         )
+    }
+
+    /// How long the input must be at least to hold a whole command, as far as is known: [`Connection::handle_bytes`] may wait until then.
+    pub fn wanted_bytes(&self) -> usize {
+        self.decoder.wanted_bytes()
     }
 
     /// Whether there is more to do that needs nothing but another call of [`Connection::handle_bytes`]: serve others first.
@@ -308,7 +310,7 @@ impl Connection {
                 };
                 let reply =
                     self.ready(|style, writer| style.write_one(&shape, &answer, receipt, backend, writer));
-                self.slots[place].state = SlotState::Ready(reply);
+                self.slots[place].state = SlotState::Ready(Box::new(reply));
             }
         }
         self.drain();

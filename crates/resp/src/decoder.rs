@@ -75,6 +75,15 @@ impl Decoder {
         }
     }
 
+    /// How long the input must be at least for the command in it to be complete, as far as is known. To decode a shorter one
+    /// again brings nothing new.
+    pub fn wanted_bytes(&self) -> usize {
+        match self.stage {
+            Stage::Arguments { body: Some(len), .. } => self.scanned + len + 2,
+            _ => 0,
+        }
+    }
+
     /// Takes the next command off the front of `input` and puts it into `arguments`.
     ///
     /// Until it is complete, its bytes stay in `input`, and the next call must bring the same input with more behind.

@@ -70,6 +70,8 @@ mod limits;
 pub use limits::Limits;
 mod long;
 mod number;
+mod output;
+pub use output::Output;
 mod pace;
 mod receipt;
 mod refusal;

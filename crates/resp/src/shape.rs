@@ -1,4 +1,5 @@
 use crate::long::Reads;
+use crate::output::SHARED_BYTES;
 use crate::{
     Arguments, Backend, Greeting, Limits, Writer, connection::State, glob, receipt, refusal::Refusal,
 };
@@ -137,7 +138,7 @@ impl Shape {
     ) -> Result<(), Refusal> {
         match (self, answer) {
             (_, Answer::Failed(failure)) => return Err(Refusal::from(failure)),
-            (Shape::Value, Answer::Value(value)) => writer.bulk_or_null(value.as_deref()),
+            (Shape::Value, Answer::Value(value)) => writer.value(value.as_ref()),
             (Shape::Done, Answer::Written { .. }) => writer.simple("OK"),
             (Shape::Length, Answer::Value(value)) => {
                 writer.integer(value.as_ref().map_or(0, |value| value.len() as i64));
@@ -182,10 +183,15 @@ pub(crate) fn write_values(
 ) -> Result<(), Refusal> {
     let bytes = values.iter().flatten().map(Bytes::len).sum();
     check_reply(bytes, limits)?;
-    writer.reserve(bytes + REPLY_BYTES * values.len());
+    let copied = values
+        .iter()
+        .flatten()
+        .map(Bytes::len)
+        .filter(|&bytes| bytes < SHARED_BYTES);
+    writer.reserve(copied.sum::<usize>() + REPLY_BYTES * values.len());
     writer.array(values.len());
     for value in values {
-        writer.bulk_or_null(value.as_deref());
+        writer.value(value.as_ref());
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
+use crate::Output;
 use crate::long::Reads;
 use crate::shape::{Shape, Writes};
-use bytes::BytesMut;
 use turnbuckle_core::Receipt;
 
 /// The place of one reply in the order of replies, while something before it, or it, is not answered yet.
@@ -18,7 +18,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) enum SlotState {
     /// Answered, and written here.
-    Ready(ReadyReply),
+    Ready(Box<ReadyReply>),
     /// Its reply is being written.
     Taken,
     /// Waiting for one operation.
@@ -31,7 +31,7 @@ pub(crate) enum SlotState {
 
 #[derive(Debug)]
 pub(crate) struct ReadyReply {
-    pub(crate) bytes: BytesMut,
+    pub(crate) output: Output,
     /// What it does to the last receipt: nothing, or it becomes this one (or none).
     pub(crate) receipt: Option<Option<Receipt>>,
 }

@@ -1,5 +1,5 @@
-use crate::number::put_integer;
-use bytes::{BufMut, BytesMut};
+use crate::{Output, number::put_integer, output::SHARED_BYTES};
+use bytes::{BufMut, Bytes, BytesMut};
 
 /// Which version of the protocol a connection speaks; `HELLO` changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -25,13 +25,13 @@ impl Resp {
 /// array, a null as a null bulk, a truth value as 1 or 0.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    out: &'a mut BytesMut,
+    out: &'a mut Output,
     resp: Resp,
 }
 
 impl<'a> Writer<'a> {
     /// A writer that appends to `out`.
-    pub fn new(out: &'a mut BytesMut, resp: Resp) -> Writer<'a> {
+    pub fn new(out: &'a mut Output, resp: Resp) -> Writer<'a> {
         Writer { out, resp }
     }
 
@@ -47,7 +47,7 @@ impl<'a> Writer<'a> {
 
     /// Makes room for so many bytes at once, so that a long reply does not grow by copying.
     pub(crate) fn reserve(&mut self, bytes: usize) {
-        self.out.reserve(bytes);
+        self.out.end().reserve(bytes);
     }
 
     /// Takes back everything after the output's first `len` bytes.
@@ -58,14 +58,15 @@ impl<'a> Writer<'a> {
     /// `+text`. For fixed words only: `text` may hold no line break.
     pub fn simple(&mut self, text: &str) {
         debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
-        self.out.put_u8(b'+');
+        self.out.end().put_u8(b'+');
         self.line(text.as_bytes());
     }
 
     /// `-text`. Line breaks and other bytes below space, as a client may have sent them, become spaces.
     pub fn error(&mut self, text: &str) {
-        self.out.put_u8(b'-');
+        self.out.end().put_u8(b'-');
         self.out
+            .end()
             .extend(text.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }));
         self.end();
     }
@@ -79,13 +80,16 @@ impl<'a> Writer<'a> {
     pub fn boolean(&mut self, value: bool) {
         match self.resp {
             Resp::Two => self.integer(i64::from(value)),
-            Resp::Three => self.out.put_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
+            Resp::Three => self
+                .out
+                .end()
+                .put_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
         }
     }
 
     /// Nothing: the answer of a key without value.
     pub fn null(&mut self) {
-        self.out.put_slice(match self.resp {
+        self.out.end().put_slice(match self.resp {
             Resp::Two => b"$-1\r\n",
             Resp::Three => b"_\r\n",
         });
@@ -93,7 +97,7 @@ impl<'a> Writer<'a> {
 
     /// Bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.out.reserve(bytes.len() + 32);
+        self.out.end().reserve(bytes.len() + 32);
         self.header(b'$', bytes.len() as i64);
         self.line(bytes);
     }
@@ -106,13 +110,26 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A value that is stored, or nothing. A long one is not copied.
+    #[inline]
+    pub(crate) fn value(&mut self, value: Option<&Bytes>) {
+        match value {
+            Some(value) if value.len() >= SHARED_BYTES => {
+                self.header(b'$', value.len() as i64);
+                self.out.share(value.clone());
+                self.end();
+            }
+            value => self.bulk_or_null(value.map(|value| &value[..])),
+        }
+    }
+
     /// Text that is meant for people.
     pub fn verbatim(&mut self, text: &str) {
         match self.resp {
             Resp::Two => self.bulk(text.as_bytes()),
             Resp::Three => {
                 self.header(b'=', text.len() as i64 + 4);
-                self.out.put_slice(b"txt:");
+                self.out.end().put_slice(b"txt:");
                 self.line(text.as_bytes());
             }
         }
@@ -149,30 +166,32 @@ impl<'a> Writer<'a> {
     }
 
     fn header(&mut self, kind: u8, number: i64) {
-        self.out.put_u8(kind);
+        self.out.end().put_u8(kind);
         if (0..10).contains(&number) {
-            self.out.put_slice(&[b'0' + number as u8, b'\r', b'\n']);
+            self.out.end().put_slice(&[b'0' + number as u8, b'\r', b'\n']);
         } else {
-            put_integer(self.out, number);
+            put_integer(self.out.end(), number);
             self.end();
         }
     }
 
     fn line(&mut self, bytes: &[u8]) {
-        self.out.put_slice(bytes);
+        self.out.end().put_slice(bytes);
         self.end();
     }
 
     fn end(&mut self) {
-        self.out.put_slice(b"\r\n");
+        self.out.end().put_slice(b"\r\n");
     }
 }
 
 /// Appends a command as client libraries send it: an array of bulk strings.
 pub fn encode_command<A: AsRef<[u8]>>(arguments: &[A], out: &mut BytesMut) {
-    let mut writer = Writer::new(out, Resp::Two);
+    let mut output = Output::from(std::mem::take(out));
+    let mut writer = Writer::new(&mut output, Resp::Two);
     writer.array(arguments.len());
     for argument in arguments {
         writer.bulk(argument.as_ref());
     }
+    *out = std::mem::take(output.end());
 }

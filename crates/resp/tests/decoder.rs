@@ -2,7 +2,7 @@
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use turnbuckle_resp::{
-    Arguments, Decoded, Decoder, Limits, ProtocolError, ReplyDecoder, Resp, TooBig, Value, Writer,
+    Arguments, Decoded, Decoder, Limits, Output, ProtocolError, ReplyDecoder, Resp, TooBig, Value, Writer,
     encode_command,
 };
 
@@ -254,10 +254,11 @@ proptest! {
         values in prop::collection::vec(value(), 1..4),
         places in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
-        let mut out = BytesMut::new();
+        let mut out = Output::default();
         for value in &values {
             write(value, &mut Writer::new(&mut out, Resp::Three));
         }
+        let out = out.split();
         let mut replies = ReplyDecoder::new(1 << 20);
         let mut input = BytesMut::new();
         let mut read = Vec::new();

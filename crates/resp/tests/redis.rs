@@ -67,7 +67,7 @@ fn answer(resp3: bool, sent: &[u8]) -> String {
     let mut input = BytesMut::from(sent);
     connection.handle_bytes(&mut input, &mut world);
     let closed = if connection.is_closing() { " (closed)" } else { "" };
-    escape(connection.output()) + closed
+    escape(&connection.output().split()) + closed
 }
 
 fn escape(bytes: &[u8]) -> String {

@@ -11,6 +11,7 @@ mod files;
 mod identity;
 pub use identity::IdentityError;
 mod input;
+mod line;
 mod wakes;
 mod workers;
 

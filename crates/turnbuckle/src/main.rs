@@ -38,7 +38,8 @@ enum Command {
     Wan(wan::Wan),
 }
 
-/// Values come and go by the hundred thousand a second, one allocation each.
+/// Values come and go by the hundred thousand a second, one allocation each. Not in huge pages: the first byte that is written to one clears two
+/// megabytes, and all clients of the loop wait for that (as Redis has it).
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

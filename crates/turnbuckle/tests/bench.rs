@@ -87,14 +87,14 @@ impl Store {
         let mut buffer = [0; 4096];
         while let Ok(read @ 1..) = stream.read(&mut buffer) {
             input.extend_from_slice(&buffer[..read]);
-            let mut output = BytesMut::new();
+            let mut output = turnbuckle_resp::Output::default();
             while let Ok(Decoded::Command) = decoder.decode(&mut input, &mut arguments) {
                 let mut writer = Writer::new(&mut output, Resp::Two);
                 if !self.carry_out(&arguments, &mut session, &mut writer) {
                     return;
                 }
             }
-            if stream.write_all(&output).is_err() {
+            if stream.write_all(&output.split()).is_err() {
                 return;
             }
         }

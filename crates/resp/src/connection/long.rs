@@ -121,6 +121,6 @@ impl Connection {
             }
             other => unreachable!("{other:?} has no parts"),
         };
-        self.slots[place].state = SlotState::Ready(reply);
+        self.slots[place].state = SlotState::Ready(Box::new(reply));
     }
 }

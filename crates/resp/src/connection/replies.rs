@@ -3,8 +3,7 @@ use super::{Connection, Life};
 use crate::pace::Pace;
 use crate::shape::Style;
 use crate::slot::{ReadyReply, Slot, SlotState};
-use crate::{Writer, refusal::Refusal};
-use bytes::BytesMut;
+use crate::{Output, Writer, refusal::Refusal};
 use std::collections::VecDeque;
 use turnbuckle_core::Receipt;
 
@@ -16,11 +15,14 @@ impl Connection {
             write(&mut Writer::new(&mut self.output, self.state.resp));
             return;
         }
-        let mut bytes = BytesMut::new();
-        write(&mut Writer::new(&mut bytes, self.state.resp));
-        self.held_bytes += bytes.len();
-        let reply = ReadyReply { bytes, receipt: None };
-        self.push(self.next_tag, 0, 0, SlotState::Ready(reply));
+        let mut output = Output::default();
+        write(&mut Writer::new(&mut output, self.state.resp));
+        self.held_bytes += output.len();
+        let reply = ReadyReply {
+            output,
+            receipt: None,
+        };
+        self.push(self.next_tag, 0, 0, SlotState::Ready(Box::new(reply)));
     }
 
     pub(crate) fn refuse(&mut self, refusal: &Refusal) {
@@ -40,7 +42,7 @@ impl Connection {
             self.state.receipt = write(style, &mut writer);
         } else {
             let reply = self.ready(write);
-            self.push(first_tag, 0, 0, SlotState::Ready(reply));
+            self.push(first_tag, 0, 0, SlotState::Ready(Box::new(reply)));
         }
     }
 
@@ -49,12 +51,12 @@ impl Connection {
         &mut self,
         write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
     ) -> ReadyReply {
-        let mut bytes = BytesMut::new();
+        let mut output = Output::default();
         let style = Style::of(&self.greeting, &self.state);
-        let receipt = write(style, &mut Writer::new(&mut bytes, self.state.resp));
-        self.held_bytes += bytes.len();
+        let receipt = write(style, &mut Writer::new(&mut output, self.state.resp));
+        self.held_bytes += output.len();
         ReadyReply {
-            bytes,
+            output,
             receipt: Some(receipt),
         }
     }
@@ -84,8 +86,8 @@ impl Connection {
             ..
         }) = self.slots.front_mut()
         {
-            self.held_bytes -= reply.bytes.len();
-            append(&mut self.output, std::mem::take(&mut reply.bytes));
+            self.held_bytes -= reply.output.len();
+            self.output.append(std::mem::take(&mut reply.output));
             self.outstanding_bytes -= *frame_bytes;
             if let Some(receipt) = reply.receipt.take() {
                 self.state.receipt = receipt;
@@ -97,7 +99,7 @@ impl Connection {
 
     /// Gives up on a client that does not read what it asked for.
     pub(super) fn check_output(&mut self) {
-        self.output_high = self.output_high.max(self.output.len());
+        self.output.measure();
         if self.output.len() + self.held_bytes > self.greeting.limits.max_output_hard_bytes {
             self.drop_everything();
         }
@@ -105,8 +107,7 @@ impl Connection {
 
     pub(super) fn drop_everything(&mut self) {
         self.life = Life::Closed;
-        self.output = BytesMut::new();
-        self.output_high = 0;
+        self.output = Output::default();
         self.slots = VecDeque::new();
         self.waiting = None;
         self.long = None;
@@ -116,14 +117,5 @@ impl Connection {
         self.open_parts = 0;
         self.gathered_bytes = 0;
         (self.tired, self.starved) = (false, false);
-    }
-}
-
-/// Appends a reply. A long one is not copied where it need not be.
-fn append(output: &mut BytesMut, reply: BytesMut) {
-    if output.is_empty() {
-        *output = reply;
-    } else {
-        output.extend_from_slice(&reply);
     }
 }

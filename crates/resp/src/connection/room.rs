@@ -8,7 +8,7 @@ use super::{Connection, Life};
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
 use crate::shape::REPLY_BYTES;
 use crate::{Backend, Writer, long::Long};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use turnbuckle_core::{Answer, Failure};
 
 /// What an operation costs until it is answered, beside what it says and brings.
@@ -27,7 +27,7 @@ impl Connection {
     /// What it holds, in bytes, about.
     pub fn memory_bytes(&self) -> usize {
         let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.held_bytes());
-        self.output_high
+        self.output.held_bytes()
             + self.held_bytes
             + self.outstanding_bytes
             + self.open_parts * PART_BYTES
@@ -41,14 +41,7 @@ impl Connection {
     /// the node has granted that is still in use.
     pub fn settle(&mut self, written: bool) -> usize {
         self.output_begun = !self.output.is_empty() && (self.output_begun || written);
-        // Half of it was written, so the rest is copied at most once for each byte that was.
-        if self.output_high > Self::FREE_BYTES && self.output.len() <= self.output_high / 2 {
-            self.output = BytesMut::from(&self.output[..]);
-            self.output_high = self.output.len();
-        }
-        if self.output.is_empty() {
-            self.output_high = 0;
-        }
+        self.output.settle(Self::FREE_BYTES);
         self.granted = self.memory_bytes().max(Self::FREE_BYTES);
         self.granted
     }

@@ -4,11 +4,12 @@ use super::{
     door::LoopBackend,
     event_loop::EventLoop,
     input::Input,
+    line::{SHARE_BYTES, TURN_BYTES},
 };
 use bytes::Buf;
 use std::{
     cell::{Cell, RefCell},
-    io::ErrorKind,
+    io::{ErrorKind, IoSlice},
     rc::Rc,
     time::Duration,
 };
@@ -22,12 +23,23 @@ const OVERLOAD_LOOK: Duration = Duration::from_millis(20);
 /// How long the node still reads from a client that it has told to go: who is busy sending would not hear of it.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// And how much: a long command. Who sends more than that does not listen.
+const LINGER_BYTES: usize = 64 << 20;
+
+/// How many pieces of memory one write gathers: long values, and what stands between them.
+const MOST_SLICES: usize = 16;
+
 pub(super) struct Client {
     pub slot: usize,
     /// It is in the loop's list of those to write to.
     pub touched: Cell<bool>,
     /// It has done a share of work, and waits for its turn to do the next.
     pub in_line: Cell<bool>,
+    /// The last read brought as much as it may: there may be more.
+    has_more: Cell<bool>,
+    /// It was told to go. What it still sends is read and forgotten: so much more of it.
+    lingers: Cell<bool>,
+    linger_bytes: Cell<usize>,
     socket: TcpStream,
     connection: RefCell<Connection>,
     /// Received, and not yet taken as commands.
@@ -53,6 +65,9 @@ impl Client {
             slot,
             touched: Cell::new(false),
             in_line: Cell::new(false),
+            has_more: Cell::new(false),
+            lingers: Cell::new(false),
+            linger_bytes: Cell::new(LINGER_BYTES),
             socket,
             connection: RefCell::new(connection),
             input: RefCell::default(),
@@ -76,22 +91,15 @@ impl Client {
             if self.is_over() {
                 break;
             }
-            let host = &event_loop.host;
-            let wants_input = self.connection.borrow().wants_input()
-                && !host.is_overloaded()
-                && !host.is_stopping()
-                && (self.ended.get() || self.may_read());
+            let wants_input = self.wants_input(&event_loop);
             tokio::select! {
                 biased;
-                result = self.socket.readable(), if wants_input && !self.ended.get() => {
+                result = self.socket.readable(), if wants_input && !self.ended.get() && !self.in_line.get() => {
                     if result.is_err() {
                         break;
                     }
-                    if self.read(&event_loop) {
-                        // There may be more. Others first.
-                        self.take_commands(&event_loop);
-                        tokio::task::yield_now().await;
-                    }
+                    self.read(&event_loop);
+                    self.take_commands(&event_loop);
                 }
                 result = self.socket.writable(), if self.clogged.get() => {
                     if result.is_err() {
@@ -122,34 +130,66 @@ impl Client {
         self.broken.get() || ((connection.is_closing() || is_answered) && connection.output().is_empty())
     }
 
-    /// Reads what there is, up to a bound. Whether the bound was reached.
-    fn read(&self, event_loop: &EventLoop) -> bool {
+    fn wants_input(&self, event_loop: &EventLoop) -> bool {
+        let host = &event_loop.host;
+        self.connection.borrow().wants_input()
+            && !host.is_overloaded()
+            && !host.is_stopping()
+            && (self.ended.get() || (!self.input.borrow().is_joining() && self.may_read()))
+    }
+
+    /// Its turn has come: does one share of what there is to do, and stands in line again if there is more. Returns what that was of a turn,
+    /// in bytes.
+    pub fn take_turn(&self, event_loop: &EventLoop) -> usize {
+        self.in_line.set(false);
+        if self.lingers.get() {
+            return self.forget_input(event_loop);
+        }
+        let mut bytes = match self.connection.borrow().wants_turn() {
+            true => TURN_BYTES,
+            false => 0,
+        };
+        bytes += self.flush(event_loop);
+        if self.has_more.take() && !self.ended.get() && self.wants_input(event_loop) {
+            bytes += self.read(event_loop);
+        }
+        bytes += self.take_commands(event_loop);
+        self.changed.notify_one();
+        bytes
+    }
+
+    /// Reads what there is, up to a bound. If the bound is reached it has more to do, after others. Returns how much it was.
+    fn read(&self, event_loop: &EventLoop) -> usize {
         let mut input = self.input.borrow_mut();
         let most = input.next_bytes();
-        let mut shared = event_loop.read_buffer.borrow_mut();
-        let read = input.read(&mut shared, |mut buffer| self.socket.try_read_buf(&mut buffer));
+        let mut buffers = event_loop.buffers.borrow_mut();
+        let read = input.read(&mut buffers, |mut buffer| self.socket.try_read_buf(&mut buffer));
         match read {
             Ok(0) => self.ended.set(true),
             Ok(bytes) => {
                 event_loop.recorder.borrow_mut().received_bytes(bytes);
                 self.charge.moved(event_loop.now().monotonic);
-                return bytes == most;
+                self.has_more.set(bytes == most);
+                return bytes;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => self.broken.set(true),
         }
-        false
+        0
     }
 
     /// Executes a share of what has been received, as far as the connection takes it.
-    pub fn take_commands(&self, event_loop: &EventLoop) {
+    /// Returns how many bytes had to be copied for that.
+    fn take_commands(&self, event_loop: &EventLoop) -> usize {
         // What has begun is answered, and nothing else begins.
         if event_loop.host.is_stopping() {
-            return event_loop.touch(self);
+            event_loop.touch(self);
+            return 0;
         }
         let mut input = self.input.borrow_mut();
         let mut connection = self.connection.borrow_mut();
         let (waited, had_turn) = (connection.is_waiting(), connection.wants_turn());
+        let copied = input.join(connection.wanted_bytes());
         let mut taken = 0;
         if !input.is_empty() || waited || had_turn {
             event_loop.refresh_now();
@@ -157,7 +197,7 @@ impl Client {
             taken = input.take(|bytes| connection.handle_bytes(bytes, &mut backend));
         }
         let begun = had_turn || taken > 0 || waited != connection.is_waiting();
-        if connection.wants_turn() {
+        if connection.wants_turn() || self.has_more.get() || input.is_joining() {
             event_loop.line_up(self);
         }
         let has_output = !connection.output().is_empty() && !self.clogged.get();
@@ -168,6 +208,7 @@ impl Client {
         if begun || has_output {
             event_loop.touch(self);
         }
+        copied
     }
 
     /// An operation's answer.
@@ -195,16 +236,20 @@ impl Client {
             .map(|connection| connection.describe())
     }
 
-    /// Writes what there is, as far as the socket takes it.
-    pub fn flush(&self, event_loop: &EventLoop) {
+    /// Writes what there is, up to a bound and as far as the socket takes it. If the bound is reached it has more to do, after others.
+    /// Returns how much it was.
+    pub fn flush(&self, event_loop: &EventLoop) -> usize {
         if self.clogged.get() {
-            return self.settle(false);
+            self.settle(false);
+            return 0;
         }
         let mut connection = self.connection.borrow_mut();
         let output = connection.output();
         let mut sent = 0;
-        while !output.is_empty() {
-            match self.socket.try_write(output) {
+        while !output.is_empty() && sent < SHARE_BYTES {
+            let mut slices = [IoSlice::new(&[]); MOST_SLICES];
+            let count = output.slices(SHARE_BYTES - sent, &mut slices);
+            match self.socket.try_write_vectored(&slices[..count]) {
                 Ok(written) => {
                     output.advance(written);
                     sent += written;
@@ -215,6 +260,9 @@ impl Client {
                     break;
                 }
             }
+        }
+        if sent >= SHARE_BYTES && !output.is_empty() {
+            event_loop.line_up(self);
         }
         let is_closing = connection.is_closing();
         let waits = self.ended.get() || connection.is_waiting() || !self.input.borrow().is_empty();
@@ -228,6 +276,7 @@ impl Client {
         if (sent > 0 && waits) || is_closing || self.clogged.get() || self.broken.get() {
             self.changed.notify_one();
         }
+        sent
     }
 
     // ---- memory ---------------------------------------------------------------------------------------------
@@ -280,21 +329,34 @@ impl Client {
 
     /// Reads on, and forgets it, until the client has heard that it is to go.
     async fn linger(&self, event_loop: &EventLoop) {
+        self.lingers.set(true);
         let drained = async {
-            while self.socket.readable().await.is_ok() {
-                let mut input = Input::default();
-                let read = {
-                    let mut shared = event_loop.read_buffer.borrow_mut();
-                    input.read(&mut shared, |mut buffer| self.socket.try_read_buf(&mut buffer))
-                };
-                match read {
-                    Ok(0) => break,
-                    Err(error) if error.kind() != ErrorKind::WouldBlock => break,
-                    Ok(_) | Err(_) => tokio::task::yield_now().await,
+            let goes_on = || !self.ended.get() && !self.broken.get() && self.linger_bytes.get() > 0;
+            while goes_on() && self.socket.readable().await.is_ok() {
+                event_loop.line_up(self);
+                while self.in_line.get() {
+                    self.changed.notified().await;
                 }
             }
         };
         let _ = tokio::time::timeout(LINGER, drained).await;
+    }
+
+    /// Reads a share and forgets it. Returns how much it was.
+    fn forget_input(&self, event_loop: &EventLoop) -> usize {
+        self.changed.notify_one();
+        let mut buffers = event_loop.buffers.borrow_mut();
+        let read = buffers.read_nothing(|mut buffer| self.socket.try_read_buf(&mut buffer));
+        match read {
+            Ok(0) => self.ended.set(true),
+            Ok(bytes) => {
+                self.linger_bytes
+                    .set(self.linger_bytes.get().saturating_sub(bytes));
+                return bytes;
+            }
+            Err(error) => self.broken.set(error.kind() != ErrorKind::WouldBlock),
+        }
+        0
     }
 }
 

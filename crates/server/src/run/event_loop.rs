@@ -8,21 +8,21 @@
 //!                       write every socket that has output
 //! ```
 //!
-//! A command on many keys, or a long pipeline, is not done in one turn: its connection does a share, and then stands in line. Each turn
-//! lets the first in line do one more share. So a turn is never long, and those who want much share what others leave.
+//! A command on many keys, a long pipeline, or a command or a reply of many bytes is not done in one turn: its connection does a share, and then
+//! stands in line. Each turn lets the first in line do some more shares ([`Line`]). So a turn is never long, and those who want much share what
+//! others leave.
 //!
 //! The runtime queues all sockets that are ready before the task of the turn, which the first of them has woken: so a turn
 //! serves as many clients as were ready, with one write to the log. Nothing hops between threads on the way of an
 //! operation whose partition is here.
-use super::{Host, client::Client, door};
+use super::{Host, client::Client, door, input::Buffers, line::Line};
 use crate::{
     admin::AdminServer,
     metrics::{LevelLabel, OperationKind, Outcome, Recorder},
 };
-use bytes::BytesMut;
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -51,7 +51,7 @@ pub(super) struct EventLoop {
     /// Slots of clients that have something to write, or may go on.
     touched: RefCell<Vec<usize>>,
     /// Slots of clients that have done a share and have more to do.
-    line: RefCell<VecDeque<usize>>,
+    line: RefCell<Line>,
     answers: RefCell<Vec<(DoorId, u64, Answered)>>,
     /// Operations that are under way, for the metrics.
     started: RefCell<BTreeMap<u64, Started>>,
@@ -59,8 +59,8 @@ pub(super) struct EventLoop {
     pub usual_levels: Vec<Level>,
     /// How many clients had been condemned when this loop looked last.
     seen_condemned: Cell<u64>,
-    /// Bytes are read into this, and split off for whoever sent them.
-    pub read_buffer: RefCell<BytesMut>,
+    /// What clients send is read into these.
+    pub buffers: RefCell<Buffers>,
     now: Cell<Now>,
     /// When operations are looked through next.
     next_look: Cell<Micros>,
@@ -106,7 +106,7 @@ impl EventLoop {
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),
-            read_buffer: RefCell::default(),
+            buffers: RefCell::default(),
             now: Cell::new(now),
             next_look: Cell::new(now.monotonic),
             looked_at_bytes: Cell::new(0),
@@ -190,20 +190,23 @@ impl EventLoop {
     /// A client has done a share and has more to do: when its turn comes.
     pub fn line_up(&self, client: &Client) {
         if !client.in_line.replace(true) {
-            self.line.borrow_mut().push_back(client.slot);
+            self.line.borrow_mut().join(client.slot);
         }
         self.host.wakes.of_loop(self.index).ring();
     }
 
-    /// The first in line does a share.
+    /// The first in line do a share each, until that is enough for a turn.
     fn serve_line(&self) {
-        let Some(slot) = self.line.borrow_mut().pop_front() else {
-            return;
-        };
-        let client = self.clients.borrow()[slot].clone();
-        if let Some(client) = client {
-            client.in_line.set(false);
-            client.take_commands(self);
+        self.line.borrow_mut().begin_turn();
+        loop {
+            let Some(slot) = self.line.borrow_mut().next() else {
+                return;
+            };
+            let client = self.clients.borrow()[slot].clone();
+            if let Some(client) = client {
+                let bytes = client.take_turn(self);
+                self.line.borrow_mut().did(bytes);
+            }
         }
     }
 
