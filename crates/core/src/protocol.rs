@@ -126,8 +126,8 @@ pub trait Protocol: Sized + Send + 'static {
     /// Everything that was stamped up to here is shown here, and others may know that: they may have forgotten deletes up to here.
     fn shown(&self) -> Hlc;
 
-    /// Deletes up to here may be forgotten here, as it is on disk; `None` while a directory that was empty is still being filled by peers. Peers
-    /// are told when a link comes up ([`Protocol::on_resumed`]).
+    /// Deletes up to here may be forgotten, as far as it is known here; `None` if nothing is known, because a directory that was empty is still being
+    /// filled by peers. Peers are told when a link comes up ([`Protocol::on_resumed`]).
     fn forgotten(&self) -> Option<Hlc>;
 
     /// Whether this replica knows that its data directory is an old copy: it serves nothing then, and gives others nothing.

@@ -201,9 +201,12 @@ impl Deletes {
         self.kept.forgotten
     }
 
-    /// As it is told to peers when a link comes up. A directory that is being filled knows nothing of it.
+    /// As it is told to peers when a link comes up. While a directory is being filled, that is what others have said.
     pub fn known_forgotten(&self) -> Option<Hlc> {
-        self.filling.is_none().then_some(self.kept.forgotten)
+        match self.filling {
+            None => Some(self.kept.forgotten),
+            Some(_) => Some(self.forgotten_elsewhere).filter(|until| *until > Hlc::ZERO),
+        }
     }
 
     /// What is told of it.
