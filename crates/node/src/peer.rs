@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Wire};
 use turnbuckle_log::Position;
-use turnbuckle_store::{clear_staged, stage};
+use turnbuckle_store::{StoreError, clear_staged, stage};
 
 /// How much of the log is read at a time for a peer that lags.
 const READ_BYTES: usize = 256 << 10;
@@ -226,8 +226,16 @@ impl<P: Protocol> Lane<P> {
             from = ks.topology().site_name(site),
             "a full copy begins: this replica was away for longer than the peer's log reaches back"
         );
-        clear_staged(&*self.store.table())
-            .map_err(|error| BadFrame::new("room for a full copy", error.to_string()))
+        match clear_staged(&*self.store.table()).map_err(StoreError::from) {
+            // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened anew.
+            Err(error) if error.is_damage() => {
+                self.note_damage(ks, &error);
+                let incoming = self.incoming_from(site)?;
+                (incoming.copy, incoming.declined) = (None, true);
+                Ok(())
+            }
+            cleared => cleared.map_err(|error| BadFrame::new("room for a full copy", error.to_string())),
+        }
     }
 
     fn on_copy_rows(

@@ -95,13 +95,15 @@ impl MemoryEngine {
         })
     }
 
-    /// Damages up to so many rows of keys that follow each other, from a place on, in every table: a block of a file.
+    /// Damages up to so many rows of keys that follow each other, from a place on, in every table: a block of a file. Rows of a full copy
+    /// that is coming in are in blocks, too.
     pub fn damage_block(&self, from: Place, most_rows: usize) -> usize {
-        let (from, until) = (Area::Rows.from(from), Bytes::copy_from_slice(&Area::Rows.end()));
-        self.damage(|table| {
-            let rows = table.range(from.clone()..until.clone());
-            rows.take(most_rows).map(|(key, _)| key.clone()).collect()
-        })
+        let block = |table: &Rows, area: Area| {
+            let rows = table.range(area.from(from)..Bytes::copy_from_slice(&area.end()));
+            let keys = rows.take(most_rows).map(|(key, _)| key.clone());
+            keys.collect::<Vec<_>>()
+        };
+        self.damage(|table| [block(table, Area::Rows), block(table, Area::Staged)].concat())
     }
 
     /// Whether any row is damaged.

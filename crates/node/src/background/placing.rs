@@ -56,7 +56,8 @@ impl<P: Protocol> Keyspace<P> {
                     let placed = self.place_copy(cell, site, &copy, steps).await;
                     placed.inspect_err(|error| self.note_damage(cell, error))?;
                 }
-                self.finish_copy(cell, site, &copy, steps).await?;
+                let finished = self.finish_copy(cell, site, &copy, steps).await;
+                finished.inspect_err(|error| self.note_damage(cell, error))?;
             }
         }
         Ok(any)
@@ -148,7 +149,7 @@ impl<P: Protocol> Keyspace<P> {
     async fn clear_staged(&self, table: &dyn Table, steps: &Steps) -> Result<(), WorkError> {
         let most_rows = self.shared().config.batch_keys;
         steps.next().await;
-        while clear_some_staged(table, most_rows)? {
+        while clear_some_staged(table, most_rows).map_err(StoreError::from)? {
             steps.next().await;
         }
         Ok(())
