@@ -220,16 +220,19 @@ fn a_damaged_file_is_repaired_or_named_with_what_helps() {
     let mut turns = BTreeMap::new();
     write(&cluster, 0, &mut turns, 0..2_000);
     cluster.settle();
-    assert_eq!(cluster.terminate(1), Some(0));
+    (0..3).for_each(|node| assert_eq!(cluster.terminate(node), Some(0)));
     let store = cluster.data_directory(1).join("store");
-    let data = cluster.data_directory(1);
-    let whole = data.with_extension("whole");
-    copy(&data, &whole);
+    let wholes = [0, 1, 2].map(|node| cluster.data_directory(node).with_extension("whole"));
+    (0..3).for_each(|node| copy(&cluster.data_directory(node), &wholes[node]));
     let (mut refused, mut started) = (0, 0);
     let damaged = files(&store).into_iter().filter(|file| length(file) > 0);
     for file in damaged.collect::<Vec<_>>() {
-        copy(&whole, &data);
+        // All sites go back to the same state: a copy that is older than what its peers know is refused for that.
+        for (node, whole) in wholes.iter().enumerate() {
+            copy(whole, &cluster.data_directory(node));
+        }
         flip(&file, length(&file) as usize / 2);
+        [0, 2].iter().for_each(|&node| cluster.start_node(node));
         let mut process = cluster.start_command(1);
         let mut process = process.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
@@ -242,14 +245,18 @@ fn a_damaged_file_is_repaired_or_named_with_what_helps() {
             let mut client = cluster.client(1);
             let begun = std::time::Instant::now();
             let last = *turns.keys().last().expect("there are keys");
-            while !matches!(client.call(&[b"GET", &key(last)]), Value::Bulk(found) if turn_of(last, &found).is_some())
-            {
-                assert!(begun.elapsed() < PATIENCE, "{} is damaged", file.display());
+            loop {
+                let answer = client.call(&[b"GET", &key(last)]);
+                if matches!(&answer, Value::Bulk(found) if turn_of(last, found).is_some()) {
+                    break;
+                }
+                assert!(begun.elapsed() < PATIENCE, "{} is damaged: {answer:?}", file.display());
                 std::thread::park_timeout(std::time::Duration::from_millis(20));
             }
             read(&cluster, 1, &turns, false);
             process.kill().expect("it can be killed");
             process.wait().expect("it ends");
+            [0, 2].iter().for_each(|&node| cluster.kill(node));
             continue;
         }
         let mut said = String::new();
@@ -265,6 +272,7 @@ fn a_damaged_file_is_repaired_or_named_with_what_helps() {
             "{}: {said}",
             file.display()
         );
+        [0, 2].iter().for_each(|&node| cluster.kill(node));
         refused += 1;
     }
     assert!(
