@@ -10,7 +10,7 @@ pub use level::{BadLevel, Level};
 mod operation;
 pub use operation::{Answer, Answered, Failure, Operation};
 mod protocol;
-pub use protocol::{Context, Protocol, Recovered, RequestId, Write};
+pub use protocol::{Context, Forgotten, Protocol, Recovered, RequestId, Write};
 mod receipt;
 pub use receipt::{Hidden, Receipt, Route};
 mod replica;

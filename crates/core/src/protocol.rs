@@ -97,9 +97,8 @@ pub trait Protocol: Sized + Send + 'static {
     /// The link to the node of a peer came up or went down.
     fn on_link(&mut self, _: &mut Context<'_, Self>, _peer: ServerId, _up: bool) {}
 
-    /// The link to a peer at another site is up, and it says where it is: deletes up to `forgotten` may be forgotten there. This comes before
-    /// anything else of that peer.
-    fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: Hlc) {}
+    /// The link to a peer at another site is up, and it says what may be forgotten there. This comes before anything else of that peer.
+    fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: &Forgotten) {}
 
     /// A full copy of `from` is about to replace, row by row, what it covers. `copied` is what `from` had beside its versions.
     fn on_copying(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
@@ -126,9 +125,8 @@ pub trait Protocol: Sized + Send + 'static {
     /// Everything that was stamped up to here is shown here, and others may know that: they may have forgotten deletes up to here.
     fn shown(&self) -> Hlc;
 
-    /// Deletes up to here may be forgotten, as far as it is known here; `None` if nothing is known, because a directory that was empty is still being
-    /// filled by peers. Peers are told when a link comes up ([`Protocol::on_resumed`]).
-    fn forgotten(&self) -> Option<Hlc>;
+    /// Which deletes may be forgotten, as far as it is known here. Peers are told when a link comes up ([`Protocol::on_resumed`]).
+    fn forgotten(&self) -> Forgotten;
 
     /// Whether this replica knows that its data directory is an old copy: it serves nothing then, and gives others nothing.
     fn is_outdated(&self) -> bool {
@@ -151,6 +149,16 @@ pub struct Recovered {
     pub cut: Vec<(SiteId, Hlc)>,
     /// What was last staged under each name ([`Context::put_named`]).
     pub named: BTreeMap<String, Bytes>,
+}
+
+/// What a replica says, when a link to another site comes up, of the deletes that are forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Forgotten {
+    /// Deletes up to here may be forgotten, as far as the replica knows; `None` if it knows nothing, because a directory that was empty is still
+    /// being filled by peers.
+    pub until: Option<Hlc>,
+    /// The mark of the replica's own data directory, and of the directories at other sites by whose word deletes were forgotten.
+    pub directories: BTreeMap<SiteId, u64>,
 }
 
 /// A request in flight: the driver's name for where the reply goes.

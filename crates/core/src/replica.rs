@@ -1,7 +1,7 @@
 use crate::waiting::{Ready, Waiting};
 use crate::{
-    Context, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, Recovered, RequestId, ServerId, SiteSet,
-    Topology, Version, VersionId, Versions, Write,
+    Context, Forgotten, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, Recovered, RequestId,
+    ServerId, SiteSet, Topology, Version, VersionId, Versions, Write,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -91,8 +91,8 @@ pub enum Input<P: Protocol> {
     Resumed {
         /// Who says so.
         from: ServerId,
-        /// Deletes up to here may be forgotten there.
-        forgotten: Hlc,
+        /// Which deletes may be forgotten there.
+        forgotten: Forgotten,
     },
     /// A full copy is about to be put in place.
     Copying {
@@ -317,7 +317,7 @@ impl<P: Protocol> Replica<P> {
                 protocol.on_replicated(&mut cx, from, key, version);
             }
             Input::Mark { from, message } => protocol.on_mark(&mut cx, from, message),
-            Input::Resumed { from, forgotten } => protocol.on_resumed(&mut cx, from, forgotten),
+            Input::Resumed { from, forgotten } => protocol.on_resumed(&mut cx, from, &forgotten),
             Input::CopiedRow { key, version } => {
                 cx.observe(version.id.at);
                 cx.put(key, version);

@@ -5,9 +5,10 @@ use crate::status::Written;
 use crate::stream::StreamPosition;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
+use std::collections::BTreeMap;
 use turnbuckle_core::{
-    BadFrame, Hidden, Hlc, Key, Level, Micros, Receipt, Route, ServerId, SiteId, SiteSet, Topology, Vector,
-    Version, VersionId, Wire,
+    BadFrame, Forgotten, Hidden, Hlc, Key, Level, Micros, Receipt, Route, ServerId, SiteId, SiteSet,
+    Topology, Vector, Version, VersionId, Wire,
 };
 
 /// The version of this vocabulary; peers with another one are refused in the handshake.
@@ -236,7 +237,7 @@ pub(crate) struct PositionFrame {
     number: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResumeFrame {
     #[prost(uint64, tag = "1")]
     incarnation: u64,
@@ -250,26 +251,62 @@ pub(crate) struct ResumeFrame {
     pub clock: u64,
     /// Deletes up to here may be forgotten at the receiver. None if its directory was empty and is still being filled.
     #[prost(fixed64, optional, tag = "5")]
-    pub forgotten: Option<u64>,
+    forgotten: Option<u64>,
+    /// The marks of data directories: the receiver's own, and those by whose word deletes were forgotten.
+    #[prost(message, repeated, tag = "6")]
+    directories: Vec<DirectoryFrame>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct DirectoryFrame {
+    #[prost(uint32, tag = "1")]
+    site: u32,
+    #[prost(fixed64, tag = "2")]
+    mark: u64,
 }
 
 impl ResumeFrame {
     pub fn new(
         at: StreamPosition,
         clock: Hlc,
-        forgotten: Option<Hlc>,
+        forgotten: &Forgotten,
         copy: Option<StreamPosition>,
     ) -> ResumeFrame {
+        let directories = forgotten.directories.iter();
         ResumeFrame {
             incarnation: at.incarnation,
             number: at.number,
             copy: copy.map(PositionFrame::from),
             clock: clock.0,
-            forgotten: forgotten.map(|until| until.0),
+            forgotten: forgotten.until.map(|until| until.0),
+            directories: directories
+                .map(|(site, &mark)| DirectoryFrame {
+                    site: u32::from(site.0),
+                    mark,
+                })
+                .collect(),
         }
     }
 
-    pub fn at(self) -> StreamPosition {
+    /// What the receiver says of forgotten deletes.
+    ///
+    /// # Errors
+    /// If it names a site that there is not.
+    pub fn word(&self, topology: &Topology) -> Result<Forgotten, BadFrame> {
+        let mut directories = BTreeMap::new();
+        for directory in &self.directories {
+            let site = u16::try_from(directory.site)
+                .map_err(|_| BadFrame::new("a site", directory.site.to_string()))?;
+            directories.insert(SiteId(site), directory.mark);
+        }
+        topology.check_sites(directories.keys().copied().collect())?;
+        Ok(Forgotten {
+            until: self.forgotten.map(Hlc),
+            directories,
+        })
+    }
+
+    pub fn at(&self) -> StreamPosition {
         StreamPosition {
             incarnation: self.incarnation,
             number: self.number,
@@ -650,7 +687,10 @@ mod tests {
                 Body::Resume(ResumeFrame::new(
                     place.into(),
                     Hlc(7),
-                    Some(Hlc(5)),
+                    &Forgotten {
+                        until: Some(Hlc(5)),
+                        directories: BTreeMap::from([(SiteId(1), 7)]),
+                    },
                     Some(place.into()),
                 )),
                 Body::Ack(place),

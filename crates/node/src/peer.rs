@@ -283,7 +283,7 @@ impl<P: Protocol> Lane<P> {
         frame: ResumeFrame,
     ) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
-        self.hear_word(ks, now, from, &frame);
+        self.hear_word(ks, now, from, &frame)?;
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));

@@ -185,7 +185,7 @@ impl<P: Protocol> Lane<P> {
         ks.send_frame(
             self.me,
             peer,
-            Body::Resume(ResumeFrame::new(at, clock, forgotten, copy)),
+            Body::Resume(ResumeFrame::new(at, clock, &forgotten, copy)),
         );
     }
 

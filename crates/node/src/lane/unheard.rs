@@ -31,7 +31,7 @@ use crate::{
     stream::CursorState,
 };
 use std::collections::VecDeque;
-use turnbuckle_core::{Hlc, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet};
+use turnbuckle_core::{BadFrame, Hlc, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet};
 
 /// How long requests wait at most.
 const PATIENCE: Micros = Micros::from_millis(2_000);
@@ -100,19 +100,27 @@ impl<P: Protocol> Lane<P> {
 
     /// A site has said where it is. Its clock is above everything that it has heard of this one, and above the deletes that it has forgotten. A
     /// clock too far ahead is not taken; the link is held then until the clocks agree.
-    pub(crate) fn hear_word(&mut self, ks: &Keyspace<P>, now: Now, from: ServerId, word: &ResumeFrame) {
-        let forgotten = word.forgotten.map(Hlc);
-        if Hlc(word.clock).max(forgotten.unwrap_or_default()) > self.horizon(ks, now) {
-            return;
+    pub(crate) fn hear_word(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        from: ServerId,
+        word: &ResumeFrame,
+    ) -> Result<(), BadFrame> {
+        let forgotten = word.word(ks.topology())?;
+        if Hlc(word.clock).max(forgotten.until.unwrap_or_default()) > self.horizon(ks, now) {
+            return Ok(());
         }
         self.replica.observe(Hlc(word.clock));
         self.unheard_of = self.unheard_of.without(from.site);
-        if let Some(forgotten) = forgotten {
-            self.step(ks, now, Input::Resumed { from, forgotten });
+        let knows = forgotten.until.is_some();
+        self.step(ks, now, Input::Resumed { from, forgotten });
+        if knows {
             self.hear_any();
         }
         self.give_nothing(ks);
         self.end_unheard(ks, now);
+        Ok(())
     }
 
     /// Whether this node's directory is an old copy, as far as it knows.

@@ -21,22 +21,39 @@
 //! - What may be *forgotten* is written down, synced and then said, too, in heartbeats and first of all when a link comes up. A replica that
 //!   is told of more than it has written down itself as shown has lost its directory since, or has been given an old copy of it. An old one
 //!   refuses to serve: a delete of its own may be forgotten everywhere, and what it deleted is still there.
-//! - A lost one is *filled* by its peers, and shows nothing until it has caught up. Nobody forgets a delete meanwhile. So it writes down when
-//!   it began, and what was forgotten elsewhere as it hears of it: a restart that hears of no more goes on being filled, and one that hears
-//!   of more is an old copy that was made before it had caught up.
+//! - A lost one is *filled* by its peers, and shows nothing until it has caught up. Nobody forgets a delete meanwhile. A copy of it that was made before it
+//!   had caught up says nothing of what it showed later. So each directory has a *mark*, drawn when it began, and whoever forgets deletes
+//!   writes down the marks of the directories by whose word it does, and says them when a link comes up. A replica that is being
+//!   filled, and hears that its own directory was among them, is an old copy.
+//!
+//! ```text
+//!   site b: directory 7, being filled          sites a and c
+//!      |  (a copy of it is made)                   |
+//!      | ~~ shows 20 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~> | forgotten up to 20, by the word of b's directory 7
+//!      x  the copy takes its place                 |
+//!      | <~~ link: forgotten 20; b: 7 ~~~~~~~~~~~~ |
+//!      | directory 7, being filled: an old copy. An empty one would be called 8
+//! ```
 use crate::Bugs;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Context, Hlc, Protocol, Recovered, SiteId, Topology, Vitals};
+use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, SiteId, Topology, Vitals};
 
 /// The name under which it is written down.
 const NAME: &str = "deletes";
 
 /// What one replica knows of the deletes that may be forgotten.
 pub(crate) struct Deletes {
+    me: SiteId,
     others: Vec<SiteId>,
     /// What each other site shows, as it has said on the link that there is now.
     theirs: BTreeMap<SiteId, Hlc>,
+    /// The mark of this directory; none before the first start.
+    directory: Option<u64>,
+    /// The marks of the other sites' directories, as they were told when the links came up.
+    met: BTreeMap<SiteId, u64>,
+    /// The directories by whose word deletes were forgotten, here or elsewhere.
+    vouched: BTreeMap<SiteId, u64>,
     /// The most that any of them has said to be forgotten.
     forgotten_elsewhere: Hlc,
     /// What is on disk here.
@@ -45,14 +62,10 @@ pub(crate) struct Deletes {
     written: Said,
     /// A promise whose mark goes out behind what is written down: when it is settled, that is on disk.
     pending: Option<(Option<Hlc>, Said)>,
-    /// The directory is being filled. Of what others forget nothing above this concerns what it holds: it is when that began, or the most that
-    /// they had forgotten meanwhile.
-    filling: Option<Hlc>,
+    /// Peers are still filling the directory.
+    is_filling: bool,
     /// This life began while the directory was being filled.
     was_empty: bool,
-    /// Sites that have not said in this life what they have forgotten, if an earlier life began to fill the directory; and what it had
-    /// written down.
-    unchecked: (Vec<SiteId>, Hlc),
     is_outdated: bool,
     /// A planted bug.
     serves_old: bool,
@@ -72,26 +85,22 @@ impl Deletes {
     pub fn open(me: SiteId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
         // Written by this code; if it does not decode, nothing is known.
         let found = recovered.named.get(NAME).and_then(Found::recall);
-        let kept = match found {
-            Some(Found::Filled(said)) => said,
-            _ => Said::default(),
-        };
-        let others: Vec<SiteId> = topology.sites().filter(|&site| site != me).collect();
-        let (filling, unchecked) = match found {
-            Some(Found::Filled(_)) => (None, Vec::new()),
-            Some(Found::Filling(known)) => (Some(known), others.clone()),
-            None => (Some(Hlc::ZERO), Vec::new()),
-        };
+        let directory = found.as_ref().map(|found| found.directory);
+        let (kept, vouched) = found.and_then(|found| found.filled).unwrap_or_default();
+        let is_filling = kept.shown == Hlc::ZERO;
         Deletes {
-            others,
+            me,
+            others: topology.sites().filter(|&site| site != me).collect(),
             theirs: BTreeMap::new(),
+            directory,
+            met: BTreeMap::new(),
+            vouched,
             forgotten_elsewhere: Hlc::ZERO,
             kept,
             written: kept,
             pending: None,
-            filling,
-            was_empty: filling.is_some(),
-            unchecked: (unchecked, filling.unwrap_or_default()),
+            is_filling,
+            was_empty: is_filling,
             is_outdated: false,
             serves_old: bugs.serves_an_old_directory,
         }
@@ -99,39 +108,40 @@ impl Deletes {
 
     /// Writes down that there is a directory.
     pub fn start<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
-        if self.filling == Some(Hlc::ZERO) {
-            self.keep_filling(cx, Hlc::from_wall(cx.now.wall.reading));
+        if self.directory.is_none() {
+            self.directory = Some(cx.now.wall.reading.0);
+            self.write(cx);
         }
     }
 
     /// Writes down what is shown here. Call it once a second or so.
     pub fn keep<P: Protocol>(&mut self, cx: &mut Context<'_, P>, shown: Hlc) {
         if !self.has_caught_up(shown) {
-            return self.keep_filling(cx, self.forgotten_elsewhere);
+            return;
         }
-        self.filling = None;
-        self.unchecked.0.clear();
+        self.is_filling = false;
         self.written.shown = self.written.shown.max(shown);
+        let vouches = |site: &SiteId| self.theirs.get(site).is_some_and(|shown| *shown > Hlc::ZERO);
+        let vouching = self.met.iter().filter(|(site, _)| vouches(site));
+        self.vouched.extend(vouching);
         let forgotten = self.shown_everywhere().max(self.forgotten_elsewhere.min(shown));
         self.written.forgotten = self.written.forgotten.max(forgotten);
-        cx.put_named(NAME, Found::Filled(self.written).record());
+        self.write(cx);
         self.pending.get_or_insert((None, self.written));
     }
 
-    /// Writes down up to where nothing that is forgotten concerns a directory that is being filled.
-    fn keep_filling<P: Protocol>(&mut self, cx: &mut Context<'_, P>, until: Hlc) {
-        if let Some(known) = &mut self.filling
-            && *known < until
-        {
-            *known = until;
-            cx.put_named(NAME, Found::Filling(until).record());
-        }
+    fn write<P: Protocol>(&self, cx: &mut Context<'_, P>) {
+        let found = Found {
+            directory: self.directory.unwrap_or_default(),
+            filled: (!self.is_filling).then(|| (self.written, self.vouched.clone())),
+        };
+        cx.put_named(NAME, found.record());
     }
 
     /// Whether this is more than an empty directory that peers are still filling.
     fn has_caught_up(&self, shown: Hlc) -> bool {
         let has_heard_all = self.others.iter().all(|site| self.theirs.contains_key(site));
-        self.filling.is_none() || (has_heard_all && shown > Hlc::ZERO && shown >= self.forgotten_elsewhere)
+        !self.is_filling || (has_heard_all && shown > Hlc::ZERO && shown >= self.forgotten_elsewhere)
     }
 
     /// What every site shows.
@@ -157,25 +167,27 @@ impl Deletes {
     /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
     pub fn heard(&mut self, site: SiteId, said: Said) -> bool {
         self.theirs.insert(site, said.shown);
-        self.hear_forgotten(site, said.forgotten)
+        self.hear_forgotten(said.forgotten)
     }
 
-    fn hear_forgotten(&mut self, site: SiteId, forgotten: Hlc) -> bool {
-        let (unchecked, known) = &mut self.unchecked;
-        let is_unchecked = unchecked.extract_if(.., |other| *other == site).count() > 0;
-        self.is_outdated |= is_unchecked && forgotten > *known && !self.serves_old;
+    fn hear_forgotten(&mut self, forgotten: Hlc) -> bool {
         self.forgotten_elsewhere = self.forgotten_elsewhere.max(forgotten);
         let is_behind = forgotten > self.written.shown;
         self.is_outdated |= is_behind && !self.was_empty && !self.serves_old;
         is_behind
     }
 
-    /// What a site says when the link to it comes up, before anything else: deletes up to here may be forgotten there. True as with
-    /// [`Deletes::heard`]. It is written down at once, before that site fills an empty directory.
-    pub fn resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, site: SiteId, forgotten: Hlc) -> bool {
-        let is_behind = self.hear_forgotten(site, forgotten);
-        self.keep_filling(cx, self.forgotten_elsewhere);
-        is_behind
+    /// What a site says when the link to it comes up, before anything else. True as with [`Deletes::heard`].
+    pub fn resumed(&mut self, site: SiteId, word: &Forgotten) -> bool {
+        let of = |site| word.directories.get(&site).copied();
+        self.met.extend(of(site).map(|directory| (site, directory)));
+        let is_old = self.is_filling && of(self.me).is_some_and(|mine| Some(mine) == self.directory);
+        self.is_outdated |= is_old && !self.serves_old;
+        let others = word.directories.iter().filter(|(other, _)| **other != site);
+        for (&other, &directory) in others {
+            self.vouched.entry(other).or_insert(directory);
+        }
+        self.hear_forgotten(word.until.unwrap_or_default())
     }
 
     /// The link to a site is down: what it shows when it is back is not known.
@@ -190,9 +202,9 @@ impl Deletes {
 
     /// What is shown here, as it may have been said: in a life that was lost with its directory anything.
     pub fn shown(&self) -> Hlc {
-        match self.filling {
-            None => self.written.shown,
-            Some(_) => Hlc::LATEST,
+        match self.is_filling {
+            true => Hlc::LATEST,
+            false => self.written.shown,
         }
     }
 
@@ -202,11 +214,14 @@ impl Deletes {
     }
 
     /// As it is told to peers when a link comes up. While a directory is being filled, that is what others have said.
-    pub fn known_forgotten(&self) -> Option<Hlc> {
-        match self.filling {
-            None => Some(self.kept.forgotten),
-            Some(_) => Some(self.forgotten_elsewhere).filter(|until| *until > Hlc::ZERO),
-        }
+    pub fn word(&self) -> Forgotten {
+        let until = match self.is_filling {
+            false => Some(self.kept.forgotten),
+            true => Some(self.forgotten_elsewhere).filter(|until| *until > Hlc::ZERO),
+        };
+        let mut directories = self.vouched.clone();
+        directories.extend(self.directory.map(|directory| (self.me, directory)));
+        Forgotten { until, directories }
     }
 
     /// What is told of it.
@@ -226,27 +241,25 @@ impl Deletes {
     }
 }
 
-/// What an earlier life has written down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// What it said.
-    Filled(Said),
-    /// It was being filled: see [`Deletes::filling`].
-    Filling(Hlc),
+/// What is written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    /// The directory's mark.
+    directory: u64,
+    /// What it said, and the directories of other sites by whose word it forgot deletes; none while it is being filled.
+    filled: Option<(Said, BTreeMap<SiteId, u64>)>,
 }
 
 impl Found {
-    fn record(self) -> Bytes {
+    fn record(&self) -> Bytes {
         let mut out = BytesMut::new();
-        match self {
-            Found::Filled(said) => {
-                out.put_u8(1);
-                out.put_u64(said.shown.0);
-                out.put_u64(said.forgotten.0);
-            }
-            Found::Filling(forgotten) => {
-                out.put_u8(0);
-                out.put_u64(forgotten.0);
+        out.put_u64(self.directory);
+        if let Some((said, vouched)) = &self.filled {
+            out.put_u64(said.shown.0);
+            out.put_u64(said.forgotten.0);
+            for (site, directory) in vouched {
+                out.put_u16(site.0);
+                out.put_u64(*directory);
             }
         }
         out.freeze()
@@ -254,15 +267,19 @@ impl Found {
 
     fn recall(record: &Bytes) -> Option<Found> {
         let mut from = record.clone();
-        let is_filled = from.try_get_u8().ok()? == 1;
-        let first = Hlc(from.try_get_u64().ok()?);
-        if !is_filled {
-            return Some(Found::Filling(first));
+        let directory = from.try_get_u64().ok()?;
+        let mut filled = None;
+        if from.has_remaining() {
+            let shown = Hlc(from.try_get_u64().ok()?);
+            let forgotten = Hlc(from.try_get_u64().ok()?);
+            let mut vouched = BTreeMap::new();
+            while from.has_remaining() {
+                let site = SiteId(from.try_get_u16().ok()?);
+                vouched.insert(site, from.try_get_u64().ok()?);
+            }
+            filled = Some((Said { shown, forgotten }, vouched));
         }
-        Some(Found::Filled(Said {
-            shown: first,
-            forgotten: Hlc(from.try_get_u64().ok()?),
-        }))
+        Some(Found { directory, filled })
     }
 }
 
@@ -278,7 +295,10 @@ mod tests {
     use super::*;
 
     fn deletes(kept: Option<Said>) -> Deletes {
-        open(kept.map(Found::Filled))
+        open(kept.map(|said| Found {
+            directory: 7,
+            filled: Some((said, BTreeMap::new())),
+        }))
     }
 
     fn open(found: Option<Found>) -> Deletes {
@@ -334,18 +354,38 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_being_filled_knows_since_when() {
-        let mut filling = open(Some(Found::Filling(Hlc(20))));
-        assert_eq!(filling.known_forgotten(), None);
-        assert!(filling.heard(SiteId(1), said(90, 20)) && filling.refusal().is_none());
-        assert!(
-            filling.heard(SiteId(1), said(90, 21)) && filling.refusal().is_none(),
-            "heard in this life"
-        );
-        let mut copy = open(Some(Found::Filling(Hlc(20))));
-        assert!(
-            copy.heard(SiteId(1), said(90, 21)) && copy.refusal().is_some(),
-            "it was full since"
+    fn what_is_written_down_is_read_again() {
+        for filled in [
+            None,
+            Some((said(9, 4), BTreeMap::from([(SiteId(1), 8), (SiteId(2), 9)]))),
+        ] {
+            let found = Found { directory: 7, filled };
+            assert_eq!(Found::recall(&found.record()), Some(found));
+        }
+        assert_eq!(Found::recall(&Bytes::from_static(b"too short")), None);
+    }
+
+    #[test]
+    fn a_copy_of_a_directory_that_was_being_filled_is_told_by_the_directory_s_mark() {
+        let filling = || {
+            open(Some(Found {
+                directory: 7,
+                filled: None,
+            }))
+        };
+        let word = |mine| Forgotten {
+            until: Some(Hlc(90)),
+            directories: BTreeMap::from([(SiteId(0), mine), (SiteId(1), 3)]),
+        };
+        let mut lost = filling();
+        assert_eq!(lost.word().until, None);
+        assert!(lost.resumed(SiteId(1), &word(6)) && lost.refusal().is_none());
+        let mut copy = filling();
+        assert!(copy.resumed(SiteId(1), &word(7)) && copy.refusal().is_some());
+        let hearsay = lost.word();
+        assert_eq!(
+            (hearsay.until, hearsay.directories[&SiteId(0)]),
+            (Some(Hlc(90)), 7)
         );
     }
 }

@@ -250,7 +250,11 @@ fn a_damaged_file_is_repaired_or_named_with_what_helps() {
                 if matches!(&answer, Value::Bulk(found) if turn_of(last, found).is_some()) {
                     break;
                 }
-                assert!(begun.elapsed() < PATIENCE, "{} is damaged: {answer:?}", file.display());
+                assert!(
+                    begun.elapsed() < PATIENCE,
+                    "{} is damaged: {answer:?}",
+                    file.display()
+                );
                 std::thread::park_timeout(std::time::Duration::from_millis(20));
             }
             read(&cluster, 1, &turns, false);

@@ -13,8 +13,8 @@ use kept::Kept;
 use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId, Spans,
-    Topology, Vector, Version, Vitals,
+    Context, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId,
+    SiteId, Spans, Topology, Vector, Version, Vitals,
 };
 
 /// What a keyspace may set.
@@ -411,12 +411,12 @@ impl Protocol for Cops {
         self.deletes.refusal().is_some()
     }
 
-    fn forgotten(&self) -> Option<Hlc> {
-        self.deletes.known_forgotten()
+    fn forgotten(&self) -> Forgotten {
+        self.deletes.word()
     }
 
-    fn on_resumed(&mut self, cx: &mut Cx<'_>, from: ServerId, forgotten: Hlc) {
-        self.deletes.resumed(cx, from.site, forgotten);
+    fn on_resumed(&mut self, _: &mut Cx<'_>, from: ServerId, forgotten: &Forgotten) {
+        self.deletes.resumed(from.site, forgotten);
     }
 
     fn settled(&self) -> Hlc {

@@ -6,8 +6,8 @@ use crate::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Hlc, Key, Level, Micros, Now, Protocol, Receipt, Recovered, RequestId, ServerId, SiteId,
-    Topology, Version, VersionId, Vitals,
+    Context, Forgotten, Hlc, Key, Level, Micros, Now, Protocol, Receipt, Recovered, RequestId, ServerId,
+    SiteId, Topology, Version, VersionId, Vitals,
 };
 
 /// What a keyspace may set.
@@ -239,12 +239,12 @@ impl Protocol for Eventual {
         self.deletes.refusal().is_some()
     }
 
-    fn forgotten(&self) -> Option<Hlc> {
-        self.deletes.known_forgotten()
+    fn forgotten(&self) -> Forgotten {
+        self.deletes.word()
     }
 
-    fn on_resumed(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, forgotten: Hlc) {
-        self.deletes.resumed(cx, from.site, forgotten);
+    fn on_resumed(&mut self, _: &mut Context<'_, Eventual>, from: ServerId, forgotten: &Forgotten) {
+        self.deletes.resumed(from.site, forgotten);
     }
 
     fn settled(&self) -> Hlc {

@@ -57,7 +57,7 @@ use crate::{Bugs, deletes::Deletes};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    BadFrame, Context, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId,
+    BadFrame, Context, Forgotten, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId,
 };
 
 /// After so many versions it is written down in between: where much is overwritten, much can be collected, and until it is, it costs
@@ -293,9 +293,9 @@ impl Stable {
     }
 
     /// A site says what it has forgotten.
-    pub fn on_resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, from: SiteId, forgotten: Hlc) {
-        if self.deletes.resumed(cx, from, forgotten) {
-            self.floor_at(forgotten);
+    pub fn on_resumed(&mut self, from: SiteId, forgotten: &Forgotten) {
+        if self.deletes.resumed(from, forgotten) {
+            self.floor_at(forgotten.until.unwrap_or_default());
         }
     }
 

@@ -2,8 +2,8 @@ use super::{Get, Line, Message, Pace, Put, Request, Response, Slice, Snapshot, S
 use crate::Bugs;
 use bytes::Bytes;
 use turnbuckle_core::{
-    Chain, Context, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId, SiteId,
-    Topology, Vector, Version, VersionId, Vitals, Wire,
+    Chain, Context, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId,
+    ServerId, SiteId, Topology, Vector, Version, VersionId, Vitals, Wire,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what of it decides that it may be seen.
@@ -332,12 +332,12 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         self.stable.refusal().is_some()
     }
 
-    fn forgotten(&self) -> Option<Hlc> {
-        self.stable.deletes.known_forgotten()
+    fn forgotten(&self) -> Forgotten {
+        self.stable.deletes.word()
     }
 
-    fn on_resumed(&mut self, cx: &mut Context<'_, Self>, from: ServerId, forgotten: Hlc) {
-        self.stable.on_resumed(cx, from.site, forgotten);
+    fn on_resumed(&mut self, _: &mut Context<'_, Self>, from: ServerId, forgotten: &Forgotten) {
+        self.stable.on_resumed(from.site, forgotten);
     }
 
     fn vitals(&self, now: Now) -> Vitals {
