@@ -296,6 +296,17 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.settled
     }
 
+    /// How many marks there were in this life ([`Context::mark`]).
+    pub fn marks(&self) -> u64 {
+        self.parts.marks
+    }
+
+    /// What was staged before so many marks is on disk here: no power loss takes any of it. A promise says less, because a clock that is ahead of
+    /// its wall clock gives the same one again.
+    pub fn settled_marks(&self) -> u64 {
+        self.parts.settled_marks
+    }
+
     /// Takes note of a timestamp from elsewhere: later stamps are above it.
     pub fn observe(&mut self, seen: Hlc) {
         self.parts.clock.observe(seen);
@@ -351,7 +362,14 @@ impl<P: Protocol> Context<'_, P> {
     /// the newest is kept while a peer is away or slow. Time promises are marks.
     pub fn mark(&mut self, to: SiteSet, message: P::Message) {
         let promise = self.parts.promised;
-        self.parts.emit(Emitted::Mark { to, message, promise });
+        let number = self.parts.marks;
+        self.parts.marks += 1;
+        self.parts.emit(Emitted::Mark {
+            to,
+            message,
+            promise,
+            number,
+        });
     }
 
     /// The receipt of an answer that is given here at a level, about a version. It proves nothing yet.

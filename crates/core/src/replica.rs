@@ -143,6 +143,8 @@ pub enum Output<P: Protocol> {
         message: P::Message,
         /// The last promise before it.
         promise: Hlc,
+        /// How many marks came before it in this life.
+        number: u64,
     },
     /// Answer a request.
     Reply {
@@ -179,6 +181,9 @@ pub(crate) struct Parts<P: Protocol> {
     /// The last promise given, and the last whose mark went out when all of it was on disk.
     pub promised: Hlc,
     pub settled: Hlc,
+    /// How many marks there were, and how many of them went out, the last one when all that was staged before it was on disk.
+    pub marks: u64,
+    pub settled_marks: u64,
     /// Peers may still give back what this replica had acknowledged: its answers prove nothing.
     pub takes_back: bool,
     /// The version that is being handled, as it arrived.
@@ -236,6 +241,8 @@ impl<P: Protocol> Replica<P> {
                 granted_bound: bound,
                 promised: Hlc::ZERO,
                 settled: Hlc::ZERO,
+                marks: 0,
+                settled_marks: 0,
                 takes_back: false,
                 arrived: None,
                 staged: Vec::new(),
@@ -402,9 +409,10 @@ impl<P: Protocol> Replica<P> {
         self.parts.granted_bound = self.parts.granted_bound.max(bound);
     }
 
-    /// Everything stamped up to a promise is synced here.
-    pub fn handle_promise_synced(&mut self, promise: Hlc) {
+    /// Everything stamped up to the promise of a mark, and everything staged before the mark with this number, is synced here.
+    pub fn handle_mark_synced(&mut self, promise: Hlc, number: u64) {
         self.parts.settled = self.parts.settled.max(promise);
+        self.parts.settled_marks = self.parts.settled_marks.max(number + 1);
     }
 
     /// The next output that need not wait.

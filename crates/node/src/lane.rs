@@ -83,7 +83,7 @@ pub(crate) struct Lane<P: Protocol> {
     /// Appended to the log, and not yet durable.
     logged: VecDeque<Logged>,
     /// Promises whose marks are sent, until everything they speak of is synced.
-    promises: VecDeque<(Position, Hlc)>,
+    promises: VecDeque<(Position, (Hlc, u64))>,
     /// Clock bounds in the log, and not yet synced.
     bounds: VecDeque<(Position, Hlc)>,
     bound: Hlc,
@@ -340,12 +340,17 @@ impl<P: Protocol> Lane<P> {
                     ks.deliver(id, Outcome::Answered(response, receipt));
                 }
                 Output::Send { to, message } => ks.send(self.me, to, message),
-                Output::Mark { to, message, promise } => self.mark(ks, to, &message, promise),
+                Output::Mark {
+                    to,
+                    message,
+                    promise,
+                    number,
+                } => self.mark(ks, to, &message, (promise, number)),
             }
         }
     }
 
-    fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: Hlc) {
+    fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: (Hlc, u64)) {
         // A newer one comes when everything is back.
         if self.takes_back() {
             return;
@@ -379,8 +384,8 @@ impl<P: Protocol> Lane<P> {
         let synced = ks.shared().log().synced();
         let done = self.promises.partition_point(|&(behind, _)| behind <= synced);
         let is_settled = self.unsettled.0 == 0;
-        for (_, promise) in self.promises.drain(..done).filter(|_| is_settled) {
-            self.replica.handle_promise_synced(promise);
+        for (_, (promise, number)) in self.promises.drain(..done).filter(|_| is_settled) {
+            self.replica.handle_mark_synced(promise, number);
         }
     }
 

@@ -60,8 +60,8 @@ pub(crate) struct Deletes {
     kept: Said,
     /// What is written down and may not be on disk yet.
     written: Said,
-    /// A promise whose mark goes out behind what is written down: when it is settled, that is on disk.
-    pending: Option<(Option<Hlc>, Said)>,
+    /// The number of the mark that goes out behind what is written down: when it is settled, that is on disk.
+    pending: Option<(Option<u64>, Said)>,
     /// Peers are still filling the directory.
     is_filling: bool,
     /// This life began while the directory was being filled.
@@ -151,14 +151,19 @@ impl Deletes {
         theirs.unwrap_or(Hlc::LATEST).min(self.kept.shown)
     }
 
-    /// What a heartbeat says that carries this promise. `settled` is the last promise behind which everything is on disk.
-    pub fn said(&mut self, promise: Hlc, settled: Hlc) -> Said {
+    /// What the heartbeat says that is marked next.
+    pub fn said<P: Protocol>(&mut self, cx: &Context<'_, P>) -> Said {
+        self.said_in(cx.marks(), cx.settled_marks())
+    }
+
+    /// What the mark with number `next` says. What was staged before `settled` marks is on disk.
+    fn said_in(&mut self, next: u64, settled: u64) -> Said {
         match &mut self.pending {
-            Some((Some(behind), said)) if *behind <= settled => {
+            Some((Some(behind), said)) if *behind < settled => {
                 self.kept = *said;
                 self.pending = None;
             }
-            Some((behind @ None, _)) => *behind = Some(promise),
+            Some((behind @ None, _)) => *behind = Some(next),
             _ => {}
         }
         self.kept
@@ -336,9 +341,9 @@ mod tests {
         let mut deletes = deletes(None);
         deletes.written = said(9, 4);
         deletes.pending = Some((None, deletes.written));
-        assert_eq!(deletes.said(Hlc(20), Hlc(19)), Said::default());
-        assert_eq!(deletes.said(Hlc(30), Hlc(19)), Said::default());
-        assert_eq!(deletes.said(Hlc(40), Hlc(20)), said(9, 4));
+        assert_eq!(deletes.said_in(20, 20), Said::default());
+        assert_eq!(deletes.said_in(21, 20), Said::default());
+        assert_eq!(deletes.said_in(22, 21), said(9, 4));
     }
 
     #[test]

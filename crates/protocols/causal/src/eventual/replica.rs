@@ -189,7 +189,7 @@ impl Protocol for Eventual {
                     Mark {
                         promise: self.own,
                         settled,
-                        deletes: self.deletes.said(self.own, settled),
+                        deletes: self.deletes.said(cx),
                         wall: cx.now.wall.earliest,
                     },
                 );

@@ -270,7 +270,7 @@ impl Stable {
             promise,
             settled,
             wall: self.clock_wall,
-            deletes: self.deletes.said(promise, settled),
+            deletes: self.deletes.said(cx),
         };
         cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.pace.heartbeat);

@@ -59,7 +59,7 @@ impl Cops {
             settled: self.own_settled,
             wall: cx.now.wall.earliest,
             visible: self.visible.clone(),
-            deletes: self.deletes.said(promise, self.own_settled),
+            deletes: self.deletes.said(cx),
         };
         cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
