@@ -66,6 +66,8 @@ pub(crate) struct Lane<P: Protocol> {
     patient_until: Micros,
     /// Every peer has given back what it held of this lane when its directory was empty: that is in the log or the last checkpoint.
     given_back: bool,
+    /// A peer has spoken of an earlier life, of which nothing is on this disk.
+    pub(crate) had_earlier_life: bool,
     /// Sites that have not said in this life where they are.
     unheard_of: SiteSet,
     /// From then on others are given rows although some site was not heard.
@@ -190,6 +192,7 @@ impl<P: Protocol> Lane<P> {
             unsettled: SiteSet::default(),
             patient_until: Micros(0),
             given_back: meta.given_back,
+            had_earlier_life: false,
             unheard_of: SiteSet::default(),
             gives_from: Micros(0),
             unheard: None,

@@ -283,7 +283,9 @@ impl<P: Protocol> Lane<P> {
         frame: ResumeFrame,
     ) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
-        self.hear_word(ks, now, from, &frame)?;
+        let word = frame.word(ks.topology())?;
+        self.hear_of_earlier_life(ks, from, at, &word);
+        self.hear_word(ks, now, from, Hlc(frame.clock), word);
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
@@ -303,7 +305,11 @@ impl<P: Protocol> Lane<P> {
             resumption => resumption,
         };
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
-            self.settle_peer(ks, site);
+            match self.had_earlier_life && at == StreamPosition::default() {
+                // What it was given by another site's copy is in no stream that it has taken in.
+                true => self.take_back_all(ks, site),
+                false => self.settle_peer(ks, site),
+            }
             self.end_unheard(ks, now);
         }
         match resumption {

@@ -448,6 +448,13 @@ impl Outgoing {
         resumption
     }
 
+    /// Whether a position lies in a life of which this side knows nothing: its directory was lost since.
+    pub fn is_of_another_life(&self, at: StreamPosition) -> bool {
+        let is_known = |life: &Incarnation| life.number == at.incarnation;
+        let may_be_known = at == StreamPosition::default() || self.incarnations.len() == MOST_INCARNATIONS;
+        !may_be_known && !self.incarnations.iter().any(is_known)
+    }
+
     fn resumption(&self, at: StreamPosition) -> Resumption {
         if at == StreamPosition::default() {
             return Resumption::Stream;

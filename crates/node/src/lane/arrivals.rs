@@ -128,7 +128,8 @@ impl<P: Protocol> Lane<P> {
     pub fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
         let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
         let Some(CursorState::TakingBack { end }) = state else {
-            return;
+            // It had taken in nothing of this stream: there is no place from which that goes on.
+            return self.settle_peer(ks, site);
         };
         let position = StreamPosition {
             incarnation: self.outgoing.incarnation_of(end),

@@ -14,24 +14,30 @@
 //!      | stamps x with 105                           |
 //! ```
 //!
-//! That this has happened is written down: a restart in between finds the directory as good as empty.
+//! Nobody waits longer than two seconds in a new cluster, where one site may be late and nobody has ever heard of the others. But once a peer speaks of an
+//! earlier life of this node, its directory was lost, and it waits for all sites: what it answered and stamped in that life may be known to a site that
+//! is away, and to no other. Its requests are refused meanwhile, by the names of those sites.
+//!
+//! A site may hold versions of this one that no stream has brought there, but the copy of a third site. So once an earlier life is known, sites that have
+//! taken in nothing of this one's stream are asked as well.
+//!
+//! That all have given back is written down: a restart in between finds the directory as good as empty.
 //!
 //! **A directory with something in it may be an old copy.** A peer says what it has forgotten when the link to it comes up. If deletes are among that which
 //! the copy does not have, the replica refuses to serve. So requests wait for the word of any other site. And nothing is given to others, rows that they
 //! lost or a full copy, before all other sites were heard, ten seconds at most: what was deleted since would come back there. One that knows that
 //! it is old gives nothing, and whoever waits for what it gives back is told that there is nothing.
 //!
-//! Nobody waits longer than two seconds: a site may be away, and in a new cluster one may be late. Then requests are served, or refused while a site
-//! is still giving back. What is stamped then can be below what only a site that is away has heard.
+//! For that word requests wait two seconds at most, then they are served.
 use super::{Lane, MOST_COLD, Question, Waiting};
 use crate::{
-    frame::{Body, ResumeFrame, ReturnedFrame},
+    frame::{Body, ReturnedFrame, TakeBackFrame},
     incoming::Purpose,
     keyspace::Keyspace,
-    stream::CursorState,
+    stream::{CursorState, StreamPosition},
 };
 use std::collections::VecDeque;
-use turnbuckle_core::{BadFrame, Hlc, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet};
+use turnbuckle_core::{Forgotten, Hlc, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet};
 
 /// How long requests wait at most.
 const PATIENCE: Micros = Micros::from_millis(2_000);
@@ -84,8 +90,12 @@ impl<P: Protocol> Lane<P> {
         {
             return unheard.waiting.push_back(Waiting::Question(question));
         }
-        let why = "this node began with an empty data directory, and other sites are still giving back what it had written";
-        ks.deliver(question.id, Outcome::Refused(why.to_string()));
+        let sites = self.unsettled.iter().map(|site| ks.topology().site_name(site));
+        let why = format!(
+            "this node began with an empty data directory, and what it had written before is not back yet from: {}",
+            sites.collect::<Vec<_>>().join(", ")
+        );
+        ks.deliver(question.id, Outcome::Refused(why));
     }
 
     /// A message that names keys waits, or is lost: its sender is prepared for that.
@@ -105,22 +115,59 @@ impl<P: Protocol> Lane<P> {
         ks: &Keyspace<P>,
         now: Now,
         from: ServerId,
-        word: &ResumeFrame,
-    ) -> Result<(), BadFrame> {
-        let forgotten = word.word(ks.topology())?;
-        if Hlc(word.clock).max(forgotten.until.unwrap_or_default()) > self.horizon(ks, now) {
-            return Ok(());
+        clock: Hlc,
+        forgotten: Forgotten,
+    ) {
+        if clock.max(forgotten.until.unwrap_or_default()) > self.horizon(ks, now) {
+            return;
         }
-        self.replica.observe(Hlc(word.clock));
+        self.replica.observe(clock);
         self.unheard_of = self.unheard_of.without(from.site);
-        let knows = forgotten.until.is_some();
+        let is_enough = forgotten.until.is_some() || self.unheard_of.0 == 0;
         self.step(ks, now, Input::Resumed { from, forgotten });
-        if knows {
+        if is_enough {
             self.hear_any();
         }
         self.give_nothing(ks);
         self.end_unheard(ks, now);
-        Ok(())
+    }
+
+    /// A peer at another site may know this node by a life of which nothing is on its disk: then every site is asked for what it holds of it.
+    pub(crate) fn hear_of_earlier_life(
+        &mut self,
+        ks: &Keyspace<P>,
+        from: ServerId,
+        at: StreamPosition,
+        word: &Forgotten,
+    ) {
+        let is_heard_of =
+            self.outgoing.is_of_another_life(at) || word.directories.contains_key(&self.me.site);
+        if self.given_back || self.had_earlier_life || ks.shared().config.is_new_cluster || !is_heard_of {
+            return;
+        }
+        self.had_earlier_life = true;
+        let settled = ks.topology().sites().filter(|&site| {
+            let is_other = site != self.me.site && site != from.site;
+            is_other && !self.unsettled.contains(site)
+        });
+        for site in settled.collect::<Vec<_>>() {
+            self.unsettled = self.unsettled.union(SiteSet::one(site));
+            if let Some(Unheard {
+                missing: Missing::Returns(sites),
+                ..
+            }) = &mut self.unheard
+            {
+                *sites = sites.union(SiteSet::one(site));
+            }
+            self.take_back_all(ks, site);
+        }
+    }
+
+    /// Asks a site for everything that it holds of this one. If the link to it is down, that is done when it comes up.
+    pub(crate) fn take_back_all(&mut self, ks: &Keyspace<P>, site: SiteId) {
+        let peer = ks.topology().peer_at(self.me, site);
+        let frame = TakeBackFrame { since: Hlc::ZERO.0 };
+        ks.send_frame(self.me, peer, Body::TakeBack(frame));
     }
 
     /// Whether this node's directory is an old copy, as far as it knows.
@@ -192,7 +239,7 @@ impl<P: Protocol> Lane<P> {
             Missing::Returns(_) => {
                 let gives =
                     |cursor: &crate::stream::Cursor| matches!(cursor.state, CursorState::TakingBack { .. });
-                is_late && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
+                is_late && !self.had_earlier_life && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
             }
             Missing::Word => is_late,
         };
