@@ -25,6 +25,8 @@ pub struct KeyspaceStatus {
     pub written: Written,
     /// Partitions here of which something on the disk cannot be read, or is not back yet from other sites; and what.
     pub damaged: Vec<(u16, String)>,
+    /// Partitions here whose data directory was lost, and to which other sites have not given back what they had written; and which sites.
+    pub lost: Vec<(u16, String)>,
     /// Its lanes' streams.
     pub streams: Vec<StreamStatus>,
 }
@@ -104,6 +106,8 @@ impl<P: Protocol> Keyspace<P> {
             status.dirty_bytes += lane.store.dirty_bytes();
             let damage = lane.damage.clone().or(lane.repair_refusal());
             status.damaged.extend(damage.map(|why| (cell.me.partition, why)));
+            let lost = lane.unheard_refusal(self);
+            status.lost.extend(lost.map(|why| (cell.me.partition, why)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
             for (peer, cursor) in lane.outgoing.cursors() {
                 let Some(incoming) = lane.incoming.get(&peer) else {

@@ -90,12 +90,21 @@ impl<P: Protocol> Lane<P> {
         {
             return unheard.waiting.push_back(Waiting::Question(question));
         }
+        ks.deliver(question.id, Outcome::Refused(self.missing_returns(ks)));
+    }
+
+    fn missing_returns(&self, ks: &Keyspace<P>) -> String {
         let sites = self.unsettled.iter().map(|site| ks.topology().site_name(site));
-        let why = format!(
+        format!(
             "this node began with an empty data directory, and what it had written before is not back yet from: {}",
             sites.collect::<Vec<_>>().join(", ")
-        );
-        ks.deliver(question.id, Outcome::Refused(why));
+        )
+    }
+
+    /// Why no request is taken, if the directory was lost.
+    pub(crate) fn unheard_refusal(&self, ks: &Keyspace<P>) -> Option<String> {
+        let waits = self.unheard.is_some() && self.had_earlier_life;
+        waits.then(|| self.missing_returns(ks))
     }
 
     /// A message that names keys waits, or is lost: its sender is prepared for that.

@@ -24,7 +24,9 @@ impl<S: Session> World<S> {
             && self.nodes().all(|node| {
                 let mut statuses = self.statuses(node).into_iter();
                 self.is_running(node)
-                    && statuses.all(|status| status.parked == 0 && status.streams.iter().all(is_still))
+                    && statuses.all(|status| {
+                        status.parked == 0 && status.lost.is_empty() && status.streams.iter().all(is_still)
+                    })
             })
     }
 

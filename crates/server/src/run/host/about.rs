@@ -171,12 +171,13 @@ impl Host {
         }
     }
 
-    /// What is damaged and not back yet.
-    fn damage(&self) -> impl Iterator<Item = String> {
+    /// What is damaged or was lost, and is not back from other sites yet.
+    fn missing(&self) -> impl Iterator<Item = String> {
         let keyspaces = self.node.status(self.clock.now()).into_iter();
         keyspaces.flat_map(|keyspace| {
-            let damage = damage_of(&keyspace).into_iter();
-            damage.map(move |damage| format!("keyspace {}, {damage}", keyspace.name))
+            let missing = by_partition(&keyspace.damaged).chain(by_partition(&keyspace.lost));
+            let named = missing.map(|missing| format!("keyspace {}, {missing}", keyspace.name));
+            named.collect::<Vec<_>>()
         })
     }
 
@@ -217,11 +218,9 @@ impl Host {
     }
 }
 
-fn damage_of(keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<String> {
-    let damage = keyspace.damaged.iter();
-    damage
-        .map(|(partition, why)| format!("partition {partition}: {why}"))
-        .collect()
+fn by_partition(found: &[(u16, String)]) -> impl Iterator<Item = String> {
+    let found = found.iter();
+    found.map(|(partition, why)| format!("partition {partition}: {why}"))
 }
 
 /// How the other sites are connected, how far they are behind, and what waits here: `/status` in a few lines.
@@ -266,8 +265,8 @@ impl AdminSource for Host {
                 "the disk has less than {} MiB free: writes are refused",
                 self.config.limits.min_free_disk_mb
             )),
-            _ => match self.damage().next() {
-                Some(damage) => Err(damage),
+            _ => match self.missing().next() {
+                Some(missing) => Err(missing),
                 None => Ok(()),
             },
         }
@@ -322,7 +321,8 @@ impl AdminSource for Host {
                 Some(now.wall.reading.since(until).0 as f64 / 1e6)
             }),
             deletes_waiting: state_of(&keyspace.name).map_or(0, |state| state.deleted_keys),
-            damage: state_of(&keyspace.name).map_or_else(Vec::new, damage_of),
+            damage: state_of(&keyspace.name)
+                .map_or_else(Vec::new, |found| by_partition(&found.damaged).collect()),
             directory_outdated: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_outdated),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
             metadata_bytes_total: state_of(&keyspace.name).map_or(0, |state| state.written.metadata_bytes),
