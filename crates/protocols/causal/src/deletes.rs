@@ -200,11 +200,6 @@ impl Deletes {
         self.theirs.remove(&site);
     }
 
-    /// Whether the directory was empty when this life began.
-    pub fn was_empty(&self) -> bool {
-        self.was_empty
-    }
-
     /// What is shown here, as it may have been said: in a life that was lost with its directory anything.
     pub fn shown(&self) -> Hlc {
         match self.is_filling {

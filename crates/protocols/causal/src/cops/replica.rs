@@ -226,10 +226,7 @@ impl Protocol for Cops {
             peers: others().map(|site| (site, Peer::known(cut.at(site)))).collect(),
             everywhere: Vector::ZERO,
             own_settled: Hlc::ZERO,
-            caught_up: CatchUp::new(
-                deletes.was_empty() && !config.bugs.answers_above_what_it_has,
-                others(),
-            ),
+            caught_up: CatchUp::new(!config.bugs.answers_above_what_it_has, others()),
             deletes,
             recovery: Recovery::new(topology.partitions()),
             spans: vec![Spans::default(); usize::from(sites)],
@@ -350,7 +347,7 @@ impl Protocol for Cops {
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let why = match &request {
             request if reads(request) && !self.caught_up.is_done() => {
-                "this node began with an empty data directory, and has not yet what its site could show before".to_string()
+                "this node was started anew, and has not yet what other sites show".to_string()
             }
             Request::Confirm {
                 version: (key, id), ..

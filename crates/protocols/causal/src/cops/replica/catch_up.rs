@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 use turnbuckle_core::{Micros, SiteId, Vector};
 
-/// A partition that begins with an empty directory: it may be new, or it has lost what it had.
+/// A partition that begins: it may have lost what it had shown before, in a power loss or with its directory.
 ///
-/// Sessions do not name what every site shows ([`super::Cops`]'s `everywhere`), and rely on it. So whoever has lost its directory must
-/// first show as much as its peers say they show. It cannot tell by itself which of the two it is, so it waits until it has heard of
-/// every site, but not for long: in a new cluster one may be late.
+/// Sessions do not name what every site shows ([`super::Cops`]'s `everywhere`), and rely on it. So whoever begins must
+/// first show as much as its peers say they show. It cannot tell by itself whether anything was lost, so it waits until it has heard of
+/// every site, but not for long: one may be away.
 pub(super) struct CatchUp {
     is_done: bool,
     /// Sites that have not been heard of.
@@ -16,9 +16,9 @@ pub(super) struct CatchUp {
 }
 
 impl CatchUp {
-    pub(super) fn new(was_empty: bool, others: impl Iterator<Item = SiteId>) -> CatchUp {
+    pub(super) fn new(may_have_lost: bool, others: impl Iterator<Item = SiteId>) -> CatchUp {
         CatchUp {
-            is_done: !was_empty,
+            is_done: !may_have_lost,
             missing: others.collect(),
             patient_until: Micros(0),
             floor: Vector::ZERO,
