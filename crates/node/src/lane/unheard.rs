@@ -21,6 +21,10 @@
 //! A site may hold versions of this one that no stream has brought there, but the copy of a third site. So once an earlier life is known, sites that have
 //! taken in nothing of this one's stream are asked as well.
 //!
+//! What it stamped last may have reached nobody but its clients. Where its clock was ahead of the wall clock it counted on from the newest stamp that it had
+//! heard. Its peers know that one, and from there it would give the same stamps to other values. So its clock is put ahead by as much as a
+//! restart puts the first bound: nobody counts that far while a message is under way.
+//!
 //! That all have given back is written down: a restart in between finds the directory as good as empty.
 //!
 //! **A directory with something in it may be an old copy.** A peer says what it has forgotten when the link to it comes up. If deletes are among that which
@@ -37,7 +41,9 @@ use crate::{
     stream::{CursorState, StreamPosition},
 };
 use std::collections::VecDeque;
-use turnbuckle_core::{Forgotten, Hlc, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet};
+use turnbuckle_core::{
+    Forgotten, Hlc, HybridClock, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet,
+};
 
 /// How long requests wait at most.
 const PATIENCE: Micros = Micros::from_millis(2_000);
@@ -258,6 +264,10 @@ impl<P: Protocol> Lane<P> {
         let waiting = std::mem::take(&mut unheard.waiting);
         if is_over {
             self.unheard = None;
+            if self.had_earlier_life {
+                let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
+                self.replica.observe(Hlc::from_wall(ahead));
+            }
         }
         for input in waiting {
             match input {
