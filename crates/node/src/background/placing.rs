@@ -200,6 +200,25 @@ impl<P: Protocol> Keyspace<P> {
         // A delete that was here and was forgotten has taken with it what it deleted.
         let was_forgotten = |id: &VersionId| !merges && covers(&our_cut, *id) && !is_here(lane, *id);
         let forgotten = deleted.filter(was_forgotten);
+        // First of all: without history a store takes no version that is older than what goes.
+        let gone =
+            |id: VersionId| covers(&copy.copied.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
+        for version in ours
+            .into_iter()
+            .flat_map(Chain::iter)
+            .filter(|version| !merges && gone(version.id))
+        {
+            if lane.store.remove(key.as_ref(), version.id) {
+                lane.step(
+                    self,
+                    now,
+                    Input::Dropped {
+                        key: key.compact(),
+                        id: version.id,
+                    },
+                );
+            }
+        }
         for version in theirs.into_iter().flat_map(Chain::iter) {
             let was_here = covers(&our_cut, version.id) || Some(version.id) < forgotten;
             if is_here(lane, version.id) || !merges && was_here {
@@ -221,24 +240,6 @@ impl<P: Protocol> Keyspace<P> {
                 Input::CopiedRow { key, version }
             };
             lane.step(self, now, input);
-        }
-        let gone =
-            |id: VersionId| covers(&copy.copied.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
-        for version in ours
-            .into_iter()
-            .flat_map(Chain::iter)
-            .filter(|version| !merges && gone(version.id))
-        {
-            if lane.store.remove(key.as_ref(), version.id) {
-                lane.step(
-                    self,
-                    now,
-                    Input::Dropped {
-                        key: key.compact(),
-                        id: version.id,
-                    },
-                );
-            }
         }
     }
 }
