@@ -677,13 +677,13 @@ impl Judge {
     }
 
     /// The replica's files are gone, or as they were at `kept_until`. `survives` says of a version that it stamped whether a running peer has
-    /// it, or something newer.
+    /// it, or something newer. It is told whether the version is a delete, or was deleted since.
     pub(crate) fn lose_directory(
         &mut self,
         server: ServerId,
         now: Micros,
         kept_until: Micros,
-        survives: impl Fn(ServerId, &Key, VersionId) -> bool,
+        survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool,
     ) {
         if self.sleeps {
             return;
@@ -693,7 +693,8 @@ impl Judge {
             for version in of_key.versions().filter(|version| version.site == server.site) {
                 let is_its_own = self.server_of(key, version.site) == server;
                 // What was lost before does not come back by what a peer has heard since.
-                if is_its_own && !self.is_lost(key, version) && survives(server, key, version) {
+                let is_deleted = of_key.is_deleted(version);
+                if is_its_own && !self.is_lost(key, version) && survives(server, key, version, is_deleted) {
                     spared.push((key.clone(), version));
                 }
             }
@@ -703,9 +704,15 @@ impl Judge {
     }
 
     /// A node is about to lose something. What others have lost before may have been there alone.
-    pub(crate) fn look_at_spared(&mut self, survives: impl Fn(ServerId, &Key, VersionId) -> bool) {
+    pub(crate) fn look_at_spared(&mut self, survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool) {
         let mut spared = std::mem::take(&mut self.spared);
-        spared.retain(|(key, version)| survives(self.server_of(key, version.site), key, *version));
+        spared.retain(|(key, version)| {
+            let is_deleted = self
+                .keys
+                .get(key)
+                .is_some_and(|of_key| of_key.is_deleted(*version));
+            survives(self.server_of(key, version.site), key, *version, is_deleted)
+        });
         self.spared = spared;
     }
 

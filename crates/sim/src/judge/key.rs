@@ -104,6 +104,11 @@ impl OfKey {
         self.values.keys().chain(self.deletes.keys()).copied()
     }
 
+    /// Whether a version is a delete, or is older than one.
+    pub fn is_deleted(&self, version: VersionId) -> bool {
+        self.deletes.range(version..).next().is_some()
+    }
+
     /// The oldest known delete that a floor admits.
     fn delete_from(&self, floor: Floor) -> Option<VersionId> {
         let mut from = self.deletes.range(floor.version..);

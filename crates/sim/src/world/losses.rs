@@ -7,6 +7,7 @@ use crate::{
 };
 use turnbuckle_core::{Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
 use turnbuckle_node::{Durability, NodeId};
+use turnbuckle_store::Store;
 
 impl<S: Session> World<S> {
     /// A node is about to lose something: the judge is told what may be missing from now on.
@@ -18,7 +19,8 @@ impl<S: Session> World<S> {
         let (synced_at, time) = (self.machines[place].synced_at, self.time);
         // Not while it is lent to those who look at this world.
         let mut judge = std::mem::replace(&mut self.judge, Judge::new(self.topology.clone(), false));
-        let survives = |server, key: &Key, version| self.survives(node, server, key, version);
+        let survives =
+            |server, key: &Key, version, is_deleted| self.survives(node, server, key, version, is_deleted);
         judge.look_at_spared(survives);
         for server in self.servers_of(node) {
             match loss {
@@ -48,17 +50,27 @@ impl<S: Session> World<S> {
             .collect()
     }
 
-    /// Whether a running peer of a server, on another node than the one that is lost now, has a version or something newer.
-    fn survives(&self, lost: NodeId, server: ServerId, key: &Key, version: VersionId) -> bool {
+    /// Whether a running peer of a server, on another node than the one that is lost now, has a version or something newer. `is_deleted`: it is a
+    /// delete, or was deleted since.
+    fn survives(
+        &self,
+        lost: NodeId,
+        server: ServerId,
+        key: &Key,
+        version: VersionId,
+        is_deleted: bool,
+    ) -> bool {
         let others = self.topology.sites().filter(|&site| site != server.site);
         let mut peers = others.map(|site| self.topology.peer_at(server, site));
         peers.any(|peer| {
             let node = self.placement.node_of(peer);
-            node != lost && self.has(node, peer, key, version)
+            node != lost && self.has(node, peer, key, version, is_deleted)
         })
     }
 
-    fn has(&self, node: NodeId, server: ServerId, key: &Key, version: VersionId) -> bool {
+    /// Where there is nothing, only a delete can be had: forgotten, and covered. To cover a value is not enough: who was empty when it heard a
+    /// writer that had lost its directory covers what neither has.
+    fn has(&self, node: NodeId, server: ServerId, key: &Key, version: VersionId, is_deleted: bool) -> bool {
         let Some(process) = &self.machines[index(node)].process else {
             return false;
         };
@@ -67,9 +79,18 @@ impl<S: Session> World<S> {
             return false;
         };
         let found = keyspace.inspect(server, |protocol, store| {
-            let newest = store.is_resident(key.as_ref()).then(|| store.chain(key.as_ref()));
-            protocol.cut().iter().any(covers)
-                || newest.flatten().is_some_and(|chain| chain.newest().id >= version)
+            let newest = if store.is_resident(key.as_ref()) {
+                store.chain(key.as_ref()).map(|chain| chain.newest().id)
+            } else {
+                let row =
+                    Store::<<S::Protocol as Protocol>::Meta>::fetch(&*store.table(), key, store.epoch());
+                row.ok()
+                    .and_then(|row| row.chain().map(|chain| chain.newest().id))
+            };
+            match newest {
+                Some(newest) => newest >= version,
+                None => is_deleted && protocol.cut().iter().any(covers),
+            }
         });
         found.unwrap_or(false)
     }
