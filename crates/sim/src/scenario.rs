@@ -96,6 +96,13 @@ pub struct Outcome {
 /// How long a cluster may take after the last fault. A peer whose clock was minutes ahead is held until time has caught up.
 const LIVENESS: Micros = Micros::from_millis(900_000);
 
+/// A disk whose steps take so long lets a cluster keep to that. A slower one gets more time: thousands of keys that are not in memory come from it one
+/// after the other.
+const USUAL_STEP: Micros = Micros::from_millis(10);
+
+/// How much more at most.
+const MOST_PATIENCE: u64 = 16;
+
 /// So often somebody looks whether all nodes run, and starts those that do not.
 const RESTART_EVERY: Micros = Micros::from_millis(10_000);
 
@@ -191,6 +198,12 @@ impl Scenario {
     }
 }
 
+fn liveness_of(world: &WorldOptions) -> Micros {
+    let percent = world.disk_percents.iter().copied().max().unwrap_or(100).max(100);
+    let step = world.disk.most.0.saturating_mul(percent) / 100;
+    Micros(LIVENESS.0 * (step / USUAL_STEP.0).clamp(1, MOST_PATIENCE))
+}
+
 /// Whatever went wrong is right again; the cluster must come to rest with the same data everywhere.
 fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
     for node in world.nodes() {
@@ -198,7 +211,8 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
             world.set_cut(node, other, false);
         }
     }
-    let end = world.time() + LIVENESS;
+    let limit = liveness_of(&world.options);
+    let end = world.time() + limit;
     let mut is_quiet = false;
     while !is_quiet && world.time() < end {
         // Also those that end only now because of what their disk did before.
@@ -213,7 +227,7 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
             .nodes()
             .map(|node| format!("{}: {:?}", world.node_name(node), world.statuses(node)))
             .collect();
-        let text = format!("not quiet {LIVENESS} after the last fault: {}", states.join("; "));
+        let text = format!("not quiet {limit} after the last fault: {}", states.join("; "));
         world.judge.report(Rule::Convergence, text);
     }
     let before = world.judge().violations().len();
