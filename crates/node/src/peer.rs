@@ -359,15 +359,16 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         if let Some(cursor) = self.outgoing.cursor(peer.site) {
+            // Only where the directory was empty is it known what the peer has of the lives before.
             cursor.set_state(CursorState::TakingBack {
-                end: opened.start - 1,
+                end: (opened.start == 1).then_some(0),
             });
         }
         let frame = TakeBackFrame { since: Hlc::ZERO.0 };
         ks.send_frame(self.me, peer, Body::TakeBack(frame));
     }
 
-    fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: Option<StreamPosition>) {
+    pub(crate) fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: Option<StreamPosition>) {
         // The log is kept from where the next checkpoint will be: what follows the copy is streamed.
         let resume = StreamPosition {
             incarnation: self.outgoing.incarnation(),

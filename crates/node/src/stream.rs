@@ -131,8 +131,8 @@ pub(crate) enum CursorState {
     /// Nothing: no link, or it has not said where it is.
     #[default]
     Silent,
-    /// It gives back what was lost here; afterwards it counts as being at this number.
-    TakingBack { end: u64 },
+    /// It gives back what was lost here; afterwards it counts as being at this number, or gets a full copy.
+    TakingBack { end: Option<u64> },
     /// A full copy; the log behind this number is kept for what follows.
     Copying { resume: u64 },
     /// Entries behind `sent`.
@@ -145,8 +145,8 @@ pub(crate) enum Resumption {
     /// Entries follow.
     Stream,
     /// It knows more than the source: first it gives back what was stamped after `since`; once the source holds that durably,
-    /// it counts as being at `end`.
-    TakeBack { since: Hlc, end: StreamPosition },
+    /// it counts as being at `end`. If nobody knows where that is, it gets a full copy.
+    TakeBack { since: Hlc, end: Option<StreamPosition> },
     /// The log does not reach back to it.
     Copy,
     /// It has seen more of the stream than there ever was, as far as this side knows: the source's directory was lost, or
@@ -420,9 +420,10 @@ impl Outgoing {
 
     /// A receiver says where it is. `forgets`: this side may have forgotten deletes, of any site.
     pub fn resume(&mut self, site: SiteId, at: StreamPosition, forgets: bool) -> Resumption {
-        // One that has nothing is new, or has lost its directory. The log may still hold what the receiver itself deleted since, and
-        // nobody would give it that delete.
-        let resumption = match at == StreamPosition::default() && self.next > 1 && forgets {
+        // One that has nothing is new, or has lost its directory, or waits for a full copy since it gave back what was lost here. The log may still
+        // hold what the receiver itself deleted since, and nobody would give it that delete.
+        let has_nothing = at.number == 0 && at.incarnation < self.incarnation();
+        let resumption = match has_nothing && self.next > 1 && forgets && !self.is_of_another_life(at) {
             true => Resumption::Copy,
             false => self.resumption(at),
         };
@@ -435,10 +436,13 @@ impl Outgoing {
                 (CursorState::Streaming { sent: at.number }, Resumption::Stream)
             }
             Resumption::Stream => (CursorState::Silent, Resumption::Copy),
-            Resumption::TakeBack { since, end } => (
-                CursorState::TakingBack { end: end.number },
-                Resumption::TakeBack { since, end },
-            ),
+            Resumption::TakeBack { since, end } => {
+                let number = end.map(|end| end.number);
+                (
+                    CursorState::TakingBack { end: number },
+                    Resumption::TakeBack { since, end },
+                )
+            }
             other => (CursorState::Silent, other),
         };
         cursor.set_state(state);
@@ -473,7 +477,13 @@ impl Outgoing {
             // So long ago that it is forgotten.
             Err(0) if self.incarnations.len() == MOST_INCARNATIONS => return Resumption::Copy,
             // From a life of which this side knows nothing: its directory was lost.
-            Err(next) => return self.take_back(at.incarnation, next, Hlc::ZERO),
+            Err(0) => return self.take_back(at.incarnation, 0, Hlc::ZERO),
+            // And this one is an old copy. It may have been made before numbers began anew in an empty one: what the receiver has of the lives
+            // before is not known.
+            Err(_) => {
+                let (since, end) = (Hlc::ZERO, None);
+                return Resumption::TakeBack { since, end };
+            }
         };
         match self.incarnations.get(place + 1) {
             // It stopped where that life ended, or before.
@@ -490,7 +500,7 @@ impl Outgoing {
         let number = self.incarnations[next].start - 1;
         Resumption::TakeBack {
             since,
-            end: StreamPosition { incarnation, number },
+            end: Some(StreamPosition { incarnation, number }),
         }
     }
 

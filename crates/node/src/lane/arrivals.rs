@@ -131,9 +131,11 @@ impl<P: Protocol> Lane<P> {
             // It had taken in nothing of this stream: there is no place from which that goes on.
             return self.settle_peer(ks, site);
         };
+        // Not the place of one that has nothing: it is asked once more if this directory is lost before the copy is there.
+        let number = end.unwrap_or_default();
         let position = StreamPosition {
-            incarnation: self.outgoing.incarnation_of(end),
-            number: end,
+            incarnation: self.outgoing.incarnation_of(number),
+            number,
         };
         ks.send_frame(
             self.me,
@@ -141,10 +143,13 @@ impl<P: Protocol> Lane<P> {
             Body::TakenBack(position.into()),
         );
         if let Some(cursor) = self.outgoing.cursor(site) {
-            cursor.set_state(CursorState::Streaming { sent: end });
-            cursor.acked = end;
+            cursor.set_state(CursorState::Streaming { sent: number });
+            cursor.acked = number;
         }
         self.settle_peer(ks, site);
+        if end.is_none() {
+            self.want_copy(ks, site, None);
+        }
         ks.wake_links(self.me, SiteSet::one(site));
     }
 

@@ -87,7 +87,7 @@ fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
     reopened.restore(8, stream.incarnations().to_vec());
     reopened.begin(1, Hlc(70));
     write(&mut reopened, 4);
-    let end = at(1, 7);
+    let end = Some(at(1, 7));
     assert_eq!(
         reopened.resume(B, at(1, 10), false),
         Resumption::TakeBack { since: Hlc(70), end }
@@ -112,7 +112,7 @@ fn a_source_whose_directory_was_lost_takes_everything_back() {
     lost.begin(2_000, Hlc(70));
     write(&mut lost, 200);
     // Positions of the life before, with numbers that have been used again meanwhile.
-    let end = at(1_000, 0);
+    let end = Some(at(1_000, 0));
     assert_eq!(
         lost.resume(B, at(1_000, 100), false),
         Resumption::TakeBack {
@@ -126,6 +126,18 @@ fn a_source_whose_directory_was_lost_takes_everything_back() {
         Resumption::FromTheFuture,
         "clocks went back"
     );
+}
+
+#[test]
+fn a_source_whose_directory_is_an_old_copy_does_not_know_what_a_peer_has_of_it() {
+    let mut old = source(10);
+    // In between its directory was lost, and another life began at 1.
+    old.begin(2_000, Hlc(70));
+    let since = Hlc::ZERO;
+    for at in [at(1_000, 3), at(1_000, 300)] {
+        let taken = Resumption::TakeBack { since, end: None };
+        assert_eq!(old.resume(B, at, false), taken);
+    }
 }
 
 #[test]
