@@ -127,6 +127,9 @@ impl<P: Protocol> Lane<P> {
     /// What a peer gave back is on disk.
     pub fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
         let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
+        if let Some(CursorState::TakingHeld { at, held }) = state {
+            return self.took_held(ks, site, at, held);
+        }
         let Some(CursorState::TakingBack { end }) = state else {
             // It had taken in nothing of this stream: there is no place from which that goes on.
             return self.settle_peer(ks, site);

@@ -184,14 +184,12 @@ impl<P: Protocol> Lane<P> {
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;
         };
-        let (at, clock) = (incoming.resume(), self.replica.clock());
+        let (held, at, clock) = (incoming.held_beyond(), incoming.resume(), self.replica.clock());
         let forgotten = self.replica.protocol().forgotten();
         let peer = ks.topology().peer_at(self.me, site);
-        ks.send_frame(
-            self.me,
-            peer,
-            Body::Resume(ResumeFrame::new(at, clock, &forgotten, copy)),
-        );
+        let mut frame = ResumeFrame::new(at, clock, &forgotten, copy);
+        frame.held = held.map(Into::into);
+        ks.send_frame(self.me, peer, Body::Resume(frame));
     }
 
     /// A copy is in place. Streams that waited for it go on, or the next peer is asked.

@@ -38,7 +38,7 @@ use crate::{
     frame::{Body, ReturnedFrame, TakeBackFrame},
     incoming::Purpose,
     keyspace::Keyspace,
-    stream::{CursorState, StreamPosition},
+    stream::StreamPosition,
 };
 use std::collections::VecDeque;
 use turnbuckle_core::{
@@ -252,8 +252,7 @@ impl<P: Protocol> Lane<P> {
         let is_over = match unheard.missing {
             Missing::Returns(SiteSet(0)) => true,
             Missing::Returns(_) => {
-                let gives =
-                    |cursor: &crate::stream::Cursor| matches!(cursor.state, CursorState::TakingBack { .. });
+                let gives = |cursor: &crate::stream::Cursor| cursor.state.takes_back();
                 is_late && !self.had_earlier_life && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
             }
             Missing::Word => is_late,
