@@ -110,8 +110,9 @@ impl Body {
             Body::Mark(frame) => [frame.incarnation, frame.after, 0],
             Body::Ack(position) | Body::TakenBack(position) => of(position),
             Body::Resume(frame) => {
-                let copy = frame.copy.map_or(0, |copy| copy.incarnation.max(copy.number));
-                [frame.incarnation, frame.number, copy]
+                let beside = [frame.copy, frame.held].into_iter().flatten();
+                let beside = beside.map(|place| place.incarnation.max(place.number)).max();
+                [frame.incarnation, frame.number, beside.unwrap_or(0)]
             }
             Body::CopyBegin(frame) => of(&frame.resume),
             Body::Request(_)
@@ -255,6 +256,9 @@ pub(crate) struct ResumeFrame {
     /// The marks of data directories: the receiver's own, and those by whose word deletes were forgotten.
     #[prost(message, repeated, tag = "6")]
     directories: Vec<DirectoryFrame>,
+    /// Full copies of third sites may have brought the receiver what the source wrote up to here, which is further than the stream has.
+    #[prost(message, optional, tag = "7")]
+    pub held: Option<PositionFrame>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -285,6 +289,7 @@ impl ResumeFrame {
                     mark,
                 })
                 .collect(),
+            held: None,
         }
     }
 
@@ -343,6 +348,9 @@ pub(crate) struct CopyBeginFrame {
     /// Rows are missing at the source as well.
     #[prost(bool, tag = "5")]
     pub is_partial: bool,
+    /// How far the rows may go in the streams of other sites, with what copies have brought to the source.
+    #[prost(message, repeated, tag = "6")]
+    pub held: Vec<ReceivedRecord>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -682,6 +690,7 @@ mod tests {
                 named: Vec::new(),
                 received: Vec::new(),
                 is_partial: false,
+                held: Vec::new(),
             };
             for body in [
                 Body::Resume(ResumeFrame::new(

@@ -26,6 +26,8 @@ pub(crate) struct Incoming<P: Protocol> {
     pub received: StreamPosition,
     /// What the log was last told.
     pub logged: StreamPosition,
+    /// Full copies of third sites may have brought what the source wrote up to here.
+    held: StreamPosition,
     /// What has arrived up to here.
     arrived: u64,
     /// Everything that the source stamped up to here was in the store already, through a copy of another site's data.
@@ -48,6 +50,8 @@ pub(crate) struct CopyIn<M> {
     pub copied: Recovered,
     /// How far its source had taken in the streams of other sites.
     pub received: BTreeMap<SiteId, StreamPosition>,
+    /// How far its rows may go in the streams of other sites.
+    pub held: BTreeMap<SiteId, StreamPosition>,
     /// Rows are missing there as well.
     pub is_partial: bool,
     /// The last row so far: the next frame may go on with it.
@@ -144,6 +148,7 @@ impl<P: Protocol> Incoming<P> {
         Incoming {
             received,
             logged: received,
+            held: received,
             arrived: received.number,
             covered: Hlc::ZERO,
             resumed: false,
@@ -156,6 +161,21 @@ impl<P: Protocol> Incoming<P> {
     /// The log says that everything up to here was handed on.
     pub fn replay(&mut self, position: StreamPosition) {
         (self.received, self.logged, self.arrived) = (position, position, position.number);
+    }
+
+    /// Rows that are here, or are about to be, may go so far in this stream.
+    pub fn hold(&mut self, position: StreamPosition) {
+        self.held = self.held.max(position);
+    }
+
+    /// How far in this stream rows may go that are here.
+    pub fn held(&self) -> StreamPosition {
+        self.held.max(self.logged)
+    }
+
+    /// The same, if the stream itself has not come so far.
+    pub fn held_beyond(&self) -> Option<StreamPosition> {
+        Some(self.held).filter(|held| *held > self.received)
     }
 
     /// The link is up, or a copy is in place: from here on the stream continues from the position returned, which the source is told.

@@ -161,7 +161,7 @@ impl<P: Protocol> Lane<P> {
         );
         outgoing.restore_index(meta.index());
         let received: BTreeMap<_, _> = meta.received.iter().map(|record| record.parts()).collect();
-        let incoming = others
+        let mut incoming: BTreeMap<_, _> = others
             .into_iter()
             .map(|site| {
                 (
@@ -173,6 +173,7 @@ impl<P: Protocol> Lane<P> {
                 )
             })
             .collect();
+        hold(&mut incoming, meta.held.iter().map(|record| record.parts()));
         let (bound, mut recovered) = (Hlc(meta.bound), meta.recovered());
         let own = recovered.cut.iter().find(|(site, _)| *site == me.site);
         let own = own.map_or(Hlc::ZERO, |&(_, until)| until);
@@ -658,6 +659,17 @@ impl<P: Protocol> Lane<P> {
             .map_or(Hlc::ZERO, |&(_, until)| until)
     }
 
+    /// The rows of a full copy are about to come in. That they may be here is written down in front of them.
+    pub fn hold_copied(&mut self, ks: &Keyspace<P>, copy: &CopyIn<P::Meta>) {
+        let held = || copy.held.iter().map(|(&site, &place)| (site, place));
+        hold(&mut self.incoming, held());
+        let mut record = Record::new(ks.tag(), self.me);
+        record.held = held()
+            .map(|(site, place)| ReceivedRecord::new(site, place))
+            .collect();
+        ks.shared().log().append(&[&record.encode_to_vec()]);
+    }
+
     /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind `resume`, and its source is told.
     pub fn copied(&mut self, ks: &Keyspace<P>, site: SiteId, copy: &CopyIn<P::Meta>) {
         let Some(incoming) = self.incoming.get_mut(&site) else {
@@ -699,6 +711,10 @@ impl<P: Protocol> Lane<P> {
         };
         meta.repair = self.repair.as_ref().map(Repair::record);
         meta.given_back = self.given_back;
+        let held = self.incoming.iter();
+        meta.held = held
+            .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.held()))
+            .collect();
         meta.set_named(&self.named);
         (meta.index_numbers, meta.index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
         meta
@@ -765,6 +781,18 @@ impl<P: Protocol> Lane<P> {
 
     pub fn live_keys(&self) -> u64 {
         self.store.live_keys()
+    }
+}
+
+/// Rows that are here may go so far in the streams of these sites.
+fn hold<P: Protocol>(
+    incoming: &mut BTreeMap<SiteId, Incoming<P>>,
+    held: impl Iterator<Item = (SiteId, StreamPosition)>,
+) {
+    for (site, place) in held {
+        if let Some(incoming) = incoming.get_mut(&site) {
+            incoming.hold(place);
+        }
     }
 }
 

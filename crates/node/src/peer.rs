@@ -9,7 +9,7 @@ use crate::{
     lane::{Lane, entries_of},
     pending::Item,
     record::{Record, named_of},
-    stream::{CursorState, Resumption, Step, StreamPosition},
+    stream::{CursorState, Incarnation, Resumption, Step, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -87,8 +87,10 @@ impl<P: Protocol> Lane<P> {
             Body::TakenBack(position) => {
                 let waits = self.waits_for_copy(site);
                 let incoming = self.incoming_from(site)?;
+                let is_held = incoming.held_beyond().is_some() && incoming.received == position.into();
                 incoming.received = position.into();
-                match waits {
+                // What copies of third sites had brought was given back, and nothing is said of the stream.
+                match waits || is_held {
                     true => self.resume(ks, site),
                     false => drop(incoming.resume()),
                 }
@@ -194,7 +196,8 @@ impl<P: Protocol> Lane<P> {
             cut: frame::cut_from_frames(&frame.cut)?,
             named: named_of(&frame.named),
         };
-        frame.received.iter().try_for_each(|received| received.check())?;
+        let mut places = frame.received.iter().chain(&frame.held);
+        places.try_for_each(|place| place.check())?;
         let received: BTreeMap<_, _> = frame.received.iter().map(|received| received.parts()).collect();
         ks.topology()
             .check_sites(copied.cut.iter().map(|&(site, _)| site).collect())?;
@@ -216,6 +219,7 @@ impl<P: Protocol> Lane<P> {
             resume: frame.resume.into(),
             copied,
             received,
+            held: frame.held.iter().map(|held| held.parts()).collect(),
             is_partial: frame.is_partial,
             open: None,
             state: CopyState::Arriving,
@@ -284,7 +288,8 @@ impl<P: Protocol> Lane<P> {
     ) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
         let word = frame.word(ks.topology())?;
-        self.hear_of_earlier_life(ks, from, at, &word);
+        let held = frame.held.map(StreamPosition::from);
+        self.hear_of_earlier_life([at, held.unwrap_or_default()], &word);
         self.hear_word(ks, now, from, Hlc(frame.clock), word);
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
@@ -304,12 +309,16 @@ impl<P: Protocol> Lane<P> {
             }
             resumption => resumption,
         };
+        // A peer that lacks rows gives nothing back: it comes once more when it has them.
+        if matches!(resumption, Resumption::Stream | Resumption::Copy)
+            && frame.copy.is_none()
+            && let Some(held) = held
+            && let Some(since) = self.outgoing.lost(site, held)
+        {
+            return self.take_held(ks, now, from, at, (held, since));
+        }
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
-            match self.had_earlier_life && at == StreamPosition::default() {
-                // What it was given by another site's copy is in no stream that it has taken in.
-                true => self.take_back_all(ks, site),
-                false => self.settle_peer(ks, site),
-            }
+            self.settle_peer(ks, site);
             self.end_unheard(ks, now);
         }
         match resumption {
@@ -328,12 +337,7 @@ impl<P: Protocol> Lane<P> {
                 self.want_copy(ks, site, behind);
             }
             Resumption::FromTheFuture => {
-                // Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
-                let horizon = ks.shared().config.horizon(now).wall();
-                if at.incarnation > horizon.0 {
-                    let found = format!("{}: check both clocks", at.incarnation);
-                    return Err(BadFrame::new("an incarnation that can have begun", found));
-                }
+                check_begun(ks, now, at)?;
                 self.begin_anew(ks, from, at);
             }
         }
@@ -350,14 +354,9 @@ impl<P: Protocol> Lane<P> {
             "the peer holds more of this node's stream than this node does: its data directory was lost or is an old one. \
              Taking back from the peer what this site wrote"
         );
-        let opened = self.outgoing.begin(at.incarnation + 1, self.replica.clock());
-        if let Err(error) = self.log_incarnation(ks, opened) {
-            tracing::error!(
-                keyspace = ks.name(),
-                "a new incarnation cannot be written: {error}"
-            );
+        let Some(opened) = self.begin_incarnation(ks, at.incarnation + 1) else {
             return;
-        }
+        };
         if let Some(cursor) = self.outgoing.cursor(peer.site) {
             // Only where the directory was empty is it known what the peer has of the lives before.
             cursor.set_state(CursorState::TakingBack {
@@ -366,6 +365,62 @@ impl<P: Protocol> Lane<P> {
         }
         let frame = TakeBackFrame { since: Hlc::ZERO.0 };
         ks.send_frame(self.me, peer, Body::TakeBack(frame));
+    }
+
+    fn begin_incarnation(&mut self, ks: &Keyspace<P>, number: u64) -> Option<Incarnation> {
+        let opened = self.outgoing.begin(number, self.replica.clock());
+        let logged = self.log_incarnation(ks, opened);
+        let logged = logged.inspect_err(|error| {
+            tracing::error!(
+                keyspace = ks.name(),
+                "a new incarnation cannot be written: {error}"
+            );
+        });
+        logged.is_ok().then_some(opened)
+    }
+
+    /// Full copies of third sites have brought the peer what this lane wrote and lost. It gives that back before anything else.
+    fn take_held(
+        &mut self,
+        ks: &Keyspace<P>,
+        now: Now,
+        peer: ServerId,
+        at: StreamPosition,
+        (held, since): (StreamPosition, Hlc),
+    ) -> Result<(), BadFrame> {
+        check_begun(ks, now, held)?;
+        tracing::warn!(
+            keyspace = ks.name(),
+            partition = self.me.partition,
+            peer = ks.topology().site_name(peer.site),
+            "the peer holds what this node has lost, by a full copy of another site; taking it back since {since}"
+        );
+        let is_behind = held.incarnation >= self.outgoing.incarnation();
+        if is_behind && self.begin_incarnation(ks, held.incarnation + 1).is_none() {
+            return Ok(());
+        }
+        if let Some(cursor) = self.outgoing.cursor(peer.site) {
+            cursor.set_state(CursorState::TakingHeld { at, held });
+        }
+        let frame = TakeBackFrame { since: since.0 };
+        ks.send_frame(self.me, peer, Body::TakeBack(frame));
+        Ok(())
+    }
+
+    /// That is on disk. The peer says once more where it is.
+    pub(crate) fn took_held(
+        &mut self,
+        ks: &Keyspace<P>,
+        site: SiteId,
+        at: StreamPosition,
+        held: StreamPosition,
+    ) {
+        if let Some(cursor) = self.outgoing.cursor(site) {
+            cursor.gave = held;
+            cursor.set_state(CursorState::Silent);
+        }
+        let peer = ks.topology().peer_at(self.me, site);
+        ks.send_frame(self.me, peer, Body::TakenBack(at.into()));
     }
 
     pub(crate) fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: Option<StreamPosition>) {
@@ -412,6 +467,7 @@ impl<P: Protocol> Lane<P> {
                         named: meta.named,
                         received: self.heard_in_full(meta.received),
                         is_partial: self.is_blank(),
+                        held: meta.held,
                     }),
                     Purpose::Copy,
                 )
@@ -549,6 +605,16 @@ fn message_of<P: Protocol>(ks: &Keyspace<P>, bytes: Bytes) -> Result<P::Message,
     let message = P::Message::decode(bytes)?;
     ks.topology().check_sites(message.sites())?;
     Ok(message)
+}
+
+/// Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
+fn check_begun<P: Protocol>(ks: &Keyspace<P>, now: Now, at: StreamPosition) -> Result<(), BadFrame> {
+    let horizon = ks.shared().config.horizon(now).wall();
+    if at.incarnation > horizon.0 {
+        let found = format!("{}: check both clocks", at.incarnation);
+        return Err(BadFrame::new("an incarnation that can have begun", found));
+    }
+    Ok(())
 }
 
 /// What a full copy speaks of must be in the past: there is no waiting in the middle of one.

@@ -39,6 +39,9 @@ pub(crate) struct Record {
     /// Peers have given back what they held when the directory was empty.
     #[prost(bool, tag = "9")]
     pub given_back: bool,
+    /// How far the rows of a full copy that is about to be put in place may go in the streams of other sites.
+    #[prost(message, repeated, tag = "10")]
+    pub held: Vec<ReceivedRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -127,6 +130,9 @@ pub(crate) struct CheckpointMeta {
     /// Peers have given back what they held when the directory was empty.
     #[prost(bool, tag = "11")]
     pub given_back: bool,
+    /// How far the rows may go in the streams of other sites: further than received where full copies brought them.
+    #[prost(message, repeated, tag = "12")]
+    pub held: Vec<ReceivedRecord>,
 }
 
 /// What a repair still waits for.
@@ -177,7 +183,8 @@ impl Record {
         let record =
             Record::decode(bytes).map_err(|error| BadFrame::new("a batch of a lane", error.to_string()))?;
         check_places([record.first_position, record.incarnation])?;
-        record.received.iter().try_for_each(|received| received.check())?;
+        let mut places = record.received.iter().chain(&record.held);
+        places.try_for_each(|place| place.check())?;
         record.opened.iter().try_for_each(IncarnationRecord::check)?;
         Ok(record)
     }

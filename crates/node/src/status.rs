@@ -116,7 +116,7 @@ impl<P: Protocol> Keyspace<P> {
                 let state = match cursor.state {
                     CursorState::Silent if self.lacks(cell.me, peer) => "left-out",
                     CursorState::Silent => "silent",
-                    CursorState::TakingBack { .. } => "taking-back",
+                    CursorState::TakingBack { .. } | CursorState::TakingHeld { .. } => "taking-back",
                     CursorState::Copying { .. } => "copying",
                     CursorState::Streaming { .. } => "streaming",
                 };

@@ -20,7 +20,8 @@
 //! *Incarnations*: when a node is opened its streams begin a new incarnation, synced before anything else. If the end of the log
 //! was lost (a power cut under `interval` or `none`), numbers are used again; the incarnation tells the old 101 from the new one.
 //! A receiver that is further than the source remembers gives the difference back first ([`Resumption::TakeBack`]); so does
-//! one that knows a life of which the source, having lost its directory, knows nothing.
+//! one that knows a life of which the source, having lost its directory, knows nothing. A receiver may also hold what the stream never brought
+//! it: the full copy of a third site did. So it says how far that goes, beside where it is ([`Outgoing::lost`]).
 //!
 //! *Marks* travel behind the entries that came before them, once those are synced. Only the newest one is kept, so a slow peer
 //! costs one.
@@ -123,6 +124,18 @@ pub(crate) struct Cursor {
     mark: Option<(u64, Bytes)>,
     /// Where in the log to read on, for a peer that is behind the tail.
     pub cold: Option<Position>,
+    /// In this life the peer has given back what it held up to here by copies of third sites.
+    pub gave: StreamPosition,
+}
+
+impl CursorState {
+    /// Whether the peer gives back what was lost here.
+    pub fn takes_back(self) -> bool {
+        matches!(
+            self,
+            CursorState::TakingBack { .. } | CursorState::TakingHeld { .. }
+        )
+    }
 }
 
 /// What a peer is being sent.
@@ -133,6 +146,11 @@ pub(crate) enum CursorState {
     Silent,
     /// It gives back what was lost here; afterwards it counts as being at this number, or gets a full copy.
     TakingBack { end: Option<u64> },
+    /// It gives back what it holds of this up to `held`, by full copies of third sites; afterwards it says once more that it is at `at`.
+    TakingHeld {
+        at: StreamPosition,
+        held: StreamPosition,
+    },
     /// A full copy; the log behind this number is kept for what follows.
     Copying { resume: u64 },
     /// Entries behind `sent`.
@@ -457,6 +475,19 @@ impl Outgoing {
         let is_known = |life: &Incarnation| life.number == at.incarnation;
         let may_be_known = at == StreamPosition::default() || self.incarnations.len() == MOST_INCARNATIONS;
         !may_be_known && !self.incarnations.iter().any(is_known)
+    }
+
+    /// A receiver may hold, by full copies of third sites, what was written up to `held`. If some of that was lost here: what was stamped
+    /// after this is to be given back.
+    pub fn lost(&self, site: SiteId, held: StreamPosition) -> Option<Hlc> {
+        if self.cursors.get(&site).is_some_and(|cursor| cursor.gave >= held) {
+            return None;
+        }
+        match self.resumption(held) {
+            Resumption::TakeBack { since, .. } => Some(since),
+            Resumption::FromTheFuture => Some(Hlc::ZERO),
+            Resumption::Stream | Resumption::Copy => None,
+        }
     }
 
     fn resumption(&self, at: StreamPosition) -> Resumption {

@@ -30,6 +30,8 @@ pub(crate) struct Way {
     pub stuck: usize,
     /// Nothing arrives before this: a connection keeps its order.
     pub last_arrival: Micros,
+    /// What was sent over a road slower than usual has arrived by then.
+    pub slow_until: Micros,
     /// What was sent is on the wire until then.
     pub busy_until: Micros,
     /// The node had more than the connection took.

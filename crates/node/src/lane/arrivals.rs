@@ -127,9 +127,11 @@ impl<P: Protocol> Lane<P> {
     /// What a peer gave back is on disk.
     pub fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
         let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
+        if let Some(CursorState::TakingHeld { at, held }) = state {
+            return self.took_held(ks, site, at, held);
+        }
         let Some(CursorState::TakingBack { end }) = state else {
-            // It had taken in nothing of this stream: there is no place from which that goes on.
-            return self.settle_peer(ks, site);
+            return;
         };
         // Not the place of one that has nothing: it is asked once more if this directory is lost before the copy is there.
         let number = end.unwrap_or_default();

@@ -52,6 +52,7 @@ impl<P: Protocol> Lane<P> {
                 incoming.replay(position);
             }
         }
+        super::hold(&mut self.incoming, record.held.iter().map(|held| held.parts()));
         for write in record.writes {
             let entry = write.entry.clone();
             match write.replay::<P::Meta>(ks.topology())? {

@@ -18,6 +18,9 @@
 //!   placed      waits: nobody                    repaired: requests are served, streams go on
 //! ```
 //!
+//! The first copy brings back what was stamped here. The others are asked for what they have, however far they have heard this lane: one that
+//! waits for a copy of this lane itself, which is given none before the repair is over, would never hear more of it.
+//!
 //! A peer may lack rows itself. Its copy is *partial*: it brings what it has and proves nothing. Once all peers that are waited for
 //! have sent such a copy, nobody has more, and that is said.
 //!
@@ -169,28 +172,29 @@ impl<P: Protocol> Lane<P> {
     /// Tells a site where its stream goes on here, or that a copy is needed first.
     pub(crate) fn resume(&mut self, ks: &Keyspace<P>, site: SiteId) {
         let ready = self.outgoing.ready();
-        let copy = self.waits_for_copy(site).then(|| StreamPosition {
-            incarnation: self.outgoing.incarnation_of(ready),
-            number: match ks.shared().config.planted.repaired_by_any_copy {
-                true => 0,
-                false => ready,
+        // What was stamped here is back with the first copy.
+        let needs_own = self.is_blank() && !ks.shared().config.planted.repaired_by_any_copy;
+        let copy = self.waits_for_copy(site).then(|| match needs_own {
+            true => StreamPosition {
+                incarnation: self.outgoing.incarnation_of(ready),
+                number: ready,
             },
+            false => StreamPosition::default(),
         });
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;
         };
-        let (at, clock) = (incoming.resume(), self.replica.clock());
+        let (held, at, clock) = (incoming.held_beyond(), incoming.resume(), self.replica.clock());
         let forgotten = self.replica.protocol().forgotten();
         let peer = ks.topology().peer_at(self.me, site);
-        ks.send_frame(
-            self.me,
-            peer,
-            Body::Resume(ResumeFrame::new(at, clock, &forgotten, copy)),
-        );
+        let mut frame = ResumeFrame::new(at, clock, &forgotten, copy);
+        frame.held = held.map(Into::into);
+        ks.send_frame(self.me, peer, Body::Resume(frame));
     }
 
     /// A copy is in place. Streams that waited for it go on, or the next peer is asked.
     pub(super) fn repair_with(&mut self, ks: &Keyspace<P>, from: SiteId, copy: &CopyIn<P::Meta>) {
+        let was_blank = self.is_blank();
         let Some(repair) = &mut self.repair else { return };
         repair.copied(from, copy);
         if repair.is_over() || ks.shared().config.planted.repaired_by_any_copy {
@@ -211,12 +215,15 @@ impl<P: Protocol> Lane<P> {
                 "rows that were damaged on this node's disk are back from other sites: the partition is served again"
             );
         }
-        let silent = self
-            .incoming
-            .iter()
-            .filter(|(_, incoming)| !incoming.is_resumed());
-        for site in silent.map(|(&site, _)| site).collect::<Vec<_>>() {
-            if !self.waits_for_copy(site) && ks.is_up(ks.topology().peer_at(self.me, site)) {
+        let is_filled = was_blank && !self.is_blank();
+        for site in self.incoming.keys().copied().collect::<Vec<_>>() {
+            let is_asked = self.incoming[&site].is_resumed();
+            // One that was asked before may be waiting itself for what was stamped here, and need not any more.
+            let asks = match self.waits_for_copy(site) {
+                true => is_asked && is_filled,
+                false => !is_asked,
+            };
+            if asks && ks.is_up(ks.topology().peer_at(self.me, site)) {
                 self.resume(ks, site);
             }
         }

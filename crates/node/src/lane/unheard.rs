@@ -18,9 +18,6 @@
 //! earlier life of this node, its directory was lost, and it waits for all sites: what it answered and stamped in that life may be known to a site that
 //! is away, and to no other. Its requests are refused meanwhile, by the names of those sites.
 //!
-//! A site may hold versions of this one that no stream has brought there, but the copy of a third site. So once an earlier life is known, sites that have
-//! taken in nothing of this one's stream are asked as well.
-//!
 //! What it stamped last may have reached nobody but its clients. Where its clock was ahead of the wall clock it counted on from the newest stamp that it had
 //! heard. Its peers know that one, and from there it would give the same stamps to other values. So its clock is put ahead by as much as a
 //! restart puts the first bound: nobody counts that far while a message is under way.
@@ -35,10 +32,10 @@
 //! For that word requests wait two seconds at most, then they are served.
 use super::{Lane, MOST_COLD, Question, Waiting};
 use crate::{
-    frame::{Body, ReturnedFrame, TakeBackFrame},
+    frame::{Body, ReturnedFrame},
     incoming::Purpose,
     keyspace::Keyspace,
-    stream::{CursorState, StreamPosition},
+    stream::StreamPosition,
 };
 use std::collections::VecDeque;
 use turnbuckle_core::{
@@ -147,42 +144,12 @@ impl<P: Protocol> Lane<P> {
         self.end_unheard(ks, now);
     }
 
-    /// A peer at another site may know this node by a life of which nothing is on its disk: then every site is asked for what it holds of it.
-    pub(crate) fn hear_of_earlier_life(
-        &mut self,
-        ks: &Keyspace<P>,
-        from: ServerId,
-        at: StreamPosition,
-        word: &Forgotten,
-    ) {
-        let is_heard_of =
-            self.outgoing.is_of_another_life(at) || word.directories.contains_key(&self.me.site);
-        if self.given_back || self.had_earlier_life || ks.shared().config.is_new_cluster || !is_heard_of {
-            return;
-        }
-        self.had_earlier_life = true;
-        let settled = ks.topology().sites().filter(|&site| {
-            let is_other = site != self.me.site && site != from.site;
-            is_other && !self.unsettled.contains(site)
-        });
-        for site in settled.collect::<Vec<_>>() {
-            self.unsettled = self.unsettled.union(SiteSet::one(site));
-            if let Some(Unheard {
-                missing: Missing::Returns(sites),
-                ..
-            }) = &mut self.unheard
-            {
-                *sites = sites.union(SiteSet::one(site));
-            }
-            self.take_back_all(ks, site);
-        }
-    }
-
-    /// Asks a site for everything that it holds of this one. If the link to it is down, that is done when it comes up.
-    pub(crate) fn take_back_all(&mut self, ks: &Keyspace<P>, site: SiteId) {
-        let peer = ks.topology().peer_at(self.me, site);
-        let frame = TakeBackFrame { since: Hlc::ZERO.0 };
-        ks.send_frame(self.me, peer, Body::TakeBack(frame));
+    /// A peer at another site may know this node by a life of which nothing is on its disk: by its stream, by what copies of third sites
+    /// have brought from there, or by the mark of its directory.
+    pub(crate) fn hear_of_earlier_life(&mut self, at: [StreamPosition; 2], word: &Forgotten) {
+        let is_another = |at: StreamPosition| self.outgoing.is_of_another_life(at);
+        let is_heard_of = at.into_iter().any(is_another) || word.directories.contains_key(&self.me.site);
+        self.had_earlier_life |= is_heard_of && !self.given_back;
     }
 
     /// Whether this node's directory is an old copy, as far as it knows.
@@ -252,8 +219,7 @@ impl<P: Protocol> Lane<P> {
         let is_over = match unheard.missing {
             Missing::Returns(SiteSet(0)) => true,
             Missing::Returns(_) => {
-                let gives =
-                    |cursor: &crate::stream::Cursor| matches!(cursor.state, CursorState::TakingBack { .. });
+                let gives = |cursor: &crate::stream::Cursor| cursor.state.takes_back();
                 is_late && !self.had_earlier_life && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
             }
             Missing::Word => is_late,

@@ -56,6 +56,8 @@ pub(crate) struct Deletes {
     vouched: BTreeMap<SiteId, u64>,
     /// The most that any of them has said to be forgotten.
     forgotten_elsewhere: Hlc,
+    /// How much of both was written down while the directory is being filled.
+    heard: (Hlc, usize),
     /// What is on disk here.
     kept: Said,
     /// What is written down and may not be on disk yet.
@@ -86,16 +88,22 @@ impl Deletes {
         // Written by this code; if it does not decode, nothing is known.
         let found = recovered.named.get(NAME).and_then(Found::recall);
         let directory = found.as_ref().map(|found| found.directory);
-        let (kept, vouched) = found.and_then(|found| found.filled).unwrap_or_default();
-        let is_filling = kept.shown == Hlc::ZERO;
+        let (found, vouched) = found.and_then(|found| found.said).unwrap_or_default();
+        let is_filling = found.shown == Hlc::ZERO;
+        // What is written down in a directory that is being filled is what others have said.
+        let (kept, forgotten_elsewhere) = match is_filling {
+            true => (Said::default(), found.forgotten),
+            false => (found, Hlc::ZERO),
+        };
         Deletes {
             me,
             others: topology.sites().filter(|&site| site != me).collect(),
             theirs: BTreeMap::new(),
             directory,
             met: BTreeMap::new(),
+            forgotten_elsewhere,
+            heard: (forgotten_elsewhere, vouched.len()),
             vouched,
-            forgotten_elsewhere: Hlc::ZERO,
             kept,
             written: kept,
             pending: None,
@@ -117,7 +125,7 @@ impl Deletes {
     /// Writes down what is shown here. Call it once a second or so.
     pub fn keep<P: Protocol>(&mut self, cx: &mut Context<'_, P>, shown: Hlc) {
         if !self.has_caught_up(shown) {
-            return;
+            return self.keep_heard(cx);
         }
         self.is_filling = false;
         self.written.shown = self.written.shown.max(shown);
@@ -130,10 +138,27 @@ impl Deletes {
         self.pending.get_or_insert((None, self.written));
     }
 
+    /// Writes down what others have said to be forgotten. They may lose their directories while this one is being filled, and be filled from
+    /// here: nobody else could tell an old copy then.
+    fn keep_heard<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        let heard = (self.forgotten_elsewhere, self.vouched.len());
+        if std::mem::replace(&mut self.heard, heard) != heard {
+            self.write(cx);
+        }
+    }
+
     fn write<P: Protocol>(&self, cx: &mut Context<'_, P>) {
+        let said = match self.is_filling {
+            true => Said {
+                shown: Hlc::ZERO,
+                forgotten: self.forgotten_elsewhere,
+            },
+            false => self.written,
+        };
+        let is_nothing = said == Said::default() && self.vouched.is_empty();
         let found = Found {
             directory: self.directory.unwrap_or_default(),
-            filled: (!self.is_filling).then(|| (self.written, self.vouched.clone())),
+            said: (!is_nothing).then(|| (said, self.vouched.clone())),
         };
         cx.put_named(NAME, found.record());
     }
@@ -246,15 +271,16 @@ impl Deletes {
 struct Found {
     /// The directory's mark.
     directory: u64,
-    /// What it said, and the directories of other sites by whose word it forgot deletes; none while it is being filled.
-    filled: Option<(Said, BTreeMap<SiteId, u64>)>,
+    /// What it said, and the directories of other sites by whose word it forgot deletes. While it is being filled it shows nothing, and the
+    /// rest is what others have said.
+    said: Option<(Said, BTreeMap<SiteId, u64>)>,
 }
 
 impl Found {
     fn record(&self) -> Bytes {
         let mut out = BytesMut::new();
         out.put_u64(self.directory);
-        if let Some((said, vouched)) = &self.filled {
+        if let Some((said, vouched)) = &self.said {
             out.put_u64(said.shown.0);
             out.put_u64(said.forgotten.0);
             for (site, directory) in vouched {
@@ -268,7 +294,7 @@ impl Found {
     fn recall(record: &Bytes) -> Option<Found> {
         let mut from = record.clone();
         let directory = from.try_get_u64().ok()?;
-        let mut filled = None;
+        let mut said = None;
         if from.has_remaining() {
             let shown = Hlc(from.try_get_u64().ok()?);
             let forgotten = Hlc(from.try_get_u64().ok()?);
@@ -277,9 +303,9 @@ impl Found {
                 let site = SiteId(from.try_get_u16().ok()?);
                 vouched.insert(site, from.try_get_u64().ok()?);
             }
-            filled = Some((Said { shown, forgotten }, vouched));
+            said = Some((Said { shown, forgotten }, vouched));
         }
-        Some(Found { directory, filled })
+        Some(Found { directory, said })
     }
 }
 
@@ -297,7 +323,7 @@ mod tests {
     fn deletes(kept: Option<Said>) -> Deletes {
         open(kept.map(|said| Found {
             directory: 7,
-            filled: Some((said, BTreeMap::new())),
+            said: Some((said, BTreeMap::new())),
         }))
     }
 
@@ -355,14 +381,31 @@ mod tests {
 
     #[test]
     fn what_is_written_down_is_read_again() {
-        for filled in [
+        for said in [
             None,
-            Some((said(9, 4), BTreeMap::from([(SiteId(1), 8), (SiteId(2), 9)]))),
+            Some((
+                Said {
+                    shown: Hlc(9),
+                    forgotten: Hlc(4),
+                },
+                BTreeMap::from([(SiteId(1), 8), (SiteId(2), 9)]),
+            )),
         ] {
-            let found = Found { directory: 7, filled };
+            let found = Found { directory: 7, said };
             assert_eq!(Found::recall(&found.record()), Some(found));
         }
         assert_eq!(Found::recall(&Bytes::from_static(b"too short")), None);
+    }
+
+    #[test]
+    fn what_others_have_forgotten_is_known_also_after_a_restart_while_the_directory_is_filled() {
+        let deletes = open(Some(Found {
+            directory: 7,
+            said: Some((said(0, 31), BTreeMap::from([(SiteId(1), 8)]))),
+        }));
+        assert!(deletes.is_filling && deletes.forgotten() == Hlc::ZERO);
+        let word = deletes.word();
+        assert_eq!((word.until, word.directories[&SiteId(1)]), (Some(Hlc(31)), 8));
     }
 
     #[test]
@@ -370,7 +413,7 @@ mod tests {
         let filling = || {
             open(Some(Found {
                 directory: 7,
-                filled: None,
+                said: None,
             }))
         };
         let word = |mine| Forgotten {

@@ -216,12 +216,16 @@ impl<S: Session> World<S> {
         let delay = self.delay(link, end) + late;
         let time = self.time;
         let life = self.links[link].life;
+        let is_slow = late.0 > 0 || self.links[link].roads[end].slow_percent > 100;
         let way = &mut self.links[link].ways[end];
         if let Some(bandwidth) = self.options.bandwidth {
             let takes = Micros((len as u64).saturating_mul(1_000_000) / bandwidth.max(1));
             way.busy_until = way.busy_until.max(time) + takes;
         }
         way.last_arrival = way.last_arrival.max(way.busy_until.max(time) + delay);
+        if is_slow {
+            way.slow_until = way.last_arrival;
+        }
         let after = way.last_arrival.since(time);
         self.schedule(
             after,

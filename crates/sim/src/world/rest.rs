@@ -12,8 +12,8 @@ const LEFT_OUT: &str = "left-out";
 const MOST_PAGES: u64 = 1_000_000;
 
 impl<S: Session> World<S> {
-    /// Whether every node runs, every link is up and nothing is left to send, to take in or to copy, but what waits for nodes that do not have
-    /// the keyspace.
+    /// Whether every node runs, every link is up, nothing that was sent over a slow road is still under way, and nothing is left to send, to take
+    /// in or to copy, but what waits for nodes that do not have the keyspace.
     pub fn is_quiet(&self) -> bool {
         let is_still = |stream: &StreamStatus| {
             let has_come = stream.state == "streaming" && stream.acked == stream.ready;
@@ -33,7 +33,12 @@ impl<S: Session> World<S> {
     fn links_are_up(&self) -> bool {
         let count = self.machines.len();
         let mut pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
-        pairs.all(|(a, b)| self.links[self.link_of(a, b)].up == [true, true])
+        pairs.all(|(a, b)| {
+            let link = &self.links[self.link_of(a, b)];
+            // Whatever is sent now arrives behind it.
+            let is_slow = link.ways.iter().any(|way| way.slow_until > self.time);
+            link.up == [true, true] && !is_slow
+        })
     }
 
     /// Lets time pass until the world is quiet and stays so. Returns whether it did, by a time.
