@@ -100,6 +100,11 @@ pub trait Protocol: Sized + Send + 'static {
     /// The link to a peer at another site is up, and it says what may be forgotten there. This comes before anything else of that peer.
     fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: &Forgotten) {}
 
+    /// A peer at another site has given back what it holds of what this replica lost. What has been replaced there it did not give back, and what
+    /// replaced it may not have come here yet: deletes up to the times in the cut of `returned`, and, if this replica lost everything, whatever
+    /// `from` had written down beside its versions.
+    fn on_returned(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _returned: &Recovered) {}
+
     /// A full copy of `from` is about to replace, row by row, what it covers. `copied` is what `from` had beside its versions.
     fn on_copying(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
 

@@ -94,6 +94,13 @@ pub enum Input<P: Protocol> {
         /// Which deletes may be forgotten there.
         forgotten: Forgotten,
     },
+    /// A peer has given back everything that it holds of what this replica lost, unless something newer has replaced it.
+    Returned {
+        /// Who has.
+        from: ServerId,
+        /// What may have replaced it: deletes up to the times of its cut, and what `from` keeps beside its versions.
+        returned: Recovered,
+    },
     /// A full copy is about to be put in place.
     Copying {
         /// Whose data.
@@ -329,6 +336,7 @@ impl<P: Protocol> Replica<P> {
                 cx.observe(version.id.at);
                 cx.put(key, version);
             }
+            Input::Returned { from, returned } => protocol.on_returned(&mut cx, from, &returned),
             Input::Copying { from, copied } => protocol.on_copying(&mut cx, from, &copied),
             Input::Copied { from, copied } => protocol.on_copied(&mut cx, from, &copied),
             Input::Dropped { key, id } => cx.parts.staged.push(Write::Drop { key, id }),

@@ -331,6 +331,12 @@ pub(crate) struct ReturnedFrame {
     pub entries: Vec<Bytes>,
     #[prost(bool, tag = "2")]
     pub end: bool,
+    /// With the end: of each site the newest delete because of which something was not given back.
+    #[prost(message, repeated, tag = "3")]
+    pub withheld: Vec<CutFrame>,
+    /// With the end, if all was asked for: what the giver's protocol keeps beside its versions.
+    #[prost(message, repeated, tag = "4")]
+    pub named: Vec<NamedRecord>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -315,6 +315,9 @@ pub(crate) struct RowsOut<M> {
     /// What a full copy says in front of its rows.
     pub begin: Option<crate::frame::CopyBeginFrame>,
     pub purpose: Purpose,
+    /// What is said behind rows that are given back: of each site the newest delete because of which something was not, and what is kept
+    /// beside versions.
+    pub told: Recovered,
 }
 
 impl<M: Wire + Clone> RowsOut<M> {
@@ -330,6 +333,7 @@ impl<M: Wire + Clone> RowsOut<M> {
             is_read: false,
             begin,
             purpose,
+            told: Recovered::default(),
         }
     }
 
@@ -358,6 +362,13 @@ impl<M: Wire + Clone> RowsOut<M> {
                 .iter()
                 .filter(|version| self.purpose.may_be_forgotten(version));
             let deleted = deletes.map(|version| version.id).max();
+            if let Some(deleted) = deleted
+                && chain
+                    .iter()
+                    .any(|version| self.purpose.is_asked(site, version.id) && version.id < deleted)
+            {
+                note_newest(&mut self.told.cut, deleted);
+            }
             let wanted = chain
                 .iter()
                 .filter(|version| self.purpose.wants(site, version.id, deleted));
@@ -365,6 +376,14 @@ impl<M: Wire + Clone> RowsOut<M> {
             self.unsent.extend(wanted);
         }
         Ok(())
+    }
+}
+
+/// The newest time of each site.
+fn note_newest(cut: &mut Vec<(SiteId, Hlc)>, id: VersionId) {
+    match cut.iter_mut().find(|(site, _)| *site == id.site) {
+        Some((_, at)) => *at = id.at.max(*at),
+        None => cut.push((id.site, id.at)),
     }
 }
 
@@ -383,7 +402,15 @@ impl Purpose {
     fn wants(self, site: SiteId, id: VersionId, deleted: Option<VersionId>) -> bool {
         match self {
             Purpose::Copy => true,
-            Purpose::Return(lost) => id.site == site && id.at > lost.since && Some(id) >= deleted,
+            Purpose::Return(_) => self.is_asked(site, id) && Some(id) >= deleted,
+        }
+    }
+
+    /// Whether a peer at `site` may have lost this version.
+    fn is_asked(self, site: SiteId, id: VersionId) -> bool {
+        match self {
+            Purpose::Copy => false,
+            Purpose::Return(lost) => id.site == site && id.at > lost.since,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
     keyspace::Keyspace,
     lane::{Lane, entries_of},
     pending::Item,
-    record::{Record, named_of},
+    record::{NamedRecord, Record, named_of},
     stream::{CursorState, Incarnation, Resumption, Step, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
@@ -176,7 +176,13 @@ impl<P: Protocol> Lane<P> {
             incoming.pending.push(Item::Returned { key, version })?;
         }
         if frame.end {
-            incoming.pending.push(Item::ReturnedEnd)?;
+            let cut = frame::cut_from_frames(&frame.withheld)?;
+            ks.topology()
+                .check_sites(cut.iter().map(|&(site, _)| site).collect())?;
+            let named = named_of(&frame.named);
+            incoming
+                .pending
+                .push(Item::ReturnedEnd(Recovered { cut, named }))?;
         }
         self.drain(ks, now, site);
         Ok(())
@@ -473,7 +479,10 @@ impl<P: Protocol> Lane<P> {
                 )
             }
         };
-        let rows_out = RowsOut::new(snapshot, begin, purpose);
+        let mut rows_out = RowsOut::new(snapshot, begin, purpose);
+        if matches!(purpose, Purpose::Return(TakeBack { since: Hlc::ZERO, .. })) {
+            rows_out.told.named = self.named.clone();
+        }
         self.rows_out.entry(site).or_default().push_back(rows_out);
         ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
         Ok(())
@@ -591,7 +600,17 @@ impl<P: Protocol> Lane<P> {
         };
         let body = match &rows_out.purpose {
             Purpose::Copy => Body::CopyRows(CopyRowsFrame { entries, end }),
-            Purpose::Return(_) => Body::Returned(ReturnedFrame { entries, end }),
+            Purpose::Return(_) => {
+                let told = end
+                    .then(|| std::mem::take(&mut rows_out.told))
+                    .unwrap_or_default();
+                Body::Returned(ReturnedFrame {
+                    entries,
+                    end,
+                    withheld: frame::cut_to_frames(&told.cut),
+                    named: NamedRecord::all(&told.named),
+                })
+            }
         };
         if end {
             errands.pop_front();

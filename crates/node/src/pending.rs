@@ -11,7 +11,7 @@ use std::{
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
-use turnbuckle_core::{BadFrame, Key, Protocol, Version};
+use turnbuckle_core::{BadFrame, Key, Protocol, Recovered, Version};
 
 /// Something that arrived in stream order.
 pub(crate) enum Item<P: Protocol> {
@@ -29,8 +29,8 @@ pub(crate) enum Item<P: Protocol> {
     Mark(P::Message),
     /// A version of our own that we lost and get back.
     Returned { key: Key, version: Version<P::Meta> },
-    /// That was all; the stream to that peer goes on from here.
-    ReturnedEnd,
+    /// That was all; the stream to that peer goes on from here. What was not given back may have been replaced by what this speaks of.
+    ReturnedEnd(Recovered),
 }
 
 /// What an item costs beside its bytes.
@@ -38,14 +38,14 @@ const ITEM_BYTES: usize = 128;
 
 impl<P: Protocol> Item<P> {
     fn is_returned(&self) -> bool {
-        matches!(self, Item::Returned { .. } | Item::ReturnedEnd)
+        matches!(self, Item::Returned { .. } | Item::ReturnedEnd(_))
     }
 
     fn bytes(&self) -> usize {
         let carried = match self {
             Item::Entry { encoded, .. } => encoded.len(),
             Item::Returned { key, version } => key.0.len() + version.value.as_ref().map_or(0, Bytes::len),
-            Item::Reached(_) | Item::Mark(_) | Item::ReturnedEnd => 0,
+            Item::Reached(_) | Item::Mark(_) | Item::ReturnedEnd(_) => 0,
         };
         ITEM_BYTES + carried
     }

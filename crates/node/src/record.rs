@@ -78,6 +78,17 @@ pub(crate) struct NamedRecord {
     bytes: Bytes,
 }
 
+impl NamedRecord {
+    /// Everything that is kept beside versions.
+    pub fn all<'a>(named: impl IntoIterator<Item = (&'a String, &'a Bytes)>) -> Vec<NamedRecord> {
+        let record = |(name, bytes): (&String, &Bytes)| NamedRecord {
+            name: name.clone(),
+            bytes: bytes.clone(),
+        };
+        named.into_iter().map(record).collect()
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct ReceivedRecord {
     #[prost(uint32, tag = "1")]
@@ -290,13 +301,7 @@ impl CheckpointMeta {
     }
 
     pub fn set_named<'a>(&mut self, named: impl IntoIterator<Item = (&'a String, &'a Bytes)>) {
-        self.named = named
-            .into_iter()
-            .map(|(name, bytes)| NamedRecord {
-                name: name.clone(),
-                bytes: bytes.clone(),
-            })
-            .collect();
+        self.named = NamedRecord::all(named);
     }
 
     /// Where stream entries lie in the log.

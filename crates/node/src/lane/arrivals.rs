@@ -31,7 +31,10 @@ impl<P: Protocol> Lane<P> {
             let newest = match item {
                 Item::Entry { version, .. } | Item::Returned { version, .. } => frame::newest(version),
                 Item::Mark(message) => message.newest(),
-                Item::Reached(_) | Item::ReturnedEnd => Hlc::ZERO,
+                Item::ReturnedEnd(returned) => {
+                    returned.cut.iter().map(|&(_, at)| at).max().unwrap_or_default()
+                }
+                Item::Reached(_) => Hlc::ZERO,
             };
             if newest > horizon {
                 self.hold(ks, site, newest);
@@ -92,7 +95,10 @@ impl<P: Protocol> Lane<P> {
                 }
                 Item::Reached(position) => incoming.received = position,
                 Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
-                Item::ReturnedEnd => self.taken.push(site),
+                Item::ReturnedEnd(returned) => {
+                    self.handle(now, Input::Returned { from, returned });
+                    self.taken.push(site);
+                }
             }
         }
         self.settle(ks, now);

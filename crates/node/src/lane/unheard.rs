@@ -175,8 +175,8 @@ impl<P: Protocol> Lane<P> {
         }
         for site in waiting {
             let nothing = ReturnedFrame {
-                entries: Vec::new(),
                 end: true,
+                ..ReturnedFrame::default()
             };
             let peer = ks.topology().peer_at(self.me, site);
             ks.send_frame(self.me, peer, Body::Returned(nothing));

@@ -5,7 +5,7 @@ use crate::{
     judge::{Judge, Rule},
     keyspaces::keyspace_of,
 };
-use turnbuckle_core::{Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
+use turnbuckle_core::{Chain, Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_store::Store;
 
@@ -68,7 +68,8 @@ impl<S: Session> World<S> {
         })
     }
 
-    /// Where there is nothing, only a delete can be had: forgotten, and covered. To cover a value is not enough: who was empty when it heard a
+    /// What another site wrote over it says nothing by itself: the version may never have come here. It has, if what its own site stamped is covered up to
+    /// there. Where there is nothing, only a delete can be had: forgotten, and covered. To cover a value is not enough: who was empty when it heard a
     /// writer that had lost its directory covers what neither has.
     fn has(&self, node: NodeId, server: ServerId, key: &Key, version: VersionId, is_deleted: bool) -> bool {
         let Some(process) = &self.machines[index(node)].process else {
@@ -79,17 +80,21 @@ impl<S: Session> World<S> {
             return false;
         };
         let found = keyspace.inspect(server, |protocol, store| {
-            let newest = if store.is_resident(key.as_ref()) {
-                store.chain(key.as_ref()).map(|chain| chain.newest().id)
+            let ids = |chain: &Chain<_>| chain.iter().map(|known| known.id).collect::<Vec<_>>();
+            let found = if store.is_resident(key.as_ref()) {
+                store.chain(key.as_ref()).map(ids)
             } else {
                 let row =
                     Store::<<S::Protocol as Protocol>::Meta>::fetch(&*store.table(), key, store.epoch());
-                row.ok()
-                    .and_then(|row| row.chain().map(|chain| chain.newest().id))
+                row.ok().and_then(|row| row.chain().map(ids))
             };
-            match newest {
-                Some(newest) => newest >= version,
-                None => is_deleted && protocol.cut().iter().any(covers),
+            let is_covered = || protocol.cut().iter().any(covers);
+            match found {
+                Some(ids) => {
+                    let mut newer = ids.into_iter().filter(|&id| id >= version);
+                    newer.any(|id| id.site == version.site || is_covered())
+                }
+                None => is_deleted && is_covered(),
             }
         });
         found.unwrap_or(false)

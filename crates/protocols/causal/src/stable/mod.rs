@@ -328,6 +328,18 @@ impl Stable {
         }
     }
 
+    /// A site has given back what this partition lost, but nothing that was deleted or collected there. What took its place may not have come here
+    /// yet: who is shown less than that may be shown something older than what was lost.
+    pub fn on_returned(&mut self, returned: &Recovered) {
+        self.on_copying(returned);
+        let mut withheld: Vector = returned.cut.iter().copied().collect();
+        withheld.set(self.me.site, Hlc::ZERO);
+        self.collected.merge(&match self.scalar {
+            true => Vector::filled(1, withheld.newest()),
+            false => withheld,
+        });
+    }
+
     /// A full copy is coming. Its source may have collected what is older than what it had written down as stable: who is shown
     /// less than that may miss something.
     pub fn on_copying(&mut self, copied: &Recovered) {

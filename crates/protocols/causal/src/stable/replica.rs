@@ -297,6 +297,11 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         }
     }
 
+    fn on_returned(&mut self, cx: &mut Cx<'_, R>, _: ServerId, returned: &Recovered) {
+        self.stable.on_returned(returned);
+        self.stable.write_down(cx);
+    }
+
     fn on_copying(&mut self, cx: &mut Cx<'_, R>, _: ServerId, copied: &Recovered) {
         self.stable.on_copying(copied);
         self.stable.write_down(cx);
