@@ -659,9 +659,11 @@ impl<P: Protocol> Lane<P> {
             .map_or(Hlc::ZERO, |&(_, until)| until)
     }
 
-    /// The rows of a full copy are about to come in. That they may be here is written down in front of them.
-    pub fn hold_copied(&mut self, ks: &Keyspace<P>, copy: &CopyIn<P::Meta>) {
-        let held = || copy.held.iter().map(|(&site, &place)| (site, place));
+    /// The rows of a full copy are about to come in, and may never come in whole. That some may be here, of its source and of others, is written
+    /// down in front of them.
+    pub fn hold_copied(&mut self, ks: &Keyspace<P>, from: SiteId, copy: &CopyIn<P::Meta>) {
+        let of_others = || copy.held.iter().map(|(&site, &place)| (site, place));
+        let held = || of_others().chain([(from, copy.resume)]);
         hold(&mut self.incoming, held());
         let mut record = Record::new(ks.tag(), self.me);
         record.held = held()

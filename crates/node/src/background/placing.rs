@@ -74,7 +74,7 @@ impl<P: Protocol> Keyspace<P> {
         let table = {
             let mut lane = held(&cell.lane);
             let copied = copy.copied.clone();
-            lane.hold_copied(self, copy);
+            lane.hold_copied(self, from.site, copy);
             lane.step(self, steps.now(), Input::Copying { from, copied });
             let table = lane.store.table();
             self.done(cell, lane);
