@@ -68,6 +68,8 @@ pub(crate) struct Lane<P: Protocol> {
     given_back: bool,
     /// A peer has spoken of an earlier life, of which nothing is on this disk.
     pub(crate) had_earlier_life: bool,
+    /// A peer knows more of this lane's stream than the lane does: stamps may have been given of which nobody here knows.
+    has_lost_stamps: bool,
     /// Sites that have not said in this life where they are.
     unheard_of: SiteSet,
     /// From then on others are given rows although some site was not heard.
@@ -194,6 +196,7 @@ impl<P: Protocol> Lane<P> {
             patient_until: Micros(0),
             given_back: meta.given_back,
             had_earlier_life: false,
+            has_lost_stamps: false,
             unheard_of: SiteSet::default(),
             gives_from: Micros(0),
             unheard: None,

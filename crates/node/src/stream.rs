@@ -490,6 +490,11 @@ impl Outgoing {
         }
     }
 
+    /// Whether a position lies behind the end of the newest life that this side knows.
+    pub fn is_beyond(&self, at: StreamPosition) -> bool {
+        at.incarnation == self.incarnation() && at.number >= self.next
+    }
+
     fn resumption(&self, at: StreamPosition) -> Resumption {
         if at == StreamPosition::default() {
             return Resumption::Stream;

@@ -20,7 +20,8 @@
 //!
 //! What it stamped last may have reached nobody but its clients. Where its clock was ahead of the wall clock it counted on from the newest stamp that it had
 //! heard. Its peers know that one, and from there it would give the same stamps to other values. So its clock is put ahead by as much as a
-//! restart puts the first bound: nobody counts that far while a message is under way.
+//! restart puts the first bound, once for each peer that is heard: nobody counts that far while a message is under way. The same holds for an old copy of a
+//! directory, whose peers know more of its stream than it does.
 //!
 //! That all have given back is written down: a restart in between finds the directory as good as empty.
 //!
@@ -134,6 +135,10 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         self.replica.observe(clock);
+        if self.has_lost_stamps && self.unheard_of.contains(from.site) {
+            let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
+            self.replica.observe(Hlc::from_wall(ahead));
+        }
         self.unheard_of = self.unheard_of.without(from.site);
         let is_enough = forgotten.until.is_some() || self.unheard_of.0 == 0;
         self.step(ks, now, Input::Resumed { from, forgotten });
@@ -150,6 +155,8 @@ impl<P: Protocol> Lane<P> {
         let is_another = |at: StreamPosition| self.outgoing.is_of_another_life(at);
         let is_heard_of = at.into_iter().any(is_another) || word.directories.contains_key(&self.me.site);
         self.had_earlier_life |= is_heard_of && !self.given_back;
+        let knows_more = |at: StreamPosition| is_another(at) || self.outgoing.is_beyond(at);
+        self.has_lost_stamps |= self.had_earlier_life || at.into_iter().any(knows_more);
     }
 
     /// Whether this node's directory is an old copy, as far as it knows.
@@ -230,10 +237,6 @@ impl<P: Protocol> Lane<P> {
         let waiting = std::mem::take(&mut unheard.waiting);
         if is_over {
             self.unheard = None;
-            if self.had_earlier_life {
-                let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
-                self.replica.observe(Hlc::from_wall(ahead));
-            }
         }
         for input in waiting {
             match input {
