@@ -601,9 +601,10 @@ impl<P: Protocol> Lane<P> {
         let body = match &rows_out.purpose {
             Purpose::Copy => Body::CopyRows(CopyRowsFrame { entries, end }),
             Purpose::Return(_) => {
-                let told = end
-                    .then(|| std::mem::take(&mut rows_out.told))
-                    .unwrap_or_default();
+                let told = match end {
+                    true => std::mem::take(&mut rows_out.told),
+                    false => Recovered::default(),
+                };
                 Body::Returned(ReturnedFrame {
                     entries,
                     end,
