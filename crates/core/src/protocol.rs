@@ -100,9 +100,9 @@ pub trait Protocol: Sized + Send + 'static {
     /// The link to a peer at another site is up, and it says what may be forgotten there. This comes before anything else of that peer.
     fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: &Forgotten) {}
 
-    /// A peer at another site has given back what it holds of what this replica lost. What has been replaced there it did not give back, and what
-    /// replaced it may not have come here yet: deletes up to the times in the cut of `returned`, and, if this replica lost everything, whatever
-    /// `from` had written down beside its versions.
+    /// A peer at another site has given back the versions that this replica lost, as far as the peer still has them. Some it has not: newer ones have
+    /// replaced them there, and those may not be here yet. `returned` tells how new they may be: its cut has the newest such delete of each site,
+    /// and if this replica lost everything, `named` has what the peer keeps beside its versions.
     fn on_returned(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _returned: &Recovered) {}
 
     /// A full copy of `from` is about to replace, row by row, what it covers. `copied` is what `from` had beside its versions.
@@ -162,7 +162,7 @@ pub struct Forgotten {
     /// Deletes up to here may be forgotten, as far as the replica knows; `None` if it knows nothing, because a directory that was empty is still
     /// being filled by peers.
     pub until: Option<Hlc>,
-    /// The mark of the replica's own data directory, and of the directories at other sites by whose word deletes were forgotten.
+    /// The birth of the replica's own data directory, the time when it began, and those of the directories at other sites by whose word deletes were forgotten.
     pub directories: BTreeMap<SiteId, u64>,
 }
 
@@ -306,8 +306,8 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.marks
     }
 
-    /// What was staged before so many marks is on disk here: no power loss takes any of it. A promise says less, because a clock that is ahead of
-    /// its wall clock gives the same one again.
+    /// How many of the first marks are settled: whatever was staged before the last of them is on disk here, and no power loss takes it. A promise
+    /// does not say that: a clock that is ahead of its wall clock gives the same promise again.
     pub fn settled_marks(&self) -> u64 {
         self.parts.settled_marks
     }

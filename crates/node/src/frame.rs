@@ -253,7 +253,7 @@ pub(crate) struct ResumeFrame {
     /// Deletes up to here may be forgotten at the receiver. None if its directory was empty and is still being filled.
     #[prost(fixed64, optional, tag = "5")]
     forgotten: Option<u64>,
-    /// The marks of data directories: the receiver's own, and those by whose word deletes were forgotten.
+    /// The births of data directories: the receiver's own, and those by whose word deletes were forgotten.
     #[prost(message, repeated, tag = "6")]
     directories: Vec<DirectoryFrame>,
     /// Full copies of third sites may have brought the receiver what the source wrote up to here, which is further than the stream has.
@@ -266,7 +266,7 @@ struct DirectoryFrame {
     #[prost(uint32, tag = "1")]
     site: u32,
     #[prost(fixed64, tag = "2")]
-    mark: u64,
+    birth: u64,
 }
 
 impl ResumeFrame {
@@ -284,9 +284,9 @@ impl ResumeFrame {
             clock: clock.0,
             forgotten: forgotten.until.map(|until| until.0),
             directories: directories
-                .map(|(site, &mark)| DirectoryFrame {
+                .map(|(site, &birth)| DirectoryFrame {
                     site: u32::from(site.0),
-                    mark,
+                    birth,
                 })
                 .collect(),
             held: None,
@@ -302,7 +302,7 @@ impl ResumeFrame {
         for directory in &self.directories {
             let site = u16::try_from(directory.site)
                 .map_err(|_| BadFrame::new("a site", directory.site.to_string()))?;
-            directories.insert(SiteId(site), directory.mark);
+            directories.insert(SiteId(site), directory.birth);
         }
         topology.check_sites(directories.keys().copied().collect())?;
         Ok(Forgotten {
@@ -331,7 +331,7 @@ pub(crate) struct ReturnedFrame {
     pub entries: Vec<Bytes>,
     #[prost(bool, tag = "2")]
     pub end: bool,
-    /// With the end: of each site the newest delete because of which something was not given back.
+    /// With the end: deletes have kept versions from being given back. The newest such delete of each site.
     #[prost(message, repeated, tag = "3")]
     pub withheld: Vec<CutFrame>,
     /// With the end, if all was asked for: what the giver's protocol keeps beside its versions.

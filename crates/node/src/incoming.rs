@@ -315,8 +315,8 @@ pub(crate) struct RowsOut<M> {
     /// What a full copy says in front of its rows.
     pub begin: Option<crate::frame::CopyBeginFrame>,
     pub purpose: Purpose,
-    /// What is said behind rows that are given back: of each site the newest delete because of which something was not, and what is kept
-    /// beside versions.
+    /// What is said behind the rows that are given back. The cut has the newest delete of each site that has kept a version from being given back;
+    /// `named` has what is kept beside versions.
     pub told: Recovered,
 }
 

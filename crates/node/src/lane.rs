@@ -67,7 +67,7 @@ pub(crate) struct Lane<P: Protocol> {
     /// Every peer has given back what it held of this lane when its directory was empty: that is in the log or the last checkpoint.
     given_back: bool,
     /// A peer has spoken of an earlier life, of which nothing is on this disk.
-    pub(crate) had_earlier_life: bool,
+    had_earlier_life: bool,
     /// A peer knows more of this lane's stream than the lane does: stamps may have been given of which nobody here knows.
     has_lost_stamps: bool,
     /// Sites that have not said in this life where they are.

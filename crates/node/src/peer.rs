@@ -89,7 +89,7 @@ impl<P: Protocol> Lane<P> {
                 let incoming = self.incoming_from(site)?;
                 let is_held = incoming.held_beyond().is_some() && incoming.received == position.into();
                 incoming.received = position.into();
-                // What copies of third sites had brought was given back, and nothing is said of the stream.
+                // It has taken back what copies of third sites had brought here. Where the stream goes on is still to be agreed.
                 match waits || is_held {
                     true => self.resume(ks, site),
                     false => drop(incoming.resume()),

@@ -29,7 +29,7 @@ pub(crate) enum Item<P: Protocol> {
     Mark(P::Message),
     /// A version of our own that we lost and get back.
     Returned { key: Key, version: Version<P::Meta> },
-    /// That was all; the stream to that peer goes on from here. What was not given back may have been replaced by what this speaks of.
+    /// That was all, and the stream to that peer goes on from here. What may have replaced the versions that were not given back.
     ReturnedEnd(Recovered),
 }
 

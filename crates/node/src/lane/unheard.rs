@@ -23,7 +23,7 @@
 //! restart puts the first bound, once for each peer that is heard: nobody counts that far while a message is under way. The same holds for an old copy of a
 //! directory, whose peers know more of its stream than it does.
 //!
-//! That all have given back is written down: a restart in between finds the directory as good as empty.
+//! Once all have given back, that is written down. A node that is restarted before asks all of them again.
 //!
 //! **A directory with something in it may be an old copy.** A peer says what it has forgotten when the link to it comes up. If deletes are among that which
 //! the copy does not have, the replica refuses to serve. So requests wait for the word of any other site. And nothing is given to others, rows that they
@@ -150,7 +150,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A peer at another site may know this node by a life of which nothing is on its disk: by its stream, by what copies of third sites
-    /// have brought from there, or by the mark of its directory.
+    /// have brought from there, or by the birth of its directory.
     pub(crate) fn hear_of_earlier_life(&mut self, at: [StreamPosition; 2], word: &Forgotten) {
         let is_another = |at: StreamPosition| self.outgoing.is_of_another_life(at);
         let is_heard_of = at.into_iter().any(is_another) || word.directories.contains_key(&self.me.site);

@@ -22,8 +22,8 @@
 //!   is told of more than it has written down itself as shown has lost its directory since, or has been given an old copy of it. An old one
 //!   refuses to serve: a delete of its own may be forgotten everywhere, and what it deleted is still there.
 //! - A lost one is *filled* by its peers, and shows nothing until it has caught up. Nobody forgets a delete meanwhile. A copy of it that was made before it
-//!   had caught up says nothing of what it showed later. So each directory has a *mark*, drawn when it began, and whoever forgets deletes
-//!   writes down the marks of the directories by whose word it does, and says them when a link comes up. A replica that is being
+//!   had caught up says nothing of what it showed later. So each directory has a *birth*, the time when it began, and whoever forgets deletes
+//!   writes down the births of the directories by whose word it does, and says them when a link comes up. A replica that is being
 //!   filled, and hears that its own directory was among them, is an old copy.
 //!
 //! ```text
@@ -48,9 +48,9 @@ pub(crate) struct Deletes {
     others: Vec<SiteId>,
     /// What each other site shows, as it has said on the link that there is now.
     theirs: BTreeMap<SiteId, Hlc>,
-    /// The mark of this directory; none before the first start.
+    /// The birth of this directory; none before the first start.
     directory: Option<u64>,
-    /// The marks of the other sites' directories, as they were told when the links came up.
+    /// The births of the other sites' directories, as they were told when the links came up.
     met: BTreeMap<SiteId, u64>,
     /// The directories by whose word deletes were forgotten, here or elsewhere.
     vouched: BTreeMap<SiteId, u64>,
@@ -269,7 +269,7 @@ impl Deletes {
 /// What is written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
-    /// The directory's mark.
+    /// The directory's birth.
     directory: u64,
     /// What it said, and the directories of other sites by whose word it forgot deletes. While it is being filled it shows nothing, and the
     /// rest is what others have said.
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_a_directory_that_was_being_filled_is_told_by_the_directory_s_mark() {
+    fn a_copy_of_a_directory_that_was_being_filled_is_told_by_the_directory_s_birth() {
         let filling = || {
             open(Some(Found {
                 directory: 7,
