@@ -182,6 +182,8 @@ pub struct Planted {
     pub stamps_unheard: bool,
     /// What is left of a damaged table is served as if it were everything.
     pub serves_what_damage_left: bool,
+    /// What the log has of a keyspace that the configuration leaves out is purged with the rest of it.
+    pub purges_what_is_left_out: bool,
     /// The first copy that a peer can send counts as bringing all that was damaged, whatever the peer has heard.
     pub repaired_by_any_copy: bool,
 }
@@ -217,6 +219,7 @@ impl Planted {
             "time_before_disk" => &mut self.time_before_disk,
             "stamps_unheard" => &mut self.stamps_unheard,
             "serves_what_damage_left" => &mut self.serves_what_damage_left,
+            "purges_what_is_left_out" => &mut self.purges_what_is_left_out,
             "repaired_by_any_copy" => &mut self.repaired_by_any_copy,
             _ => return None,
         })

@@ -109,6 +109,7 @@ fn position_in(bytes: &[u8]) -> Result<Position, OpenError> {
 }
 
 /// The lanes on the disk whose keyspaces are left out and whose records are still to be set aside.
+#[derive(Default)]
 pub(crate) struct LeftOut {
     lanes: Vec<Lane>,
 }

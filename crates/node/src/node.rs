@@ -266,7 +266,10 @@ impl NodeBuilder {
             segment_bytes: self.shared.config.segment_bytes,
             identity: self.shared.config.identity,
         };
-        let mut left_out = LeftOut::find(&*self.engine, &self.served)?;
+        let mut left_out = match self.shared.config.planted.purges_what_is_left_out {
+            false => LeftOut::find(&*self.engine, &self.served)?,
+            true => LeftOut::default(),
+        };
         let from = match [self.from, left_out.from()].into_iter().flatten().min() {
             Some(from) => from,
             None => newest_segment(&*self.disk)

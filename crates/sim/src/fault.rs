@@ -85,6 +85,14 @@ pub enum FaultKind {
         /// By so much.
         by_us: i64,
     },
+    /// A wall clock is far off for a while, as somebody sets it by mistake. It is right again in the end, and also when the node starts meanwhile: whoever
+    /// starts a node looks at its clock.
+    ClockJump {
+        /// The node.
+        node: NodeId,
+        /// By so much.
+        by_us: i64,
+    },
     /// A clock runs too fast. In the end it runs right; how far it is off by then stays.
     ClockDrift {
         /// The node.
@@ -190,6 +198,7 @@ impl<S: Session> World<S> {
             FaultKind::Loss { from, to, ppm } => self.set_loss(from, to, ppm),
             FaultKind::Pause { node } => self.pause(node, fault.span),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us),
+            FaultKind::ClockJump { node, by_us } => self.jump_clock(node, by_us),
             FaultKind::ClockDrift { node, ppm } => self.set_clock_drift(node, ppm),
             FaultKind::SlowDisk { node, percent } => self.set_slow_disk(node, percent),
             FaultKind::SyncFails { node } => self.set_sync_fails(node, true),
@@ -218,6 +227,7 @@ impl<S: Session> World<S> {
             FaultKind::Damage { node, .. } => self.find_damage(node),
             FaultKind::Pause { node } => self.resume(node),
             FaultKind::ClockStep { node, by_us } => self.step_clock(node, by_us.saturating_neg()),
+            FaultKind::ClockJump { node, .. } => self.set_jumped_clock_right(node),
             FaultKind::ClockDrift { node, .. } => {
                 let usual = self.options().clock_drifts_ppm.get(usize::from(node.0)).copied();
                 self.set_clock_drift(node, usual.unwrap_or(0));
@@ -238,6 +248,7 @@ impl<S: Session> World<S> {
         match fault.kind {
             FaultKind::Pause { .. }
             | FaultKind::ClockStep { .. }
+            | FaultKind::ClockJump { .. }
             | FaultKind::Checkpoint { .. }
             | FaultKind::Backup { .. }
             | FaultKind::Damage { .. }

@@ -83,7 +83,7 @@
 //! | `slow-link` | `from`, `to`, `percent` |
 //! | `loss` | `from`, `to`, `ppm` |
 //! | `pause` | `node` |
-//! | `clock-step` | `node`, `by` (may be negative) |
+//! | `clock-step`, `clock-jump` | `node`, `by` (may be negative); a jump is right again when the node starts |
 //! | `clock-drift` | `node`, `ppm` (may be negative) |
 //! | `slow-disk` | `node`, `percent` |
 //! | `sync-fails`, `disk-full`, `checkpoint`, `backup` | `node` |

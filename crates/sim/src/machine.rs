@@ -53,6 +53,8 @@ pub(crate) struct Machine<S: Session> {
     pub is_full: bool,
     /// The disk has failed to sync, or may have, since the process started: it may notice later.
     pub disk_has_failed: bool,
+    /// How far the wall clock has jumped and was not set right.
+    pub jumped_us: i64,
 }
 
 /// A copy of a data directory.
@@ -183,6 +185,7 @@ impl<S: Session> Machine<S> {
             late: Micros(0),
             is_full: false,
             disk_has_failed: false,
+            jumped_us: 0,
         }
     }
 
@@ -192,6 +195,19 @@ impl<S: Session> Machine<S> {
             Some(process) => self.clock.now(time, process.booted, process.steady.as_ref()),
             None => self.clock.now(time, self.clock.passed(time), None),
         }
+    }
+
+    /// Whether true time is in the interval that its process is told, or would be told if it started now.
+    pub fn is_told_the_truth(&self, time: Micros) -> bool {
+        let wall = match &self.process {
+            Some(process) => {
+                // Whoever looks does not move it.
+                let steady = process.steady.as_ref().map(|steady| Cell::new(steady.get()));
+                self.clock.now(time, process.booted, steady.as_ref()).wall
+            }
+            None => self.now(time).wall,
+        };
+        (wall.earliest..=wall.latest).contains(&time)
     }
 
     /// Work that comes in now keeps a core busy for so long. Returns when it is done.

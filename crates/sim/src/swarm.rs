@@ -35,6 +35,8 @@ pub struct Draw {
     pub damaged_site: Option<usize>,
     /// Whether clocks leave the bounds that nodes believe in.
     pub clocks_lie: bool,
+    /// Whether a clock jumps by an hour for a moment.
+    pub clock_jumps: bool,
 }
 
 /// What a world is mostly about. What draws one option at a time hardly ever brings together, a mood does.
@@ -266,6 +268,7 @@ impl Draw {
             deletes: None,
             damaged_site: None,
             clocks_lie: random.percent(10),
+            clock_jumps: of_clock_jumps(seed).percent(10),
             theta: Micros::from_millis(*random.pick(&[2, 10, 70])),
         }
     }
@@ -306,6 +309,9 @@ impl Draw {
         if self.world.keyspaces > 1 {
             self.draw_left_out(&nodes, &mut faults);
         }
+        if self.clock_jumps && self.fault_every.is_some() {
+            faults.push(self.draw_clock_jump(&nodes));
+        }
         Scenario {
             name: "swarm".into(),
             world: self.world.clone(),
@@ -334,6 +340,18 @@ impl Draw {
             }
             let at = Micros(random.below(self.safety.0));
             left_out(at, node, &mut random);
+        }
+    }
+
+    fn draw_clock_jump(&self, nodes: &[NodeId]) -> Fault {
+        const HOUR_US: i64 = 3_600_000_000;
+        let mut random = of_clock_jumps(!self.world.seed);
+        let node = *random.pick(nodes);
+        let by_us = *random.pick(&[HOUR_US, HOUR_US, -HOUR_US]);
+        Fault {
+            at: Micros(random.below(self.safety.0)),
+            span: Micros(random.of(1_000..=1_000_000)),
+            kind: FaultKind::ClockJump { node, by_us },
         }
     }
 
@@ -440,6 +458,11 @@ fn of_mood(seed: u64) -> Random {
 /// Draws for what there is only where there are several keyspaces.
 fn of_keyspaces(seed: u64) -> Random {
     Random::new(seed.rotate_left(40) ^ 0x6B_6579_7370)
+}
+
+/// Draws for clocks that jump by an hour.
+fn of_clock_jumps(seed: u64) -> Random {
+    Random::new(seed.rotate_left(48) ^ 0x6A75_6D70)
 }
 
 fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {

@@ -102,6 +102,16 @@ const PLANTED: &[Planted] = &[
         "damaged rows are taken for repaired by a copy of who has heard less",
     ),
     planted(
+        "purges_what_is_left_out",
+        &["eventual"],
+        "a keyspace that the configuration leaves out for a while comes back without what the log had of it",
+    ),
+    planted(
+        "follows_clock_jumps",
+        &["eventual", "causalspartanx", "cops", "gentlerain"],
+        "a clock that jumps by an hour for a moment is stamped by: other sites take nothing of that for an hour",
+    ),
+    planted(
         "proves_by_the_least_clock",
         &["gentlerain"],
         "freshness is proven while a clock is seen to be beyond its bound",

@@ -96,16 +96,14 @@ impl FaultTable {
                     node: node(&self.node, "node")?,
                 },
             ),
-            "clock-step" => {
+            "clock-step" | "clock-jump" => {
                 let by = self.by.as_ref().ok_or_else(|| self.missing("by"))?;
-                let by_us = signed(by, "by")?;
-                (
-                    vec!["node", "by"],
-                    FaultKind::ClockStep {
-                        node: node(&self.node, "node")?,
-                        by_us,
-                    },
-                )
+                let (node, by_us) = (node(&self.node, "node")?, signed(by, "by")?);
+                let kind = match self.kind.get_ref().as_str() {
+                    "clock-step" => FaultKind::ClockStep { node, by_us },
+                    _ => FaultKind::ClockJump { node, by_us },
+                };
+                (vec!["node", "by"], kind)
             }
             "clock-drift" => {
                 let ppm = given(&self.ppm).ok_or_else(|| self.missing("ppm"))?;
@@ -195,7 +193,7 @@ impl FaultTable {
             other => {
                 let message = format!(
                     "kind: '{other}'; expected crash, crash-within-write, crash-all, cut, one-way-cut, isolate, slow-link, \
-                     loss, pause, clock-step, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late, \
+                     loss, pause, clock-step, clock-jump, clock-drift, slow-disk, sync-fails, disk-full, slow-partition, late, \
                       left-out, damage, backup or checkpoint"
                 );
                 return Err((self.kind.span(), message));

@@ -66,6 +66,7 @@ impl<S: Session> World<S> {
         if self.machines[place].process.is_some() {
             return;
         }
+        self.set_jumped_clock_right(node);
         let started = self.machines[place].start(
             self.time,
             &self.options,
@@ -83,6 +84,7 @@ impl<S: Session> World<S> {
             return;
         }
         self.log(node, || "starts".into());
+        self.look_at_clocks();
         let life = self.machines[place].lives;
         self.schedule(LOOK_EVERY, Event::Look { node: place, life });
         if let Durability::Interval(every) = self.options.durability {
@@ -189,6 +191,20 @@ impl<S: Session> World<S> {
         self.look_at_clocks();
     }
 
+    /// A node's wall clock is off by so much, until [`World::set_jumped_clock_right`] or the node's next start.
+    pub fn jump_clock(&mut self, node: NodeId, by_us: i64) {
+        self.machines[index(node)].jumped_us += by_us;
+        self.step_clock(node, by_us);
+    }
+
+    /// A clock that has jumped is right again.
+    pub fn set_jumped_clock_right(&mut self, node: NodeId) {
+        let by_us = std::mem::take(&mut self.machines[index(node)].jumped_us);
+        if by_us != 0 {
+            self.step_clock(node, -by_us);
+        }
+    }
+
     /// From now on a node's clocks run so much too fast, in microseconds a second.
     pub fn set_clock_drift(&mut self, node: NodeId, ppm: i64) {
         self.machines[index(node)].clock.set_drift(self.time, ppm);
@@ -202,10 +218,15 @@ impl<S: Session> World<S> {
         self.look_at_clocks();
     }
 
-    /// Proofs rest on clocks that keep their bounds. Once one does not, nothing is held against a receipt any more.
+    /// Proofs rest on what nodes are told of their clocks. Once true time is not in there, nothing is held against a receipt any more. A clock that
+    /// jumps is no excuse: its node is told of an interval that has both.
     pub(super) fn look_at_clocks(&mut self) {
         let time = self.time;
-        if !self.machines.iter().all(|machine| machine.clock.is_honest(time)) {
+        if !self
+            .machines
+            .iter()
+            .all(|machine| machine.is_told_the_truth(time))
+        {
             self.judge.distrust_clocks();
         }
     }
