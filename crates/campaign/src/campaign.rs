@@ -78,6 +78,7 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
             kinds: options.kinds(),
             interrupted,
             ledgers: cluster.keyspaces().iter().map(|_| Ledger::default()).collect(),
+            carried: vec![Vec::new(); cluster.keyspaces().len()],
         };
         run_rounds(&mut rounds, &mut report, &progress)
     });
@@ -87,6 +88,7 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
     look_at_memory(&cluster, &mut report);
     look_at_logs(&cluster, &mut report);
     report.full_copies = watch.copies();
+    report.damage_met = watch.damage_met();
     report.seconds = recorder.seconds();
     place.finish(&mut report)?;
     Ok(report)

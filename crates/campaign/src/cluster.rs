@@ -3,7 +3,7 @@
 //! A node is *claimed* by the fault that torments it: whoever claims it starts, kills and pauses it, and nobody else. The faults of a
 //! node (a false clock, a full disk, a planted bug) stand in a file beside its log, which the node reads again and again.
 use crate::{
-    free_ports,
+    directory, free_ports,
     operator::FAR_US,
     process::{Launch, Process, Resident, resident_bytes},
 };
@@ -86,6 +86,8 @@ struct Slot {
     is_claimed: AtomicBool,
     /// It ought to run: if it does not, it ended by itself.
     is_wanted: AtomicBool,
+    /// A table in its directory was damaged, and the directory was not emptied since.
+    is_damaged: AtomicBool,
     /// Resident memory, at most, over all lives.
     most_resident: Mutex<u64>,
 }
@@ -141,6 +143,7 @@ impl Cluster {
             wrongs: Mutex::default(),
             is_claimed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
             most_resident: Mutex::default(),
         };
         let cluster = Cluster {
@@ -254,6 +257,35 @@ impl Cluster {
         };
         let words = format!("{ended}: {}", last_words(&self.log(node)));
         slot.is_wanted.swap(false, Ordering::AcqRel).then_some(words)
+    }
+
+    /// Whether the node ought to run. One that ended by itself ought to no more, once [`Cluster::ended_by_itself`] has said so.
+    pub fn is_wanted(&self, node: usize) -> bool {
+        self.slots[node].is_wanted.load(Ordering::Acquire)
+    }
+
+    /// Damages a table of a node that does not run. Returns whether it has one.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn damage(&self, node: usize, draw: u64) -> io::Result<bool> {
+        let is_damaged = directory::damage(&self.data(node).join("store"), draw)?.is_some();
+        self.slots[node].is_damaged.fetch_or(is_damaged, Ordering::AcqRel);
+        Ok(is_damaged)
+    }
+
+    /// Whether a table in the node's directory was damaged, and may still be.
+    pub fn is_damaged(&self, node: usize) -> bool {
+        self.slots[node].is_damaged.load(Ordering::Acquire)
+    }
+
+    /// Empties the directory of a node that does not run.
+    ///
+    /// # Errors
+    /// If it cannot be emptied.
+    pub fn empty(&self, node: usize) -> io::Result<()> {
+        self.slots[node].is_damaged.store(false, Ordering::Release);
+        directory::empty(&self.data(node))
     }
 
     /// Looks how much memory a node takes.

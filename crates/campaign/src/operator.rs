@@ -248,8 +248,7 @@ impl<'a> Operator<'a> {
         let before_ns = self.watch.handed_on_ns(node);
         self.cluster.kill(node);
         let to_ns = self.recorder.now_ns();
-        let where_to = directory::damage(&self.cluster.data(node).join("store"), draw);
-        let Ok(Some(_)) = where_to else {
+        let Ok(true) = self.cluster.damage(node, draw) else {
             self.start(node);
             return Err("it has no table file yet");
         };
@@ -267,7 +266,7 @@ impl<'a> Operator<'a> {
                     from_ns: before_ns,
                     to_ns,
                 });
-                self.world(directory::empty(&self.cluster.data(node)));
+                self.world(self.cluster.empty(node));
                 self.start(node);
             }
             other => self.not_started(node, &format!("{other:?}")),
@@ -283,7 +282,7 @@ impl<'a> Operator<'a> {
     fn empty(&self, node: usize, least_ns: i64) {
         self.note_loss(node, least_ns);
         self.cluster.kill(node);
-        self.world(directory::empty(&self.cluster.data(node)));
+        self.world(self.cluster.empty(node));
     }
 
     /// The node is about to be killed, and what it has not handed on will be gone.

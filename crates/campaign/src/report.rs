@@ -21,6 +21,8 @@ pub struct Report {
     pub rounds: Vec<RoundReport>,
     /// Full copies that were put in place, as far as they were seen.
     pub full_copies: u64,
+    /// How many times a node's engine met damage and took no more writes: the node ended, and was started again.
+    pub damage_met: u64,
     /// What each node had resident at most, in bytes.
     pub most_resident_bytes: BTreeMap<String, u64>,
     /// What a node may have resident, in bytes.
@@ -63,6 +65,8 @@ pub struct RoundReport {
     pub pairs_excused: u64,
     /// Keys that were judged at the end, in this round and those before.
     pub keys: u64,
+    /// How many times a keyspace was read again, since a node met damage meanwhile.
+    pub reread: u64,
     /// Acknowledged writes that are gone with the directory of the node that had not handed them on, by key.
     pub excused: Vec<String>,
     /// What each keyspace's trace showed.
@@ -121,6 +125,14 @@ impl Report {
         line("errors", counts(&self.errors()));
         line("faults", self.faults_text());
         line("full copies", format!("{} seen", self.full_copies));
+        line(
+            "damage",
+            format!(
+                "{} nodes ended by it, and were started again; {} times a keyspace was read again",
+                self.damage_met,
+                sum(|round| round.reread)
+            ),
+        );
         let worst = self
             .rounds
             .iter()

@@ -2,7 +2,7 @@
 use crate::{
     clients::{self, Client, Shared},
     cluster::{Cluster, Keyspace, NODES, SITES, Start, node_name},
-    directory, ends,
+    ends,
     fault::{self, Kind},
     keys,
     ledger::{Ledger, Shown, Verdict},
@@ -32,6 +32,8 @@ const PEACE: Duration = Duration::from_secs(2);
 /// How many keys that stay a keyspace has, and the one that has most: enough that it takes a while to put a full copy of them in place.
 const BALLAST_KEYS: u64 = 2_000;
 const LADEN_KEYS: u64 = 40_000;
+/// How often the keys of a keyspace are read again if a node meets damage meanwhile.
+const MOST_REREADS: u32 = 3;
 /// How many examples of what is wrong are told of each kind.
 const EXAMPLES: usize = 3;
 
@@ -51,6 +53,8 @@ pub struct Rounds<'a> {
     pub interrupted: &'a AtomicBool,
     /// What each keyspace has to show.
     pub ledgers: Vec<Ledger>,
+    /// What nodes lost in rounds after which a keyspace could not be read: its keys are judged later.
+    pub carried: Vec<Vec<Loss>>,
 }
 
 /// What the clients and the operator brought back.
@@ -191,7 +195,7 @@ impl Rounds<'_> {
                     to_ns: self.recorder.now_ns(),
                 });
                 self.cluster.kill(node);
-                let emptied = directory::empty(&self.cluster.data(node));
+                let emptied = self.cluster.empty(node);
                 let started = emptied.and_then(|()| self.cluster.start(node));
                 if !matches!(started, Ok(Start::Ready)) {
                     return Err(format!(
@@ -289,20 +293,36 @@ impl Rounds<'_> {
         losses: &[Loss],
         report: &mut RoundReport,
     ) -> Vec<Record> {
-        let keyspace = &self.cluster.keyspaces()[place];
+        let (cluster, recorder) = (self.cluster, self.recorder);
+        let keyspace = &cluster.keyspaces()[place];
         let name = &keyspace.name;
         let all: Vec<Bytes> = self.ledgers[place].keys().keys().cloned().collect();
         report.keys += all.len() as u64;
         let session = format!("end-{}", when.replace(' ', "-"));
-        let ends = match ends::read(self.cluster, keyspace, &self.recorder, &session, &all) {
+        let read = || ends::read(cluster, keyspace, &recorder, &session, &all);
+        let mut ends = read();
+        let may_meet_damage = || (0..NODES).any(|node| cluster.is_damaged(node));
+        for _ in 0..MOST_REREADS {
+            // Who meets damage closes its connections, and opens its tables anew.
+            if ends.is_ok() || !may_meet_damage() || self.rest(&mut Vec::new()).is_err() {
+                break;
+            }
+            report.reread += 1;
+            ends = read();
+        }
+        let losses: Vec<Loss> = self.carried[place].iter().chain(losses).copied().collect();
+        let losses = losses.as_slice();
+        let ends = match ends {
             Ok(ends) => ends,
             Err(error) => {
                 report
                     .broken
                     .push(format!("{when}, {name}: the keys cannot be read: {error}"));
+                self.carried[place] = losses.to_vec();
                 return Vec::new();
             }
         };
+        self.carried[place].clear();
         let mut wrongs: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
         for (key, shown) in all.iter().zip(&ends.shown) {
             let Some(shown) = shown.iter().cloned().collect::<Option<Vec<Shown>>>() else {

@@ -1,13 +1,13 @@
 //! Looks at all nodes a few times a second: what they have handed on, how much memory they take, and whether they still run.
 use crate::{
-    cluster::{Cluster, NODES, PARTITIONS, SITES, held, node_name, nodes_of, site_of},
+    cluster::{Cluster, NODES, PARTITIONS, SITES, Start, held, node_name, nodes_of, site_of},
     recorder::Recorder,
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -15,6 +15,9 @@ use turnbuckle_server::status::Status;
 
 /// How often nodes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What a node says last whose engine takes no more writes.
+const BROKEN_ENGINE: &str = "the storage engine takes no more writes";
 
 /// A node may acknowledge a write a little before its stream counts it.
 const SLACK_NS: i64 = 500_000_000;
@@ -26,6 +29,10 @@ pub struct Watch {
     handed_on_ns: Mutex<[[i64; SITES.len()]; NODES]>,
     /// Nodes that ended by themselves, with their last words.
     ended: Mutex<Vec<String>>,
+    /// Nodes that ended because their engine met the damage in their directory, and are to be started again.
+    met_damage: Mutex<BTreeSet<usize>>,
+    /// How many did.
+    damage_met: AtomicU64,
     /// Full copies put in place, by node: of lives that are over, and of this one.
     copies: Mutex<BTreeMap<usize, (u64, u64)>>,
 }
@@ -41,8 +48,15 @@ impl Watch {
 
     fn look(&self, cluster: &Cluster, recorder: &Recorder, node: usize) {
         if let Some(words) = cluster.ended_by_itself(node) {
-            held(&self.ended).push(format!("{} ended by itself: {words}", node_name(node)));
+            match cluster.is_damaged(node) && words.contains(BROKEN_ENGINE) {
+                true => {
+                    self.damage_met.fetch_add(1, Ordering::Relaxed);
+                    held(&self.met_damage).insert(node);
+                }
+                false => held(&self.ended).push(format!("{} ended by itself: {words}", node_name(node))),
+            }
         }
+        self.start_again(cluster, node);
         cluster.note_memory(node);
         let begun_ns = recorder.now_ns();
         let Some(status) = cluster.status(node) else {
@@ -55,6 +69,25 @@ impl Watch {
                 *known = (*known).max(begun_ns - lag_ns - SLACK_NS);
             }
         }
+    }
+
+    /// A node whose engine met the damage in its directory is started again, as its error asks for, once no fault has it.
+    fn start_again(&self, cluster: &Cluster, node: usize) {
+        if !held(&self.met_damage).contains(&node) || !cluster.claim(node) {
+            return;
+        }
+        // Whoever had the node may have started it.
+        if !cluster.is_wanted(node) {
+            let started = cluster.start(node);
+            if !matches!(started, Ok(Start::Ready)) {
+                let name = node_name(node);
+                held(&self.ended).push(format!(
+                    "{name} met damage, ended, and did not start again: {started:?}"
+                ));
+            }
+        }
+        held(&self.met_damage).remove(&node);
+        cluster.release(node);
     }
 
     fn note_copies(&self, node: usize, now: u64) {
@@ -86,6 +119,11 @@ impl Watch {
     /// Nodes that ended by themselves since the last call.
     pub fn take_ended(&self) -> Vec<String> {
         std::mem::take(&mut *held(&self.ended))
+    }
+
+    /// How many times a node ended because its engine met damage, and was started again.
+    pub fn damage_met(&self) -> u64 {
+        self.damage_met.load(Ordering::Relaxed)
     }
 
     /// How many full copies were put in place, as far as was seen.

@@ -117,7 +117,10 @@ pub enum EngineError {
     },
     /// A write or a sync failed, and the engine takes no more writes until it is opened again: what it holds in memory may be
     /// ahead of its files. What was persisted before is safe.
-    #[error("the storage engine takes no more writes, since it failed while it {during}: {source}")]
+    #[error(
+        "the storage engine takes no more writes, since it failed while it {during} (a full disk, or a damaged table that it was to merge): {source}. \
+         Start this node again: nothing acknowledged is lost, and damaged rows are taken from other sites"
+    )]
     Broken {
         /// What it was about.
         during: &'static str,
