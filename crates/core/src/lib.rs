@@ -17,6 +17,8 @@ mod replica;
 pub use replica::{Batch, Input, Output, Replica};
 mod session;
 pub use session::{Outcome, Session, SessionContext, SessionStep, resolve_level};
+mod room;
+pub use room::Room;
 mod span;
 pub use span::BadSpan;
 mod time;

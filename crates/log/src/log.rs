@@ -64,6 +64,8 @@ pub struct Log {
     why_poisoned: Mutex<String>,
     /// Where the synced position is noted, once it was.
     floor: Mutex<Option<Floor>>,
+    /// What was not written counts as written.
+    is_forgetful: AtomicBool,
 }
 
 /// Appended and not yet written.
@@ -121,6 +123,7 @@ impl Log {
             poisoned: AtomicBool::new(false),
             why_poisoned: Mutex::default(),
             floor: Mutex::default(),
+            is_forgetful: AtomicBool::new(false),
             segments: Mutex::new(Segments {
                 all: segments,
                 unsynced: Vec::new(),
@@ -216,7 +219,9 @@ impl Log {
         let not_written = |error: io::Error| LogError::NotWritten(error.to_string());
         let last = segments.last_for(self, at).map_err(not_written)?;
         let offset = last.offset_of(at);
-        if let Err(error) = last.file.write_at(offset, bytes) {
+        if let Err(error) = last.file.write_at(offset, bytes)
+            && !self.is_forgetful.load(Ordering::Relaxed)
+        {
             if let Err(worse) = last.file.truncate(offset) {
                 return Err(self.poison(format!("{error}; then its end could not be cut off: {worse}")));
             }
@@ -271,6 +276,11 @@ impl Log {
             none => none.insert(Floor::open(&*self.disk)?),
         };
         floor.note(self.synced())
+    }
+
+    /// A bug, planted to prove that tests can fail: from now on, what the disk did not take counts as written.
+    pub fn plant_forgetfulness(&self) {
+        self.is_forgetful.store(true, Ordering::Relaxed);
     }
 
     fn check(&self) -> Result<(), LogError> {

@@ -4,6 +4,7 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+use turnbuckle_core::Room;
 
 /// A directory in memory that can be crashed, filled and damaged, the same way each time. Clones are the same directory.
 ///
@@ -24,8 +25,10 @@ struct State {
     next_file: u64,
     /// Which life of the machine this is: files opened in an earlier one are gone.
     life: u64,
-    /// So many bytes may still be written.
-    room_bytes: Option<u64>,
+    /// The disk below the directory.
+    room: Room,
+    /// How many bytes the files that have a name take of it.
+    used: u64,
     sync_fails: bool,
     /// The process ends in the middle of a change: after so many, and where in it.
     stop: Option<(u64, Draw)>,
@@ -42,6 +45,8 @@ struct Contents {
     handles: u64,
     /// How many names it has, now and as of the last sync of the directory.
     names: u64,
+    /// Whether it has one now. One that was removed takes no room, even if somebody still reads it.
+    is_named: bool,
 }
 
 /// Is lost or kept as a whole. Smaller than that of real disks, so that short tests see holes.
@@ -98,9 +103,10 @@ impl SimulatedDisk {
         state.changed_names.clear();
         state.files.values_mut().for_each(Contents::lose_unsynced);
         state.forget_files();
+        state.count_used();
     }
 
-    /// Another directory with the same files, as they are now, all of them synced: a snapshot of the file system.
+    /// Another directory with the same files, as they are now, all of them synced: a snapshot of the file system, on another disk.
     #[must_use]
     pub fn copied(&self) -> SimulatedDisk {
         let state = self.state();
@@ -121,9 +127,12 @@ impl SimulatedDisk {
                 bytes,
                 handles: 0,
                 names: 2,
+                is_named: true,
             };
             files.insert(number, contents);
         }
+        let room = Room::default();
+        room.add(state.used);
         SimulatedDisk(Arc::new(Mutex::new(State {
             synced_names: names.clone(),
             changed_names: BTreeSet::new(),
@@ -131,7 +140,8 @@ impl SimulatedDisk {
             files,
             next_file: state.next_file,
             life: state.life,
-            room_bytes: state.room_bytes,
+            room,
+            used: state.used,
             sync_fails: state.sync_fails,
             stop: None,
         })))
@@ -142,9 +152,17 @@ impl SimulatedDisk {
         self.state().stop = Some((changes, Draw::new(seed)));
     }
 
-    /// From now on only so many bytes can be written; `None`: any number.
+    /// The directory is on this disk, and takes room there.
+    pub fn set_room(&self, room: &Room) {
+        let mut state = self.state();
+        state.room.give(state.used);
+        room.add(state.used);
+        state.room = room.clone();
+    }
+
+    /// From now on its files may grow by so many bytes; `None`: by any number. What is cut off or removed is free again.
     pub fn set_room_bytes(&self, room_bytes: Option<u64>) {
-        self.state().room_bytes = room_bytes;
+        self.state().room.set_free(room_bytes);
     }
 
     /// Whether syncs fail from now on.
@@ -180,6 +198,7 @@ impl SimulatedDisk {
         file.bytes.truncate(len);
         file.synced.truncate(len);
         file.same = file.same.min(len);
+        state.count_used();
     }
 
     /// Files and their lengths in bytes.
@@ -211,6 +230,41 @@ impl State {
             }
         }
         self.files.retain(|_, file| file.is_reachable());
+    }
+
+    /// Counts anew what the files take.
+    fn count_used(&mut self) {
+        self.files.values_mut().for_each(|file| file.is_named = false);
+        self.room.give(std::mem::take(&mut self.used));
+        for number in self.names.values() {
+            if let Some(file) = self.files.get_mut(number) {
+                file.is_named = true;
+                self.used += file.bytes.len() as u64;
+            }
+        }
+        self.room.add(self.used);
+    }
+
+    /// Files with a name have so many bytes less.
+    fn give_back(&mut self, bytes: usize) {
+        self.used -= bytes as u64;
+        self.room.give(bytes as u64);
+    }
+
+    /// Writes as much as there is room for, and returns how much that is.
+    fn write(&mut self, number: u64, offset: usize, bytes: &[u8]) -> usize {
+        let Some(file) = self.files.get_mut(&number) else {
+            return 0;
+        };
+        let (len, mut end) = (file.bytes.len(), offset + bytes.len());
+        if file.is_named && end > len {
+            let taken = self.room.take_some((end - len) as u64);
+            self.used += taken;
+            end = len + taken as usize;
+        }
+        let fits = end.saturating_sub(offset);
+        file.write(offset.min(end), &bytes[..fits]);
+        fits
     }
 
     /// Drops this one if nobody can reach it any more. Worlds have thousands of files: to look at all of them each time is slow.
@@ -264,6 +318,7 @@ impl State {
         self.changed_names.clear();
         self.files.values_mut().for_each(|file| file.lose_power(draw));
         self.forget_files();
+        self.count_used();
     }
 
     fn file_named(&mut self, name: &str) -> &mut Contents {
@@ -431,7 +486,7 @@ impl Disk for Mounted {
         if state.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        if state.room_bytes == Some(0) {
+        if state.room.free() == 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let number = state.next_file;
@@ -439,7 +494,8 @@ impl Disk for Mounted {
         state.names.insert(name.to_string(), number);
         state.changed_names.insert(name.to_string());
         let handle = self.handle(&mut state, number);
-        state.files.entry(number).or_default().names += 1;
+        let file = state.files.entry(number).or_default();
+        (file.names, file.is_named) = (file.names + 1, true);
         Ok(handle)
     }
 
@@ -453,6 +509,11 @@ impl Disk for Mounted {
         let mut state = self.change()?;
         let number = state.names.remove(name).ok_or(io::ErrorKind::NotFound)?;
         state.changed_names.insert(name.to_string());
+        let removed = state.files.get_mut(&number).map(|file| {
+            file.is_named = false;
+            file.bytes.len()
+        });
+        state.give_back(removed.unwrap_or(0));
         state.unname(number);
         Ok(())
     }
@@ -495,16 +556,10 @@ impl DiskFile for SimulatedFile {
         if let Some(mut draw) = state.count_change() {
             let part = draw.next(bytes.len() as u64 + 1) as usize;
             // The file may just have gone with its last handle.
-            if let Some(file) = state.files.get_mut(&self.number) {
-                file.write(offset, &bytes[..part]);
-            }
+            state.write(self.number, offset, &bytes[..part]);
             return Err(gone());
         }
-        let room_bytes = state.room_bytes.unwrap_or(u64::MAX);
-        let fits = bytes.len().min(usize::try_from(room_bytes).unwrap_or(usize::MAX));
-        state.room_bytes = state.room_bytes.map(|room| room - fits as u64);
-        self.contents(&mut state).write(offset, &bytes[..fits]);
-        if fits < bytes.len() {
+        if state.write(self.number, offset, bytes) < bytes.len() {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())
@@ -528,7 +583,13 @@ impl DiskFile for SimulatedFile {
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_err(io::Error::other)?;
-        self.contents(&mut *self.mounted.change()?).truncate(len);
+        let mut state = self.mounted.change()?;
+        let file = self.contents(&mut state);
+        let (is_named, before) = (file.is_named, file.bytes.len());
+        file.truncate(len);
+        if is_named {
+            state.give_back(before.saturating_sub(len));
+        }
         Ok(())
     }
 

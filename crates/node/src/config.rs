@@ -186,6 +186,10 @@ pub struct Planted {
     pub purges_what_is_left_out: bool,
     /// The first copy that a peer can send counts as bringing all that was damaged, whatever the peer has heard.
     pub repaired_by_any_copy: bool,
+    /// Reads are refused, too, while the disk has too little room.
+    pub refuses_reads_when_full: bool,
+    /// What could not be written to the log for want of room counts as written.
+    pub forgets_what_did_not_fit: bool,
 }
 
 impl Planted {
@@ -221,6 +225,8 @@ impl Planted {
             "serves_what_damage_left" => &mut self.serves_what_damage_left,
             "purges_what_is_left_out" => &mut self.purges_what_is_left_out,
             "repaired_by_any_copy" => &mut self.repaired_by_any_copy,
+            "refuses_reads_when_full" => &mut self.refuses_reads_when_full,
+            "forgets_what_did_not_fit" => &mut self.forgets_what_did_not_fit,
             _ => return None,
         })
     }

@@ -23,6 +23,9 @@ use turnbuckle_core::{
 };
 use turnbuckle_store::{Store, scan_rows};
 
+/// How the words begin with which a request is refused that would take room on a disk that has too little.
+pub const NO_ROOM: &str = "the disk of the node has less than";
+
 /// One keyspace on one node: its lanes, and the way to those on other nodes.
 ///
 /// A request goes to the lane that holds its server, stepped in place under the lane's lock, or in a frame to the node
@@ -219,9 +222,10 @@ impl<P: Protocol> Keyspace<P> {
         if let Some(refused) = lane.repair_refusal() {
             return Err(refused);
         }
-        if P::is_write(&question.request) && !self.shared.has_room() {
+        let takes_room = P::is_write(&question.request) || self.shared.config.planted.refuses_reads_when_full;
+        if takes_room && !self.shared.has_room() {
             return Err(format!(
-                "the disk of the node has less than {} MiB free: no writes until there is room",
+                "{NO_ROOM} {} MiB free: no writes until there is room",
                 self.shared.config.min_free_bytes >> 20
             ));
         }

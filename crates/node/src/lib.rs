@@ -47,7 +47,7 @@ mod frame;
 pub use frame::{FrameAbout, MOST_FRAME_BYTES, WIRE_VERSION};
 mod incoming;
 mod keyspace;
-pub use keyspace::{Delivered, Delivery, Keyspace};
+pub use keyspace::{Delivered, Delivery, Keyspace, NO_ROOM};
 mod lane;
 pub use lane::ReplayError;
 mod left_out;

@@ -294,6 +294,9 @@ impl NodeBuilder {
             return Err(error);
         }
         left_out.finish(&*self.engine, log.end())?;
+        if self.shared.config.planted.forgets_what_did_not_fit {
+            log.plant_forgetfulness();
+        }
         let start = log.start();
         self.shared.set_log(log);
         for keyspace in &self.keyspaces {

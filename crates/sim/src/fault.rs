@@ -112,10 +112,12 @@ pub enum FaultKind {
         /// The node.
         node: NodeId,
     },
-    /// A disk has no room left.
+    /// Somebody else's file takes all of a disk but so many bytes. What the node writes takes these, and what it removes is free again.
     DiskFull {
         /// The node.
         node: NodeId,
+        /// So many.
+        free_bytes: u64,
     },
     /// Work on one partition takes longer, at every site.
     SlowPartition {
@@ -202,7 +204,7 @@ impl<S: Session> World<S> {
             FaultKind::ClockDrift { node, ppm } => self.set_clock_drift(node, ppm),
             FaultKind::SlowDisk { node, percent } => self.set_slow_disk(node, percent),
             FaultKind::SyncFails { node } => self.set_sync_fails(node, true),
-            FaultKind::DiskFull { node } => self.set_full(node, true),
+            FaultKind::DiskFull { node, free_bytes } => self.fill_disk(node, free_bytes),
             FaultKind::SlowPartition { partition, percent } => self.set_slow_partition(partition, percent),
             FaultKind::Late { node, by } => self.set_late(node, by),
             FaultKind::LeftOut { node, keyspace } => self.leave_out(node, keyspace, true),
@@ -237,7 +239,7 @@ impl<S: Session> World<S> {
                 self.set_sync_fails(node, false);
                 self.restart(node);
             }
-            FaultKind::DiskFull { node } => self.set_full(node, false),
+            FaultKind::DiskFull { node, .. } => self.make_room(node),
             FaultKind::SlowPartition { partition, .. } => self.set_slow_partition(partition, 100),
             FaultKind::Late { node, .. } => self.set_late(node, Micros(0)),
         }

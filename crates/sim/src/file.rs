@@ -86,7 +86,8 @@
 //! | `clock-step`, `clock-jump` | `node`, `by` (may be negative); a jump is right again when the node starts |
 //! | `clock-drift` | `node`, `ppm` (may be negative) |
 //! | `slow-disk` | `node`, `percent` |
-//! | `sync-fails`, `disk-full`, `checkpoint`, `backup` | `node` |
+//! | `sync-fails`, `checkpoint`, `backup` | `node` |
+//! | `disk-full` | `node`, `free` (the bytes that others leave, default 0) |
 //! | `slow-partition` | `partition`, `percent` |
 //! | `late` | `node`, `by` |
 //!

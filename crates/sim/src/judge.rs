@@ -9,6 +9,8 @@
 //! 4. **Values are real.** What is read was written, to that key, and carries one version only.
 //! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer. And what a replica
 //!    acknowledges is stamped above what it had acknowledged before: else the older write of the two would be the last one.
+//! 6. **Reads are served on a full disk.** No read is refused because a disk has less room than is to be kept free: that is for writes. Where the
+//!    log itself cannot be written, reads behind what waits for it are refused in other words, and that is held against nobody.
 //!
 //! Each read of one key, each key of a read of several, each answer of a delete ("there was a value", "there was none") and each
 //! receipt is an answer to be judged.
@@ -63,8 +65,9 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Key, Level, Micros, Operation, Receipt, ServerId, SiteId, Topology, VersionId,
+    Answer, Failure, Key, Level, Micros, Operation, Receipt, ServerId, SiteId, Topology, VersionId,
 };
+use turnbuckle_node::NO_ROOM;
 
 mod count;
 mod floor;
@@ -341,6 +344,14 @@ impl Judge {
                 if failure.is_definite() =>
             {
                 self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
+            }
+            (Operation::Put { .. }, Answer::Failed(_), _) => {}
+            (_, Answer::Failed(Failure::Unavailable(why)), _) if why.contains(NO_ROOM) => {
+                let words = format!(
+                    "client {} was refused a read for want of room: {why}",
+                    record.client
+                );
+                self.report(Rule::Service, words);
             }
             (Operation::Get { key, .. }, Answer::Value(value), Some(receipt)) => {
                 let seen = Seen {

@@ -70,6 +70,7 @@ mod load;
 pub use load::{Hot, Kind, Load, Mixed, Tally};
 mod scenario;
 pub use scenario::{Failed, Keep, Outcome, Scenario};
+mod space;
 mod swarm;
 pub use swarm::Draw;
 mod script;

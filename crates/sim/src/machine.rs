@@ -1,5 +1,5 @@
 //! One node's machine: what survives a crash, and what does not.
-use crate::{BEGINNING, Loss, WorldOptions, clock::Clock, keyspaces::name_of};
+use crate::{BEGINNING, Loss, WorldOptions, clock::Clock, keyspaces::name_of, space::Space};
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Session, SiteId, SteadyWall, Topology};
+use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Room, Session, SiteId, SteadyWall, Topology};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 use turnbuckle_log::{LogError, SimulatedDisk};
 use turnbuckle_node::{
@@ -49,8 +49,8 @@ pub(crate) struct Machine<S: Session> {
     pub slow_disk_percent: u64,
     /// What it sends leaves so much later.
     pub late: Micros,
-    /// No room is left on the disk.
-    pub is_full: bool,
+    /// The room on its disk.
+    pub space: Space,
     /// The disk has failed to sync, or may have, since the process started: it may notice later.
     pub disk_has_failed: bool,
     /// How far the wall clock has jumped and was not set right.
@@ -164,11 +164,14 @@ impl Wakes {
 
 impl<S: Session> Machine<S> {
     pub fn new(id: NodeId, site: SiteId, clock: Clock, cores: usize) -> Machine<S> {
+        let (disk, engine, space) = (SimulatedDisk::new(), MemoryEngine::new(), Space::new());
+        disk.set_room(&space.room);
+        engine.set_room(&space.room);
         Machine {
             id,
             site,
-            disk: SimulatedDisk::new(),
-            engine: MemoryEngine::new(),
+            disk,
+            engine,
             left_out: BTreeSet::new(),
             backup: None,
             is_old: false,
@@ -183,7 +186,7 @@ impl<S: Session> Machine<S> {
             cores: vec![Micros(0); cores],
             slow_disk_percent: 100,
             late: Micros(0),
-            is_full: false,
+            space,
             disk_has_failed: false,
             jumped_us: 0,
         }
@@ -228,6 +231,7 @@ impl<S: Session> Machine<S> {
         topology: &Topology,
         protocol: &<S::Protocol as Protocol>::Config,
     ) -> Result<(), OpenError> {
+        self.space.give_up_ballast_if_short();
         self.salvage()?;
         match self.start_once(time, options, placement, topology, protocol) {
             Err(error) if error.is_damage() => {
@@ -241,6 +245,8 @@ impl<S: Session> Machine<S> {
 
     fn salvage(&mut self) -> Result<(), OpenError> {
         if let Some(salvaged) = self.engine.salvaged()? {
+            self.engine.set_room(&Room::default());
+            salvaged.set_room(&self.space.room);
             self.engine = salvaged;
         }
         Ok(())
@@ -266,6 +272,7 @@ impl<S: Session> Machine<S> {
         config.batch_keys = options.batch_keys;
         config.patience = options.patience;
         config.checkpoint_interval = options.checkpoint_interval;
+        config.min_free_bytes = options.min_free_bytes;
         config.seed = options.seed ^ u64::from(self.id.0) << 32 ^ self.lives;
         config.validate = true;
         config.planted = options.planted;
@@ -312,17 +319,31 @@ impl<S: Session> Machine<S> {
             booted,
             steady,
         });
-        self.tell_room();
+        self.look_at_disk();
         Ok(())
     }
 
     /// Tells the process how much room its disk has.
-    pub fn tell_room(&self) {
+    pub fn look_at_disk(&mut self) {
         if let Some(process) = &self.process {
-            process
-                .node
-                .set_free_bytes(if self.is_full { 0 } else { u64::MAX / 4 });
+            let free = self.space.look(process.node.appended_bytes());
+            process.node.set_free_bytes(free);
         }
+    }
+
+    /// The same, if it has logged enough since the last time.
+    pub fn look_at_disk_in_turn(&mut self) {
+        let Some(process) = &self.process else { return };
+        let least = process.node.config().min_free_bytes;
+        if self.space.wants_look(process.node.appended_bytes(), least) {
+            self.look_at_disk();
+        }
+    }
+
+    /// Whether the disk has no room for writes, or had none a moment ago, or the engine has failed one.
+    pub fn is_short_of_room(&self) -> bool {
+        let knows = |process: &Process<S>| !process.node.has_room();
+        self.space.is_taken || self.engine.is_broken() || self.process.as_ref().is_some_and(knows)
     }
 
     /// What its processes have written so far.
@@ -378,6 +399,10 @@ impl<S: Session> Machine<S> {
         let (disk, engine) = copy.unwrap_or_else(|| (SimulatedDisk::new(), MemoryEngine::new()));
         // It is the same machine, with the same disk below the directory.
         disk.set_sync_fails(self.disk.sync_fails());
+        self.disk.set_room(&Room::default());
+        self.engine.set_room(&Room::default());
+        disk.set_room(&self.space.room);
+        engine.set_room(&self.space.room);
         (self.disk, self.engine) = (disk, engine);
     }
 

@@ -65,6 +65,8 @@ pub struct WorldOptions {
     pub patience: Micros,
     /// Intervals of what protocols do seldom, and limits of what they remember, are divided by this ([`turnbuckle_core::Protocol::shrink`]).
     pub shrink: u32,
+    /// Writes are refused while a disk has less than this many bytes free.
+    pub min_free_bytes: u64,
     /// The log's segments, in bytes.
     pub segment_bytes: u64,
     /// The streams' limits.
@@ -141,6 +143,7 @@ impl WorldOptions {
             checkpoint_interval: Micros::from_millis(60_000),
             batch_keys: 512,
             patience: Micros::from_millis(5_000),
+            min_free_bytes: 64 << 20,
             segment_bytes: 1 << 20,
             stream: StreamLimits::default(),
             chunk_bytes: 64 << 10,

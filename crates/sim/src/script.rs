@@ -10,7 +10,7 @@ use turnbuckle_node::NodeId;
 /// ```text
 ///   cluster SITE.. [delay=10ms] [partitions=1] [nodes=1] [durability=fsync] [clock=1ms] [plant=BUG,..]
 ///           [memory=BYTES] [retained=BYTES] [checkpoint=BYTES] [interval=60s] [segment=BYTES] [tail=BYTES] [window=BYTES]
-///           [chunk=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms]
+///           [chunk=BYTES] [least=BYTES] [sync=1ms] [disk=0us] [batch=512] [shrink=1] [steady=true] [A->B=30ms]
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
@@ -31,6 +31,7 @@ use turnbuckle_node::NodeId;
 ///   pause NODE TIME     its process does nothing for a while
 ///   damage NODE KEY     the row of a key on its disk cannot be read any more, until it is written again
 ///   disk NODE PERCENT   its disk takes so many percent of the usual time
+///   room NODE BYTES     others take all of its disk but so many bytes; `room NODE` alone: they are gone
 ///   clock NODE ahead|back TIME   its wall clock is set
 ///   receipts on|off     whether answers are shown with what they prove
 ///   status              every node's streams
@@ -393,6 +394,7 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         "segment" => options.segment_bytes = value.parse()?,
         "window" => options.stream.window_bytes = value.parse()?,
         "tail" => options.stream.tail_bytes = value.parse()?,
+        "least" => options.min_free_bytes = value.parse()?,
         "chunk" => options.chunk_bytes = value.parse()?,
         "sync" => options.sync = crate::Span::fixed(value.parse()?),
         "disk" => options.disk = crate::Span::fixed(value.parse()?),
@@ -573,6 +575,17 @@ impl<S: Session> Runner for Script<S> {
                 let node = self.node(args.next_pos())?;
                 let percent = args.next_pos().ok_or("a number of percent is missing")?.parse()?;
                 self.there()?.set_slow_disk(node, percent);
+                Ok(String::new())
+            }
+            "room" => {
+                let node = self.node(args.next_pos())?;
+                match args.next_pos() {
+                    Some(free) => {
+                        let free = free.parse()?;
+                        self.there()?.fill_disk(node, free);
+                    }
+                    None => self.there()?.make_room(node),
+                }
                 Ok(String::new())
             }
             "clock" => {

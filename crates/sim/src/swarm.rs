@@ -276,6 +276,7 @@ impl Draw {
     /// The scenario with its faults.
     pub fn scenario(&self) -> Scenario {
         let mut random = random_of(self.world.seed);
+        let mut of_disks = of_disks(!self.world.seed);
         let count = self.world.sites.len() * self.world.nodes_per_site;
         let nodes: Vec<NodeId> = (0..count as u16).map(NodeId).collect();
         let mut faults = Vec::new();
@@ -285,7 +286,11 @@ impl Draw {
             if at >= self.safety {
                 break;
             }
-            let kind = self.draw_fault(&mut random, &nodes);
+            let mut kind = self.draw_fault(&mut random, &nodes);
+            if let FaultKind::DiskFull { free_bytes, .. } = &mut kind {
+                let most = *of_disks.pick(&[1, 500, 4 << 10, 32 << 10]);
+                *free_bytes = of_disks.below(most);
+            }
             if let FaultKind::Crash {
                 node,
                 loss: Loss::Old,
@@ -421,7 +426,8 @@ impl Draw {
             14 => self.draw_clock_fault(random, node),
             15 => FaultKind::SlowDisk { node, percent },
             16 => FaultKind::SyncFails { node },
-            17 => FaultKind::DiskFull { node },
+            // How much is left is drawn apart.
+            17 => FaultKind::DiskFull { node, free_bytes: 0 },
             18 => FaultKind::SlowPartition {
                 partition: random.below(self.world.partitions.into()) as u16,
                 percent,
@@ -463,6 +469,11 @@ fn of_keyspaces(seed: u64) -> Random {
 /// Draws for clocks that jump by an hour.
 fn of_clock_jumps(seed: u64) -> Random {
     Random::new(seed.rotate_left(48) ^ 0x6A75_6D70)
+}
+
+/// Draws of how much room disks have, and are to keep.
+fn of_disks(seed: u64) -> Random {
+    Random::new(seed.rotate_left(48) ^ 0x726F_6F6D)
 }
 
 fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {
@@ -526,6 +537,7 @@ fn draw_limits(world: &mut WorldOptions, random: &mut Random) {
     world.batch_keys = *random.pick(&[1, 5, 512]);
     world.patience = Micros::from_millis(*random.pick(&[100, 5_000]));
     world.shrink = *random.pick(&[1, 10, 100, 1_000, 10_000]);
+    world.min_free_bytes = *of_disks(world.seed).pick(&[0, 200, 2 << 10, 16 << 10]);
     world.segment_bytes = *random.pick(&[1 << 10, 8 << 10, 1 << 20]);
     world.chunk_bytes = *random.pick(&[64, 2 << 10, 64 << 10]);
     if random.percent(50) {

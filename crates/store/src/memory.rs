@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
 };
+use turnbuckle_core::Room;
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
@@ -14,6 +15,9 @@ type Rows = BTreeMap<Bytes, Bytes>;
 /// The handle can be cloned; clones are the same engine. It is deterministic. Everything since the last
 /// [`Engine::persist`] is remembered as a list of undos, one per batch, so that [`MemoryEngine::crash`] costs only
 /// what it takes back. Rows are copied on write, and only while a snapshot holds them.
+///
+/// Rows take room on a [`Room`], if it is put on one. What a batch writes is written before what it replaces is given back. One that
+/// does not fit breaks the engine, as it does a real one: it takes no more writes until the next life.
 #[derive(Clone, Default)]
 pub struct MemoryEngine {
     disk: Arc<Mutex<Disk>>,
@@ -30,6 +34,12 @@ struct Disk {
     /// Rows that cannot be read, by table, until they are written again.
     damaged: BTreeMap<String, BTreeSet<Bytes>>,
     suspected: bool,
+    /// The disk below the tables.
+    room: Room,
+    /// How many bytes the rows take of it.
+    used: u64,
+    /// A write has failed in this life.
+    is_broken: bool,
 }
 
 enum Undo {
@@ -64,12 +74,15 @@ impl MemoryEngine {
         }
         disk.undos.clear();
         disk.life += 1;
+        disk.is_broken = false;
     }
 
-    /// Another engine with the same tables, as they are now, all of them persisted: a snapshot of the file system.
+    /// Another engine with the same tables, as they are now, all of them persisted: a snapshot of the file system, on another disk.
     #[must_use]
     pub fn copied(&self) -> MemoryEngine {
         let disk = self.lock();
+        let room = Room::default();
+        room.add(disk.used);
         MemoryEngine {
             disk: Arc::new(Mutex::new(Disk {
                 tables: disk.tables.clone(),
@@ -78,6 +91,9 @@ impl MemoryEngine {
                 failing: disk.failing,
                 damaged: disk.damaged.clone(),
                 suspected: disk.suspected,
+                room,
+                used: disk.used,
+                is_broken: false,
             })),
         }
     }
@@ -136,6 +152,19 @@ impl MemoryEngine {
         Ok(Some(new))
     }
 
+    /// The tables are on this disk, and take room there.
+    pub fn set_room(&self, room: &Room) {
+        let mut disk = self.lock();
+        disk.room.give(disk.used);
+        room.add(disk.used);
+        disk.room = room.clone();
+    }
+
+    /// Whether it takes no more writes, since there was no room for one in this life.
+    pub fn is_broken(&self) -> bool {
+        self.lock().is_broken
+    }
+
     /// How many batches a power loss could take back now.
     pub fn unpersisted_batches(&self) -> usize {
         self.lock().undos.len()
@@ -160,6 +189,38 @@ impl Disk {
         Ok(())
     }
 
+    /// Before something is written.
+    fn check_write(&self, during: &'static str) -> Result<(), EngineError> {
+        self.check(during)?;
+        match self.is_broken {
+            true => Err(EngineError::broken(during, "an earlier write found no room")),
+            false => Ok(()),
+        }
+    }
+
+    /// Rows are about to be written.
+    fn take_room(&mut self, bytes: u64) -> Result<(), EngineError> {
+        if !self.room.take(bytes) {
+            self.is_broken = true;
+            let why = format!("no room for {bytes} bytes, {} are free", self.room.free());
+            return Err(EngineError::broken("applied a batch", why));
+        }
+        self.used += bytes;
+        Ok(())
+    }
+
+    /// Rows are gone.
+    fn give_room(&mut self, bytes: u64) {
+        self.used -= bytes;
+        self.room.give(bytes);
+    }
+
+    /// Rows are back.
+    fn add_room(&mut self, bytes: u64) {
+        self.used += bytes;
+        self.room.add(bytes);
+    }
+
     fn table(&mut self, name: &str, life: u64) -> Result<&mut Arc<Rows>, EngineError> {
         if life != self.life {
             return Err(EngineError::failed(
@@ -182,19 +243,34 @@ impl Disk {
                 let Some(rows) = self.tables.get_mut(&table).map(Arc::make_mut) else {
                     return;
                 };
-                match before {
-                    Some(value) => rows.insert(key, value),
+                let back = before.as_ref().map_or(0, |value| row_bytes(&key, value));
+                let gone = match before {
+                    Some(value) => rows.insert(key.clone(), value),
                     None => rows.remove(&key),
                 };
+                let gone = gone.map_or(0, |value| row_bytes(&key, &value));
+                self.add_room(back);
+                self.give_room(gone);
             }
             Undo::Created(name) => {
-                self.tables.remove(&name);
+                let gone = self.tables.remove(&name);
+                self.give_room(gone.map_or(0, |rows| rows_bytes(&rows)));
             }
             Undo::Removed(name, rows) => {
+                self.add_room(rows_bytes(&rows));
                 self.tables.insert(name, rows);
             }
         }
     }
+}
+
+/// What a row takes.
+fn row_bytes(key: &Bytes, value: &Bytes) -> u64 {
+    (key.len() + value.len()) as u64
+}
+
+fn rows_bytes(rows: &Rows) -> u64 {
+    rows.iter().map(|(key, value)| row_bytes(key, value)).sum()
 }
 
 impl Engine for MemoryEngine {
@@ -203,6 +279,7 @@ impl Engine for MemoryEngine {
         let mut disk = self.lock();
         disk.check("opened a table")?;
         if !disk.tables.contains_key(name) {
+            disk.check_write("created a table")?;
             disk.tables.insert(name.to_owned(), Arc::default());
             disk.undos.push(vec![Undo::Created(name.to_owned())]);
         }
@@ -215,9 +292,10 @@ impl Engine for MemoryEngine {
 
     fn remove_table(&self, name: &str) -> Result<(), EngineError> {
         let mut disk = self.lock();
-        disk.check("removed a table")?;
+        disk.check_write("removed a table")?;
         disk.damaged.remove(name);
         if let Some(rows) = disk.tables.remove(name) {
+            disk.give_room(rows_bytes(&rows));
             disk.undos.push(vec![Undo::Removed(name.to_owned(), rows)]);
         }
         Ok(())
@@ -231,7 +309,7 @@ impl Engine for MemoryEngine {
 
     fn persist(&self) -> Result<(), EngineError> {
         let mut disk = self.lock();
-        disk.check("synced")?;
+        disk.check_write("synced")?;
         disk.undos.clear();
         Ok(())
     }
@@ -262,9 +340,15 @@ impl Table for MemoryTable {
     fn apply(&self, batch: Vec<TableWrite>) -> Result<(), EngineError> {
         batch.iter().try_for_each(TableWrite::check)?;
         let mut disk = self.engine.lock();
-        disk.check("applied a batch")?;
+        disk.check_write("applied a batch")?;
+        disk.table(&self.name, self.life)?;
+        let puts = batch
+            .iter()
+            .filter_map(|write| Some(row_bytes(&write.key, write.value.as_ref()?)));
+        disk.take_room(puts.sum())?;
         let rows = Arc::make_mut(disk.table(&self.name, self.life)?);
         let mut undos = Vec::with_capacity(batch.len());
+        let mut gone = 0;
         for TableWrite { key, value } in batch {
             // A copy, because rows that come in one batch may share an allocation, and leave one by one.
             let key = Bytes::copy_from_slice(&key);
@@ -272,12 +356,14 @@ impl Table for MemoryTable {
                 Some(value) => rows.insert(key.clone(), Bytes::copy_from_slice(&value)),
                 None => rows.remove(&key),
             };
+            gone += before.as_ref().map_or(0, |value| row_bytes(&key, value));
             undos.push(Undo::Row {
                 table: self.name.clone(),
                 key,
                 before,
             });
         }
+        disk.give_room(gone);
         if let Some(damaged) = disk.damaged.get_mut(&self.name) {
             for undo in &undos {
                 if let Undo::Row { key, .. } = undo {
@@ -428,6 +514,38 @@ mod tests {
         assert_eq!(range().expect("it was written again").len(), 2);
         assert_eq!(engine.damage_block(Place(0), 9), 2);
         assert!(range().is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_breaks_it_until_the_next_life_and_what_is_taken_back_is_free_again() {
+        let (engine, room) = (MemoryEngine::new(), Room::default());
+        engine.set_room(&room);
+        let table = engine.open_table("t").expect("the disk works");
+        put(&*table, "a", "1234");
+        engine.persist().expect("the disk works");
+        room.set_free(Some(10));
+        put(&*table, "a", "56");
+        assert_eq!(room.free(), 12, "what was replaced is free again");
+        put(&*table, "b", "12345");
+        assert_eq!(room.free(), 6);
+        let write = TableWrite::put("c".into(), "123456".into());
+        let failed = table.apply(vec![write]);
+        assert!(failed.is_err_and(|error| error.is_final()));
+        room.set_free(None);
+        let write = TableWrite::put("c".into(), "1".into());
+        assert!(table.apply(vec![write]).is_err_and(|error| error.is_final()));
+        assert_eq!(table.get(b"a").expect("it reads"), Some("56".into()));
+        room.set_free(Some(6));
+        engine.crash();
+        assert!(!engine.is_broken());
+        let table = engine.open_table("t").expect("the disk works");
+        assert_eq!(room.free(), 10);
+        put(&*table, "a", "1");
+        let other = engine.copied();
+        engine.set_room(&Room::default());
+        assert_eq!(room.free(), 15);
+        other.set_room(&room);
+        assert_eq!(room.free(), 13);
     }
 
     #[test]

@@ -112,6 +112,16 @@ const PLANTED: &[Planted] = &[
         "a clock that jumps by an hour for a moment is stamped by: other sites take nothing of that for an hour",
     ),
     planted(
+        "refuses_reads_when_full",
+        &["eventual", "causalspartanx"],
+        "reads are refused while a disk has too little room for writes",
+    ),
+    planted(
+        "forgets_what_did_not_fit",
+        &["eventual"],
+        "what a full disk did not take counts as written to the log, and is acknowledged",
+    ),
+    planted(
         "proves_by_the_least_clock",
         &["gentlerain"],
         "freshness is proven while a clock is seen to be beyond its bound",

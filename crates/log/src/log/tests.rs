@@ -146,6 +146,48 @@ fn a_full_disk_at_the_beginning_of_a_segment_is_no_different() {
 }
 
 #[test]
+fn what_is_cut_off_or_removed_is_room_again() {
+    let disk = SimulatedDisk::new();
+    let used = |disk: &SimulatedDisk| -> u64 { disk.lengths().iter().map(|(_, len)| *len as u64).sum() };
+    let room = turnbuckle_core::Room::default();
+    disk.set_room(&room);
+    let (log, _) = open(&disk);
+    append(&log, 0..20);
+    log.write().unwrap();
+    log.sync().unwrap();
+    let before = used(&disk);
+    room.set_free(Some(30));
+    append(&log, 20..40);
+    for _ in 0..3 {
+        assert!(matches!(log.write(), Err(LogError::NotWritten(_))));
+        assert_eq!(
+            (used(&disk), room.free()),
+            (before, 30),
+            "what was written halfway is cut off"
+        );
+    }
+    room.set_free(Some(10_000));
+    log.write().unwrap();
+    log.sync().unwrap();
+    append(&log, 40..60);
+    log.write().unwrap();
+    log.sync().unwrap();
+    assert_eq!(room.free(), 10_000 + before - used(&disk));
+    log.purge(log.synced()).unwrap();
+    assert!(used(&disk) < 1_000);
+    assert_eq!(room.free(), 10_000 + before - used(&disk));
+    disk.crash_unsynced();
+    assert_eq!(
+        room.free(),
+        10_000 + before - used(&disk),
+        "removed files are back"
+    );
+    drop(log);
+    disk.crash_power(7);
+    assert_eq!(room.free(), 10_000 + before - used(&disk));
+}
+
+#[test]
 fn a_failed_sync_poisons_the_log() {
     let disk = SimulatedDisk::new();
     let (log, _) = open(&disk);

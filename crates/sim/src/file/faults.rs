@@ -28,6 +28,7 @@ pub(super) struct FaultTable {
     partition: Placed<u16>,
     keyspace: Placed<usize>,
     rows: Placed<u64>,
+    free: Placed<u64>,
 }
 
 impl FaultTable {
@@ -132,9 +133,10 @@ impl FaultTable {
                 },
             ),
             "disk-full" => (
-                vec!["node"],
+                vec!["node", "free"],
                 FaultKind::DiskFull {
                     node: node(&self.node, "node")?,
+                    free_bytes: given(&self.free).unwrap_or(0),
                 },
             ),
             "backup" => (
@@ -274,6 +276,7 @@ impl FaultTable {
             ("partition", span(&self.partition)),
             ("keyspace", span(&self.keyspace)),
             ("rows", span(&self.rows)),
+            ("free", span(&self.free)),
         ];
         for (name, place) in all {
             if let Some(place) = place

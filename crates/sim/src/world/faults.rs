@@ -67,6 +67,7 @@ impl<S: Session> World<S> {
             return;
         }
         self.set_jumped_clock_right(node);
+        let had_ballast = self.machines[place].space.has_ballast;
         let started = self.machines[place].start(
             self.time,
             &self.options,
@@ -75,8 +76,11 @@ impl<S: Session> World<S> {
             &self.protocol,
         );
         if let Err(error) = started {
-            // A disk that fails opens nothing; it is tried again when the disk is right.
-            if !self.machines[place].disk.sync_fails() {
+            // A disk that fails opens nothing, nor one on which an earlier start has used up what was kept for it. It is tried again when the
+            // disk is right.
+            let machine = &mut self.machines[place];
+            machine.space.has_kept_closed = machine.space.is_taken && !had_ballast;
+            if !machine.disk.sync_fails() && !machine.space.has_kept_closed {
                 let name = self.node_name(node);
                 self.judge
                     .report(Rule::Service, format!("node {name} does not open: {error}"));
@@ -269,9 +273,23 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Whether a node's disk is full.
-    pub fn set_full(&mut self, node: NodeId, full: bool) {
-        self.machines[index(node)].is_full = full;
-        self.machines[index(node)].tell_room();
+    /// Others take all of a node's disk but so many bytes, unless they have taken it already. The node sees that when it looks.
+    pub fn fill_disk(&mut self, node: NodeId, free_bytes: u64) {
+        if !self.machines[index(node)].space.is_taken {
+            self.log(node, || {
+                format!("others take all of its disk but {free_bytes} bytes")
+            });
+            self.machines[index(node)].space.take_all_but(free_bytes);
+        }
+    }
+
+    /// They are gone. A node that could not be opened for want of room is started.
+    pub fn make_room(&mut self, node: NodeId) {
+        self.log(node, || "its disk has room again".into());
+        let space = &mut self.machines[index(node)].space;
+        space.make_room();
+        if std::mem::take(&mut space.has_kept_closed) {
+            self.restart(node);
+        }
     }
 }

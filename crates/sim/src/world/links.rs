@@ -300,7 +300,7 @@ impl<S: Session> World<S> {
             let handled = self.process(here).node.handle_frame(now, peer, frame);
             if let Err(error) = handled {
                 // A full disk takes no copy: the peer tries again when there is room.
-                if !self.machines[here].is_full {
+                if !self.machines[here].is_short_of_room() {
                     let (from, to) = (self.node_name(peer), self.node_name(NodeId(here as u16)));
                     self.judge.report(
                         Rule::Service,

@@ -68,6 +68,7 @@ impl<S: Session> World<S> {
 
     pub(super) fn turn(&mut self, node: usize) {
         let now = self.now(node);
+        self.machines[node].look_at_disk_in_turn();
         let process = self.process(node);
         process.due.turn = false;
         let committed = process.node.commit(now);
@@ -84,7 +85,8 @@ impl<S: Session> World<S> {
             return;
         };
         let machine = &self.machines[node];
-        if !machine.dying && !machine.disk_has_failed {
+        let is_short = matches!(error, LogError::NotWritten(_)) && machine.space.is_taken;
+        if !machine.dying && !machine.disk_has_failed && !is_short {
             let name = self.node_name(NodeId(node as u16));
             let words = format!("the log of node {name} failed, and its disk is right: {error}");
             self.judge.report(Rule::Service, words);
@@ -115,7 +117,13 @@ impl<S: Session> World<S> {
         self.process(node).gateway.expire(now, &mut answers);
         self.take_answers(answers);
         self.look_at_clocks();
-        self.machines[node].tell_room();
+        let least = self.options.min_free_bytes;
+        self.machines[node].space.keep_ballast(least);
+        self.machines[node].look_at_disk();
+        // What could not be written is tried again, as each turn of a server's loop does.
+        if self.process(node).node.is_log_failing() {
+            self.want_turn(node);
+        }
         self.schedule(LOOK_EVERY, Event::Look { node, life });
         self.wake_workers(node);
     }

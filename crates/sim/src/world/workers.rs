@@ -137,12 +137,12 @@ impl<S: Session> World<S> {
                 return self.crash(NodeId(node as u16), Loss::Process);
             }
             // Whoever looks after the server starts it again.
-            if let WorkError::Damaged { .. } = error {
+            if matches!(error, WorkError::Damaged { .. }) || machine.engine.is_broken() && error.is_final() {
                 self.crash(NodeId(node as u16), Loss::Process);
                 return self.restart(NodeId(node as u16));
             }
             // What fails because of the disk is tried again at the next look.
-            if !machine.disk_has_failed && !error.is_damage() {
+            if !machine.disk_has_failed && !error.is_damage() && !machine.is_short_of_room() {
                 let name = self.node_name(NodeId(node as u16));
                 let words = format!("background work of node {name} failed, and its disk is right: {error}");
                 self.judge.report(Rule::Service, words);
