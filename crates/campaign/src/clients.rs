@@ -335,6 +335,7 @@ impl<'a> Client<'a> {
                 receipt,
                 recorder: None,
                 pipelined: false,
+                existed: op == Op::Delete && status == Status::Ok,
                 reads: None,
             });
         }
@@ -412,6 +413,7 @@ impl<'a> Client<'a> {
             receipt: receipt.map(|(claim, _)| claim),
             recorder: None,
             pipelined: false,
+            existed: false,
             reads: Some(reads.collect()),
         };
         self.round.records.push(record);

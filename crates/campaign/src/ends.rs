@@ -151,6 +151,7 @@ impl Reader {
                 receipt,
                 recorder: None,
                 pipelined: false,
+                existed: false,
                 reads: None,
             });
         }

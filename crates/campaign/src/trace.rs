@@ -210,6 +210,7 @@ mod tests {
             }),
             recorder: None,
             pipelined: false,
+            existed: false,
             reads: None,
         }
     }

@@ -140,6 +140,7 @@ impl Recorder {
             receipt: None,
             recorder: None,
             pipelined: false,
+            existed: false,
             reads: None,
         };
         self.builder.add(&record).expect("a right record");

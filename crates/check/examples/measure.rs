@@ -54,6 +54,7 @@ impl Stream {
             receipt: None,
             recorder: None,
             pipelined: false,
+            existed: false,
             reads: None,
         }
     }

@@ -24,7 +24,7 @@
 //! [`History::findings`], and the earlier one stands.
 use crate::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value, Version,
-    version::VersionNames,
+    taken_away::only_puts, version::VersionNames,
 };
 use bytes::Bytes;
 use indexmap::IndexMap;
@@ -47,6 +47,8 @@ pub struct HistoryBuilder {
     operations: Vec<Operation>,
     promises: Vec<Promise>,
     findings: Vec<Finding>,
+    /// Deletes that took a value away: places among the operations.
+    took_away: Vec<usize>,
     version_names: VersionNames,
     /// Records that were sent before the client's last operation was answered.
     pipelined: HashSet<u64>,
@@ -340,6 +342,9 @@ impl HistoryBuilder {
             }
         };
         self.push(draft, key, kind, value);
+        if record.existed && draft.status == Status::Ok {
+            self.took_away.push(place);
+        }
         if let Some((first, writer)) = demoted {
             self.keep_one_delete(first, place, writer);
         }
@@ -400,6 +405,7 @@ impl HistoryBuilder {
     pub fn finish(mut self) -> Result<History, BadTrace> {
         self.disown_tombstones();
         self.find_first_deletes();
+        let taken_away = self.taken_away();
         let mut outcomes: Vec<Outcome> = self.keys.values().map(KeyBuilder::outcome).collect();
         self.see_failed_writes();
         let kept_before = self.settle(&mut outcomes);
@@ -436,6 +442,10 @@ impl HistoryBuilder {
             not_auditable,
             doubtful_reads,
             operations: self.operations,
+            taken_away: taken_away
+                .into_iter()
+                .filter_map(|(delete, put)| Some((place_of(delete)?, place_of(put)?)))
+                .collect(),
             promises: self.promises,
             findings: self.findings,
             version_names: self.version_names,
@@ -488,6 +498,27 @@ impl HistoryBuilder {
                 *first = (*first).min(start);
             }
         }
+    }
+
+    /// Each delete with the one put that it can have taken away, if there is one only. What it took away was written.
+    fn taken_away(&mut self) -> Vec<(usize, usize)> {
+        let found = self.took_away.iter().copied();
+        let found = found.filter(|&delete| {
+            let operation = &self.operations[delete];
+            let mut values = self.keys[operation.key as usize].values.values();
+            // What somebody read and nobody wrote may have been there.
+            operation.kind == Kind::Write && values.all(|written| written.by.is_some())
+        });
+        let is_put = |operation: &Operation| {
+            operation.kind != Kind::Read && (operation.value.index() as u32) < TOMBSTONES
+        };
+        let have_clocks_in_common = self.recorders.0.len() <= 1;
+        let taken_away = only_puts(&self.operations, found.collect(), is_put, have_clocks_in_common);
+        for &(_, put) in &taken_away {
+            let Operation { key, value, .. } = self.operations[put];
+            self.keys[key as usize].values[value.index() - 1].is_read = true;
+        }
+        taken_away
     }
 
     /// Notes reads of what only writes that failed had written.

@@ -1,7 +1,7 @@
 //! Causal consistency: whether what was read can be explained by what could have been known.
 //!
-//! An operation *causally precedes* another (`co`) if the same client did it before, if it wrote what the other read, or through
-//! a chain of such steps. Time plays no part apart from the order within a session. The three usual meanings of "causally
+//! An operation *causally precedes* another (`co`) if the same client did it before, if it wrote what the other read, or what the other, a
+//! delete, took away ([`crate::History::taken_away`]), or through a chain of such steps. Time plays no part apart from the order within a session. The three usual meanings of "causally
 //! consistent", with their names from Bouajjani, Enea, Guerraoui and Hamza (On verifying causal consistency, 2017), and what each
 //! forbids:
 //!

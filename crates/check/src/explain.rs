@@ -21,7 +21,7 @@
 //!
 //! Where versions order the writes of a key ([`Order`]), it is they that show what is older; else time does.
 use crate::{
-    Audit, Because, Edge, History, Kind, Operation, Order, Orders, Witness, Zones,
+    Audit, Because, Edge, History, Operation, Order, Orders, Witness, Zones,
     levels::Judge,
     order::is_sensible,
     timeline::{Clock, did, draw, key_name, readable, value_name, wrap},
@@ -287,11 +287,8 @@ impl<'a> Case<'a> {
     fn witness(self, edges: impl IntoIterator<Item = Edge>) -> Witness {
         let mut edges: Vec<Edge> = edges.into_iter().collect();
         for &to in &self.places {
-            let operation = self.operation(to);
-            let writer = self.history.keys[operation.key as usize].writers[operation.value.index()];
-            if let Some(from) =
-                writer.filter(|from| operation.kind == Kind::Read && self.places.contains(from))
-            {
+            let seen = self.history.seen_by(to);
+            if let Some(from) = seen.filter(|from| self.places.contains(from)) {
                 edges.push(edge(from, to, Because::ReadsFrom));
             }
         }

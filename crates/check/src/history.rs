@@ -190,6 +190,9 @@ pub struct History {
     pub doubtful_reads: u64,
     /// The operations that count, in the order of the trace.
     pub operations: Vec<Operation>,
+    /// Deletes that took a value away, each with the one put that it can have been: places in [`History::operations`], the deletes rising. A
+    /// delete of which several may have been it is not there.
+    pub taken_away: Vec<(usize, usize)>,
     /// What was promised, in the order of the trace; of records that say nothing about it, nothing.
     pub promises: Vec<Promise>,
     /// Where records contradict each other.
@@ -224,6 +227,18 @@ impl History {
     pub fn writer_of(&self, read: &Operation) -> Option<&Operation> {
         let writer = self.keys[read.key as usize].writers[read.value.index()]?;
         Some(&self.operations[writer])
+    }
+
+    /// The write that an operation has seen: what a read returned, or what a delete took away.
+    pub fn seen_by(&self, place: usize) -> Option<usize> {
+        let operation = &self.operations[place];
+        if operation.kind == Kind::Read {
+            return self.keys[operation.key as usize].writers[operation.value.index()];
+        }
+        let found = self
+            .taken_away
+            .binary_search_by_key(&place, |&(delete, _)| delete);
+        Some(self.taken_away[found.ok()?].1)
     }
 
     /// Whether all times are of one clock.

@@ -166,6 +166,7 @@ impl<'a> Judge<'a> {
         judge.is_atomic = judge.skew == Some(0)
             && history.not_auditable.is_empty()
             && history.doubtful_reads == 0
+            && history.taken_away.is_empty()
             && Zones::of(history).iter().all(Zones::is_atomic);
         judge
     }

@@ -22,6 +22,7 @@
 //! | a read without an answer | left out |
 //! | a read of nothing | read the key's *initial* value, which was there before everything |
 //! | a delete | a write of a tombstone, told apart by its version; a read if it found nothing to take away |
+//! | a delete that says that there was a value | it has seen the put of that value, if it can have been one only |
 //! | a read of nothing that nobody can say the source of | left out, and counted |
 //! | a key of which nobody can say which delete was read | *not auditable*, and left out |
 //! | a snapshot | several reads at the same time, with one record |
@@ -83,6 +84,7 @@ mod single;
 pub use single::removed_singly;
 mod staleness;
 pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read, staleness, visibility};
+mod taken_away;
 mod timeline;
 pub use timeline::{Clock, draw, readable, span};
 mod window;

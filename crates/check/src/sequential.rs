@@ -13,7 +13,8 @@
 //!
 //! - Sessions may touch: the next operation may begin in the very nanosecond in which the one before was over. Real time does not
 //!   order such a pair, a session does; so a trace with one, even if atomic, is searched. The same goes for
-//!   snapshots: atomicity looks at their reads one by one.
+//!   snapshots: atomicity looks at their reads one by one; and for deletes of which it is known what they took away, which
+//!   it does not ask.
 //! - Memory is `units` numbers per state, where a unit is a session or a write of unknown outcome.
 use crate::{
     Causal, History, Kind, Value, Witness, Zones,
@@ -53,7 +54,8 @@ pub fn sequential(history: &History, zones: &[Zones], causal: &Causal, states: u
     let Some(graph) = Graph::of(history) else {
         return Sequential::Undecided;
     };
-    if zones.iter().all(Zones::is_atomic) && keeps_sessions(&graph) {
+    let is_told_by_zones = history.taken_away.is_empty() && keeps_sessions(&graph);
+    if zones.iter().all(Zones::is_atomic) && is_told_by_zones {
         return Sequential::Yes;
     }
     Search::new(&graph).run(states)
@@ -163,7 +165,13 @@ impl<'g, 'h> Search<'g, 'h> {
         let write = self.graph.first_of(node);
         let key = write.key as usize;
         let is_over = |before: u32| self.next[self.graph.session(before)] > before;
-        write.kind != Kind::Read
+        let is_done = |source: u32| match self.graph.is_unknown(source) {
+            true => self.next[self.graph.sessions() + source as usize - self.graph.chained()] > source,
+            false => is_over(source),
+        };
+        let has_seen = self.graph.sources(node).all(|(_, source)| is_done(source));
+        has_seen
+            && write.kind != Kind::Read
             && self.awaited[key][self.values[key].index()] == 0
             && (!self.graph.is_unknown(node) || self.graph.before(node).is_none_or(is_over))
     }

@@ -8,7 +8,7 @@
 //!   what `r` returned if the write that `c` had read is on `x` too;
 //! - **writes follow reads** in the same way, if the other client had read it before.
 //!
-//! The last two reach across keys. Stores that promise them within a key only are judged by variants in which the write that `c` had
+//! There, a delete that took a write away has read it ([`History::taken_away`]). The last two reach across keys. Stores that promise them within a key only are judged by variants in which the write that `c` had
 //! read is on `x`. Reads of phantoms and from the future are passed over. The reads of a snapshot are at one place of the session:
 //! none of them comes before another.
 //!
@@ -215,10 +215,11 @@ impl<'a> Doings<'a> {
         broken
     }
 
-    fn learn(&self, read: &Operation, known: &mut Knowledge) {
-        let Some(writer) = self.history.keys[read.key as usize].writers[read.value.index()] else {
+    fn learn(&self, place: usize, known: &mut Knowledge) {
+        let Some(writer) = self.history.seen_by(place) else {
             return;
         };
+        let read = &self.history.operations[place];
         let other = self.history.operations[writer].client;
         if other != read.client {
             let seen = known.of_client.entry(other).or_default();
@@ -247,8 +248,10 @@ pub fn each_session_violation(history: &History, order: &Order, mut each: impl F
                     each(place, broken);
                 }
             }
-            for &place in together.iter().filter(counts) {
-                doings.learn(&history.operations[place], &mut known);
+            let has_seen =
+                |&&place: &&usize| counts(&&place) || history.operations[place].kind == Kind::Write;
+            for &place in together.iter().filter(has_seen) {
+                doings.learn(place, &mut known);
             }
         }
     }

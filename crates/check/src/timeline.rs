@@ -124,6 +124,9 @@ fn lead(history: &History, numbers: &BTreeMap<usize, usize>, edge: &Edge) -> Str
             let client = readable(history.clients[client].as_bytes(), 20);
             format!("{from} before {to}: {client} did one after the other")
         }
+        Because::ReadsFrom if history.operations[edge.to].kind != Kind::Read => {
+            format!("{from} before {to}: it wrote what {to} took away")
+        }
         Because::ReadsFrom => format!("{from} before {to}: it wrote what {to} read"),
         Because::RealTime => format!("{from} before {to}: it was over before {to} began"),
         Because::Version => format!("{from} before {to}: its version is the older one"),

@@ -17,6 +17,7 @@ fn record(client: &str, op: Op, key: &str, value: Option<&str>, times: (i64, i64
         receipt: None,
         recorder: None,
         pipelined: false,
+        existed: false,
         reads: None,
     }
 }
@@ -27,6 +28,14 @@ fn write(value: &str, version: &str, times: (i64, i64)) -> Record {
 
 fn delete(client: &str, version: &str, times: (i64, i64)) -> Record {
     named(record(client, Op::Delete, "k", None, times), version)
+}
+
+/// A delete that was told that there was a value.
+fn took(client: &str, version: &str, times: (i64, i64)) -> Record {
+    Record {
+        existed: true,
+        ..delete(client, version, times)
+    }
 }
 
 fn read(value: Option<&str>, version: &str, times: (i64, i64)) -> Record {
@@ -290,6 +299,63 @@ fn a_failed_write_that_was_read_is_found_whichever_record_comes_first() {
         assert_eq!(history.findings, [Finding::FailedWriteSeen { key, write, read }]);
         assert_eq!(Zones::of(&history)[0].phantom_reads, 1);
     }
+}
+
+/// The records of deletes that took something away, and of what.
+fn taken_away(records: &[Record]) -> Vec<(u64, u64)> {
+    let history = history(records);
+    let record = |place: usize| history.operations[place].record;
+    let pairs = history.taken_away.iter();
+    pairs
+        .map(|&(delete, put)| (record(delete), record(put)))
+        .collect()
+}
+
+#[test]
+fn a_delete_took_away_the_only_put_that_it_can_have_been() {
+    let put = || write("v", "1.0@a", (0, 5));
+    assert_eq!(taken_away(&[put(), took("d", "2.0@a", (3, 9))]), [(1, 0)]);
+    // Nobody knows whether it happened, and nobody has read it: it must have.
+    let lost = [unknown(put()), took("d", "2.0@a", (3, 9))];
+    assert_eq!(taken_away(&lost), [(1, 0)]);
+    assert_eq!(history(&lost).operations[0].kind, Kind::UnknownWrite);
+    // Another one may have been it; one that began when the delete was over cannot.
+    let other = |start| Record {
+        client: "o".into(),
+        ..write("w", "3.0@a", (start, 20))
+    };
+    assert_eq!(taken_away(&[put(), other(9), took("d", "2.0@a", (3, 9))]), []);
+    assert_eq!(
+        taken_away(&[put(), other(10), took("d", "2.0@a", (3, 9))]),
+        [(2, 0)]
+    );
+    // What its own client sent later, without waiting, was later.
+    let later = Record {
+        client: "d".into(),
+        pipelined: true,
+        ..other(4)
+    };
+    assert_eq!(taken_away(&[put(), later, took("d", "2.0@a", (3, 9))]), [(2, 0)]);
+    // A write that was not done is none.
+    let refused = Record {
+        status: Status::Fail,
+        ..other(1)
+    };
+    assert_eq!(
+        taken_away(&[put(), refused, took("d", "2.0@a", (3, 9))]),
+        [(2, 0)]
+    );
+    // What was read and never written may have been it, too.
+    let phantom = read(Some("p"), "0.0@a", (0, 1));
+    assert_eq!(taken_away(&[put(), phantom, took("d", "2.0@a", (3, 9))]), []);
+    // It does not say that there was anything.
+    assert_eq!(taken_away(&[put(), delete("d", "2.0@a", (3, 9))]), []);
+    // Clocks that differ do not tell what began before what.
+    let elsewhere = Record {
+        recorder: Some("r2".into()),
+        ..other(10)
+    };
+    assert_eq!(taken_away(&[put(), elsewhere, took("d", "2.0@a", (3, 9))]), []);
 }
 
 #[test]

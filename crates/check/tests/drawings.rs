@@ -69,6 +69,7 @@ fn record() -> impl Strategy<Value = Record> {
         }),
         recorder: None,
         pipelined: false,
+        existed: false,
         reads: None,
     })
 }

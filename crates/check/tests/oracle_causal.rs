@@ -4,7 +4,7 @@
 //! each session, for one order in which all of its reads fit; CCv for one order for all. They are tried one after the other.
 mod common;
 
-use common::any_trace;
+use common::{any_trace, with_taken_away};
 use turnbuckle_check::{Causal, History, Kind, Value, Verdict, Witness, causal, causal_within};
 use turnbuckle_workload::Random;
 
@@ -42,6 +42,9 @@ impl<'a> Sets<'a> {
                 same.for_each(|other| past[other] |= 1 << write);
                 past[place] |= 1 << write;
             }
+        }
+        for &(delete, put) in &history.taken_away {
+            past[delete] |= 1 << put;
         }
         for _ in 0..past.len() {
             for place in 0..past.len() {
@@ -212,6 +215,10 @@ fn only(history: &History, witness: &Witness) -> History {
             *writer = writer.and_then(|writer| moved[writer]);
         }
     }
+    let taken_away = history.taken_away.iter();
+    part.taken_away = taken_away
+        .filter_map(|&(delete, put)| Some((moved[delete]?, moved[put]?)))
+        .collect();
     part
 }
 
@@ -321,6 +328,27 @@ fn a_snapshot_is_one_operation() {
         }
     }
     println!("{counts:?}, {worse} because of snapshots");
+    assert!(worse > 100 && counts.cc > 1_000, "{counts:?}");
+}
+
+#[test]
+fn a_delete_comes_after_what_it_took_away() {
+    let (mut counts, mut worse, mut deletes) = (Counts::default(), 0, 0);
+    for seed in 0..TRACES {
+        if let Some(history) = any_trace(seed) {
+            let with_deletes = with_taken_away(history.clone(), seed);
+            compare(&with_deletes, &mut counts, &format!("seed {seed}"));
+            let with_snapshots = with_snapshots(with_deletes.clone(), seed);
+            compare(
+                &with_snapshots,
+                &mut counts,
+                &format!("seed {seed} with snapshots"),
+            );
+            worse += u32::from(causal(&history).cc.holds() != causal(&with_deletes).cc.holds());
+            deletes += with_deletes.taken_away.len();
+        }
+    }
+    println!("{counts:?}, {deletes} deletes, {worse} worse because of them");
     assert!(worse > 100 && counts.cc > 1_000, "{counts:?}");
 }
 

@@ -57,6 +57,7 @@ fn records(seed: u64) -> Vec<Record> {
             }),
             recorder: Some(format!("r{}", client as u64 % recorders)),
             pipelined: false,
+            existed: false,
             reads: None,
         };
         match op {
@@ -411,6 +412,7 @@ fn promised(client: &str, op: Op, value: &str, times: (i64, i64), level: &str) -
         receipt: None,
         recorder: None,
         pipelined: false,
+        existed: false,
         reads: None,
     }
 }

@@ -55,6 +55,7 @@
 //! hot = 0                          # of a hundred operations so many are on one key; default 0
 //! deletes_of_read = 0              # of a hundred deletes so many delete what their client has read last; default 0
 //! many_keys = 5                    # the most keys that are read at once; default 5
+//! once = 0                         # of a hundred operations so many are about pairs of keys that are written once; default 0
 //!
 //! [load.hot]                       # instead of load.workload: few keys, written in turn, partition after partition
 //! keys_per_partition = 1           # default 1

@@ -27,6 +27,8 @@ use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step
 
 mod hot;
 pub use hot::Hot;
+mod once;
+use once::Pairs;
 
 /// What clients do.
 #[derive(Debug, Clone)]
@@ -103,6 +105,9 @@ pub struct Mixed {
     pub deletes_of_read: u64,
     /// The most keys that are read at once.
     pub many_keys: u64,
+    /// Of a hundred operations, so many are about *pairs*: two keys that one client writes once, the second after the first, and others
+    /// ask for in the other order: they delete the second, which they have never read, and then read the first.
+    pub once: u64,
 }
 
 impl Default for Mixed {
@@ -117,6 +122,7 @@ impl Default for Mixed {
             hot: 0,
             deletes_of_read: 0,
             many_keys: 5,
+            once: 0,
         }
     }
 }
@@ -182,6 +188,8 @@ pub(crate) struct Clients {
     nodes: Vec<NodeId>,
     /// By partition; of [`Kind::Hot`] alone.
     hot_keys: Vec<Vec<Key>>,
+    /// By keyspace.
+    pairs: BTreeMap<usize, Pairs>,
     topology: Topology,
     random: Random,
     population: Population,
@@ -262,6 +270,7 @@ impl Clients {
                 Kind::Hot(hot) => hot.keys(world.topology()),
                 _ => Vec::new(),
             },
+            pairs: BTreeMap::new(),
             topology: world.topology().clone(),
             nodes,
             load,
@@ -510,6 +519,9 @@ impl Clients {
     fn operations(&mut self, number: usize, request: &mut VecDeque<Operation>) {
         match &self.load.kind {
             Kind::Workload { .. } => self.step(number, request),
+            Kind::Mixed(mixed) if mixed.once > 0 && self.random.percent(mixed.once) => {
+                self.once(number, request)
+            }
             Kind::Mixed(mixed) => request.push_back(self.anything(*mixed, number)),
             Kind::Hot(hot) => request.push_back(self.hot(*hot, number)),
             Kind::PingPong => request.push_back(self.turn(number)),

@@ -241,7 +241,7 @@ impl Outcome {
     /// # Errors
     /// If the trace is none: the simulator's mistake.
     pub fn check(&self) -> Result<Report, BadTrace> {
-        self.report(|_| true)
+        self.report(|record| Some(record.clone()))
     }
 
     /// What it says when reads at level `eventual` are left out, which are no part of what their clients have seen.
@@ -250,18 +250,22 @@ impl Outcome {
     /// If the trace is none: the simulator's mistake.
     pub fn check_careful(&self) -> Result<Report, BadTrace> {
         let eventual = Level::Eventual.to_string();
-        let is_careless = |record: &Record| {
-            matches!(record.op, Op::Read | Op::Snapshot) && record.level.as_ref() == Some(&eventual)
-        };
-        self.report(|record| !is_careless(record))
+        let is_careless = |record: &Record| record.level.as_ref() == Some(&eventual);
+        self.report(|record| match record.op {
+            Op::Read | Op::Snapshot => (!is_careless(record)).then(|| record.clone()),
+            Op::Write | Op::Delete => Some(Record {
+                existed: record.existed && !is_careless(record),
+                ..record.clone()
+            }),
+        })
     }
 
-    fn report(&self, counts: impl Fn(&Record) -> bool) -> Result<Report, BadTrace> {
+    fn report(&self, what_counts: impl Fn(&Record) -> Option<Record>) -> Result<Report, BadTrace> {
         let mut history = HistoryBuilder::new();
-        for record in self.trace.iter().filter(|record| counts(record)) {
+        for record in self.trace.iter().filter_map(what_counts) {
             if self.lost.is_empty() {
-                history.add(record)?;
-            } else if let Some(rest) = self.lost.taken_from(record.clone()) {
+                history.add(&record)?;
+            } else if let Some(rest) = self.lost.taken_from(record) {
                 history.add(&rest)?;
             }
         }

@@ -590,5 +590,8 @@ fn draw_habits(load: &mut Load, seed: u64) {
         mixed.hot = *random.pick(&[0, 0, 30]);
         mixed.deletes_of_read = *random.pick(&[0, 0, 50]);
         mixed.many_keys = *random.pick(&[5, 5, 20]);
+        // Not the draws of everything else.
+        let mut random = Random::new(seed.rotate_left(48) ^ 0x6F6E_6365);
+        mixed.once = *random.pick(&[0, 0, 0, 0, 0, 0, 20]);
     }
 }

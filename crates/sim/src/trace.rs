@@ -26,9 +26,10 @@ impl<S: Session> World<S> {
         let mut lost = Lost::default();
         for (key, version, is_delete) in self.judge.lost_versions() {
             let key = Octets(key.0.clone());
-            if is_delete {
-                lost.deleted.insert(key.clone());
-            }
+            match is_delete {
+                true => lost.deleted.insert(key.clone()),
+                false => lost.put.insert(key.clone()),
+            };
             lost.versions
                 .insert((key, version_name(version, self.topology())));
         }
@@ -42,11 +43,13 @@ pub struct Lost {
     versions: BTreeSet<(Octets, String)>,
     /// The keys of deletes among them.
     deleted: BTreeSet<Octets>,
+    /// The keys of values among them.
+    put: BTreeSet<Octets>,
 }
 
 impl Lost {
     /// The record without it; none if nothing is left. To leave out a version with all reads of it makes no right trace wrong. A read of
-    /// nothing that names no version may be one of a delete.
+    /// nothing that names no version may be one of a delete, and what a delete took away may be a value that is left out.
     pub(crate) fn taken_from(&self, mut record: trace::Record) -> Option<trace::Record> {
         let is_lost = |key: &Octets, value: &Option<Octets>, version: &Option<String>| match version {
             Some(version) => self.versions.contains(&(key.clone(), version.clone())),
@@ -57,6 +60,7 @@ impl Lost {
         if !is_vague && is_lost(&record.key, &record.value, &record.version) {
             return None;
         }
+        record.existed &= !self.put.contains(&record.key);
         if let Some(reads) = &mut record.reads {
             reads.retain(|read| !is_lost(&read.key, &read.value, &read.version));
         }
@@ -153,6 +157,7 @@ impl Record {
             receipt: receipt.map(|receipt| claim(receipt, topology)),
             recorder: None,
             pipelined: self.pipelined,
+            existed: op == Op::Delete && matches!(self.answer(), Some(Answer::Written { existed: true })),
             reads,
         })
     }

@@ -87,6 +87,11 @@ const PLANTED: &[Planted] = &[
         "a partition that has lost something answers as if it had what the other partitions of its site have",
     ),
     planted(
+        "deletes_tell_nothing_stable",
+        &["causalspartanx"],
+        "who deletes something is not shown what it depends on",
+    ),
+    planted(
         "time_before_disk",
         &["eventual"],
         "a receipt rests on the time from before the disk was read",

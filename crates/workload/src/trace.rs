@@ -49,6 +49,9 @@ pub struct Record {
     /// of their starts, which differ.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pipelined: bool,
+    /// A delete that was told that there was a value to take away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub existed: bool,
     /// What a snapshot read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Vec<SnapshotRead>>,
@@ -229,6 +232,7 @@ mod tests {
             receipt: None,
             recorder: None,
             pipelined: false,
+            existed: false,
             reads: None,
         };
         let full = Record {

@@ -22,7 +22,7 @@ use crate::Kind;
 use std::collections::{HashMap, HashSet};
 
 /// A write in a run.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 struct Entry {
     key: u32,
     session: u32,
@@ -66,7 +66,9 @@ impl<'g, 'h> Clocks<'g, 'h> {
     /// None if there would be more numbers than `most`.
     pub fn new(graph: &'g Graph<'h>, most: usize) -> Option<Clocks<'g, 'h>> {
         let mut entries = entries(graph);
-        entries.sort_unstable();
+        // What a delete has taken away comes before it.
+        let place = |entry: &Entry| (entry.key, entry.session, entry.position);
+        entries.sort_unstable_by_key(|entry| (place(entry), !graph.is_unknown(entry.node), entry.node));
         // Of several reads of one write in one session, the first.
         let mut seen = HashSet::new();
         entries.retain(|entry| !graph.is_unknown(entry.node) || seen.insert((entry.session, entry.node)));
@@ -157,6 +159,7 @@ impl<'g, 'h> Clocks<'g, 'h> {
                     self.read((session, node), clock, cycles, &mut broken);
                 }
                 row => {
+                    self.appear(node, rank);
                     self.entries[row as usize].rank = rank;
                     self.clocks[row as usize * sessions..][..sessions].copy_from_slice(clock);
                     clock[session] += 1;
@@ -252,6 +255,14 @@ impl<'g, 'h> Clocks<'g, 'h> {
     /// Whether a write is in the past of a row.
     fn knows(&self, row: u32, write: u32, place: Option<(usize, u32)>) -> bool {
         let clock = self.row(row);
+        // A delete knows what it took away, and a clock does not count what appears with its own write.
+        let own = self
+            .entries
+            .get(row as usize)
+            .map(|entry| self.graph.sources(entry.node));
+        if own.into_iter().flatten().any(|(_, source)| source == write) {
+            return true;
+        }
         if let Some((session, position)) = place {
             return clock[session] > position;
         }

@@ -193,17 +193,18 @@ impl<'a> Graph<'a> {
         Some(self.wrote[node as usize]).filter(|&key| key != NONE)
     }
 
-    /// The write that a read has seen.
-    pub fn source(&self, read: u32) -> Option<u32> {
-        let operation = &self.history.operations[read as usize];
-        if operation.kind != Kind::Read {
-            return None;
-        }
-        let write = self.history.keys[operation.key as usize].writers[operation.value.index()]?;
+    /// The write that a read has seen, or a delete.
+    pub fn source(&self, place: u32) -> Option<u32> {
+        let write = self.history.seen_by(place as usize)?;
         Some(self.nodes[write])
     }
 
-    /// The node's reads, with what they have seen.
+    /// Whether an operation reads. A delete that has seen a write does not.
+    pub fn is_read(&self, place: u32) -> bool {
+        self.history.operations[place as usize].kind == Kind::Read
+    }
+
+    /// The node's reads, or its delete, with what they have seen.
     pub fn sources(&self, node: u32) -> impl Iterator<Item = (u32, u32)> {
         let operations = self.operations(node);
         // Of several reads some may have seen nothing.

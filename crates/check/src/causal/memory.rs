@@ -105,7 +105,7 @@ impl<'g, 'h> Past<'g, 'h> {
         for (position, node) in graph.chain(session).enumerate().rev() {
             self.reach[node as usize] = position as u32;
             for (read, source) in graph.sources(node) {
-                if known.insert(source) {
+                if graph.is_read(read) && known.insert(source) {
                     let key = graph.history.operations[read as usize].key;
                     self.seen.push((key, position as u32, source));
                 }

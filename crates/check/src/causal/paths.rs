@@ -235,8 +235,8 @@ pub(super) fn conflict_cycle(graph: &Graph, order: &[u32], clocks: &Clocks, node
     argument.path(&cycle);
     for &(older, newer, _) in cycle.iter().filter(|step| step.2 == Because::Conflict) {
         let after = after(graph, order, older);
-        let is_reader =
-            |node: &&u32| after[**node as usize] && graph.sources(**node).any(|(_, source)| source == newer);
+        let has_read = |(read, source): (u32, u32)| source == newer && graph.is_read(read);
+        let is_reader = |node: &&u32| after[**node as usize] && graph.sources(**node).any(has_read);
         let reader = *order
             .iter()
             .find(is_reader)

@@ -98,7 +98,7 @@ pub(super) fn known(look: &Look<'_>, guarantee: Guarantee, read: usize, within_k
         .before(read)
         .filter(|&by| is_sensible(look.history, look.at(by)))
     {
-        let Some(write) = writer(look.history, by).filter(|_| look.at(by).kind == Kind::Read) else {
+        let Some(write) = look.history.seen_by(by) else {
             continue;
         };
         if look.at(write).client == look.at(read).client {
@@ -178,8 +178,12 @@ fn past(did: &str) -> String {
 /// How a client came to know what another one had done.
 fn acquaintance(case: &Case<'_>, (by, write): (usize, usize), newer: usize) -> String {
     let (me, other) = (case.client(by), case.client(write));
+    let read = match case.operation(by).kind {
+        Kind::Read => "read",
+        Kind::Write | Kind::UnknownWrite => "took away",
+    };
     format!(
-        "{other} {} ({}) and then {} ({}), which {me} read ({}). So {me} could count on both.",
+        "{other} {} ({}) and then {} ({}), which {me} {read} ({}). So {me} could count on both.",
         case.did(newer),
         case.number(newer),
         case.did(write),

@@ -1,5 +1,5 @@
 //! Random small traces for the oracles.
-use turnbuckle_check::{History, HistoryBuilder};
+use turnbuckle_check::{History, HistoryBuilder, Kind};
 use turnbuckle_workload::{Op, Random, Record, Status};
 
 /// A random trace, one of three sorts.
@@ -51,6 +51,25 @@ pub fn trace(seed: u64) -> Option<History> {
     builder.finish().ok()
 }
 
+/// Some acknowledged writes took another write of their key away, that had begun before they were over: they are deletes.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
+pub fn with_taken_away(mut history: History, seed: u64) -> History {
+    let mut random = Random::new(seed, 4);
+    for (delete, by) in history.operations.iter().enumerate() {
+        let can_be = |&put: &usize| {
+            let it = &history.operations[put];
+            let is_later = it.client == by.client && it.start > by.start;
+            put != delete && it.kind != Kind::Read && it.key == by.key && it.start <= by.finish && !is_later
+        };
+        let puts: Vec<usize> = (0..history.operations.len()).filter(can_be).collect();
+        if by.kind == Kind::Write && !puts.is_empty() && random.below(2) == 0 {
+            let put = puts[random.below(puts.len() as u64) as usize];
+            history.taken_away.push((delete, put));
+        }
+    }
+    history
+}
+
 fn record(
     client: u64,
     is_write: bool,
@@ -73,6 +92,7 @@ fn record(
         receipt: None,
         recorder: None,
         pipelined: false,
+        existed: false,
         reads: None,
     }
 }

@@ -15,6 +15,7 @@ pub(super) struct MixedTable {
     hot: Placed<u64>,
     deletes_of_read: Placed<u64>,
     many_keys: Placed<u64>,
+    once: Placed<u64>,
 }
 
 /// What the table says, with what is usual for the rest.
@@ -39,5 +40,6 @@ pub(super) fn mixed_kind(
         hot: percent(&mixed.hot, "hot", usual.hot)?,
         deletes_of_read: percent(&mixed.deletes_of_read, "deletes_of_read", usual.deletes_of_read)?,
         many_keys: at_most(&mixed.many_keys, "many_keys", 0..1_001)?.unwrap_or(usual.many_keys),
+        once: percent(&mixed.once, "once", usual.once)?,
     }))
 }

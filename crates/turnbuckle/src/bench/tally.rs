@@ -115,6 +115,7 @@ impl Tally {
             receipt: claim,
             recorder: Some(self.recorder.clone()),
             pipelined: false,
+            existed: false,
             reads: None,
         };
         if let Err(error) = trace.write(&record) {

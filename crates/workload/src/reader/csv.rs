@@ -168,6 +168,7 @@ fn record(row: &Row<'_>, line: u64) -> Result<Record, Fault> {
         receipt: None,
         recorder: row.recorder.clone(),
         pipelined: false,
+        existed: false,
         reads: None,
     })
 }

@@ -306,6 +306,7 @@ fn record(
         receipt: None,
         recorder: None,
         pipelined: false,
+        existed: false,
         reads: None,
     }
 }

@@ -1,0 +1,78 @@
+//! Pairs of keys that are written once.
+//!
+//! Of a key that was written once only, everybody knows what a delete of it has taken away. So whoever deletes the second key of a pair, and was told that
+//! there was a value, must be shown the first from then on, which was written before it; though it has read neither.
+use super::Clients;
+use crate::keyspaces::key_in;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use turnbuckle_core::{Key, Operation};
+
+/// So many pairs are asked for, the newest: what was deleted long ago tells nothing new.
+const MOST_PAIRS: usize = 6;
+
+/// Who is after a pair looks for it so often in one request. What it deletes may be on its way yet.
+const LOOKS: usize = 8;
+
+/// The pairs of a keyspace.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    /// How many were begun.
+    begun: u64,
+    /// The newest, and who wrote each.
+    newest: VecDeque<(u64, usize)>,
+}
+
+fn names(keyspace: usize, pair: u64) -> (Key, Key) {
+    let name = |which| key_in(keyspace, &format!("{which}{pair}"));
+    (name("first"), name("second"))
+}
+
+impl Clients {
+    /// Half of the time a new pair, else one that somebody else has written.
+    pub(super) fn once(&mut self, number: usize, request: &mut VecDeque<Operation>) {
+        let keyspace = self.all[number].keyspace;
+        let is_new = self.random.percent(50);
+        let (read, write) = (self.load.read, self.load.write);
+        let pairs = self.pairs.entry(keyspace).or_default();
+        let of_others: Vec<u64> = pairs
+            .newest
+            .iter()
+            .filter(|(_, writer)| *writer != number)
+            .map(|&(pair, _)| pair)
+            .collect();
+        if !is_new && !of_others.is_empty() {
+            let (first, second) = names(keyspace, *self.random.pick(&of_others));
+            for _ in 0..LOOKS {
+                request.extend([
+                    Operation::Put {
+                        key: second.clone(),
+                        value: None,
+                        level: write,
+                    },
+                    Operation::Get {
+                        key: first.clone(),
+                        level: read,
+                    },
+                ]);
+            }
+            return;
+        }
+        let pair = pairs.begun;
+        pairs.begun += 1;
+        pairs.newest.push_back((pair, number));
+        if pairs.newest.len() > MOST_PAIRS {
+            pairs.newest.pop_front();
+        }
+        let (first, second) = names(keyspace, pair);
+        for key in [first, second] {
+            self.written += 1;
+            let value = Some(Bytes::from(format!("w{}", self.written)));
+            request.push_back(Operation::Put {
+                key,
+                value,
+                level: write,
+            });
+        }
+    }
+}
