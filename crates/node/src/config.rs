@@ -186,6 +186,8 @@ pub struct Planted {
     pub purges_what_is_left_out: bool,
     /// The first copy that a peer can send counts as bringing all that was damaged, whatever the peer has heard.
     pub repaired_by_any_copy: bool,
+    /// A checkpoint forgets one page of deletes, and the next one is in no hurry, however many are left.
+    pub collects_few_deletes: bool,
 }
 
 impl Planted {
@@ -220,6 +222,7 @@ impl Planted {
             "stamps_unheard" => &mut self.stamps_unheard,
             "serves_what_damage_left" => &mut self.serves_what_damage_left,
             "purges_what_is_left_out" => &mut self.purges_what_is_left_out,
+            "collects_few_deletes" => &mut self.collects_few_deletes,
             "repaired_by_any_copy" => &mut self.repaired_by_any_copy,
             _ => return None,
         })

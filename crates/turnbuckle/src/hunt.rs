@@ -117,6 +117,11 @@ const PLANTED: &[Planted] = &[
         "a clock that jumps by an hour for a moment is stamped by: other sites take nothing of that for an hour",
     ),
     planted(
+        "collects_few_deletes",
+        &["eventual", "causalspartanx"],
+        "more deletes are made than checkpoints forget, so that they grow without bound",
+    ),
+    planted(
         "proves_by_the_least_clock",
         &["gentlerain"],
         "freshness is proven while a clock is seen to be beyond its bound",
