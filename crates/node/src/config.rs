@@ -190,6 +190,8 @@ pub struct Planted {
     pub refuses_reads_when_full: bool,
     /// What could not be written to the log for want of room counts as written.
     pub forgets_what_did_not_fit: bool,
+    /// A checkpoint forgets one page of deletes, and the next one is in no hurry, however many are left.
+    pub collects_few_deletes: bool,
 }
 
 impl Planted {
@@ -224,6 +226,7 @@ impl Planted {
             "stamps_unheard" => &mut self.stamps_unheard,
             "serves_what_damage_left" => &mut self.serves_what_damage_left,
             "purges_what_is_left_out" => &mut self.purges_what_is_left_out,
+            "collects_few_deletes" => &mut self.collects_few_deletes,
             "repaired_by_any_copy" => &mut self.repaired_by_any_copy,
             "refuses_reads_when_full" => &mut self.refuses_reads_when_full,
             "forgets_what_did_not_fit" => &mut self.forgets_what_did_not_fit,

@@ -11,6 +11,8 @@ pub struct KeyspaceStatus {
     pub live_keys: u64,
     /// Keys whose delete is remembered: some site may not show it yet, or no checkpoint has forgotten it since.
     pub deleted_keys: u64,
+    /// Of those the ones that were stamped below this wait for checkpoints alone.
+    pub settled: Hlc,
     /// Versions in memory, in bytes.
     pub memory_bytes: u64,
     /// What of it no checkpoint has yet, in bytes.
@@ -91,8 +93,10 @@ pub struct StreamStatus {
 
 impl<P: Protocol> Keyspace<P> {
     pub(crate) fn status(&self, now: Now) -> KeyspaceStatus {
+        let settled = self.lanes().iter().map(|cell| held(&cell.lane).settled());
         let mut status = KeyspaceStatus {
             name: self.name().to_string(),
+            settled: settled.min().unwrap_or(Hlc::ZERO),
             ..KeyspaceStatus::default()
         };
         for cell in self.lanes() {

@@ -59,6 +59,8 @@ pub struct WorldOptions {
     pub checkpoint_log_bytes: u64,
     /// A checkpoint begins so long after the last one if anything was written since.
     pub checkpoint_interval: Micros,
+    /// Once it has come to rest, deletes that nobody needs must be forgotten.
+    pub must_forget: bool,
     /// How many keys a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
     /// How long a node that was restarted waits for sites that may hold what a power loss took from it.
@@ -141,6 +143,7 @@ impl WorldOptions {
             retained_log_bytes: 64 << 20,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Micros::from_millis(60_000),
+            must_forget: false,
             batch_keys: 512,
             patience: Micros::from_millis(5_000),
             min_free_bytes: 64 << 20,

@@ -77,6 +77,8 @@ pub struct Outcome {
     pub written: Written,
     /// All sites had the same in the end, and what was acknowledged was there.
     pub converged: bool,
+    /// Deletes that were remembered in the end, and waited for something else than checkpoints.
+    pub deletes_waiting: u64,
     /// All clocks kept their bounds: every receipt can be held against the trace.
     pub trusts_clocks: bool,
     /// What power losses may have taken.
@@ -126,6 +128,8 @@ impl Scenario {
         self.safety(&mut world, &mut clients, keep);
         clients.stop(world.time());
         let converged = liveness(&mut world, &mut clients);
+        let is_asked = keep.judge && converged && self.world.must_forget;
+        let deletes_waiting = if is_asked { world.forget_deletes() } else { 0 };
         Outcome {
             violations: world.judge().violations().to_vec(),
             events: world.events(),
@@ -133,6 +137,7 @@ impl Scenario {
             claims: world.judge().claims(),
             written: world.written(),
             converged,
+            deletes_waiting,
             trusts_clocks: world.judge().trusts_clocks(),
             lost: world.lost(),
             took: world.time().since(crate::BEGINNING),

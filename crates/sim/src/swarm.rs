@@ -481,6 +481,7 @@ fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {
     let names = ["ant", "bee", "cat", "dog"];
     let mut world = WorldOptions::plain(names[..site_count].iter().copied(), Micros(0));
     world.seed = seed;
+    world.must_forget = true;
     (world.nodes_per_site, world.partitions) = match random.percent(35) {
         true => (2, *random.pick(&[2, 2, 3, 5])),
         false => (1, *random.pick(&[1, 1, 3])),

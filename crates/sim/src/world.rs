@@ -13,6 +13,7 @@ use turnbuckle_node::{KeyspaceStatus, NodeId, Placement, Written};
 mod choices;
 mod clients;
 mod faults;
+mod forgetting;
 mod links;
 mod losses;
 mod nodes;

@@ -127,6 +127,11 @@ const PLANTED: &[Planted] = &[
         "what a full disk did not take counts as written to the log, and is acknowledged",
     ),
     planted(
+        "collects_few_deletes",
+        &["eventual", "causalspartanx"],
+        "more deletes are made than checkpoints forget, so that they grow without bound",
+    ),
+    planted(
         "proves_by_the_least_clock",
         &["gentlerain"],
         "freshness is proven while a clock is seen to be beyond its bound",

@@ -147,6 +147,8 @@ struct Summary {
     violations: BTreeMap<String, u64>,
     /// Answers, each key of a read of several by itself, held against what really happened.
     answers: Judged,
+    /// Deletes that were remembered in the end, though the world had come to rest, and waited for something else than checkpoints.
+    deletes_waiting: u64,
     receipts: Receipts,
     /// What clients observed that one copy of the data would not have shown.
     observed: Observed,
@@ -539,6 +541,7 @@ impl Summary {
         self.versions_written += outcome.written.versions;
         self.metadata_bytes += outcome.written.metadata_bytes;
         self.converged &= outcome.converged;
+        self.deletes_waiting += outcome.deletes_waiting;
         self.answers.add(&outcome.answers);
         self.receipts.claims.add(&outcome.claims);
         self.observed.lost += done.left_out;
@@ -665,6 +668,13 @@ impl std::fmt::Display for Summary {
         )?;
         let converged = if self.converged { "every time" } else { "no" };
         writeln!(f, "  converged   {converged}")?;
+        if self.deletes_waiting > 0 {
+            writeln!(
+                f,
+                "              {} deletes were still waited with in the end, for a site's word",
+                self.deletes_waiting
+            )?;
+        }
         writeln!(
             f,
             "  answers     {}",

@@ -170,6 +170,9 @@ impl<P: Protocol> Keyspace<P> {
                 Some(next) => from = Some(next.clone()),
                 None => return Ok(true),
             }
+            if self.shared().config.planted.collects_few_deletes {
+                return Ok(false);
+            }
         }
         self.shared().deletes_left.store(true, Relaxed);
         Ok(false)

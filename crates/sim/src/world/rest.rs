@@ -6,7 +6,7 @@ use turnbuckle_core::{Answer, Answered, Hlc, Key, Micros, Operation, Session};
 use turnbuckle_node::{KeyspaceStatus, StreamStatus};
 
 /// What a stream does to a site whose node does not have the keyspace.
-const LEFT_OUT: &str = "left-out";
+pub(super) const LEFT_OUT: &str = "left-out";
 
 /// A scan that goes on for longer does not end.
 const MOST_PAGES: u64 = 1_000_000;

@@ -1,0 +1,67 @@
+//! Whether deletes are forgotten once nobody needs them.
+//!
+//! A delete that every site shows waits for two checkpoints: one writes it down, the next one forgets it. Many take a few more. What counts are
+//! checkpoints and not time: a node that forgets less in each than clients can delete meanwhile remembers ever more.
+use crate::{Rule, World};
+use std::collections::BTreeMap;
+use turnbuckle_core::{Micros, Session};
+use turnbuckle_node::{KeyspaceStatus, NodeId};
+
+/// So many checkpoints are enough for few deletes.
+const FEW_CHECKPOINTS: u64 = 4;
+
+/// For so many deletes there may be one more.
+const DELETES_OF_ONE: u64 = 16;
+
+/// What is not settled by then may have reasons to wait. It is counted, and is not wrong.
+const PATIENCE: Micros = Micros::from_millis(60_000);
+
+const LOOK_EVERY: Micros = Micros::from_millis(20);
+
+impl<S: Session> World<S> {
+    /// Lets a world that has come to rest make checkpoints, until no delete is remembered. If it takes too many, the judge is told. Returns how
+    /// many deletes still waited for something else than checkpoints.
+    pub(crate) fn forget_deletes(&mut self) -> u64 {
+        let (stamped, end) = (self.stamped(), self.time() + PATIENCE);
+        // Of each node: how many checkpoints it had made when all its deletes could be forgotten, and how many deletes it had.
+        let mut since: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
+        loop {
+            let mut waiting = 0;
+            for node in self.nodes() {
+                let statuses: Vec<KeyspaceStatus> = self.statuses(node);
+                // What a node elsewhere lacks is not forgotten.
+                let is_everywhere = |status: &&KeyspaceStatus| {
+                    status
+                        .streams
+                        .iter()
+                        .all(|stream| stream.state != super::rest::LEFT_OUT)
+                };
+                let here: Vec<&KeyspaceStatus> = statuses.iter().filter(is_everywhere).collect();
+                let deletes: u64 = here.iter().map(|status| status.deleted_keys).sum();
+                waiting += deletes;
+                let is_settled = here.iter().all(|status| status.settled > stamped);
+                if deletes == 0 || !is_settled {
+                    continue;
+                }
+                let made = self.checkpoints(node);
+                let &mut (first, had) = since.entry(node).or_insert((made, deletes));
+                let took = made.saturating_sub(first);
+                if took > FEW_CHECKPOINTS + had / DELETES_OF_ONE {
+                    let name = self.node_name(node);
+                    let words = format!(
+                        "node {name} had {had} deletes that nobody needs any more, and {took} checkpoints later it has {deletes}"
+                    );
+                    self.judge.report(Rule::Service, words);
+                    return 0;
+                }
+            }
+            if waiting == 0 || self.time() >= end {
+                return waiting;
+            }
+            for node in self.nodes() {
+                self.checkpoint(node);
+            }
+            self.advance(LOOK_EVERY);
+        }
+    }
+}
