@@ -90,6 +90,7 @@ fn operation(words: &[&str], mut key: impl FnMut(&str) -> Option<String>) -> Res
         receipt,
         recorder: None,
         pipelined: false,
+        existed: false,
         reads,
     })
 }
