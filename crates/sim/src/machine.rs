@@ -323,6 +323,12 @@ impl<S: Session> Machine<S> {
         Ok(())
     }
 
+    /// A process has ended before it served anything. What it wrote is there.
+    pub fn fail_to_start(&mut self) {
+        self.disk.crash_process();
+        self.engine.crash_keeping(usize::MAX);
+    }
+
     /// Tells the process how much room its disk has.
     pub fn look_at_disk(&mut self) {
         if let Some(process) = &self.process {

@@ -192,7 +192,8 @@ impl<P: Protocol> Lane<P> {
         ks.send_frame(self.me, peer, Body::Resume(frame));
     }
 
-    /// A copy is in place. Streams that waited for it go on, or the next peer is asked.
+    /// A copy is in place. The streams of other sites that waited for it go on, or the next peer is asked. Its source is told by who calls: told twice, it
+    /// would send twice what follows.
     pub(super) fn repair_with(&mut self, ks: &Keyspace<P>, from: SiteId, copy: &CopyIn<P::Meta>) {
         let was_blank = self.is_blank();
         let Some(repair) = &mut self.repair else { return };
@@ -216,7 +217,8 @@ impl<P: Protocol> Lane<P> {
             );
         }
         let is_filled = was_blank && !self.is_blank();
-        for site in self.incoming.keys().copied().collect::<Vec<_>>() {
+        let others = self.incoming.keys().copied().filter(|&site| site != from);
+        for site in others.collect::<Vec<_>>() {
             let is_asked = self.incoming[&site].is_resumed();
             // One that was asked before may be waiting itself for what was stamped here, and need not any more.
             let asks = match self.waits_for_copy(site) {

@@ -76,10 +76,12 @@ impl<S: Session> World<S> {
             &self.protocol,
         );
         if let Err(error) = started {
-            // A disk that fails opens nothing, nor one on which an earlier start has used up what was kept for it. It is tried again when the
-            // disk is right.
+            // A disk that fails opens nothing, nor one on which an earlier start has used up what was kept for it, or on which the log of a keyspace
+            // that is left out is to be set aside. It is tried again when the disk is right.
             let machine = &mut self.machines[place];
-            machine.space.has_kept_closed = machine.space.is_taken && !had_ballast;
+            machine.fail_to_start();
+            let sets_aside = !machine.left_out.is_empty();
+            machine.space.has_kept_closed = machine.space.is_taken && (!had_ballast || sets_aside);
             if !machine.disk.sync_fails() && !machine.space.has_kept_closed {
                 let name = self.node_name(node);
                 self.judge
