@@ -16,9 +16,21 @@ pub(crate) struct Checkpoint {
     /// Goes with the meta, in one batch: rows of collected tombstones. Were such a row gone and the meta not there
     /// yet, a replay would find an older version in the log, and no tombstone that is newer.
     buried: Vec<TableWrite>,
-    /// What those rows still are in the engine.
-    buried_rows: Census,
+    /// The keys of those rows. Until they are gone they are what they were.
+    buried_keys: Vec<Key>,
     walk: Walk,
+    /// The last chunk, until the next one is asked for: it may not be written.
+    last: Option<LastChunk>,
+}
+
+/// What is taken back if a chunk was not written.
+#[derive(Debug)]
+struct LastChunk {
+    /// It has this many keys from here on.
+    from: Walk,
+    keys: usize,
+    /// What was in the engine before.
+    rows: Census,
 }
 
 /// Some keys' rows, on their way to the table: owned, so that they are written without the store's lock.
@@ -60,8 +72,9 @@ impl<M: Wire + Clone + Send> Store<M> {
         self.checkpoint = Some(Checkpoint {
             meta: Some(meta),
             buried: Vec::new(),
-            buried_rows: Census::default(),
+            buried_keys: Vec::new(),
             walk: Walk::default(),
+            last: None,
         });
         // Only what an aborted checkpoint left makes this more than a swap.
         let dirty = std::mem::take(&mut self.dirty);
@@ -81,9 +94,12 @@ impl<M: Wire + Clone + Send> Store<M> {
         most_keys: usize,
         covered: impl Fn(&Version<M>) -> bool,
     ) -> Option<Chunk<M>> {
+        self.last_is_written();
+        let rows = self.rows;
         let checkpoint = self.running_checkpoint();
         checkpoint.meta.as_ref()?;
-        let mut walk = checkpoint.walk;
+        let from = checkpoint.walk;
+        let mut walk = from;
         let mut chunk = Chunk {
             writes: Vec::new(),
             large: Vec::new(),
@@ -103,16 +119,47 @@ impl<M: Wire + Clone + Send> Store<M> {
         }
         let checkpoint = self.running_checkpoint();
         checkpoint.walk = walk;
+        checkpoint.last = Some(LastChunk { from, keys, rows });
         if finished && let Some(meta) = checkpoint.meta.take() {
             chunk.writes.append(&mut checkpoint.buried);
             chunk.writes.push(TableWrite::put(Area::Meta.start(), meta));
-            let gone = std::mem::take(&mut checkpoint.buried_rows);
+            let gone = self.buried_rows();
             self.rows.subtract(gone);
         }
         chunk
             .writes
             .push(TableWrite::put(Area::Count.start(), self.rows.encode()));
         Some(chunk)
+    }
+
+    /// The last chunk is in the engine.
+    fn last_is_written(&mut self) {
+        let checkpoint = self.running_checkpoint();
+        let is_whole = checkpoint.meta.is_none();
+        let Some(mut last) = checkpoint.last.take() else {
+            return;
+        };
+        let buried = match is_whole {
+            true => std::mem::take(&mut checkpoint.buried_keys),
+            false => Vec::new(),
+        };
+        for index in self.taking.walk(&mut last.from, last.keys) {
+            self.entries[index as usize].marks_mut().keep_row();
+        }
+        for key in buried {
+            if let Some(entry) = self.entries.get_mut(key.as_ref()) {
+                entry.marks_mut().set_row(Kind::Nothing);
+            }
+        }
+    }
+
+    /// What the rows are that go with the meta.
+    fn buried_rows(&mut self) -> Census {
+        let keys = std::mem::take(&mut self.running_checkpoint().buried_keys);
+        let row = |key: &Key| Some(self.entries.get(key.as_ref())?.marks().row());
+        let rows = keys.iter().filter_map(row).collect();
+        self.running_checkpoint().buried_keys = keys;
+        rows
     }
 
     /// Everything is written and persisted: what was taken is clean now, unless it changed since.
@@ -138,11 +185,15 @@ impl<M: Wire + Clone + Send> Store<M> {
     /// # Panics
     /// If no checkpoint is under way.
     pub fn abort_checkpoint(&mut self) {
-        let Checkpoint {
-            walk, buried_rows, ..
-        } = *self.running_checkpoint();
-        self.checkpoint = None;
-        self.rows.subtract(buried_rows);
+        let Some(Checkpoint { walk, last, .. }) = self.checkpoint.take() else {
+            return;
+        };
+        if let Some(mut last) = last {
+            self.rows = last.rows;
+            for index in self.taking.walk(&mut last.from, last.keys) {
+                self.entries[index as usize].marks_mut().take_row_back();
+            }
+        }
         for index in self.taking.until(walk) {
             self.entries[index as usize].marks_mut().set_taken(false);
         }
@@ -178,22 +229,23 @@ impl<M: Wire + Clone + Send> Store<M> {
         }
         let after_bytes = entry.cost_bytes(key);
         let (was, is) = (entry.marks().row(), entry.kind());
-        entry.marks_mut().set_row(is);
         entry.marks_mut().set_taken(true);
         let taken_bytes = match entry {
             Entry::Absent { was: Some(id), .. } => {
                 let checkpoint = self.checkpoint.as_mut().expect("a checkpoint takes");
                 let rows = [row_in(arena, key), tombstone_in(arena, *id, key)];
                 checkpoint.buried.extend(rows.map(TableWrite::delete));
-                checkpoint.buried_rows.add(was);
+                checkpoint.buried_keys.push(Key(Bytes::copy_from_slice(key)));
                 key.len()
             }
-            Entry::Absent { was: None, .. } => {
+            Entry::Absent { was: None, marks, .. } => {
+                marks.change_row(Kind::Nothing);
                 self.rows.change(was, Kind::Nothing);
                 chunk.writes.push(TableWrite::delete(row_in(arena, key)));
                 key.len()
             }
-            Entry::Held { chain, .. } => {
+            Entry::Held { chain, marks, .. } => {
+                marks.change_row(is);
                 self.rows.change(was, is);
                 chunk.take(key, chain, arena)
             }

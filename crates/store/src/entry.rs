@@ -12,6 +12,10 @@ const TAKEN: u8 = 2;
 const LIVE_ROW: u8 = 4;
 /// ...or is a delete.
 const DELETED_ROW: u8 = 8;
+/// What it was before, while nobody knows whether the chunk that changes it is written.
+const LIVE_BEFORE: u8 = 16;
+const DELETED_BEFORE: u8 = 32;
+const IS_CHANGING: u8 = 64;
 
 /// What memory knows about one key. 64 bytes for a protocol without metadata, because there are millions: the enum's
 /// tag, the marks, the slot and the generation share one word.
@@ -35,7 +39,7 @@ pub(crate) enum Entry<M> {
     },
 }
 
-/// Four bits. Atomic, because a read sets one of them, and readers share.
+/// Seven bits. Atomic, because a read sets one of them, and readers share.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(AtomicU8);
 
@@ -84,6 +88,29 @@ impl Marks {
     pub(crate) fn set_row(&mut self, row: Kind) {
         self.set(LIVE_ROW, row == Kind::Value);
         self.set(DELETED_ROW, row == Kind::Delete);
+    }
+
+    /// A chunk that changes the row is on its way.
+    pub(crate) fn change_row(&mut self, row: Kind) {
+        let before = self.row();
+        self.set(LIVE_BEFORE, before == Kind::Value);
+        self.set(DELETED_BEFORE, before == Kind::Delete);
+        self.set(IS_CHANGING, true);
+        self.set_row(row);
+    }
+
+    /// The chunk is written.
+    pub(crate) fn keep_row(&mut self) {
+        self.set(IS_CHANGING, false);
+    }
+
+    /// The chunk was not written.
+    pub(crate) fn take_row_back(&mut self) {
+        if self.has(IS_CHANGING) {
+            self.set(LIVE_ROW, self.has(LIVE_BEFORE));
+            self.set(DELETED_ROW, self.has(DELETED_BEFORE));
+            self.set(IS_CHANGING, false);
+        }
     }
 }
 

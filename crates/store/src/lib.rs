@@ -55,9 +55,6 @@
 //! - What is dirty is never evicted: a store that is written faster than its engine takes it outgrows its limit.
 //!   [`Store::dirty_bytes`] says so, and whoever feeds the store has to slow down.
 //! - Without [`Options::history`], forgetting the newest version does not bring back the one before: that is gone.
-//! - [`turnbuckle_core::Versions::live_keys`] is exact, with one exception: after an engine failed in the middle of a
-//!   checkpoint, and the process died before the next one finished, it may be off until everything fits into memory
-//!   at some opening.
 
 mod cache;
 mod census;
