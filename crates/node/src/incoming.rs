@@ -224,8 +224,8 @@ impl<P: Protocol> Incoming<P> {
         if previous != self.arrived || last.number < previous || last.incarnation < self.received.incarnation
         {
             let found = format!(
-                "{previous} to {} of incarnation {}",
-                last.number, last.incarnation
+                "those behind {previous} up to {} of incarnation {}, where {} has arrived and {} of incarnation {} is taken in",
+                last.number, last.incarnation, self.arrived, self.received.number, self.received.incarnation
             );
             return Err(BadFrame::new("entries that continue the stream", found));
         }
