@@ -472,7 +472,19 @@ impl Node {
     /// Puts frames for another node into `out`, each with its length in front, until there are `most_bytes` or no more.
     /// Returns whether there are more. Call it when the link can take them and [`Wake::wake_link`] was called.
     pub fn fill(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
-        let mut more = self.shared.take_frames(peer, out, most_bytes);
+        let more = self.fill_single(peer, out, most_bytes);
+        self.fill_streams(peer, out, most_bytes) | more
+    }
+
+    /// The first half of [`Node::fill`]: frames that were sent one by one. Other threads go on between the halves, so what has to come before a
+    /// stream's entries does not go this way.
+    pub fn fill_single(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+        self.shared.take_frames(peer, out, most_bytes)
+    }
+
+    /// The second half: what streams, full copies and what is given back have for the peer.
+    pub fn fill_streams(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+        let mut more = false;
         let served = |keyspace: &&Arc<dyn Lanes>| self.shared.serves(peer, keyspace.tag());
         for keyspace in self.keyspaces.iter().filter(served) {
             more |= keyspace.fill(peer, out, most_bytes);

@@ -491,10 +491,13 @@ impl<P: Protocol> Lane<P> {
     /// Puts frames for a peer into `out` until it holds `most_bytes` or there is nothing more. Returns whether there is more.
     pub fn fill(&mut self, ks: &Keyspace<P>, peer: ServerId, out: &mut BytesMut, most_bytes: usize) -> bool {
         while out.len() < most_bytes {
-            let body = match self.next_rows(ks, peer.site) {
-                Some(body) => Some(body),
-                None => self.next_step(ks, peer.site),
-            };
+            let begun = self
+                .outgoing
+                .cursor(peer.site)
+                .and_then(|cursor| cursor.begins.take());
+            let begun = begun.map(|position| Body::TakenBack(position.into()));
+            let body = begun.or_else(|| self.next_rows(ks, peer.site));
+            let body = body.or_else(|| self.next_step(ks, peer.site));
             let Some(body) = body else { return false };
             frame::Frame::new(ks.tag(), self.me, peer, body).put(out);
         }

@@ -126,6 +126,9 @@ pub(crate) struct Cursor {
     pub cold: Option<Position>,
     /// In this life the peer has given back what it held up to here by copies of third sites.
     pub gave: StreamPosition,
+    /// The receiver is told first that the stream goes on from here, since what was lost is taken back. It goes the way of the entries: what is sent
+    /// one by one could come behind them.
+    pub begins: Option<StreamPosition>,
 }
 
 impl CursorState {
@@ -736,6 +739,7 @@ impl Cursor {
         self.in_flight.clear();
         self.in_flight_bytes = 0;
         self.cold = None;
+        self.begins = None;
     }
 
     fn sent(&mut self, frame: &Step) {

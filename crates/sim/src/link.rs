@@ -38,6 +38,9 @@ pub(crate) struct Way {
     pub more: bool,
     /// The node is about to be asked for frames.
     pub due: bool,
+    /// It was asked for the first half of them, and has more by now.
+    pub begun: Option<BytesMut>,
+    pub woken: bool,
 }
 
 /// Frames that travel together.

@@ -33,6 +33,8 @@ pub struct WorldOptions {
     pub service: Service,
     /// How long a node takes until it commits what has come in.
     pub turn: Span,
+    /// Whether a node is asked in two steps for what it has for another one, as the server asks it: other threads go on in between.
+    pub fills_in_halves: bool,
     /// How long a disk takes to sync.
     pub sync: Span,
     /// How long a node takes until it begins background work that waits.
@@ -129,6 +131,7 @@ impl WorldOptions {
             cores: 0,
             service: Service::default(),
             turn: Span::fixed(Micros(10)),
+            fills_in_halves: false,
             sync: Span::fixed(Micros::from_millis(1)),
             work: Span::fixed(Micros::from_millis(1)),
             disk: Span::fixed(Micros(0)),

@@ -86,6 +86,7 @@ impl Draw {
         if draw.clocks_lie && of_mood(!seed).percent(50) {
             draw.set_a_clock_far_ahead(&mut of_mood(!seed));
         }
+        draw.world.fills_in_halves = of_fills(seed).percent(20);
         let is_damaged = draw.damaged_site.is_some();
         if matches!(draw.load.kind, Kind::Mixed(_)) && !is_damaged && of_keyspaces(seed).percent(20) {
             draw.world.keyspaces = 2;
@@ -464,6 +465,11 @@ fn of_mood(seed: u64) -> Random {
 /// Draws for what there is only where there are several keyspaces.
 fn of_keyspaces(seed: u64) -> Random {
     Random::new(seed.rotate_left(40) ^ 0x6B_6579_7370)
+}
+
+/// Draws for nodes that are asked for frames in two steps.
+fn of_fills(seed: u64) -> Random {
+    Random::new(seed.rotate_left(56) ^ 0x6669_6C6C)
 }
 
 /// Draws for clocks that jump by an hour.

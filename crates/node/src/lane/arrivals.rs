@@ -1,7 +1,7 @@
 //! What comes in: the streams of other sites in their order, and keys that were fetched from disk.
 use super::{Lane, Question, Waiting};
 use crate::{
-    frame::{self, Body},
+    frame,
     keyspace::Keyspace,
     pending::Item,
     stream::{CursorState, StreamPosition},
@@ -145,11 +145,6 @@ impl<P: Protocol> Lane<P> {
             incarnation: self.outgoing.incarnation_of(number),
             number,
         };
-        ks.send_frame(
-            self.me,
-            ks.topology().peer_at(self.me, site),
-            Body::TakenBack(position.into()),
-        );
         if let Some(cursor) = self.outgoing.cursor(site) {
             cursor.set_state(CursorState::Streaming { sent: number });
             cursor.acked = number;
@@ -157,6 +152,9 @@ impl<P: Protocol> Lane<P> {
         self.settle_peer(ks, site);
         if end.is_none() {
             self.want_copy(ks, site, None);
+        }
+        if let Some(cursor) = self.outgoing.cursor(site) {
+            cursor.begins = Some(position);
         }
         ks.wake_links(self.me, SiteSet::one(site));
     }

@@ -125,7 +125,9 @@ impl<S: Session> World<S> {
 
     pub(super) fn want_pump(&mut self, link: usize, end: usize) {
         let state = &mut self.links[link];
-        if state.up[end] && !std::mem::replace(&mut state.ways[end].due, true) {
+        let way = &mut state.ways[end];
+        way.woken |= way.begun.is_some();
+        if state.up[end] && !std::mem::replace(&mut way.due, true) {
             let life = state.life;
             let after = self.random.span(self.options.turn);
             self.schedule(after, Event::Pump { link, end, life });
@@ -136,10 +138,14 @@ impl<S: Session> World<S> {
     pub(super) fn pump(&mut self, link: usize, end: usize) {
         let ends = self.ends(link);
         let (from, to) = (ends[end], ends[1 - end]);
-        self.links[link].ways[end].due = false;
         if !self.links[link].up[end] {
+            self.links[link].ways[end].due = false;
             return;
         }
+        if self.options.fills_in_halves {
+            return self.pump_half(link, end);
+        }
+        self.links[link].ways[end].due = false;
         let mut more = true;
         while more && self.links[link].ways[end].bytes < WAY_BYTES {
             let mut out = BytesMut::new();
@@ -151,6 +157,34 @@ impl<S: Session> World<S> {
             self.send(link, end, out.freeze());
         }
         self.links[link].ways[end].more = more;
+        self.look_after(from);
+    }
+
+    /// The same, in two events: other threads of the node go on between the halves.
+    fn pump_half(&mut self, link: usize, end: usize) {
+        let ends = self.ends(link);
+        let (from, to) = (ends[end], NodeId(ends[1 - end] as u16));
+        let (node, most) = (self.process(from).node.clone(), self.options.chunk_bytes);
+        let Some(mut out) = self.links[link].ways[end].begun.take() else {
+            let mut out = BytesMut::new();
+            let more = node.fill_single(to, &mut out, most);
+            let way = &mut self.links[link].ways[end];
+            (way.begun, way.woken) = (Some(out), more);
+            let (life, after) = (self.links[link].life, self.random.span(self.options.turn));
+            return self.schedule(after, Event::Pump { link, end, life });
+        };
+        let more = node.fill_streams(to, &mut out, most);
+        let way = &mut self.links[link].ways[end];
+        way.due = false;
+        let more = more | std::mem::take(&mut way.woken);
+        if !out.is_empty() {
+            self.send(link, end, out.freeze());
+        }
+        let has_room = self.links[link].ways[end].bytes < WAY_BYTES;
+        self.links[link].ways[end].more = more;
+        if more && has_room {
+            self.want_pump(link, end);
+        }
         self.look_after(from);
     }
 
