@@ -302,15 +302,17 @@ impl Rounds<'_> {
         let read = || ends::read(cluster, keyspace, &recorder, &session, &all);
         let mut ends = read();
         let may_meet_damage = || (0..NODES).any(|node| cluster.is_damaged(node));
+        let mut lost_meanwhile = Vec::new();
         for _ in 0..MOST_REREADS {
             // Who meets damage closes its connections, and opens its tables anew.
-            if ends.is_ok() || !may_meet_damage() || self.rest(&mut Vec::new()).is_err() {
+            if ends.is_ok() || !may_meet_damage() || self.rest(&mut lost_meanwhile).is_err() {
                 break;
             }
             report.reread += 1;
             ends = read();
         }
-        let losses: Vec<Loss> = self.carried[place].iter().chain(losses).copied().collect();
+        let known = self.carried[place].iter().chain(losses);
+        let losses: Vec<Loss> = known.chain(&lost_meanwhile).copied().collect();
         let losses = losses.as_slice();
         let ends = match ends {
             Ok(ends) => ends,

@@ -35,13 +35,13 @@ impl Room {
         self.bytes().free()
     }
 
-    /// From now on so many bytes are free, and others have the rest; `None`: as many as anybody wants.
+    /// Sets how many bytes are free. With `None` the disk never fills up.
     pub fn set_free(&self, free: Option<u64>) {
         let mut bytes = self.bytes();
         bytes.capacity = free.map_or(ANY, |free| bytes.used.saturating_add(free).min(ANY));
     }
 
-    /// Takes so many bytes, or none if not all of them are free. Whether it did.
+    /// Takes bytes if all of them are free, and none otherwise. Returns whether it took them.
     pub fn take(&self, wanted: u64) -> bool {
         let mut bytes = self.bytes();
         let fits = wanted <= bytes.free();
@@ -59,13 +59,13 @@ impl Room {
         taken
     }
 
-    /// So many bytes are on the disk, whether there is room or not: files that were put there, or came back.
+    /// Counts bytes as used even if there is no room for them: files that were put there, or came back.
     pub fn add(&self, more: u64) {
         let mut bytes = self.bytes();
         bytes.used = bytes.used.saturating_add(more);
     }
 
-    /// Gives back so many.
+    /// Gives bytes back.
     pub fn give(&self, back: u64) {
         let mut bytes = self.bytes();
         bytes.used = bytes.used.saturating_sub(back);

@@ -38,8 +38,9 @@ pub(crate) struct Way {
     pub more: bool,
     /// The node is about to be asked for frames.
     pub due: bool,
-    /// It was asked for the first half of them, and has more by now.
+    /// The first half of what it was asked for.
     pub begun: Option<BytesMut>,
+    /// It has had something new since then.
     pub woken: bool,
 }
 
