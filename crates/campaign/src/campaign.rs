@@ -194,17 +194,30 @@ fn look_at_memory(cluster: &Cluster, report: &mut Report) {
     }
 }
 
-/// A node that panicked may live on, without one of its threads.
+/// What no node may write into its log, whatever is done to it.
 fn look_at_logs(cluster: &Cluster, report: &mut Report) {
     for node in 0..NODES {
         let log = fs::read(cluster.log(node)).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        if let Some(line) = log.lines().find(|line| line.contains("panicked at")) {
-            report
-                .broken
-                .push(format!("{} panicked: {line}", node_name(node)));
-        }
+        let found = broken_in(&String::from_utf8_lossy(&log));
+        let named = found.map(|what| format!("{} {what}", node_name(node)));
+        report.broken.extend(named);
     }
+}
+
+/// A node that panicked may live on, without one of its threads. A link on which something came that cannot be understood is begun anew, and mends
+/// itself: clients do not see it. A node whose disk is full says the same of a copy that it has no room for.
+fn broken_in(log: &str) -> impl Iterator<Item = String> + use<> {
+    let panicked = log.lines().find(|line| line.contains("panicked at"));
+    let mut misread = log
+        .lines()
+        .filter(|line| line.contains("cannot be understood") && !line.contains("room for a full copy"));
+    let first = misread.next();
+    let misread = first.map(|line| {
+        let count = 1 + misread.count();
+        format!("was sent what it does not understand, {count} times; the first: {line}")
+    });
+    let panicked = panicked.map(|line| format!("panicked: {line}"));
+    panicked.into_iter().chain(misread)
 }
 
 fn program(options: &Options) -> Result<PathBuf, Failure> {
@@ -315,5 +328,27 @@ impl Progress {
             .broken
             .iter()
             .for_each(|what| self.say(&format!("BROKEN {what}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_tells_of_panics_and_of_what_was_not_understood() {
+        let log = "INFO link up\n\
+            ERROR the peer sent what cannot be understood: expected room for a full copy, found a disk that is full\n\
+            ERROR the peer sent what cannot be understood: expected a mark behind its entries, found entry 7\n\
+            thread 'x' panicked at y\n\
+            ERROR the peer sent what cannot be understood: expected entry 8, found entry 9\n";
+        let found: Vec<String> = broken_in(log).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("panicked: thread 'x'"), "{found:?}");
+        assert!(
+            found[1].contains("2 times; the first: ERROR the peer sent") && found[1].ends_with("entry 7"),
+            "{found:?}"
+        );
+        assert_eq!(broken_in("INFO link up\n").count(), 0);
     }
 }

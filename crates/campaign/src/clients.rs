@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     io,
+    ops::Range,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -107,8 +108,8 @@ pub struct Client<'a> {
     ripe: VecDeque<Bytes>,
     /// Keys of an earlier round that are to be deleted.
     sweep: Vec<Bytes>,
-    /// How many keys of the ballast are still to be written.
-    ballast: u64,
+    /// The keys of the ballast that it has still to write.
+    ballast: Range<u64>,
     round: Round,
 }
 
@@ -154,15 +155,15 @@ impl<'a> Client<'a> {
             churned: 0,
             ripe: VecDeque::new(),
             sweep: Vec::new(),
-            ballast: 0,
+            ballast: 0..0,
             round: Round::default(),
             shared,
             number,
         }
     }
 
-    /// Sets how many lasting keys it writes before anything else.
-    pub fn load(&mut self, ballast: u64) {
+    /// Sets which lasting keys it writes before anything else.
+    pub fn load(&mut self, ballast: Range<u64>) {
         self.ballast = ballast;
     }
 

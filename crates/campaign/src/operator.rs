@@ -102,7 +102,12 @@ impl<'a> Operator<'a> {
 
     fn carry_out(&self, planned: &Planned) {
         let at_seconds = self.recorder.seconds();
-        let done = match planned.fault {
+        let mut fault = planned.fault.clone();
+        if let Fault::LostDirectory { node, .. } = &mut fault {
+            // So that others can be lost after it.
+            *node = self.damaged().unwrap_or(*node);
+        }
+        let done = match fault {
             Fault::Kill {
                 node,
                 down_ms,
@@ -141,7 +146,7 @@ impl<'a> Operator<'a> {
             at_seconds,
             until_seconds: self.recorder.seconds(),
             kind: planned.kind,
-            what: planned.fault.to_string(),
+            what: fault.to_string(),
             left_out: done.err(),
         };
         held(&self.notes).events.push(event);
@@ -205,6 +210,7 @@ impl<'a> Operator<'a> {
 
     fn lose_directory(&self, node: usize, down_ms: u64) -> Result<(), LeftOut> {
         let _loses = self.may_lose()?;
+        self.no_other_is_damaged(node)?;
         let taken = self.take_alone(node)?;
         self.empty(node, i64::MIN);
         self.wait_ms(down_ms);
@@ -216,6 +222,7 @@ impl<'a> Operator<'a> {
 
     fn restore_old(&self, node: usize, age_ms: u64, down_ms: u64) -> Result<(), LeftOut> {
         let _loses = self.may_lose()?;
+        self.no_other_is_damaged(node)?;
         let kept = self.cluster.data(node).with_extension("old");
         let taken = self.take(&[node])?;
         self.cluster.kill(node);
@@ -244,6 +251,7 @@ impl<'a> Operator<'a> {
 
     fn damage(&self, node: usize, draw: u64) -> Result<(), LeftOut> {
         let _loses = self.may_lose()?;
+        self.no_other_is_damaged(node)?;
         let taken = self.take_alone(node)?;
         let before_ns = self.watch.handed_on_ns(node);
         self.cluster.kill(node);
@@ -277,6 +285,19 @@ impl<'a> Operator<'a> {
     }
 
     // ---- steps ------------------------------------------------------------------------------------------------
+
+    /// A node that has a damaged table, and may not have met the damage yet.
+    fn damaged(&self) -> Option<usize> {
+        (0..NODES).find(|&node| self.cluster.is_damaged(node))
+    }
+
+    /// What lies damaged on a disk is lost, and nobody knows it before it is read: beside it, another node would be the second one to lose something.
+    fn no_other_is_damaged(&self, node: usize) -> Result<(), LeftOut> {
+        match self.damaged().is_some_and(|damaged| damaged != node) {
+            true => Err("a table of another node may be damaged"),
+            false => Ok(()),
+        }
+    }
 
     /// Kills a node and empties its directory. It held everything up to `least_ns` in any case.
     fn empty(&self, node: usize, least_ns: i64) {

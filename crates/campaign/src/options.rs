@@ -32,6 +32,9 @@ pub struct Options {
     /// How many clients each keyspace has.
     #[arg(long, default_value_t = 4)]
     pub clients: u16,
+    /// How many keys that stay one keyspace has: the more there are, the longer it takes to put a full copy of them in place.
+    #[arg(long, value_name = "KEYS", default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(..=100_000_000))]
+    pub ballast: u64,
     /// How much memory a node may have resident, in MiB; else its limit, and what its tables and its requests take beside it.
     #[arg(long, value_name = "MIB")]
     pub memory_mb: Option<u64>,

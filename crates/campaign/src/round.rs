@@ -17,6 +17,7 @@ use crate::{
 use bytes::Bytes;
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -29,9 +30,8 @@ use turnbuckle_workload::{Octets, Record, Status};
 pub const REST_PATIENCE: Duration = Duration::from_secs(90);
 /// For how long clients go on when all faults are over.
 const PEACE: Duration = Duration::from_secs(2);
-/// How many keys that stay a keyspace has, and the one that has most: enough that it takes a while to put a full copy of them in place.
+/// How many keys that stay a keyspace has, but for the one that has most.
 const BALLAST_KEYS: u64 = 2_000;
-const LADEN_KEYS: u64 = 40_000;
 /// How often the keys of a keyspace are read again if a node meets damage meanwhile.
 const MOST_REREADS: u32 = 3;
 /// How many examples of what is wrong are told of each kind.
@@ -132,8 +132,8 @@ impl Rounds<'_> {
                     let mut client = Client::new(shared, self.options.seed, client_number, of_keyspace == 0);
                     if of_keyspace == 0 {
                         client.sweep(self.old_keys(place, number));
-                        client.load(self.ballast(place, number));
                     }
+                    client.load(self.ballast(place, number, of_keyspace));
                     threads.push(scope.spawn(move || client.work()));
                 }
             }
@@ -158,14 +158,17 @@ impl Rounds<'_> {
         }
     }
 
-    /// How many keys that stay a keyspace gets in a round: all of them in the first round, and one keyspace many more than the others.
-    fn ballast(&self, place: usize, number: u32) -> u64 {
+    /// The keys that stay and that a client of a keyspace writes in a round: all are written in the first round, and one keyspace has many more than
+    /// the others.
+    fn ballast(&self, place: usize, number: u32, of_keyspace: u16) -> Range<u64> {
         let laden = self.options.seed as usize % self.cluster.keyspaces().len();
-        match number {
-            1 if place == laden => LADEN_KEYS,
+        let count = match number {
+            1 if place == laden => self.options.ballast,
             1 => BALLAST_KEYS,
             _ => 0,
-        }
+        };
+        let part = |client: u16| count * u64::from(client) / u64::from(self.options.clients);
+        part(of_keyspace)..part(of_keyspace + 1)
     }
 
     /// The keys of the round before the last one, which are deleted in this one.

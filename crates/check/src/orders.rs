@@ -30,9 +30,14 @@ pub struct Orders {
 impl Orders {
     /// Looks for them: see [`causal()`] and [`sequential()`].
     pub fn of(history: &History) -> Orders {
+        Orders::within(history, SEQUENTIAL_NUMBERS)
+    }
+
+    /// The search for a sequential order keeps `numbers` numbers of four bytes at most.
+    pub fn within(history: &History, numbers: usize) -> Orders {
         let causal = causal(history);
         // A write of unknown outcome may count as a session of its own.
-        let states = SEQUENTIAL_NUMBERS / (history.clients.len() + unknown_writes(history)).max(1);
+        let states = numbers / (history.clients.len() + unknown_writes(history)).max(1);
         Orders {
             sequential: sequential(history, &Zones::of(history), &causal, states),
             causal,

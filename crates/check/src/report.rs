@@ -172,10 +172,14 @@ impl Serialize for Fraction {
 impl Report {
     /// Judges a trace, also for clocks that may be off by each of `skews` nanoseconds.
     pub fn of(history: &History, skews: &[i64]) -> Report {
-        let orders = Orders::of(history);
+        Report::with(history, skews, &Orders::of(history))
+    }
+
+    /// The same, where the orders of the trace were looked for already.
+    pub fn with(history: &History, skews: &[i64], orders: &Orders) -> Report {
         let mut judge = Judge::new(history, None);
         orders.teach(history, &mut judge);
-        Report::judged(history, skews, &judge, &orders)
+        Report::judged(history, skews, &judge, orders)
     }
 
     /// Whether the trace breaks a promise that it records.

@@ -23,6 +23,7 @@ mod span;
 pub use span::BadSpan;
 mod time;
 pub use time::{Micros, Now, SteadyWall, WallInterval};
+mod timers;
 mod token;
 pub use token::{BadToken, ClusterSecret, TokenHeader};
 mod topology;

@@ -1,10 +1,11 @@
+use crate::timers::Timers;
 use crate::waiting::{Ready, Waiting};
 use crate::{
     Context, Forgotten, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, Recovered, RequestId,
     ServerId, SiteSet, Topology, Version, VersionId, Versions, Write,
 };
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// One replica as its driver sees it: a protocol, its timers, its parked requests, and **the barrier**.
 ///
@@ -38,9 +39,15 @@ pub struct Replica<P: Protocol> {
     topology: Topology,
     parts: Parts<P>,
     durable: u64,
-    /// The protocol's invariants are looked at after every input.
+    /// The protocol's invariants are looked at after inputs.
     validates: bool,
+    /// How many inputs there were.
+    inputs: u64,
 }
+
+/// After each of the first inputs the protocol's invariants are looked at, then after one in sixteen: a replica in which much waits takes long to look at.
+const ALL_VALIDATED: u64 = 1_000;
+const ONE_VALIDATED_IN: u64 = 16;
 
 /// What happens to a replica.
 pub enum Input<P: Protocol> {
@@ -199,7 +206,7 @@ pub(crate) struct Parts<P: Protocol> {
     must_sync: bool,
     open_batch: u64,
     held: VecDeque<(u64, Output<P>)>,
-    pub timers: BTreeMap<P::Timer, Micros>,
+    pub timers: Timers<P::Timer>,
     pub waiting: Waiting<P::Line, P::Request>,
 }
 
@@ -256,15 +263,16 @@ impl<P: Protocol> Replica<P> {
                 must_sync: false,
                 open_batch: 1,
                 held: VecDeque::new(),
-                timers: BTreeMap::new(),
+                timers: Timers::new(),
                 waiting: Waiting::new(),
             },
             durable: 0,
             validates: cfg!(debug_assertions),
+            inputs: 0,
         }
     }
 
-    /// From now on the protocol's invariants are looked at after every input, as they always are in a debug build.
+    /// From now on the protocol's invariants are looked at after inputs, as they always are in a debug build.
     pub fn validate_always(&mut self) {
         self.validates = true;
     }
@@ -342,7 +350,7 @@ impl<P: Protocol> Replica<P> {
             Input::Dropped { key, id } => cx.parts.staged.push(Write::Drop { key, id }),
             Input::Link { peer, up } => protocol.on_link(&mut cx, peer, up),
             Input::Tick => {
-                while let Some(timer) = cx.parts.due_timer(now.monotonic) {
+                while let Some(timer) = cx.parts.timers.take_due(now.monotonic) {
                     protocol.on_timer(&mut cx, timer);
                 }
                 while let Some((id, request, since)) = cx.parts.waiting.take_expired(now.monotonic) {
@@ -351,7 +359,9 @@ impl<P: Protocol> Replica<P> {
                 }
             }
         }
-        if self.validates {
+        self.inputs += 1;
+        let is_due = self.inputs <= ALL_VALIDATED || self.inputs.is_multiple_of(ONE_VALIDATED_IN);
+        if self.validates && is_due {
             self.protocol.validate();
         }
     }
@@ -453,22 +463,9 @@ impl<P: Protocol> Replica<P> {
 
     /// When to send the next [`Input::Tick`], in monotonic time.
     pub fn next_deadline(&self) -> Option<Micros> {
-        let timer = self.parts.timers.values().copied().min();
-        [timer, self.parts.waiting.next_deadline()]
+        [self.parts.timers.next(), self.parts.waiting.next_deadline()]
             .into_iter()
             .flatten()
             .min()
-    }
-}
-
-impl<P: Protocol> Parts<P> {
-    fn due_timer(&mut self, monotonic: Micros) -> Option<P::Timer> {
-        let (&timer, _) = self
-            .timers
-            .iter()
-            .filter(|(_, due)| **due <= monotonic)
-            .min_by_key(|(_, due)| **due)?;
-        self.timers.remove(&timer);
-        Some(timer)
     }
 }

@@ -15,6 +15,8 @@ pub struct Vitals {
     pub deletes_until: Option<Hlc>,
     /// The data directory is an old copy: nothing is served.
     pub is_outdated: bool,
+    /// The data directory was empty, and peers are still filling it.
+    pub is_filling: bool,
 }
 
 impl Vitals {
@@ -30,6 +32,7 @@ impl Vitals {
             (one, other) => one.or(other),
         };
         self.is_outdated |= other.is_outdated;
+        self.is_filling |= other.is_filling;
         for (site, lag) in other.lag {
             match self.lag.iter_mut().find(|(known, _)| *known == site) {
                 Some((_, known)) => *known = known.zip(lag).map(|(one, other)| one.max(other)),

@@ -9,8 +9,10 @@ pub(crate) struct Cold<Input> {
     waiting: VecDeque<(Vec<Key>, Input)>,
     /// How many waiting inputs name each key.
     named: BTreeMap<Key, usize>,
-    wanted: BTreeSet<Key>,
-    fetching: BTreeSet<Key>,
+    /// In the order in which they were asked for. In another one, keys that are asked for again and again would leave out others.
+    wanted: VecDeque<Key>,
+    /// Those that are wanted or being fetched.
+    asked: BTreeSet<Key>,
 }
 
 impl<Input> Cold<Input> {
@@ -18,8 +20,8 @@ impl<Input> Cold<Input> {
         Cold {
             waiting: VecDeque::new(),
             named: BTreeMap::new(),
-            wanted: BTreeSet::new(),
-            fetching: BTreeSet::new(),
+            wanted: VecDeque::new(),
+            asked: BTreeSet::new(),
         }
     }
 
@@ -43,25 +45,36 @@ impl<Input> Cold<Input> {
         self.waiting.push_back((keys, input));
     }
 
-    /// A key that a stream waits for.
+    /// A key to fetch when its turn comes.
     pub fn want(&mut self, key: &Key) {
-        if !self.fetching.contains(key) {
-            self.wanted.insert(key.clone());
+        if self.asked.insert(key.clone()) {
+            self.wanted.push_back(key.clone());
+        }
+    }
+
+    /// Keys that a stream waits for now, or will soon. They come before all others: a stream names one key after the other, and each would wait
+    /// behind everything that clients ask for.
+    pub fn want_first<'a>(&mut self, keys: impl DoubleEndedIterator<Item = &'a Key>) {
+        for key in keys.rev() {
+            if !self.asked.insert(key.clone()) {
+                let Some(place) = self.wanted.iter().position(|wanted| wanted == key) else {
+                    // It is being fetched.
+                    continue;
+                };
+                self.wanted.remove(place);
+            }
+            self.wanted.push_front(key.clone());
         }
     }
 
     /// Keys to fetch now, at most so many; [`Cold::fetched`] ends each.
     pub fn take_wanted(&mut self, most: usize) -> Vec<Key> {
-        let keys: Vec<Key> = self.wanted.iter().take(most).cloned().collect();
-        for key in &keys {
-            self.wanted.remove(key);
-            self.fetching.insert(key.clone());
-        }
-        keys
+        let count = most.min(self.wanted.len());
+        self.wanted.drain(..count).collect()
     }
 
     pub fn fetched(&mut self, key: &Key) {
-        self.fetching.remove(key);
+        self.asked.remove(key);
     }
 
     /// The first input that may run: all its keys are resident, and no earlier one names any of them.
@@ -127,6 +140,33 @@ mod tests {
         assert_eq!(cold.take_runnable(|_| true), Some("get x"));
         assert_eq!(cold.take_runnable(|_| true), Some("get x y"));
         assert!(!cold.blocks(&x) && cold.len() == 0);
+    }
+
+    #[test]
+    fn keys_are_fetched_in_the_order_in_which_they_were_asked_for() {
+        let mut cold: Cold<()> = Cold::new();
+        let key = |name: &str| -> Key { name.into() };
+        ["y", "z", "x", "y"].iter().for_each(|name| cold.want(&key(name)));
+        assert_eq!(cold.take_wanted(1), [key("y")]);
+        cold.want(&key("y"));
+        cold.fetched(&key("y"));
+        cold.want(&key("y"));
+        assert_eq!(cold.take_wanted(1), [key("z")], "it was asked for before");
+        assert_eq!(cold.take_wanted(9), [key("x"), key("y")]);
+    }
+
+    #[test]
+    fn what_a_stream_waits_for_comes_first() {
+        let mut cold: Cold<()> = Cold::new();
+        let key = |name: &str| -> Key { name.into() };
+        ["a", "b", "c"].iter().for_each(|name| cold.want(&key(name)));
+        assert_eq!(cold.take_wanted(1), [key("a")]);
+        cold.want_first([key("a"), key("x"), key("c")].iter());
+        assert_eq!(
+            cold.take_wanted(9),
+            [key("x"), key("c"), key("b")],
+            "a is being fetched, and c was wanted already"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use crate::{durability::Durability, stream::StreamLimits};
+use std::collections::BTreeSet;
 use turnbuckle_core::{Hlc, Micros, Now, ServerId, SiteId, Topology};
 
 /// A node by its place in the cluster's configuration.
@@ -90,6 +91,8 @@ pub struct NodeConfig {
     pub patience: Micros,
     /// Nobody can hold anything that this node wrote: its writes need not wait until others have been heard.
     pub is_new_cluster: bool,
+    /// Keyspaces of which the same is true: they were added to a directory that was not lost.
+    pub new_keyspaces: BTreeSet<String>,
     /// How many keys a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
     /// Writes are refused, and peers' entries wait, while the disk has less room than this, in bytes.
@@ -124,6 +127,7 @@ impl NodeConfig {
             checkpoint_interval: Micros::from_millis(60_000),
             patience: Micros::from_millis(5_000),
             is_new_cluster: false,
+            new_keyspaces: BTreeSet::new(),
             batch_keys: 512,
             min_free_bytes: 64 << 20,
             clock_ahead: Micros::from_millis(60_000),

@@ -259,6 +259,12 @@ pub(crate) struct ResumeFrame {
     /// Full copies of third sites may have brought the receiver what the source wrote up to here, which is further than the stream has.
     #[prost(message, optional, tag = "7")]
     pub held: Option<PositionFrame>,
+    /// How often the receiver has said where it is: a full copy names the word that it answers.
+    #[prost(uint64, tag = "8")]
+    pub word_number: u64,
+    /// The newest births that the receiver knows of other sites' directories.
+    #[prost(message, repeated, tag = "9")]
+    met: Vec<DirectoryFrame>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -269,6 +275,27 @@ struct DirectoryFrame {
     birth: u64,
 }
 
+fn directories(births: &BTreeMap<SiteId, u64>) -> Vec<DirectoryFrame> {
+    let births = births.iter();
+    births
+        .map(|(site, &birth)| DirectoryFrame {
+            site: u32::from(site.0),
+            birth,
+        })
+        .collect()
+}
+
+fn births(directories: &[DirectoryFrame], topology: &Topology) -> Result<BTreeMap<SiteId, u64>, BadFrame> {
+    let mut births = BTreeMap::new();
+    for directory in directories {
+        let site =
+            u16::try_from(directory.site).map_err(|_| BadFrame::new("a site", directory.site.to_string()))?;
+        births.insert(SiteId(site), Forgotten::check_birth(directory.birth)?);
+    }
+    topology.check_sites(births.keys().copied().collect())?;
+    Ok(births)
+}
+
 impl ResumeFrame {
     pub fn new(
         at: StreamPosition,
@@ -276,20 +303,16 @@ impl ResumeFrame {
         forgotten: &Forgotten,
         copy: Option<StreamPosition>,
     ) -> ResumeFrame {
-        let directories = forgotten.directories.iter();
         ResumeFrame {
             incarnation: at.incarnation,
             number: at.number,
             copy: copy.map(PositionFrame::from),
             clock: clock.0,
             forgotten: forgotten.until.map(|until| until.0),
-            directories: directories
-                .map(|(site, &birth)| DirectoryFrame {
-                    site: u32::from(site.0),
-                    birth,
-                })
-                .collect(),
+            directories: directories(&forgotten.directories),
             held: None,
+            word_number: 0,
+            met: directories(&forgotten.met),
         }
     }
 
@@ -298,16 +321,10 @@ impl ResumeFrame {
     /// # Errors
     /// If it names a site that there is not.
     pub fn word(&self, topology: &Topology) -> Result<Forgotten, BadFrame> {
-        let mut directories = BTreeMap::new();
-        for directory in &self.directories {
-            let site = u16::try_from(directory.site)
-                .map_err(|_| BadFrame::new("a site", directory.site.to_string()))?;
-            directories.insert(SiteId(site), directory.birth);
-        }
-        topology.check_sites(directories.keys().copied().collect())?;
         Ok(Forgotten {
             until: self.forgotten.map(Hlc),
-            directories,
+            directories: births(&self.directories, topology)?,
+            met: births(&self.met, topology)?,
         })
     }
 
@@ -357,6 +374,9 @@ pub(crate) struct CopyBeginFrame {
     /// How far the rows may go in the streams of other sites, with what copies have brought to the source.
     #[prost(message, repeated, tag = "6")]
     pub held: Vec<ReceivedRecord>,
+    /// Which word of the receiver it answers. One that answers an earlier word than the last is followed by another copy, or by entries.
+    #[prost(uint64, tag = "7")]
+    pub answers: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -697,6 +717,7 @@ mod tests {
                 received: Vec::new(),
                 is_partial: false,
                 held: Vec::new(),
+                answers: 0,
             };
             for body in [
                 Body::Resume(ResumeFrame::new(
@@ -705,6 +726,7 @@ mod tests {
                     &Forgotten {
                         until: Some(Hlc(5)),
                         directories: BTreeMap::from([(SiteId(1), 7)]),
+                        met: BTreeMap::new(),
                     },
                     Some(place.into()),
                 )),

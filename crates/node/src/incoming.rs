@@ -34,6 +34,8 @@ pub(crate) struct Incoming<P: Protocol> {
     pub covered: Hlc,
     /// Since the link is up, the source has been told where we are: what comes continues from there.
     resumed: bool,
+    /// How often it has been told.
+    words: u64,
     pub pending: Pending<P>,
     /// A full copy on its way.
     pub copy: Option<CopyIn<P::Meta>>,
@@ -152,6 +154,7 @@ impl<P: Protocol> Incoming<P> {
             arrived: received.number,
             covered: Hlc::ZERO,
             resumed: false,
+            words: 0,
             pending,
             copy: None,
             declined: false,
@@ -185,6 +188,19 @@ impl<P: Protocol> Incoming<P> {
         self.resumed = true;
         (self.copy, self.declined) = (None, false);
         self.received
+    }
+
+    /// The source is told where we are: the number of that word.
+    pub fn next_word(&mut self) -> u64 {
+        self.words += 1;
+        self.words
+    }
+
+    /// Whether a copy answers the last word. One that answers an earlier word was under way when the source was asked again. The source answers again, with
+    /// another copy or with entries: were the first one taken too, the source would be told twice where its stream goes on, and what it sends after the
+    /// first time would not fit the second.
+    pub fn is_answered_by(&self, word: u64) -> bool {
+        self.words == word
     }
 
     /// Forgets what has arrived of the stream and waits; what was given back belongs to the other direction and stays.

@@ -68,8 +68,9 @@ pub(crate) struct Lane<P: Protocol> {
     given_back: bool,
     /// A peer has spoken of an earlier life, of which nothing is on this disk.
     had_earlier_life: bool,
-    /// A peer knows more of this lane's stream than the lane does: stamps may have been given of which nobody here knows.
-    has_lost_stamps: bool,
+    /// A peer has shown that the directory was lost, or is an old copy: stamps may have been given of which nobody here knows. It promises nothing until
+    /// all have given back.
+    has_lost_directory: bool,
     /// Sites that have not said in this life where they are.
     unheard_of: SiteSet,
     /// From then on others are given rows although some site was not heard.
@@ -196,7 +197,7 @@ impl<P: Protocol> Lane<P> {
             patient_until: Micros(0),
             given_back: meta.given_back,
             had_earlier_life: false,
-            has_lost_stamps: false,
+            has_lost_directory: false,
             unheard_of: SiteSet::default(),
             gives_from: Micros(0),
             unheard: None,
@@ -253,9 +254,10 @@ impl<P: Protocol> Lane<P> {
         self.moved = true;
     }
 
-    /// Whether peers may hold what this replica has lost, and are waited for.
+    /// Whether peers may hold what this replica has lost, and are waited for: for as long as it takes, if its directory was lost or is an old copy.
     fn takes_back(&self) -> bool {
-        self.unsettled.0 != 0 && self.time.monotonic < self.patient_until
+        let is_patient = self.time.monotonic < self.patient_until;
+        self.unsettled.0 != 0 && (is_patient || self.has_lost_directory)
     }
 
     fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
@@ -595,6 +597,15 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// Whether deletes may have been forgotten here, in this life or an earlier one. After a start a protocol may not know yet what is settled.
+    pub fn has_forgotten(&self) -> bool {
+        let protocol = self.replica.protocol();
+        protocol
+            .settled()
+            .max(protocol.forgotten().until.unwrap_or_default())
+            > Hlc::ZERO
+    }
+
     /// Whether a checkpoint would bring deletes nearer to being forgotten. The first one writes them down, and the next one forgets them. In
     /// between, what is settled has to pass them; while a site is away it does not, and a checkpoint would be of no use.
     pub fn can_forget(&self) -> bool {
@@ -686,12 +697,16 @@ impl<P: Protocol> Lane<P> {
         if ks.is_up(ks.topology().peer_at(self.me, site)) {
             self.resume(ks, site);
         }
-        // Whose copy came at the wrong time is told again where its stream goes on.
+        self.resume_declined(ks);
+        self.ask_for_copy(ks);
+    }
+
+    /// No copy is under way any more. Whose copy came at the wrong time is told again where its stream goes on.
+    pub fn resume_declined(&mut self, ks: &Keyspace<P>) {
         let declined = self.incoming.iter().filter(|(_, incoming)| incoming.declined);
         for site in declined.map(|(&site, _)| site).collect::<Vec<_>>() {
             self.resume(ks, site);
         }
-        self.ask_for_copy(ks);
     }
 
     /// What a checkpoint taken now says about everything that is not a version.
@@ -750,12 +765,16 @@ impl<P: Protocol> Lane<P> {
         self.is_new || wanted.any(|(site, errands)| errands.iter().any(|errand| waits(site, errand)))
     }
 
-    /// Whether a checkpoint may begin for a peer. Where rows are missing as well, there is nothing of the peer to wait for.
+    /// Whether a checkpoint may begin for a peer. A replica that lacks rows itself waits for nothing of the peer before it sends a copy. It gives back
+    /// what the peer has lost only if that peer is the last one whose copy it needs: the peer sends its copy afterwards, and each would wait for the other.
     fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
         let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
         let has_all = match (&self.repair, errand.behind) {
             (None, behind) => logged.unwrap_or_default() >= behind.unwrap_or_default(),
-            (Some(_), behind) => behind.is_some(),
+            (Some(repair), None) => {
+                matches!(errand.purpose, Purpose::Return(_)) && repair.waits_only_for(site)
+            }
+            (Some(_), Some(_)) => true,
         };
         self.may_give() && has_all
     }

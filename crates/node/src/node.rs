@@ -141,7 +141,7 @@ pub(crate) trait Lanes: Send + Sync {
     fn next_deadline(&self) -> Option<Micros>;
     fn set_link(&self, now: Now, node: NodeId, up: bool);
     fn on_frame(&self, now: Now, node: NodeId, frame: Frame) -> Result<(), BadFrame>;
-    fn fill(&self, node: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool;
+    fn fill(&self, node: NodeId, turn: usize, out: &mut BytesMut, most_bytes: usize) -> bool;
     fn fetch(self: Arc<Self>, steps: Steps) -> Stepping<bool>;
     fn checkpoint(
         self: Arc<Self>,
@@ -482,12 +482,21 @@ impl Node {
         self.shared.take_frames(peer, out, most_bytes)
     }
 
-    /// The second half: what streams, full copies and what is given back have for the peer.
+    /// The second half: what streams, full copies and what is given back have for the peer. A slow link takes
+    /// only a part of what waits for it. So each call begins with the next keyspace, and after one round with the next partition of each.
     pub fn fill_streams(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+        let turn = self.shared.next_turn(peer);
+        let count = self.keyspaces.len().max(1);
+        let (begin, turn) = (turn % count, turn / count);
         let mut more = false;
-        let served = |keyspace: &&Arc<dyn Lanes>| self.shared.serves(peer, keyspace.tag());
-        for keyspace in self.keyspaces.iter().filter(served) {
-            more |= keyspace.fill(peer, out, most_bytes);
+        let in_turn = self
+            .keyspaces
+            .iter()
+            .cycle()
+            .skip(begin)
+            .take(self.keyspaces.len());
+        for keyspace in in_turn.filter(|keyspace| self.shared.serves(peer, keyspace.tag())) {
+            more |= keyspace.fill(peer, turn, out, most_bytes);
         }
         more
     }
@@ -809,9 +818,11 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         Keyspace::on_frame(self, now, node, frame)
     }
 
-    fn fill(&self, node: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+    fn fill(&self, node: NodeId, turn: usize, out: &mut BytesMut, most_bytes: usize) -> bool {
         let mut more = false;
-        for (cell, peer) in self.pairs(node) {
+        let count = self.pairs(node).count();
+        let begin = turn % count.max(1);
+        for (cell, peer) in self.pairs(node).skip(begin).chain(self.pairs(node).take(begin)) {
             more |= held(&cell.lane).fill(self, peer, out, most_bytes);
         }
         more

@@ -30,10 +30,16 @@ impl<P: Protocol> Lane<P> {
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;
         };
+        let had_copy = incoming.copy.is_some();
         incoming.silence();
+        let is_dropped = had_copy && incoming.copy.is_none();
         // A copy that has arrived whole is put in place first; then the stream is asked for.
         if up && incoming.copy.is_none() && !self.waits_for_copy(site) {
             self.resume(ks, site);
+        }
+        if is_dropped {
+            self.resume_declined(ks);
+            self.ask_for_copy(ks);
         }
         self.step(ks, now, Input::Link { peer, up });
     }
@@ -210,6 +216,9 @@ impl<P: Protocol> Lane<P> {
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
         let newest = newest.unwrap_or(Hlc::ZERO);
         not_beyond(self.horizon(ks, now), newest)?;
+        if !self.incoming_from(site)?.is_answered_by(frame.answers) {
+            return Ok(());
+        }
         if self.incoming.iter().any(|(&other, incoming)| {
             incoming
                 .copy
@@ -294,8 +303,11 @@ impl<P: Protocol> Lane<P> {
     ) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
         let word = frame.word(ks.topology())?;
+        if let Some(cursor) = self.outgoing.cursor(site) {
+            cursor.heard_word = frame.word_number;
+        }
         let held = frame.held.map(StreamPosition::from);
-        self.hear_of_earlier_life([at, held.unwrap_or_default()], &word);
+        self.hear_of_earlier_life(ks, [at, held.unwrap_or_default()], &word);
         self.hear_word(ks, now, from, Hlc(frame.clock), word);
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
@@ -304,8 +316,9 @@ impl<P: Protocol> Lane<P> {
         if let Some(errands) = self.rows_wanted.get_mut(&site) {
             errands.retain(|errand| matches!(errand.purpose, Purpose::Return(_)));
         }
+        // Who lacks rows sends no copy, and may wait until the peer has taken in its stream.
         let forgets =
-            self.replica.protocol().settled() > Hlc::ZERO && !ks.shared().config.planted.replays_to_the_empty;
+            self.repair.is_none() && self.has_forgotten() && !ks.shared().config.planted.replays_to_the_empty;
         // A copy waits until it is known whether this directory is an old one.
         let resumption = match self.outgoing.resume(site, at, forgets || !self.may_give()) {
             // What is to be taken back comes first.
@@ -466,6 +479,7 @@ impl<P: Protocol> Lane<P> {
                 let number = meta.next_position.max(1) - 1;
                 let incarnation = self.outgoing.incarnation_of(number);
                 let resume = StreamPosition { incarnation, number };
+                let answers = self.outgoing.cursor(site).map_or(0, |cursor| cursor.heard_word);
                 (
                     Some(CopyBeginFrame {
                         resume: resume.into(),
@@ -474,6 +488,7 @@ impl<P: Protocol> Lane<P> {
                         received: self.heard_in_full(meta.received),
                         is_partial: self.is_blank(),
                         held: meta.held,
+                        answers,
                     }),
                     Purpose::Copy,
                 )

@@ -77,6 +77,15 @@ impl<P: Protocol> Pending<P> {
         self.items.front()
     }
 
+    /// The keys of the next items.
+    pub fn next_keys(&self, items: usize) -> impl DoubleEndedIterator<Item = &Key> {
+        let next = self.items.range(..items.min(self.items.len()));
+        next.filter_map(|item| match item {
+            Item::Entry { key, .. } | Item::Returned { key, .. } => Some(key),
+            Item::Mark(_) | Item::Reached(_) | Item::ReturnedEnd(_) => None,
+        })
+    }
+
     pub fn pop(&mut self) -> Option<Item<P>> {
         let item = self.items.pop_front()?;
         self.forget(&item);

@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub wake: Arc<dyn Wake>,
     log: OnceLock<Log>,
     links: Vec<Mutex<LinkQueue>>,
+    /// For each node, how often streams were asked for what they have for it.
+    turns: Vec<AtomicUsize>,
     /// A batch waits for a sync.
     pub sync_wanted: AtomicBool,
     /// The log could not be written: nothing new is taken until it can.
@@ -125,11 +127,13 @@ fn kind(len: usize) -> usize {
 impl Shared {
     pub fn new(config: NodeConfig, wake: Arc<dyn Wake>) -> Shared {
         let links = config.placement.nodes().map(|_| Mutex::default()).collect();
+        let turns = config.placement.nodes().map(|_| AtomicUsize::default()).collect();
         Shared {
             config,
             wake,
             log: OnceLock::new(),
             links,
+            turns,
             sync_wanted: AtomicBool::new(false),
             log_failing: AtomicBool::new(false),
             free_bytes: AtomicU64::new(u64::MAX),
@@ -185,6 +189,11 @@ impl Shared {
     /// Whether the peer takes so little of what waits for it that it could not even be refused something.
     pub fn is_choked(&self, peer: NodeId) -> bool {
         held(&self.links[usize::from(peer.0)]).is_full(kind(SHORT_BYTES))
+    }
+
+    /// Counts the calls that fill a link: the number of this one.
+    pub fn next_turn(&self, peer: NodeId) -> usize {
+        self.turns[usize::from(peer.0)].fetch_add(1, Ordering::Relaxed)
     }
 
     pub fn is_up(&self, peer: NodeId) -> bool {

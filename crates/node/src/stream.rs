@@ -129,6 +129,8 @@ pub(crate) struct Cursor {
     /// The receiver is told first that the stream goes on from here, since what was lost is taken back. It goes the way of the entries: what is sent
     /// one by one could come behind them.
     pub begins: Option<StreamPosition>,
+    /// The number of the last [`ResumeFrame`](crate::frame::ResumeFrame) that came from the peer.
+    pub heard_word: u64,
 }
 
 impl CursorState {
@@ -423,6 +425,11 @@ impl Outgoing {
         }
     }
 
+    /// Drops the marks that wait to be sent: what they promise may not be true.
+    pub fn withdraw_marks(&mut self) {
+        self.cursors.values_mut().for_each(|cursor| cursor.mark = None);
+    }
+
     // ---- peers ----------------------------------------------------------------------------------------------
 
     pub fn cursor(&mut self, site: SiteId) -> Option<&mut Cursor> {
@@ -493,9 +500,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether a position lies behind the end of the newest life that this side knows.
-    pub fn is_beyond(&self, at: StreamPosition) -> bool {
-        at.incarnation == self.incarnation() && at.number >= self.next
+    /// Whether a receiver that is there has entries that this side lost.
+    pub fn has_lost(&self, at: StreamPosition) -> bool {
+        matches!(
+            self.resumption(at),
+            Resumption::TakeBack { .. } | Resumption::FromTheFuture
+        )
     }
 
     fn resumption(&self, at: StreamPosition) -> Resumption {

@@ -117,18 +117,27 @@ struct Sockets {
 /// # Errors
 /// If an address or the data directory cannot be used.
 pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result<Running, StartError> {
-    start_with_faults(config, node, wan, None)
+    start_with(config, node, wan, StartOptions::default())
 }
 
-/// The same, for a node that a test has something done to.
+/// What a start may be told besides the configuration.
+#[derive(Clone, Default)]
+pub struct StartOptions {
+    /// The cluster has never served: an empty data directory is no lost one, and waits for no other site.
+    pub is_new_cluster: bool,
+    /// What a test has done to the node.
+    pub faults: Option<Arc<TestFaults>>,
+}
+
+/// The same, with options.
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_with_faults(
+pub fn start_with(
     config: Arc<ClusterConfig>,
     node: NodeId,
     wan: WanMatrix,
-    faults: Option<Arc<TestFaults>>,
+    options: StartOptions,
 ) -> Result<Running, StartError> {
     let entry = config.node(node).clone();
     descriptors::raise_limit(&config, &entry.name);
@@ -147,7 +156,7 @@ pub fn start_with_faults(
         admin: bind("admin", &entry.admin)?,
     };
     wan.serve(entry.site);
-    let host = Host::open(config, node, wan, faults)?;
+    let host = Host::open(config, node, wan, options)?;
     let workers = workers::start(&host)?;
     let mut loops = Vec::new();
     let mut first = Some((sockets.peer, sockets.admin));

@@ -82,6 +82,10 @@ pub struct KeyspaceStatus {
     /// The data directory is an old copy: nothing is served. The node is to be stopped, its directory emptied, and started again.
     #[serde(default)]
     pub directory_outdated: bool,
+    /// The data directory was empty when the node started, and does not have everything yet that other sites hold. No other site's directory should be
+    /// taken away meanwhile.
+    #[serde(default)]
+    pub directory_filling: bool,
     /// Versions written here since the node started, deletes among them; not those that came from other sites.
     pub versions_written_total: u64,
     /// What the protocol keeps with those, in bytes as it is stored and sent, without their timestamps and sites.

@@ -184,12 +184,23 @@ impl Loss {
             _ => None,
         }
     }
+
+    /// Whether the data directory does not hold afterwards what it held.
+    pub fn takes_directory(self) -> bool {
+        matches!(self, Loss::Directory | Loss::Old)
+    }
 }
 
 impl<S: Session> World<S> {
-    /// A fault begins.
-    pub fn begin(&mut self, fault: &Fault) {
+    /// A fault begins. False if it was left out, because it takes a data directory while another one is not whole ([`World::may_lose`]).
+    pub fn begin(&mut self, fault: &Fault) -> bool {
         match fault.kind {
+            FaultKind::Crash { node, loss } if loss.takes_directory() && !self.may_lose(node) => {
+                return false;
+            }
+            FaultKind::CrashAll { loss } if loss.takes_directory() && self.options().one_loss_at_a_time => {
+                return false;
+            }
             FaultKind::Crash { node, loss } => self.crash(node, loss),
             FaultKind::CrashWithinWrite { node, changes } => self.crash_within_write(node, changes),
             FaultKind::CrashAll { loss } => self.nodes().for_each(|node| self.crash(node, loss)),
@@ -212,6 +223,7 @@ impl<S: Session> World<S> {
             FaultKind::Checkpoint { node } => self.checkpoint(node),
             FaultKind::Backup { node } => self.backup(node),
         }
+        true
     }
 
     /// A fault is put right.
@@ -255,7 +267,9 @@ impl<S: Session> World<S> {
             | FaultKind::Backup { .. }
             | FaultKind::Damage { .. }
             | FaultKind::CrashWithinWrite { .. } => {}
-            _ => self.begin(fault),
+            _ => {
+                self.begin(fault);
+            }
         }
     }
 

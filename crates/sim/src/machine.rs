@@ -29,6 +29,8 @@ pub(crate) struct Machine<S: Session> {
     pub backup: Option<Backup>,
     /// Its data directory was replaced by that copy.
     pub is_old: bool,
+    /// When it last started with less in its data directory than it had, or lost it; none once it has everything again.
+    pub lost_at: Option<Micros>,
     pub process: Option<Process<S>>,
     /// What its earlier processes have written.
     pub written: Written,
@@ -175,6 +177,7 @@ impl<S: Session> Machine<S> {
             left_out: BTreeSet::new(),
             backup: None,
             is_old: false,
+            lost_at: None,
             process: None,
             written: Written::default(),
             lives: 0,
@@ -377,6 +380,9 @@ impl<S: Session> Machine<S> {
     /// it leaves nothing.
     pub fn crash(&mut self, time: Micros, loss: Loss, seed: Option<u64>) {
         self.end(time);
+        if loss.takes_directory() {
+            self.lost_at = Some(time);
+        }
         match loss {
             Loss::Process => {
                 self.disk.crash_process();

@@ -63,6 +63,8 @@ pub struct WorldOptions {
     pub checkpoint_interval: Micros,
     /// Once it has come to rest, deletes that nobody needs must be forgotten.
     pub must_forget: bool,
+    /// A fault that takes a data directory is left out while a node at another site does not have everything again that it lost with its own.
+    pub one_loss_at_a_time: bool,
     /// How many keys a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
     /// How long a node that was restarted waits for sites that may hold what a power loss took from it.
@@ -147,6 +149,7 @@ impl WorldOptions {
             checkpoint_log_bytes: 64 << 20,
             checkpoint_interval: Micros::from_millis(60_000),
             must_forget: false,
+            one_loss_at_a_time: false,
             batch_keys: 512,
             patience: Micros::from_millis(5_000),
             min_free_bytes: 64 << 20,
@@ -156,5 +159,11 @@ impl WorldOptions {
             deadline: Micros::from_millis(5_000),
             planted: Planted::default(),
         }
+    }
+
+    /// The longest that a step of the slowest disk takes.
+    pub(crate) fn slowest_disk(&self) -> Micros {
+        let percent = self.disk_percents.iter().copied().max().unwrap_or(100).max(100);
+        Micros(self.disk.most.0.saturating_mul(percent) / 100)
     }
 }

@@ -15,10 +15,13 @@ use std::{
     collections::{BTreeSet, BinaryHeap},
     fmt,
 };
-use turnbuckle_check::{BadTrace, HistoryBuilder, Report};
+use turnbuckle_check::{BadTrace, HistoryBuilder, Orders, Report};
 use turnbuckle_core::{Level, Micros, Protocol, Session};
 use turnbuckle_node::Written;
 use turnbuckle_workload::{Op, Record};
+
+/// What the search for one order of a whole trace may keep. It decides small traces, or none; nothing that is judged hangs on it.
+const SEQUENTIAL_NUMBERS: usize = 1 << 14;
 
 /// Everything that a run depends on, besides the protocol. The seed is the world's.
 #[derive(Debug, Clone)]
@@ -67,6 +70,8 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     /// How many events there were.
     pub events: u64,
+    /// Faults that were left out because they take a data directory while another one was not whole ([`WorldOptions::one_loss_at_a_time`]).
+    pub losses_left_out: u64,
     /// How the clients' operations went.
     pub tally: Tally,
     /// How many answers were judged, each key of a read of several by itself.
@@ -125,7 +130,7 @@ impl Scenario {
         let mut clients = Clients::new(self.load.clone(), self.world.seed, &mut world);
         world.advance(self.load.after);
         clients.load_records(&mut world);
-        self.safety(&mut world, &mut clients, keep);
+        let losses_left_out = self.safety(&mut world, &mut clients, keep);
         clients.stop(world.time());
         let converged = liveness(&mut world, &mut clients);
         let is_asked = keep.judge && converged && self.world.must_forget;
@@ -133,6 +138,7 @@ impl Scenario {
         Outcome {
             violations: world.judge().violations().to_vec(),
             events: world.events(),
+            losses_left_out,
             answers: world.judge().answers(),
             claims: world.judge().claims(),
             written: world.written(),
@@ -153,7 +159,8 @@ impl Scenario {
         }
     }
 
-    fn safety<S: Session>(&self, world: &mut World<S>, clients: &mut Clients, keep: Keep) {
+    /// Returns how many faults were left out.
+    fn safety<S: Session>(&self, world: &mut World<S>, clients: &mut Clients, keep: Keep) -> u64 {
         let begin = world.time();
         let end = begin + self.safety;
         // What is to be done when: begins in the faults' order, and each end behind its begin.
@@ -163,6 +170,7 @@ impl Scenario {
             agenda.push(Reverse((begin + fault.at + fault.span, number, true)));
         }
         let mut active: BTreeSet<usize> = BTreeSet::new();
+        let mut left_out = 0;
         clients.begin(world);
         let mut forget_at = world.events() + FORGET_EVERY;
         while world.time() < end && !clients.are_done() {
@@ -175,10 +183,10 @@ impl Scenario {
             {
                 agenda.pop();
                 match is_end {
-                    false => {
-                        world.begin(&self.faults[number]);
+                    false if world.begin(&self.faults[number]) => {
                         active.insert(number);
                     }
+                    false => left_out += 1,
                     true => self.end_fault(world, &mut active, number),
                 }
             }
@@ -191,11 +199,14 @@ impl Scenario {
         for number in active {
             world.end(&self.faults[number]);
         }
+        left_out
     }
 
-    /// A fault ends. Others that last may be about the same node or link.
+    /// A fault ends, if it was not left out. Others that last may be about the same node or link.
     fn end_fault<S: Session>(&self, world: &mut World<S>, active: &mut BTreeSet<usize>, number: usize) {
-        active.remove(&number);
+        if !active.remove(&number) {
+            return;
+        }
         world.end(&self.faults[number]);
         for &other in active.iter() {
             world.sustain(&self.faults[other]);
@@ -204,9 +215,8 @@ impl Scenario {
 }
 
 fn liveness_of(world: &WorldOptions) -> Micros {
-    let percent = world.disk_percents.iter().copied().max().unwrap_or(100).max(100);
-    let step = world.disk.most.0.saturating_mul(percent) / 100;
-    Micros(LIVENESS.0 * (step / USUAL_STEP.0).clamp(1, MOST_PATIENCE))
+    let step = world.slowest_disk();
+    Micros(LIVENESS.0 * (step.0 / USUAL_STEP.0).clamp(1, MOST_PATIENCE))
 }
 
 /// Whatever went wrong is right again; the cluster must come to rest with the same data everywhere.
@@ -274,7 +284,12 @@ impl Outcome {
                 history.add(&rest)?;
             }
         }
-        Ok(Report::of(&history.finish()?, &[]))
+        let history = history.finish()?;
+        Ok(Report::with(
+            &history,
+            &[],
+            &Orders::within(&history, SEQUENTIAL_NUMBERS),
+        ))
     }
 
     /// How many operations of the trace, each key of a snapshot by itself, are about what a power loss may have taken.

@@ -39,6 +39,9 @@ pub struct Draw {
     pub clock_jumps: bool,
 }
 
+/// How long nodes wait at most for what peers hold of them, in worlds that need it.
+const LONGEST_PATIENCE: Micros = Micros::from_millis(5_000);
+
 /// What a world is mostly about. What draws one option at a time hardly ever brings together, a mood does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
@@ -106,10 +109,8 @@ impl Draw {
         let count = world.sites.len() * world.nodes_per_site;
         world.disk_percents = (0..count).map(|_| *random.pick(&[100, 100, 1_000])).collect();
         // Who is far from one site hears of everything from the others first.
-        let count = world.sites.len() as u64;
         for _ in 0..random.below(3) {
-            let (from, to) = (random.below(count) as usize, random.below(count) as usize);
-            world.delays[from][to] = Micros(random.of(100_000..=1_500_000));
+            set_far(world, random, 1_500_000);
         }
         self.outage = Span::us(20_000, *random.pick(&[300_000, 1_500_000]));
         self.fault_every = Some(Micros::from_millis(random.of(60..=300)));
@@ -156,7 +157,6 @@ impl Draw {
         world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 50]));
         world.work = Span::us(100, 5_000);
         world.shrink = *random.pick(&[10, 100]);
-        let count = world.sites.len();
         for (from, delays) in world.delays.iter_mut().enumerate() {
             for (_, delay) in delays.iter_mut().enumerate().filter(|&(to, _)| to != from) {
                 *delay = Micros(random.of(200..=20_000));
@@ -164,14 +164,9 @@ impl Draw {
         }
         // Of one way in three nothing is heard for long: who is there forgets nothing, and others do.
         if random.percent(50) {
-            let (from, to) = (
-                random.below(count as u64) as usize,
-                random.below(count as u64) as usize,
-            );
-            world.delays[from][to] = Micros(random.of(100_000..=2_000_000));
+            set_far(world, random, 2_000_000);
         }
-        // Who has lost a directory promises what it can without those that it does not hear in time.
-        world.patience = Micros::from_millis(5_000);
+        world.patience = Micros::from_millis([100, 1_000, 5_000][(world.seed % 3) as usize]);
         self.directories = true;
         self.deletes = Some(*random.pick(&[0, 0, 40]));
         self.heartbeat = Micros::from_millis(*random.pick(&[10, 20]));
@@ -278,6 +273,7 @@ impl Draw {
     pub fn scenario(&self) -> Scenario {
         let mut random = random_of(self.world.seed);
         let mut of_disks = of_disks(!self.world.seed);
+        let mut of_losses = of_losses(self.world.seed);
         let count = self.world.sites.len() * self.world.nodes_per_site;
         let nodes: Vec<NodeId> = (0..count as u16).map(NodeId).collect();
         let mut faults = Vec::new();
@@ -310,6 +306,13 @@ impl Draw {
                 FaultKind::Crash { loss: Loss::Old, .. } => span.max(Micros::from_millis(4_000)),
                 _ => span,
             };
+            if let FaultKind::Crash {
+                node,
+                loss: Loss::Directory,
+            } = kind
+            {
+                self.draw_cuts(node, (at, span), &nodes, &mut of_losses, &mut faults);
+            }
             faults.push(Fault { at, span, kind });
         }
         if self.world.keyspaces > 1 {
@@ -318,9 +321,16 @@ impl Draw {
         if self.clock_jumps && self.fault_every.is_some() {
             faults.push(self.draw_clock_jump(&nodes));
         }
+        let mut world = self.world.clone();
+        let takes_directory =
+            |fault: &Fault| matches!(fault.kind, FaultKind::Crash { loss, .. } if loss.takes_directory());
+        if faults.iter().any(takes_directory) {
+            // A node whose directory was lost promises too much if the only site that knows of it is away for longer (docs/standing.md).
+            world.patience = LONGEST_PATIENCE;
+        }
         Scenario {
             name: "swarm".into(),
-            world: self.world.clone(),
+            world,
             load: self.load.clone(),
             safety: self.safety,
             faults,
@@ -346,6 +356,35 @@ impl Draw {
             }
             let at = Micros(random.below(self.safety.0));
             left_out(at, node, &mut random);
+        }
+    }
+
+    /// What a node wrote last before it loses its directory has reached some sites only, and when it is back it hears others first.
+    fn draw_cuts(
+        &self,
+        node: NodeId,
+        (at, span): (Micros, Micros),
+        nodes: &[NodeId],
+        random: &mut Random,
+        faults: &mut Vec<Fault>,
+    ) {
+        if random.percent(50) {
+            return;
+        }
+        let site = |node: NodeId| usize::from(node.0) / self.world.nodes_per_site;
+        for &other in nodes.iter().filter(|&&other| site(other) != site(node)) {
+            let before = Micros(random.below(400_000).min(at.0));
+            let after = Micros(random.below(2_000_000));
+            let (from, until) = match random.percent(50) {
+                true => (at.0 - before.0, at.0 + span.0),
+                false => (at.0, at.0 + span.0 + after.0),
+            };
+            let kind = FaultKind::Cut { a: node, b: other };
+            faults.push(Fault {
+                at: Micros(from),
+                span: Micros(until - from),
+                kind,
+            });
         }
     }
 
@@ -477,6 +516,11 @@ fn of_clock_jumps(seed: u64) -> Random {
     Random::new(seed.rotate_left(48) ^ 0x6A75_6D70)
 }
 
+/// Draws of links that are cut beside a lost directory.
+fn of_losses(seed: u64) -> Random {
+    Random::new(seed.rotate_left(40) ^ 0x6C6F_7373)
+}
+
 /// Draws of how much room disks have, and are to keep.
 fn of_disks(seed: u64) -> Random {
     Random::new(seed.rotate_left(48) ^ 0x726F_6F6D)
@@ -488,6 +532,7 @@ fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {
     let mut world = WorldOptions::plain(names[..site_count].iter().copied(), Micros(0));
     world.seed = seed;
     world.must_forget = true;
+    world.one_loss_at_a_time = true;
     (world.nodes_per_site, world.partitions) = match random.percent(35) {
         true => (2, *random.pick(&[2, 2, 3, 5])),
         false => (1, *random.pick(&[1, 1, 3])),
@@ -534,6 +579,15 @@ fn draw_clocks(world: &mut WorldOptions, random: &mut Random) {
     let mut offset = || random.of(0..=2 * half) as i64 - half as i64;
     let count = world.sites.len() * world.nodes_per_site;
     world.clock_offsets_us = (0..count).map(|_| offset()).collect();
+}
+
+/// One site hears late from another one; or the nodes of one site from each other, not by more than a command has time for.
+fn set_far(world: &mut WorldOptions, random: &mut Random, most: u64) {
+    let count = world.sites.len() as u64;
+    let (from, to) = (random.below(count) as usize, random.below(count) as usize);
+    let delay = random.of(100_000..=most);
+    let share = if from == to { 20 } else { 1 };
+    world.delays[from][to] = Micros(delay / share);
 }
 
 fn draw_limits(world: &mut WorldOptions, random: &mut Random) {

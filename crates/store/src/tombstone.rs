@@ -18,7 +18,7 @@ pub struct TombstonePage {
 pub struct TombstoneCursor(Bytes);
 
 /// Lines of the index whose tombstones are gone already.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use = "lines that are not erased are read again and again"]
 pub struct StaleTombstones(Vec<TableWrite>);
 
@@ -56,6 +56,14 @@ impl TombstonePage {
     /// The keys to make resident before [`Store::collect_tombstones`]; it passes over those that are not.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.lines.iter().map(|line| &line.key)
+    }
+
+    /// Each tombstone in a page of its own, with its key: where memory is scarce, not all keys of a page are resident at once.
+    pub fn each(&self) -> impl Iterator<Item = (&Key, TombstonePage)> {
+        self.lines.iter().map(|line| {
+            let (lines, next) = (vec![line.clone()], None);
+            (&line.key, TombstonePage { lines, next })
+        })
     }
 
     /// Where to go on, or `None` if there are no more.
@@ -98,6 +106,11 @@ impl StaleTombstones {
     /// Whether there is nothing to erase.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// These lines as well.
+    pub fn add(&mut self, others: StaleTombstones) {
+        self.0.extend(others.0);
     }
 
     /// Removes the lines. By the task that makes the checkpoints, and between two of them: a line must not be removed

@@ -132,6 +132,8 @@ struct Summary {
     faults: u64,
     /// Drawn, and not what the protocol claims to stand.
     faults_left_out: u64,
+    /// Would have taken a data directory while another one was not whole.
+    losses_left_out: u64,
     events: u64,
     /// Of each core that was used.
     events_per_second: u64,
@@ -537,6 +539,7 @@ impl Summary {
         self.operations += outcome.tally.answered();
         self.failed += outcome.tally.failed();
         self.faults += done.scenario.faults.len() as u64;
+        self.losses_left_out += outcome.losses_left_out;
         self.events += outcome.events;
         self.versions_written += outcome.written.versions;
         self.metadata_bytes += outcome.written.metadata_bytes;
@@ -651,6 +654,13 @@ impl std::fmt::Display for Summary {
             "{} of {}, {} seeds: {} operations ({} failed), {} faults",
             self.scenario, self.protocol, self.seeds, self.operations, self.failed, self.faults
         )?;
+        if self.losses_left_out > 0 {
+            write!(
+                f,
+                " ({} left out: they take a data directory while another one is not whole)",
+                self.losses_left_out
+            )?;
+        }
         match self.faults_left_out {
             0 => writeln!(f)?,
             count => writeln!(f, "; {count} more that it does not claim to stand are left out")?,

@@ -4,7 +4,7 @@ use clap::Args;
 use std::{path::PathBuf, sync::Arc};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use turnbuckle_server::{
-    Running, TestFaults,
+    Running, StartOptions, TestFaults,
     config::{ClusterConfig, ConfigError},
     wan::WanMatrix,
 };
@@ -22,6 +22,10 @@ pub struct Start {
     /// Which of its nodes this is.
     #[arg(long, value_name = "NAME")]
     node: String,
+    /// The cluster has never served: this node, if its data directory is empty, waits for no other site before it serves. Never for a node that
+    /// has lost its directory.
+    #[arg(long)]
+    new_cluster: bool,
     /// Takes a false clock, a full disk and a planted bug from this file. For tests: docs/campaign.md.
     #[arg(long, value_name = "FILE", hide = true)]
     test_faults: Option<PathBuf>,
@@ -45,8 +49,12 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     let config = Arc::new(config);
     let faults = options.test_faults.as_deref().map(TestFaults::follow).transpose();
     let faults = faults.map_err(|error| usage(&error))?;
+    let start_options = StartOptions {
+        is_new_cluster: options.new_cluster,
+        faults,
+    };
     let start = || {
-        turnbuckle_server::start_with_faults(Arc::clone(&config), node, wan.clone(), faults.clone())
+        turnbuckle_server::start_with(Arc::clone(&config), node, wan.clone(), start_options.clone())
             .map_err(|error| environment(&error))
     };
     let running = start()?;

@@ -15,7 +15,7 @@ impl Client<'_> {
     /// Does something, drawn.
     pub(super) fn act(&mut self) -> Result<(), Lost> {
         let draw = self.random.below(100);
-        if self.is_bulk && self.ballast > 0 {
+        if !self.ballast.is_empty() {
             return self.write_ballast();
         }
         if !self.sweep.is_empty() && draw < 50 {
@@ -90,11 +90,13 @@ impl Client<'_> {
 
     fn write_ballast(&mut self) -> Result<(), Lost> {
         const SOME: u64 = 400;
-        let last = self.ballast;
-        self.ballast = last.saturating_sub(SOME);
+        let next = self.ballast.end.min(self.ballast.start + SOME);
         let write = |number| Job::write(keys::ballast(number), self.medium.next_value());
-        let jobs = (self.ballast..last).map(write).collect();
-        self.pipeline(jobs).map(drop)
+        let jobs = (self.ballast.start..next).map(write).collect();
+        self.pipeline(jobs)?;
+        // If the connection is lost, they are written once more.
+        self.ballast.start = next;
+        Ok(())
     }
 
     /// Some operations without waiting for the answers between them.

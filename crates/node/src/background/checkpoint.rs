@@ -3,6 +3,7 @@ use super::WorkError;
 use crate::{
     incoming::Errand,
     keyspace::{Keyspace, LaneCell},
+    lane::Lane,
     left_out::table_name,
     record::CheckpointMeta,
     shared::held,
@@ -12,9 +13,9 @@ use prost::Message;
 use std::sync::atomic::Ordering::Relaxed;
 use turnbuckle_core::Protocol;
 use turnbuckle_log::Position;
-use turnbuckle_store::{Engine, Table, TombstonePage};
+use turnbuckle_store::{Engine, StaleTombstones, Table, TombstonePage};
 
-/// How many deletes are looked at under one lock, and how often in one checkpoint: their rows go in one batch with the checkpoint's
+/// How many deletes are read from the index at a time, and how often in one checkpoint: their rows go in one batch with the checkpoint's
 /// meta. If there are more, the next checkpoint begins at once.
 const TOMBSTONE_KEYS: usize = 256;
 const MOST_TOMBSTONE_PAGES: usize = 64;
@@ -158,13 +159,15 @@ impl<P: Protocol> Keyspace<P> {
             let keys = TOMBSTONE_KEYS.min(self.shared().config.batch_keys);
             let page = TombstonePage::read(&*table, below, from.as_ref(), keys)?;
             steps.next().await;
-            for key in page.keys() {
-                self.make_resident(cell, key, steps).await?;
+            let mut stale = StaleTombstones::default();
+            for (key, tombstone) in page.each() {
+                let collect = |lane: &mut Lane<P>| {
+                    let (collected, stale) = lane.store.collect_tombstones(&tombstone);
+                    lane.forgotten += collected as u64;
+                    stale
+                };
+                stale.add(self.with_resident(cell, key, steps, collect).await?);
             }
-            let mut lane = held(&cell.lane);
-            let (collected, stale) = lane.store.collect_tombstones(&page);
-            lane.forgotten += collected as u64;
-            self.done(cell, lane);
             stale.erase(&*table)?;
             match page.next() {
                 Some(next) => from = Some(next.clone()),

@@ -8,8 +8,8 @@ use crate::{
 use turnbuckle_core::{Key, Now, Protocol};
 use turnbuckle_store::{Store, StoreError};
 
-/// How many keys one fetch brings into memory.
-const FETCH_KEYS: usize = 32;
+/// How many keys of a lane are taken at a time. A key that a stream asks for meanwhile waits until these are read.
+const FETCH_KEYS: usize = 4;
 
 /// How many keys are evicted under one lock.
 const EVICT_KEYS: usize = 256;

@@ -10,6 +10,9 @@ use bytes::Bytes;
 use turnbuckle_core::{Hlc, Input, Key, Now, Outcome, Protocol, SiteId, SiteSet, Version, Versions, Wire};
 use turnbuckle_store::StoreError;
 
+/// How many entries of a stream are looked at ahead for keys to read from disk.
+const AHEAD: usize = 16;
+
 impl<P: Protocol> Lane<P> {
     /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
     pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
@@ -49,7 +52,10 @@ impl<P: Protocol> Lane<P> {
             if let Item::Entry { key, .. } | Item::Returned { key, .. } = item
                 && (!self.store.is_resident(key.as_ref()) || self.cold.blocks(key))
             {
-                self.cold.want(key);
+                let incoming = self.incoming.get(&site).expect("just seen");
+                let is_needed = |key: &&Key| !self.store.is_resident(key.as_ref()) || self.cold.blocks(key);
+                let next: Vec<&Key> = incoming.pending.next_keys(AHEAD).filter(is_needed).collect();
+                self.cold.want_first(next.into_iter());
                 ks.shared().wake.wake_worker();
                 break;
             }

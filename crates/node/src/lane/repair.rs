@@ -108,6 +108,12 @@ impl Repair {
         });
     }
 
+    /// Whether everything that is still missing is to come from one site.
+    pub fn waits_only_for(&self, from: SiteId) -> bool {
+        let mut open = self.waits.keys().filter(|site| !self.partial.contains(site));
+        open.all(|&site| site == from)
+    }
+
     /// Whether nobody has more.
     fn is_over(&self) -> bool {
         self.waits.keys().all(|site| self.partial.contains(site))
@@ -185,10 +191,12 @@ impl<P: Protocol> Lane<P> {
             return;
         };
         let (held, at, clock) = (incoming.held_beyond(), incoming.resume(), self.replica.clock());
+        let word_number = incoming.next_word();
         let forgotten = self.replica.protocol().forgotten();
         let peer = ks.topology().peer_at(self.me, site);
         let mut frame = ResumeFrame::new(at, clock, &forgotten, copy);
         frame.held = held.map(Into::into);
+        frame.word_number = word_number;
         ks.send_frame(self.me, peer, Body::Resume(frame));
     }
 

@@ -14,9 +14,10 @@
 //!      | stamps x with 105                           |
 //! ```
 //!
-//! Nobody waits longer than two seconds in a new cluster, where one site may be late and nobody has ever heard of the others. But once a peer speaks of an
-//! earlier life of this node, its directory was lost, and it waits for all sites: what it answered and stamped in that life may be known to a site that
-//! is away, and to no other. Its requests are refused meanwhile, by the names of those sites.
+//! It waits for at least one other site: alone it cannot tell a new cluster from a lost directory. If none that it has heard after two seconds speaks of an
+//! earlier life, it serves: the cluster is new, and one site may be late. But once a peer speaks of an earlier life of this node, its directory was
+//! lost, and it waits for all sites: what it answered and stamped in that life may be known to a site that is away, and to no other. Its requests are
+//! refused meanwhile, by the names of those sites, and it promises nothing.
 //!
 //! What it stamped last may have reached nobody but its clients. Where its clock was ahead of the wall clock it counted on from the newest stamp that it had
 //! heard. Its peers know that one, and from there it would give the same stamps to other values. So its clock is put ahead by as much as a
@@ -28,11 +29,14 @@
 //! **A directory with something in it may be an old copy.** A peer says what it has forgotten when the link to it comes up. If deletes are among that which
 //! the copy does not have, the replica refuses to serve. So requests wait for the word of any other site. And nothing is given to others, rows that they
 //! lost or a full copy, before all other sites were heard, ten seconds at most: what was deleted since would come back there. One that knows that
-//! it is old gives nothing, and whoever waits for what it gives back is told that there is nothing.
+//! it is old gives nothing, and whoever waits for what it gives back is told that there is nothing. One that serves has lost what it wrote after it was made,
+//! and others may not have that either: where writes are synced, a peer that holds more than the copy shows that it is one, and it promises nothing until
+//! all have given back what they hold. Under `interval` and `none` an old copy looks like the end of a log that a power loss took.
 //!
 //! For that word requests wait two seconds at most, then they are served.
 use super::{Lane, MOST_COLD, Question, Waiting};
 use crate::{
+    durability::Durability,
     frame::{Body, ReturnedFrame},
     incoming::Purpose,
     keyspace::Keyspace,
@@ -68,11 +72,16 @@ impl<P: Protocol> Lane<P> {
     pub(super) fn begin_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
         let config = &ks.shared().config;
         self.unheard_of = self.unsettled;
-        self.gives_from = match config.is_new_cluster {
+        let is_new = config.is_new_cluster || config.new_keyspaces.contains(ks.name());
+        self.gives_from = match is_new {
             true => Micros(0),
             false => now.monotonic + GIVES_AFTER,
         };
-        if self.unsettled.0 == 0 || config.is_new_cluster || config.planted.stamps_unheard {
+        if is_new && !self.given_back {
+            // Nobody has anything of it: also after a restart.
+            self.log_given_back(ks);
+        }
+        if self.unsettled.0 == 0 || is_new || config.planted.stamps_unheard {
             return;
         }
         self.unheard = Some(Unheard {
@@ -99,16 +108,31 @@ impl<P: Protocol> Lane<P> {
 
     fn missing_returns(&self, ks: &Keyspace<P>) -> String {
         let sites = self.unsettled.iter().map(|site| ks.topology().site_name(site));
-        format!(
-            "this node began with an empty data directory, and what it had written before is not back yet from: {}",
-            sites.collect::<Vec<_>>().join(", ")
-        )
+        let sites = sites.collect::<Vec<_>>().join(", ");
+        match self.had_earlier_life {
+            true => format!(
+                "this node began with an empty data directory, and what it had written before is not back yet from: {sites}"
+            ),
+            false => format!(
+                "this node began with an empty data directory, and waits for another site ({sites}) to say whether it has served before; a \
+                 cluster that has never served is started with --new-cluster"
+            ),
+        }
+    }
+
+    /// Whether a start with an empty directory has still to be told, by anybody, whether it was lost.
+    fn has_heard_nobody(&self, ks: &Keyspace<P>) -> bool {
+        self.unheard_of == ks.topology().all_sites().without(self.me.site)
     }
 
     /// Why no request is taken, if the directory was lost.
     pub(crate) fn unheard_refusal(&self, ks: &Keyspace<P>) -> Option<String> {
+        let is_late = |unheard: &Unheard<P>| {
+            matches!(unheard.missing, Missing::Returns(_)) && self.time.monotonic >= unheard.until
+        };
+        let is_alone = self.has_heard_nobody(ks) && self.unheard.as_ref().is_some_and(is_late);
         let waits = self.unheard.is_some() && self.had_earlier_life;
-        waits.then(|| self.missing_returns(ks))
+        (waits || is_alone).then(|| self.missing_returns(ks))
     }
 
     /// A message that names keys waits, or is lost: its sender is prepared for that.
@@ -122,20 +146,23 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A site has said where it is. Its clock is above everything that it has heard of this one, and above the deletes that it has forgotten. A
-    /// clock too far ahead is not taken; the link is held then until the clocks agree.
+    /// clock too far ahead is not taken; the link is held then until the clocks agree. The births of directories are taken all the same: they are no
+    /// clocks, and are said in full on each link once.
     pub(crate) fn hear_word(
         &mut self,
         ks: &Keyspace<P>,
         now: Now,
         from: ServerId,
         clock: Hlc,
-        forgotten: Forgotten,
+        mut forgotten: Forgotten,
     ) {
         if clock.max(forgotten.until.unwrap_or_default()) > self.horizon(ks, now) {
-            return;
+            forgotten.until = None;
+            self.step(ks, now, Input::Resumed { from, forgotten });
+            return self.give_nothing(ks);
         }
         self.replica.observe(clock);
-        if self.has_lost_stamps && self.unheard_of.contains(from.site) {
+        if self.has_lost_directory && self.unheard_of.contains(from.site) {
             let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
             self.replica.observe(Hlc::from_wall(ahead));
         }
@@ -149,14 +176,28 @@ impl<P: Protocol> Lane<P> {
         self.end_unheard(ks, now);
     }
 
-    /// A peer at another site may know this node by a life of which nothing is on its disk: by its stream, by what copies of third sites
-    /// have brought from there, or by the birth of its directory.
-    pub(crate) fn hear_of_earlier_life(&mut self, at: [StreamPosition; 2], word: &Forgotten) {
+    /// A peer at another site may know this node by a life of which nothing is on its disk, or not all: by its stream, by what copies of third
+    /// sites have brought from there, or by the birth of its directory.
+    pub(crate) fn hear_of_earlier_life(
+        &mut self,
+        ks: &Keyspace<P>,
+        at: [StreamPosition; 2],
+        word: &Forgotten,
+    ) {
         let is_another = |at: StreamPosition| self.outgoing.is_of_another_life(at);
-        let is_heard_of = at.into_iter().any(is_another) || word.directories.contains_key(&self.me.site);
+        let mine = self.replica.protocol().forgotten().directories;
+        let [mine, known] = [&mine, &word.met].map(|births| births.get(&self.me.site));
+        let is_met = known.is_some_and(|known| mine != Some(known));
+        let is_heard_of =
+            at.into_iter().any(is_another) || is_met || word.directories.contains_key(&self.me.site);
         self.had_earlier_life |= is_heard_of && !self.given_back;
-        let knows_more = |at: StreamPosition| is_another(at) || self.outgoing.is_beyond(at);
-        self.has_lost_stamps |= self.had_earlier_life || at.into_iter().any(knows_more);
+        // Where every write is synced before it is acknowledged or sent, no power loss takes any.
+        let is_fsync = ks.durability() == Durability::Fsync;
+        let is_lost = |at: StreamPosition| is_another(at) || is_fsync && self.outgoing.has_lost(at);
+        self.has_lost_directory |= self.had_earlier_life || at.into_iter().any(is_lost);
+        if self.takes_back() {
+            self.outgoing.withdraw_marks();
+        }
     }
 
     /// Whether this node's directory is an old copy, as far as it knows.
@@ -221,13 +262,15 @@ impl<P: Protocol> Lane<P> {
         if self.wants_row_checkpoint() {
             ks.shared().wake.wake_worker();
         }
+        let is_alone = self.has_heard_nobody(ks);
         let Some(unheard) = &mut self.unheard else { return };
         let is_late = now.monotonic >= unheard.until;
         let is_over = match unheard.missing {
             Missing::Returns(SiteSet(0)) => true,
             Missing::Returns(_) => {
                 let gives = |cursor: &crate::stream::Cursor| cursor.state.takes_back();
-                is_late && !self.had_earlier_life && !self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
+                let is_given = self.outgoing.cursors().any(|(_, cursor)| gives(cursor));
+                is_late && !self.had_earlier_life && !is_given && !is_alone
             }
             Missing::Word => is_late,
         };

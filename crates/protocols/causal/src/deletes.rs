@@ -34,8 +34,38 @@
 //!      | <~~ link: forgotten 20; b: 7 ~~~~~~~~~~~~ |
 //!      | directory 7, being filled: an old copy. An empty one would be called 8
 //! ```
+//!
+//! # When a directory is older than one that has served since
+//!
+//! A directory is copied and then lost. An empty one takes its place, and serves. Then the copy is put back. What it alone has would be
+//! shown there, and nowhere else: peers have heard promises of the life between. They cover by these what its site stamped before, and pass it over when
+//! it comes. So a directory is also an old copy if anybody has met a *later* one of its site. Births are said in heartbeats, too. A site writes
+//! down the newest birth that it knows of each other, before anything that this directory says behind it, and says all of them
+//! when a link comes up. So a site that has lost its own directory learns them again.
+//!
+//! ```text
+//!   site b                                   site a                            site c (cut off from b)
+//!      | directory 7; a copy of it is made      |                                  |
+//!      x  lost; an empty one: directory 8       |                                  |
+//!      | ~~ b is 8 ~~~~~~~~~~~~~~~~~~~~~~~~~~~> | writes down: b is 8              |
+//!      |                                        | ~~ link: b is 8 ~~~~~~~~~~~~~~~> |
+//!      x  the copy takes its place              |                                  |
+//!      | <~~ link: b is 8 ~~~~~~~~~~~~~~~~~~~~~ |                                  |
+//!      | directory 7: an old copy
+//! ```
+//!
+//! - "Later" is said of births, not "another": who was away when directory 8 began knows only 7, and must not have 8 refused.
+//! - Births come from wall clocks, and a clock can be set back between two of them. A directory that began in this life of its process is no copy. So if it
+//!   hears of a birth that is as late as its own, it takes a later one. So does one that was restarted before it had heard from anybody: of its earlier lives
+//!   nobody can have told it. That it was told is written down.
+//! - A birth is said only when it is on disk: one that a power loss takes would have its own directory refused. And only by who promises: an empty
+//!   directory that was put in place by mistake, and has served nothing, must not have the one before it refused.
+mod found;
+#[cfg(test)]
+mod tests;
+
 use crate::Bugs;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use found::Found;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, SiteId, Topology, Vitals};
 
@@ -46,12 +76,20 @@ const NAME: &str = "deletes";
 pub(crate) struct Deletes {
     me: SiteId,
     others: Vec<SiteId>,
-    /// What each other site shows, as it has said on the link that there is now.
-    theirs: BTreeMap<SiteId, Hlc>,
+    /// What each other site has said last on the link that there is now.
+    theirs: BTreeMap<SiteId, Said>,
     /// The birth of this directory; none before the first start.
     directory: Option<u64>,
-    /// The births of the other sites' directories, as they were told when the links came up.
+    /// The newest births of the other sites' directories that are known.
     met: BTreeMap<SiteId, u64>,
+    /// No other site was heard since this directory began, or it began in this life: nobody can say which came first, this one or another.
+    is_young: bool,
+    /// A site was heard since this directory began.
+    was_told: bool,
+    /// This directory's birth was said to others: it has everything that others could give back, and promises.
+    was_said: bool,
+    /// A birth is known that is not written down.
+    is_unwritten: bool,
     /// The directories by whose word deletes were forgotten, here or elsewhere.
     vouched: BTreeMap<SiteId, u64>,
     /// The most that any of them has said to be forgotten.
@@ -63,12 +101,12 @@ pub(crate) struct Deletes {
     /// What is written down and may not be on disk yet.
     written: Said,
     /// The number of the mark that goes out behind what is written down: when it is settled, that is on disk.
-    pending: Option<(Option<u64>, Said)>,
+    pending: Option<(u64, Said)>,
     /// Peers are still filling the directory.
     is_filling: bool,
     /// This life began while the directory was being filled.
     was_empty: bool,
-    is_outdated: bool,
+    outdated: Option<Outdated>,
     /// A planted bug.
     serves_old: bool,
 }
@@ -76,10 +114,21 @@ pub(crate) struct Deletes {
 /// What replicas tell each other about deletes, in their heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Said {
+    /// The birth of the sender's directory; 0 while that is not on its disk. Nothing is said while peers may still give back something.
+    pub birth: u64,
     /// Everything that any site stamped up to here is shown by the sender, now and after any restart.
     pub shown: Hlc,
     /// Deletes that were stamped up to here may be forgotten at the sender.
     pub forgotten: Hlc,
+}
+
+/// Why a directory is an old copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outdated {
+    /// Deletes were forgotten since.
+    Deletes,
+    /// A later directory has served since.
+    Birth,
 }
 
 impl Deletes {
@@ -87,29 +136,37 @@ impl Deletes {
     pub fn open(me: SiteId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
         // Written by this code; if it does not decode, nothing is known.
         let found = recovered.named.get(NAME).and_then(Found::recall);
-        let directory = found.as_ref().map(|found| found.directory);
-        let (found, vouched) = found.and_then(|found| found.said).unwrap_or_default();
-        let is_filling = found.shown == Hlc::ZERO;
+        let directory = found.as_ref().map(|found| found.said.birth);
+        let found = found.unwrap_or_default();
+        let is_filling = found.said.shown == Hlc::ZERO;
         // What is written down in a directory that is being filled is what others have said.
-        let (kept, forgotten_elsewhere) = match is_filling {
-            true => (Said::default(), found.forgotten),
-            false => (found, Hlc::ZERO),
+        let forgotten_elsewhere = match is_filling {
+            true => found.said.forgotten,
+            false => Hlc::ZERO,
+        };
+        let kept = Said {
+            forgotten: found.said.forgotten.min(found.said.shown),
+            ..found.said
         };
         Deletes {
             me,
             others: topology.sites().filter(|&site| site != me).collect(),
             theirs: BTreeMap::new(),
             directory,
-            met: BTreeMap::new(),
+            met: found.met,
+            is_young: !found.was_told,
+            was_told: found.was_told,
+            was_said: found.was_said,
+            is_unwritten: false,
             forgotten_elsewhere,
-            heard: (forgotten_elsewhere, vouched.len()),
-            vouched,
+            heard: (forgotten_elsewhere, found.vouched.len()),
+            vouched: found.vouched,
             kept,
             written: kept,
             pending: None,
             is_filling,
             was_empty: is_filling,
-            is_outdated: false,
+            outdated: None,
             serves_old: bugs.serves_an_old_directory,
         }
     }
@@ -117,9 +174,16 @@ impl Deletes {
     /// Writes down that there is a directory.
     pub fn start<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         if self.directory.is_none() {
-            self.directory = Some(cx.now.wall.reading.0);
-            self.write(cx);
+            self.begin(cx.now.wall.reading.0);
+            self.write_news(cx);
         }
+    }
+
+    /// The directory is called by this birth from now on.
+    fn begin(&mut self, birth: u64) {
+        self.directory = Some(birth);
+        self.written.birth = birth;
+        self.is_unwritten = true;
     }
 
     /// Writes down what is shown here. Call it once a second or so.
@@ -129,13 +193,15 @@ impl Deletes {
         }
         self.is_filling = false;
         self.written.shown = self.written.shown.max(shown);
-        let vouches = |site: &SiteId| self.theirs.get(site).is_some_and(|shown| *shown > Hlc::ZERO);
-        let vouching = self.met.iter().filter(|(site, _)| vouches(site));
-        self.vouched.extend(vouching);
+        let vouching = self
+            .theirs
+            .iter()
+            .filter(|(_, said)| said.birth > 0 && said.shown > Hlc::ZERO);
+        self.vouched
+            .extend(vouching.map(|(&site, said)| (site, said.birth)));
         let forgotten = self.shown_everywhere().max(self.forgotten_elsewhere.min(shown));
         self.written.forgotten = self.written.forgotten.max(forgotten);
         self.write(cx);
-        self.pending.get_or_insert((None, self.written));
     }
 
     /// Writes down what others have said to be forgotten. They may lose their directories while this one is being filled, and be filled from
@@ -147,18 +213,27 @@ impl Deletes {
         }
     }
 
+    /// Writes down births at once: what their directories say next is then behind that in the log.
+    fn write_news<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
+        if std::mem::take(&mut self.is_unwritten) {
+            self.write(cx);
+        }
+    }
+
     fn write<P: Protocol>(&self, cx: &mut Context<'_, P>) {
-        let said = match self.is_filling {
-            true => Said {
-                shown: Hlc::ZERO,
-                forgotten: self.forgotten_elsewhere,
-            },
-            false => self.written,
+        let forgotten = match self.is_filling {
+            true => self.forgotten_elsewhere,
+            false => self.written.forgotten,
         };
-        let is_nothing = said == Said::default() && self.vouched.is_empty();
         let found = Found {
-            directory: self.directory.unwrap_or_default(),
-            said: (!is_nothing).then(|| (said, self.vouched.clone())),
+            said: Said {
+                forgotten,
+                ..self.written
+            },
+            was_told: self.was_told,
+            was_said: self.was_said,
+            vouched: self.vouched.clone(),
+            met: self.met.clone(),
         };
         cx.put_named(NAME, found.record());
     }
@@ -171,7 +246,7 @@ impl Deletes {
 
     /// What every site shows.
     fn shown_everywhere(&self) -> Hlc {
-        let theirs = |site| self.theirs.get(site).copied().unwrap_or(Hlc::ZERO);
+        let theirs = |site| self.theirs.get(site).map_or(Hlc::ZERO, |said| said.shown);
         let theirs = self.others.iter().map(theirs).min();
         theirs.unwrap_or(Hlc::LATEST).min(self.kept.shown)
     }
@@ -181,43 +256,100 @@ impl Deletes {
         self.said_in(cx.marks(), cx.settled_marks())
     }
 
-    /// What the mark with number `next` says. What was staged before `settled` marks is on disk.
+    /// What the mark with number `next` says. What was staged before `settled` marks is on disk, and all of `written` is staged. None is settled
+    /// before peers have given back everything.
     fn said_in(&mut self, next: u64, settled: u64) -> Said {
-        match &mut self.pending {
-            Some((Some(behind), said)) if *behind < settled => {
-                self.kept = *said;
-                self.pending = None;
-            }
-            Some((behind @ None, _)) => *behind = Some(next),
-            _ => {}
+        if let Some((_, said)) = self.pending.take_if(|(behind, _)| *behind < settled) {
+            self.kept = said;
         }
-        self.kept
+        if self.pending.is_none() && self.kept != self.written {
+            self.pending = Some((next, self.written));
+        }
+        let may_say = self.kept.birth > 0 && (self.was_said || settled > 0);
+        self.is_unwritten |= may_say && !std::mem::replace(&mut self.was_said, may_say);
+        Said {
+            birth: if may_say { self.kept.birth } else { 0 },
+            ..self.kept
+        }
     }
 
     /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
-    pub fn heard(&mut self, site: SiteId, said: Said) -> bool {
-        self.theirs.insert(site, said.shown);
+    pub fn heard<P: Protocol>(&mut self, cx: &mut Context<'_, P>, site: SiteId, said: Said) -> bool {
+        let is_behind = self.hear(site, said);
+        self.write_news(cx);
+        is_behind
+    }
+
+    fn hear(&mut self, site: SiteId, said: Said) -> bool {
+        self.theirs.insert(site, said);
+        self.meet(site, said.birth);
         self.hear_forgotten(said.forgotten)
     }
 
     fn hear_forgotten(&mut self, forgotten: Hlc) -> bool {
         self.forgotten_elsewhere = self.forgotten_elsewhere.max(forgotten);
         let is_behind = forgotten > self.written.shown;
-        self.is_outdated |= is_behind && !self.was_empty && !self.serves_old;
+        if is_behind && !self.was_empty {
+            self.is_old(Outdated::Deletes);
+        }
         is_behind
     }
 
+    fn is_old(&mut self, why: Outdated) {
+        if !self.serves_old {
+            self.outdated.get_or_insert(why);
+        }
+    }
+
     /// What a site says when the link to it comes up, before anything else. True as with [`Deletes::heard`].
-    pub fn resumed(&mut self, site: SiteId, word: &Forgotten) -> bool {
-        let of = |site| word.directories.get(&site).copied();
-        self.met.extend(of(site).map(|directory| (site, directory)));
-        let is_old = self.is_filling && of(self.me).is_some_and(|mine| Some(mine) == self.directory);
-        self.is_outdated |= is_old && !self.serves_old;
-        let others = word.directories.iter().filter(|(other, _)| **other != site);
+    pub fn resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, site: SiteId, word: &Forgotten) -> bool {
+        let is_behind = self.hear_word(site, word);
+        self.write_news(cx);
+        is_behind
+    }
+
+    fn hear_word(&mut self, site: SiteId, word: &Forgotten) -> bool {
+        let of = |directories: &BTreeMap<SiteId, u64>, site| directories.get(&site).copied();
+        let vouched = of(&word.directories, self.me);
+        self.hear_of_mine(of(&word.met, self.me).max(vouched));
+        if self.is_filling && vouched.is_some() && vouched == self.directory {
+            self.is_old(Outdated::Deletes);
+        }
+        let births = word.met.iter().chain(&word.directories);
+        births.for_each(|(&site, &birth)| self.meet(site, birth));
+        let others = word
+            .directories
+            .iter()
+            .filter(|(other, _)| ![site, self.me].contains(other));
         for (&other, &directory) in others {
             self.vouched.entry(other).or_insert(directory);
         }
         self.hear_forgotten(word.until.unwrap_or_default())
+    }
+
+    /// The newest birth of this site's directories that another site knows. What is being filled under a birth that is not on disk yet has
+    /// told it to nobody.
+    fn hear_of_mine(&mut self, known: Option<u64>) {
+        let is_told = Some(self.kept.birth) == self.directory;
+        let is_another = |known: &u64| match is_told {
+            true => Some(*known) > self.directory,
+            false => Some(*known) >= self.directory,
+        };
+        match known.filter(is_another) {
+            Some(known) if self.is_young => self.begin(known.saturating_add(1)),
+            Some(_) => self.is_old(Outdated::Birth),
+            None => {}
+        }
+        self.is_unwritten |= !std::mem::replace(&mut self.was_told, true);
+    }
+
+    /// A birth of another site's directory.
+    fn meet(&mut self, site: SiteId, birth: u64) {
+        let known = self.met.get(&site).copied().unwrap_or_default();
+        if site != self.me && birth > known {
+            self.met.insert(site, birth);
+            self.is_unwritten = true;
+        }
     }
 
     /// The link to a site is down: what it shows when it is back is not known.
@@ -245,67 +377,37 @@ impl Deletes {
             true => Some(self.forgotten_elsewhere).filter(|until| *until > Hlc::ZERO),
         };
         let mut directories = self.vouched.clone();
-        directories.extend(self.directory.map(|directory| (self.me, directory)));
-        Forgotten { until, directories }
+        directories.extend(self.was_said.then_some((self.me, self.kept.birth)));
+        Forgotten {
+            until,
+            directories,
+            met: self.met.clone(),
+        }
     }
 
     /// What is told of it.
     pub fn vitals(&self, vitals: Vitals) -> Vitals {
         Vitals {
             deletes_until: Some(self.kept.forgotten).filter(|until| *until > Hlc::ZERO),
-            is_outdated: self.is_outdated,
+            is_outdated: self.outdated.is_some(),
+            is_filling: self.is_filling,
             ..vitals
         }
     }
 
     /// Why nothing is served, if nothing is.
     pub fn refusal(&self) -> Option<&'static str> {
-        const WHY: &str = "the data directory of this node is an old copy: keys that were deleted since would come back. Stop the node, \
-                           empty its data directory and start it again: its peers give it back everything";
-        self.is_outdated.then_some(WHY)
-    }
-}
-
-/// What is written down.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
-    /// The directory's birth.
-    directory: u64,
-    /// What it said, and the directories of other sites by whose word it forgot deletes. While it is being filled it shows nothing, and the
-    /// rest is what others have said.
-    said: Option<(Said, BTreeMap<SiteId, u64>)>,
-}
-
-impl Found {
-    fn record(&self) -> Bytes {
-        let mut out = BytesMut::new();
-        out.put_u64(self.directory);
-        if let Some((said, vouched)) = &self.said {
-            out.put_u64(said.shown.0);
-            out.put_u64(said.forgotten.0);
-            for (site, directory) in vouched {
-                out.put_u16(site.0);
-                out.put_u64(*directory);
+        self.outdated.map(|why| match why {
+            Outdated::Deletes => {
+                "the data directory of this node is an old copy: keys that were deleted since would come back. Stop the node, \
+                 empty its data directory and start it again: its peers give it back everything"
             }
-        }
-        out.freeze()
-    }
-
-    fn recall(record: &Bytes) -> Option<Found> {
-        let mut from = record.clone();
-        let directory = from.try_get_u64().ok()?;
-        let mut said = None;
-        if from.has_remaining() {
-            let shown = Hlc(from.try_get_u64().ok()?);
-            let forgotten = Hlc(from.try_get_u64().ok()?);
-            let mut vouched = BTreeMap::new();
-            while from.has_remaining() {
-                let site = SiteId(from.try_get_u16().ok()?);
-                vouched.insert(site, from.try_get_u64().ok()?);
+            Outdated::Birth => {
+                "the data directory of this node is an old copy: the node has served from a later directory since, and what it wrote there \
+                 is not in this one. Stop the node, and put the later directory in place, or an empty one: its peers give it back everything \
+                 that they were sent"
             }
-            said = Some((Said { shown, forgotten }, vouched));
-        }
-        Some(Found { directory, said })
+        })
     }
 }
 
@@ -313,122 +415,5 @@ impl Said {
     /// The newest time in it.
     pub fn newest(self) -> Hlc {
         self.shown.max(self.forgotten)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn deletes(kept: Option<Said>) -> Deletes {
-        open(kept.map(|said| Found {
-            directory: 7,
-            said: Some((said, BTreeMap::new())),
-        }))
-    }
-
-    fn open(found: Option<Found>) -> Deletes {
-        let topology = Topology::new(["a", "b", "c"], 1, 1);
-        let mut recovered = Recovered::default();
-        if let Some(found) = found {
-            recovered.named.insert(NAME.into(), found.record());
-        }
-        Deletes::open(SiteId(0), &topology, &recovered, Bugs::default())
-    }
-
-    fn said(shown: u64, forgotten: u64) -> Said {
-        let (shown, forgotten) = (Hlc(shown), Hlc(forgotten));
-        Said { shown, forgotten }
-    }
-
-    #[test]
-    fn what_every_site_shows_is_the_least_that_any_shows_and_nothing_while_one_is_away() {
-        let mut deletes = deletes(Some(said(30, 5)));
-        deletes.heard(SiteId(1), said(20, 0));
-        assert_eq!(deletes.shown_everywhere(), Hlc::ZERO, "one was never heard");
-        deletes.heard(SiteId(2), said(40, 0));
-        assert_eq!(deletes.shown_everywhere(), Hlc(20));
-        deletes.heard(SiteId(1), said(50, 0));
-        assert_eq!(deletes.shown_everywhere(), Hlc(30), "this one shows no more");
-        deletes.heard(SiteId(1), said(10, 0));
-        assert_eq!(deletes.shown_everywhere(), Hlc(10), "it lost its directory");
-        deletes.left(SiteId(2));
-        assert_eq!(deletes.shown_everywhere(), Hlc::ZERO);
-        assert_eq!(deletes.forgotten(), Hlc(5), "what is forgotten is forgotten");
-    }
-
-    #[test]
-    fn nothing_is_said_before_it_is_on_disk() {
-        let mut deletes = deletes(None);
-        deletes.written = said(9, 4);
-        deletes.pending = Some((None, deletes.written));
-        assert_eq!(deletes.said_in(20, 20), Said::default());
-        assert_eq!(deletes.said_in(21, 20), Said::default());
-        assert_eq!(deletes.said_in(22, 21), said(9, 4));
-    }
-
-    #[test]
-    fn an_old_directory_serves_nothing_and_an_empty_one_catches_up() {
-        let mut old = deletes(Some(said(30, 5)));
-        assert!(!old.heard(SiteId(1), said(90, 30)) && old.refusal().is_none());
-        assert!(old.heard(SiteId(1), said(90, 31)) && old.refusal().is_some());
-        let mut empty = deletes(None);
-        assert!(empty.heard(SiteId(1), said(90, 31)) && empty.refusal().is_none());
-        assert!(!empty.has_caught_up(Hlc(40)), "one site was never heard");
-        empty.heard(SiteId(2), said(90, 33));
-        assert!(!empty.has_caught_up(Hlc(32)) && empty.has_caught_up(Hlc(33)));
-    }
-
-    #[test]
-    fn what_is_written_down_is_read_again() {
-        for said in [
-            None,
-            Some((
-                Said {
-                    shown: Hlc(9),
-                    forgotten: Hlc(4),
-                },
-                BTreeMap::from([(SiteId(1), 8), (SiteId(2), 9)]),
-            )),
-        ] {
-            let found = Found { directory: 7, said };
-            assert_eq!(Found::recall(&found.record()), Some(found));
-        }
-        assert_eq!(Found::recall(&Bytes::from_static(b"too short")), None);
-    }
-
-    #[test]
-    fn what_others_have_forgotten_is_known_also_after_a_restart_while_the_directory_is_filled() {
-        let deletes = open(Some(Found {
-            directory: 7,
-            said: Some((said(0, 31), BTreeMap::from([(SiteId(1), 8)]))),
-        }));
-        assert!(deletes.is_filling && deletes.forgotten() == Hlc::ZERO);
-        let word = deletes.word();
-        assert_eq!((word.until, word.directories[&SiteId(1)]), (Some(Hlc(31)), 8));
-    }
-
-    #[test]
-    fn a_copy_of_a_directory_that_was_being_filled_is_told_by_the_directory_s_birth() {
-        let filling = || {
-            open(Some(Found {
-                directory: 7,
-                said: None,
-            }))
-        };
-        let word = |mine| Forgotten {
-            until: Some(Hlc(90)),
-            directories: BTreeMap::from([(SiteId(0), mine), (SiteId(1), 3)]),
-        };
-        let mut lost = filling();
-        assert_eq!(lost.word().until, None);
-        assert!(lost.resumed(SiteId(1), &word(6)) && lost.refusal().is_none());
-        let mut copy = filling();
-        assert!(copy.resumed(SiteId(1), &word(7)) && copy.refusal().is_some());
-        let hearsay = lost.word();
-        assert_eq!(
-            (hearsay.until, hearsay.directories[&SiteId(0)]),
-            (Some(Hlc(90)), 7)
-        );
     }
 }

@@ -1,7 +1,7 @@
 //! How the family's messages look on the wire: a byte that says which, then the fields in their order.
 use crate::deletes::Said;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Key, Micros, SiteId, SiteSet, Vector, VersionId};
+use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, SiteId, SiteSet, Vector, VersionId};
 
 /// Fields written one after the other.
 pub(crate) struct Writer<'a>(pub &'a mut BytesMut);
@@ -47,7 +47,9 @@ impl Writer<'_> {
     }
 
     pub fn said(&mut self, said: Said) -> &mut Self {
-        self.number(said.shown.0).number(said.forgotten.0)
+        self.number(said.birth)
+            .number(said.shown.0)
+            .number(said.forgotten.0)
     }
 
     pub fn id(&mut self, id: Option<VersionId>) -> &mut Self {
@@ -156,6 +158,7 @@ impl Reader {
 
     pub fn said(&mut self) -> Result<Said, BadFrame> {
         Ok(Said {
+            birth: Forgotten::check_birth(self.number()?)?,
             shown: self.hlc()?,
             forgotten: self.hlc()?,
         })

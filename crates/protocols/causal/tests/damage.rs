@@ -168,6 +168,15 @@ fn cops_keeps_its_promises() {
     keeps_its_promises::<CopsSession>(cops);
 }
 
+/// A drawn world. The first copy is in place, so a peer that was asked before is asked again, while its copy is under way. Were that copy taken as well as
+/// the one that answers the second word, the peer would be told twice where its stream goes on: "expected a mark behind its entries".
+#[test]
+fn a_peer_that_is_asked_again_while_its_copy_is_under_way_is_taken_at_the_last_word() {
+    let scenario = Draw::new(17_679).scenario();
+    let wrong = wrong::<CausalSpartanXSession>(&scenario, causalspartanx(&scenario));
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn what_damage_left_is_not_everything() {
     is_caught::<EventualSession>("serves_what_damage_left", eventual);

@@ -2,7 +2,7 @@ mod about;
 mod data;
 mod keyspaces;
 
-use super::{StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
+use super::{StartError, StartOptions, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
 use crate::{
     TestFaults,
     clock::Clock,
@@ -83,8 +83,9 @@ impl Host {
         config: Arc<ClusterConfig>,
         id: NodeId,
         wan: WanMatrix,
-        faults: Option<Arc<TestFaults>>,
+        options: StartOptions,
     ) -> Result<Arc<Host>, StartError> {
+        let faults = options.faults;
         let entry = config.node(id);
         let path = entry.data.display().to_string();
         let mut random = rand_chacha::ChaCha8Rng::try_from_rng(&mut rand::rngs::SysRng)
@@ -94,17 +95,15 @@ impl Host {
         }
         let disk = DirectoryDisk::open(entry.data.join("log"))
             .map_err(|source| StartError::Directory { path, source })?;
-        let identity = super::identity::check(
-            &entry.data,
-            &config,
-            id,
-            u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()),
-        )?;
+        let fresh = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
+        let identity = super::identity::check(&entry.data, &config, id, fresh)?;
         let nodes = config.nodes().count();
         let wakes = Wakes::new(entry.loops, nodes);
         let seed = random.next_u64();
         let node_config = || NodeConfig {
-            identity,
+            identity: identity.number,
+            is_new_cluster: options.is_new_cluster && identity.is_new,
+            new_keyspaces: identity.added.clone(),
             planted: faults
                 .as_ref()
                 .map_or_else(Planted::default, |faults| faults.planted()),

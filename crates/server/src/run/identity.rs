@@ -1,18 +1,17 @@
 //! Whose data a directory holds: written when it is new, checked ever after.
-use crate::{
-    config::{ClusterConfig, NodeId},
-    protocols::KnownProtocol,
-};
+use crate::config::{ClusterConfig, NodeId};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeSet,
     fs, io,
     io::Write,
     path::{Path, PathBuf},
 };
 use thiserror::Error;
 
-/// The version of the directory's format.
-const FORMAT: u32 = 1;
+/// The version of the directory's format. Whatever changes what is found again in log or tables changes it too: an older directory would be taken for
+/// an empty one.
+const FORMAT: u32 = 2;
 
 /// What must be the same each time the directory is opened. Keys are placed by it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,17 +72,28 @@ pub enum IdentityError {
     },
 }
 
+/// A directory that is this node's.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// The number that marks its commit log.
+    pub number: u128,
+    /// It was empty.
+    pub is_new: bool,
+    /// Keyspaces that are configured and were never in it, if it was not empty.
+    pub added: BTreeSet<String>,
+}
+
 /// Checks that the directory is new, or that of this node; and marks a new one.
 ///
 /// Keyspaces may be added and left out; what is there keeps its protocol and partitions, also while it is left out. The file is written only where its content changes, so that a
 /// node starts on a disk without room. If it changes and there is no room, the node goes on with what is there.
-/// Returns the number that marks its commit log: `fresh` for a new directory.
+/// A new one is marked with `fresh`.
 pub(super) fn check(
     directory: &Path,
     config: &ClusterConfig,
     id: NodeId,
     fresh: u128,
-) -> Result<u128, IdentityError> {
+) -> Result<Checked, IdentityError> {
     let path = directory.join("node.json");
     let mut mine = identity(config, id, fresh);
     let known = match fs::read(&path) {
@@ -91,6 +101,11 @@ pub(super) fn check(
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(source) => return Err(IdentityError::Disk { path, source }),
     };
+    let added = |known: &Identity| {
+        let added = config.keyspaces().map(|(_, keyspace)| keyspace.name.clone());
+        added.filter(|name| !known.has(name)).collect()
+    };
+    let added = known.as_ref().map_or_else(BTreeSet::new, added);
     if let Some(known) = &known {
         mine.identity.clone_from(&known.identity);
         // What the configuration leaves out is still there, and keeps its protocol and partitions.
@@ -102,8 +117,13 @@ pub(super) fn check(
         path: path.clone(),
         found: format!("the identity '{}'", mine.identity),
     })?;
+    let checked = Checked {
+        number,
+        is_new: known.is_none(),
+        added,
+    };
     if known.as_ref() == Some(&mine) {
-        return Ok(number);
+        return Ok(checked);
     }
     match write(directory, &path, &mine) {
         Err(source) if known.is_some() && is_lack_of_room(&source) => {
@@ -112,10 +132,10 @@ pub(super) fn check(
                 "{}: it could not be brought up to date ({source}): the node goes on, and tries again at its next start",
                 path.display()
             );
-            Ok(number)
+            Ok(checked)
         }
         Err(source) => Err(IdentityError::Disk { path, source }),
-        Ok(()) => Ok(number),
+        Ok(()) => Ok(checked),
     }
 }
 
@@ -163,7 +183,9 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, Ident
     if let Some(format) = value.get("format").and_then(serde_json::Value::as_u64)
         && format != u64::from(FORMAT)
     {
-        return Err(unreadable(format!("format {format}")));
+        return Err(unreadable(format!(
+            "format {format}, of another release: open it with that one, and copy its keys to a new cluster"
+        )));
     }
     let theirs: Identity = serde_json::from_value(value).map_err(|error| unreadable(error.to_string()))?;
     let same = |what, expected: String, found: String| match expected == found {
@@ -187,13 +209,12 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, Ident
     for keyspace in &theirs.keyspaces {
         if let Some(now) = mine.keyspaces.iter().find(|now| now.name == keyspace.name) {
             let describe = |it: &KeyspaceIdentity| {
-                // Earlier releases wrote the name that the configuration had.
-                let known = KnownProtocol::named(&it.protocol).map(|known| known.to_string());
-                let protocol = known.as_ref().unwrap_or(&it.protocol);
-                format!(
-                    "'{}' of {} partitions with protocol {protocol}",
-                    it.name, it.partitions
-                )
+                let KeyspaceIdentity {
+                    name,
+                    partitions,
+                    protocol,
+                } = it;
+                format!("'{name}' of {partitions} partitions with protocol {protocol}")
             };
             same("a keyspace", describe(now), describe(keyspace))?;
         } else {
@@ -253,12 +274,11 @@ mod tests {
     fn a_directory_is_opened_by_the_node_that_it_belongs_to_and_by_no_other() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        assert_eq!(check(path, &config("shop", 4), NodeId(0), 7).unwrap(), 7);
-        assert_eq!(
-            check(path, &config("shop", 4), NodeId(0), 8).unwrap(),
-            7,
-            "the first number stays"
-        );
+        let begun = check(path, &config("shop", 4), NodeId(0), 7).unwrap();
+        assert!(begun.is_new && begun.added.is_empty() && begun.number == 7);
+        let again = check(path, &config("shop", 4), NodeId(0), 8).unwrap();
+        assert!(!again.is_new && again.added.is_empty());
+        assert_eq!(again.number, 7, "the first number stays");
         let error = check(path, &config("shop", 4), NodeId(1), 9)
             .unwrap_err()
             .to_string();
@@ -286,7 +306,7 @@ mod tests {
         let blocked = path.join("node.json.new");
         fs::create_dir(&blocked).unwrap();
         let before = modified();
-        assert_eq!(check(path, &config("shop", 4), NodeId(0), 8).unwrap(), 7);
+        assert_eq!(check(path, &config("shop", 4), NodeId(0), 8).unwrap().number, 7);
         assert_eq!(modified(), before);
         let file = path.join("node.json");
         let text = fs::read_to_string(&file).unwrap();
@@ -304,7 +324,14 @@ mod tests {
             "it is to be written, and cannot be: {error}"
         );
         fs::remove_dir(&blocked).unwrap();
-        check(path, &config("shop", 4), NodeId(0), 8).unwrap();
+        let checked = check(path, &config("shop", 4), NodeId(0), 8).unwrap();
+        assert_eq!(
+            checked.added,
+            BTreeSet::from(["k".to_string()]),
+            "'gone' was there alone"
+        );
+        let checked = check(path, &config("shop", 4), NodeId(0), 8).unwrap();
+        assert!(checked.added.is_empty());
         assert!(fs::read_to_string(&file).unwrap().contains("\"k\""));
     }
 
@@ -357,9 +384,6 @@ mod tests {
             let text = fs::read_to_string(&file).unwrap();
             assert!(text.contains("\"causalspartanx\""), "{text}");
             check(path, &config_of("shop", 4, then), NodeId(0), 8).unwrap();
-            // As an earlier release wrote it.
-            fs::write(&file, text.replace("causalspartanx", "causal")).unwrap();
-            check(path, &config_of("shop", 4, then), NodeId(0), 8).unwrap();
             let error = check(path, &config_of("shop", 4, "cops"), NodeId(0), 8).unwrap_err();
             let told = "with protocol causalspartanx; the configuration says";
             assert!(error.to_string().contains(told), "{error}");
@@ -367,14 +391,15 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_or_a_damaged_file_is_refused() {
+    fn another_format_or_a_damaged_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("node.json");
         for (text, found) in [
-            ("{\"format\": 2}", "format 2"),
+            ("{\"format\": 1}", "found format 1, of another release"),
+            ("{\"format\": 3}", "found format 3, of another release"),
             ("{", "EOF"),
             ("", "EOF"),
-            ("{\"format\": 1}", "missing field"),
+            ("{\"format\": 2}", "missing field"),
         ] {
             fs::write(&file, text).unwrap();
             let error = check(directory.path(), &config("shop", 4), NodeId(0), 9)

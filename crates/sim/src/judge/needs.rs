@@ -103,12 +103,12 @@ impl Judge {
         need
     }
 
-    /// A lost version is asked of those replicas alone that have shown it themselves.
+    /// A lost version is asked of those replicas alone that have shown it themselves, before this was asked: what comes back while an answer is on its
+    /// way is not in the answer.
     fn is_excused(&self, of_key: &OfKey, seen: &Seen, version: VersionId) -> bool {
         let shown = of_key.shown.get(&seen.server);
-        !self.losses.is_empty()
-            && !shown.is_some_and(|shown| shown.contains_key(&version))
-            && self.is_lost(&seen.key, version)
+        let at = shown.and_then(|shown| shown.get(&version));
+        !self.losses.is_empty() && at.is_none_or(|&at| at >= seen.invoked) && self.is_lost(&seen.key, version)
     }
 
     /// What a replica had before it lost power it may have lost, unless it had synced it.
@@ -147,7 +147,12 @@ impl Judge {
             return (need, at);
         }
         let mut claimed_at = at;
-        for write in writes {
+        for write in writes.iter().rev() {
+            let (newest, _) = write.newest();
+            if need.firm >= Some(Floor::at_least(newest)) {
+                // Whatever was acknowledged before is older.
+                break;
+            }
             let floor = Floor::at_least(write.version);
             if Some(floor) <= need.firm {
                 continue;

@@ -468,6 +468,25 @@ fn a_replica_that_has_shown_what_was_lost_still_has_it_and_gives_it_back() {
 }
 
 #[test]
+fn what_comes_back_while_an_answer_is_on_its_way_is_not_asked_of_it() {
+    let mut court = Court::new(true);
+    court.puts(0, 0, "x", "1", version(1, 0));
+    let synced = court.now;
+    court.puts(0, 0, "x", "2", version(2, 0));
+    court.judge.excuse(replica(0), court.now, synced);
+    let slow = court.ask(0, 0, get("x"));
+    court.gets(1, 0, "x", Some("2"), Some(version(2, 0)));
+    court.tell(slow, Answer::Value(some("1")), Some(version(1, 0)), None);
+    assert_eq!(
+        (court.broken(), court.not_judged()),
+        (vec![], vec![(Excuse::PowerLoss, 1)]),
+        "another site gave it back to the replica after it had read"
+    );
+    court.gets(0, 0, "x", Some("1"), Some(version(1, 0)));
+    assert_eq!(court.broken(), [Rule::NothingUndone], "the replica has it now");
+}
+
+#[test]
 fn what_another_site_stamped_is_not_lost_with_a_replica_that_had_it() {
     let mut court = Court::new(true);
     let synced = court.now;

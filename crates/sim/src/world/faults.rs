@@ -90,6 +90,9 @@ impl<S: Session> World<S> {
             return;
         }
         self.log(node, || "starts".into());
+        if let Some(lost_at) = &mut self.machines[place].lost_at {
+            *lost_at = self.time;
+        }
         self.look_at_clocks();
         let life = self.machines[place].lives;
         self.schedule(LOOK_EVERY, Event::Look { node: place, life });

@@ -6,7 +6,7 @@ use crate::{
     keyspaces::keyspace_of,
 };
 use turnbuckle_core::{Chain, Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
-use turnbuckle_node::{Durability, NodeId};
+use turnbuckle_node::{Durability, KeyspaceStatus, NodeId, StreamStatus};
 use turnbuckle_store::Store;
 
 impl<S: Session> World<S> {
@@ -99,6 +99,73 @@ impl<S: Session> World<S> {
         });
         found.unwrap_or(false)
     }
+
+    // ---- one directory at a time ----------------------------------------------------------------------------
+
+    /// Whether a fault may take a node's data directory. The store promises to get over one lost directory at a time: whoever runs it takes the next
+    /// one when the last node has everything again. What one site alone knows, above all that another one's directory is an old copy, would be lost
+    /// otherwise. Two nodes of a site have different partitions, and do not wait for each other.
+    pub fn may_lose(&mut self, node: NodeId) -> bool {
+        if !self.options.one_loss_at_a_time {
+            return true;
+        }
+        let site = self.placement.site_of(node);
+        let others: Vec<NodeId> = self
+            .nodes()
+            .filter(|&other| self.placement.site_of(other) != site)
+            .collect();
+        others.iter().for_each(|&other| self.look_at_loss(index(other)));
+        others
+            .iter()
+            .all(|&other| self.machines[index(other)].lost_at.is_none())
+    }
+
+    /// Notes it if a node has everything again that it lost with its directory.
+    pub(super) fn look_at_loss(&mut self, node: usize) {
+        if let Some(since) = self.machines[node].lost_at
+            && self.has_all_again(NodeId(node as u16), since)
+        {
+            self.machines[node].lost_at = None;
+        }
+    }
+
+    /// Whether a node that lost its directory serves again, is neither an old copy nor being filled, and has exchanged everything of before its start
+    /// with all other sites. Then all have told it what was forgotten, too: that is the first thing that is said on a link.
+    fn has_all_again(&self, node: NodeId, since: Micros) -> bool {
+        let site = self.placement.site_of(node);
+        let is_here = |partition| {
+            let server = ServerId {
+                site,
+                partition,
+                member: 0,
+            };
+            self.placement.node_of(server) == node
+        };
+        let has_come = |stream: &StreamStatus| {
+            let is_copied = stream.state == "streaming" && !stream.receiving_copy;
+            is_copied && stream.lag <= self.time.since(since)
+        };
+        let is_filled = |status: &KeyspaceStatus| {
+            let vitals = &status.vitals;
+            let is_given_back = status.lost.is_empty() && status.damaged.is_empty();
+            !vitals.is_outdated && !vitals.is_filling && is_given_back && status.streams.iter().all(has_come)
+        };
+        let has_sent = |other: NodeId| {
+            let statuses = self.statuses(other);
+            let mut to_here = statuses.iter().flat_map(|status| &status.streams);
+            self.is_running(other)
+                && to_here.all(|stream| stream.peer != site || !is_here(stream.partition) || has_come(stream))
+        };
+        let mut others = self
+            .nodes()
+            .filter(|&other| self.placement.site_of(other) != site);
+        self.is_running(node)
+            && self.machines[index(node)].left_out.is_empty()
+            && self.statuses(node).iter().all(is_filled)
+            && others.all(has_sent)
+    }
+
+    // ---- old copies -----------------------------------------------------------------------------------------
 
     /// Does what nodes ask for that were started with an old copy of their directory: empties it, and starts them again. Whoever asks for that
     /// without reason is reported.

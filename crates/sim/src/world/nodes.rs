@@ -117,6 +117,7 @@ impl<S: Session> World<S> {
         self.process(node).gateway.expire(now, &mut answers);
         self.take_answers(answers);
         self.look_at_clocks();
+        self.look_at_loss(node);
         let least = self.options.min_free_bytes;
         self.machines[node].space.keep_ballast(least);
         self.machines[node].look_at_disk();

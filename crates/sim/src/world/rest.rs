@@ -8,6 +8,14 @@ use turnbuckle_node::{KeyspaceStatus, StreamStatus};
 /// What a stream does to a site whose node does not have the keyspace.
 pub(super) const LEFT_OUT: &str = "left-out";
 
+/// How many keys are read at once when sites are compared, at most.
+const MOST_ASKED: u64 = 32;
+/// Steps of disks and workers that a read may have to wait for.
+const STEPS_OF_A_READ: u64 = 20;
+
+/// A site is listed in about this number of pages, or in pages of ten keys.
+const MOST_FULL_PAGES: u32 = 20;
+
 /// A scan that goes on for longer does not end.
 const MOST_PAGES: u64 = 1_000_000;
 
@@ -91,13 +99,14 @@ impl<S: Session> World<S> {
             let name = self.topology.site_name(site).to_string();
             let client = self.add_client_in(keyspace, self.nodes_at(site)[0]);
             let (mut found, mut alive_keys) = (Vec::new(), BTreeSet::new());
-            for key in &keys {
-                let get = Operation::Get {
-                    key: key.clone(),
-                    level: None,
-                };
-                let Some((answer, Some(receipt))) = self.ask(client, get) else {
-                    let words = format!("site {name} does not answer a read of {key}");
+            let gets = keys.iter().map(|key| Operation::Get {
+                key: key.clone(),
+                level: None,
+            });
+            let answers = self.ask_all(client, gets.collect());
+            for (key, answered) in keys.iter().zip(answers) {
+                let Some((answer, Some(receipt))) = answered else {
+                    let words = format!("site {name} does not answer a read of {key}: {answered:?}");
                     self.judge.report(Rule::Service, words);
                     break;
                 };
@@ -134,7 +143,7 @@ impl<S: Session> World<S> {
         if self.judge.is_asleep() {
             return;
         }
-        let listed = self.list(client);
+        let listed = self.list(client, (alive.len() as u32 / MOST_FULL_PAGES).max(10));
         if listed != *alive {
             let words = format!("site {site} has a value for {alive:?}, and lists {listed:?}");
             self.judge.report(Rule::Convergence, words);
@@ -149,23 +158,39 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Asks and waits for the answer.
-    pub fn ask(&mut self, client: usize, operation: Operation) -> Option<Answered> {
-        let id = self.invoke(client, operation);
-        let until = self.time + self.options.deadline + LOOK_EVERY + LOOK_EVERY;
-        self.run_until(until, |world| !world.is_open(id));
-        self.record(id)
-            .returned
-            .as_ref()
-            .map(|(_, answered)| answered.clone())
+    /// Asks one behind the other, as much at a time as disks can answer, and waits for the answers.
+    fn ask_all(&mut self, client: usize, operations: Vec<Operation>) -> Vec<Option<Answered>> {
+        let step = self.options.slowest_disk().max(self.options.work.most);
+        let in_time = self.options.deadline.0 / (STEPS_OF_A_READ * step.0).max(1);
+        let mut answers = Vec::new();
+        for some in operations.chunks(in_time.clamp(1, MOST_ASKED) as usize) {
+            if some.len() > 1 {
+                // The trace has room for a thousand events of one microsecond.
+                self.advance(Micros(1));
+            }
+            let ids: Vec<_> = some
+                .iter()
+                .map(|operation| self.invoke(client, operation.clone()))
+                .collect();
+            let until = self.time + self.options.deadline + LOOK_EVERY + LOOK_EVERY;
+            self.run_until(until, |world| ids.iter().all(|&id| !world.is_open(id)));
+            let returned = ids.iter().map(|&id| self.record(id).returned.as_ref());
+            answers.extend(returned.map(|returned| returned.map(|(_, answered)| answered.clone())));
+        }
+        answers
     }
 
-    /// Lists all keys of a site.
-    pub fn list(&mut self, client: usize) -> BTreeSet<Key> {
+    /// Asks and waits for the answer.
+    pub fn ask(&mut self, client: usize, operation: Operation) -> Option<Answered> {
+        self.ask_all(client, vec![operation]).pop().flatten()
+    }
+
+    /// Lists all keys of a site, about `count` at a time.
+    fn list(&mut self, client: usize, count: u32) -> BTreeSet<Key> {
         let (mut all, mut cursor) = (BTreeSet::new(), 0);
         // A page has at least one key, unless a slot is empty.
         for _ in 0..MOST_PAGES {
-            match self.ask(client, Operation::Scan { cursor, count: 10 }) {
+            match self.ask(client, Operation::Scan { cursor, count }) {
                 Some((Answer::Keys { cursor: next, keys }, _)) => {
                     all.extend(keys);
                     cursor = next;

@@ -305,7 +305,10 @@ fn a_keyspace_that_is_not_the_same_everywhere_is_refused_by_name() {
     cluster.configure(&ALL);
     (0..2).for_each(|node| cluster.start_node(node));
     cluster.configure(&[BASE[0], BASE[1], (EXTRA.0, "eventual")]);
-    cluster.start_node(2);
+    // It hears nobody: without this it would wait for a word of another site.
+    let mut command = cluster.start_command(2);
+    command.arg("--new-cluster");
+    cluster.start_node_as(2, command);
     for node in 0..3 {
         wait_until("a node says which keyspace differs, and how", || {
             let status = cluster.admin(node).status().expect("the node says how it is");

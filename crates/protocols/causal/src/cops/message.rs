@@ -416,6 +416,7 @@ mod tests {
             wall: Micros(7),
             visible: Vector::of(id(8 << 12)),
             deletes: Said {
+                birth: 2,
                 shown: Hlc(4 << 12),
                 forgotten: Hlc(3 << 12),
             },

@@ -98,6 +98,8 @@ pub struct Cops {
     deletes: Deletes,
     caught_up: CatchUp,
     recovery: Recovery,
+    /// A full copy is being put in place.
+    is_placing: bool,
     spans: Vec<Spans>,
     /// How often somebody who waited in a line was called.
     lines: Vec<u64>,
@@ -107,7 +109,7 @@ pub struct Cops {
 struct Pending {
     /// How many of its dependencies are not known to be visible.
     missing: usize,
-    /// It was here before anybody began to look after it: somebody may have seen it.
+    /// It was here before anybody began to look after it, or a full copy has brought it: somebody may have seen it.
     lazy: bool,
 }
 
@@ -229,6 +231,7 @@ impl Protocol for Cops {
             caught_up: CatchUp::new(!config.bugs.answers_above_what_it_has, others()),
             deletes,
             recovery: Recovery::new(topology.partitions()),
+            is_placing: false,
             spans: vec![Spans::default(); usize::from(sites)],
             lines: vec![0; 256],
         }
@@ -310,8 +313,9 @@ impl Protocol for Cops {
             return;
         }
         let (id, nearest) = (version.id, version.meta.clone());
-        cx.put(key.clone(), version);
-        self.look_after(cx, id, &nearest, false);
+        // One that a full copy has brought may have been shown at its source, where what is older went.
+        let is_new = cx.put(key.clone(), version);
+        self.look_after(cx, id, &nearest, !is_new);
         self.collect(cx, &key);
     }
 
@@ -324,7 +328,7 @@ impl Protocol for Cops {
         peer.visible.merge(&beat.visible);
         peer.settled = peer.settled.max(beat.settled);
         peer.last = (beat.promise, beat.wall);
-        self.deletes.heard(from.site, beat.deletes);
+        self.deletes.heard(cx, from.site, beat.deletes);
         self.caught_up.heard(from.site, &beat.visible);
         self.vv.raise(from.site, beat.promise);
         if self.unsure.at(from.site) == Hlc::LATEST {
@@ -357,7 +361,7 @@ impl Protocol for Cops {
                 cx.topology.site_name(id.site)
             ),
             Request::Get { key, .. } | Request::Put { key, .. } => format!(
-                "a restart has forgotten whether a version of {key} has been visible here, and not all that it depends on is yet"
+                "a restart or a full copy has left it open whether a version of {key} was visible here, and not all that it depends on is yet"
             ),
         };
         let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
@@ -371,8 +375,15 @@ impl Protocol for Cops {
         }
     }
 
+    /// What is visible at its source has replaced there what is older, and may not be visible here for a while.
+    fn on_copying(&mut self, _: &mut Cx<'_>, _: ServerId, _: &Recovered) {
+        self.is_placing = true;
+    }
+
     /// What came with it may not be visible.
     fn on_copied(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
+        self.is_placing = false;
+        self.pending.values_mut().for_each(|pending| pending.lazy = true);
         for &(site, until) in &copied.cut {
             if let Some(peer) = self.peers.get_mut(&site) {
                 self.vv.raise(site, until);
@@ -412,8 +423,8 @@ impl Protocol for Cops {
         self.deletes.word()
     }
 
-    fn on_resumed(&mut self, _: &mut Cx<'_>, from: ServerId, forgotten: &Forgotten) {
-        self.deletes.resumed(from.site, forgotten);
+    fn on_resumed(&mut self, cx: &mut Cx<'_>, from: ServerId, forgotten: &Forgotten) {
+        self.deletes.resumed(cx, from.site, forgotten);
     }
 
     fn settled(&self) -> Hlc {

@@ -1,7 +1,7 @@
 use crate::deletes::Said;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{BadFrame, Hlc, Key, Micros, Wire};
+use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, Wire};
 
 /// What a session asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +73,8 @@ struct MarkWire {
     shown: u64,
     #[prost(fixed64, tag = "5")]
     forgotten: u64,
+    #[prost(fixed64, tag = "6")]
+    birth: u64,
 }
 
 fn encode(message: &impl Message, out: &mut BytesMut) {
@@ -159,6 +161,7 @@ impl Wire for Mark {
                 settled: self.settled.0,
                 shown: self.deletes.shown.0,
                 forgotten: self.deletes.forgotten.0,
+                birth: self.deletes.birth,
                 wall_us: self.wall.0,
             },
             out,
@@ -176,6 +179,7 @@ impl Wire for Mark {
             promise: Hlc(wire.promise),
             settled: Hlc(wire.settled),
             deletes: Said {
+                birth: Forgotten::check_birth(wire.birth)?,
                 shown: Hlc(wire.shown),
                 forgotten: Hlc(wire.forgotten),
             },
@@ -223,6 +227,7 @@ mod tests {
             promise: Hlc(7 << 12 | 3),
             settled: Hlc(5 << 12),
             deletes: Said {
+                birth: 2,
                 shown: Hlc(4 << 12),
                 forgotten: Hlc(3 << 12),
             },

@@ -175,7 +175,7 @@ impl Protocol for Eventual {
             known.promise = known.promise.max(mark.promise);
             known.settled = known.settled.max(mark.settled);
             known.wall = known.wall.max(mark.wall);
-            self.deletes.heard(from.site, mark.deletes);
+            self.deletes.heard(cx, from.site, mark.deletes);
         }
     }
 
@@ -243,8 +243,8 @@ impl Protocol for Eventual {
         self.deletes.word()
     }
 
-    fn on_resumed(&mut self, _: &mut Context<'_, Eventual>, from: ServerId, forgotten: &Forgotten) {
-        self.deletes.resumed(from.site, forgotten);
+    fn on_resumed(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, forgotten: &Forgotten) {
+        self.deletes.resumed(cx, from.site, forgotten);
     }
 
     fn settled(&self) -> Hlc {

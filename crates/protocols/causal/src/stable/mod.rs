@@ -287,14 +287,14 @@ impl Stable {
         self.has(cx, from, heartbeat.promise);
         self.settled.raise(from, heartbeat.settled);
         self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
-        if self.deletes.heard(from, heartbeat.deletes) {
+        if self.deletes.heard(cx, from, heartbeat.deletes) {
             self.floor_at(heartbeat.deletes.forgotten);
         }
     }
 
     /// A site says what it has forgotten.
-    pub fn on_resumed(&mut self, from: SiteId, forgotten: &Forgotten) {
-        if self.deletes.resumed(from, forgotten) {
+    pub fn on_resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, from: SiteId, forgotten: &Forgotten) {
+        if self.deletes.resumed(cx, from, forgotten) {
             self.floor_at(forgotten.until.unwrap_or_default());
         }
     }

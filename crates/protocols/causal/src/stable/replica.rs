@@ -341,8 +341,8 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         self.stable.deletes.word()
     }
 
-    fn on_resumed(&mut self, _: &mut Context<'_, Self>, from: ServerId, forgotten: &Forgotten) {
-        self.stable.on_resumed(from.site, forgotten);
+    fn on_resumed(&mut self, cx: &mut Context<'_, Self>, from: ServerId, forgotten: &Forgotten) {
+        self.stable.on_resumed(cx, from.site, forgotten);
     }
 
     fn vitals(&self, now: Now) -> Vitals {

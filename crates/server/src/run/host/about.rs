@@ -324,6 +324,7 @@ impl AdminSource for Host {
             damage: state_of(&keyspace.name)
                 .map_or_else(Vec::new, |found| by_partition(&found.damaged).collect()),
             directory_outdated: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_outdated),
+            directory_filling: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_filling),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
             metadata_bytes_total: state_of(&keyspace.name).map_or(0, |state| state.written.metadata_bytes),
         });

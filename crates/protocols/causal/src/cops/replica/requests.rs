@@ -25,7 +25,8 @@ impl Cops {
     }
 
     /// The newest hidden version of a key that somebody may have seen all the same, or something that depends on it: in an
-    /// earlier life, or at a partition that knows already that all of that time may be shown.
+    /// earlier life, at the source of a full copy, where what is older is gone, or at a partition that knows already that all of that time may be
+    /// shown.
     pub(super) fn unsettled(&mut self, cx: &mut Cx<'_>, key: &Key) -> Option<At> {
         if self.is_visible(cx.chain(key)?.newest().id) {
             return None;
@@ -42,7 +43,8 @@ impl Cops {
                 return None;
             }
             let pending = self.pending.get(&at_of(id));
-            if pending.is_none_or(|pending| pending.lazy) || self.recovery.holds(id.at) {
+            let is_lazy = self.is_placing || pending.is_none_or(|pending| pending.lazy);
+            if is_lazy || self.recovery.holds(id.at) {
                 return Some(at_of(id));
             }
         }
