@@ -170,6 +170,8 @@ pub struct Planted {
     pub ties_by_arrival: bool,
     /// A peer that has lost something is given back also what was deleted since, and sends it on.
     pub gives_back_what_was_deleted: bool,
+    /// Entries that come again, because a peer lost them and took them back, are taken in as if they were new.
+    pub takes_again_what_it_had: bool,
     /// A replica that begins with nothing is sent the whole log, whatever was deleted and forgotten since.
     pub replays_to_the_empty: bool,
     /// Receipts claim half of the staleness that was proven.
@@ -221,6 +223,7 @@ impl Planted {
             "clock_goes_back" => &mut self.clock_goes_back,
             "ties_by_arrival" => &mut self.ties_by_arrival,
             "gives_back_what_was_deleted" => &mut self.gives_back_what_was_deleted,
+            "takes_again_what_it_had" => &mut self.takes_again_what_it_had,
             "replays_to_the_empty" => &mut self.replays_to_the_empty,
             "receipts_claim_more" => &mut self.receipts_claim_more,
             "copies_cleared_late" => &mut self.copies_cleared_late,

@@ -642,6 +642,13 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// A peer that has taken back what it had lost sends its stream from an earlier place. What was here stays as it is: a delete of it may be forgotten.
+    pub fn cover_what_comes_again(&mut self, site: SiteId) {
+        let cut = self.cut();
+        let is_of_site = |(origin, _): &&(SiteId, Hlc)| *origin == site;
+        self.cover(cut.iter().find(is_of_site).map_or(&[], std::slice::from_ref));
+    }
+
     /// A full copy that has arrived whole, and whose.
     pub fn whole_copy(&self) -> Option<(SiteId, CopyIn<P::Meta>)> {
         let mut copies = self

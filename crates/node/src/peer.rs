@@ -92,6 +92,9 @@ impl<P: Protocol> Lane<P> {
             Body::CopyRows(frame) => self.on_copy_rows(ks, now, site, frame)?,
             Body::TakenBack(position) => {
                 let waits = self.waits_for_copy(site);
+                if !ks.shared().config.planted.takes_again_what_it_had {
+                    self.cover_what_comes_again(site);
+                }
                 let incoming = self.incoming_from(site)?;
                 let is_held = incoming.held_beyond().is_some() && incoming.received == position.into();
                 incoming.received = position.into();

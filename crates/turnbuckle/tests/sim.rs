@@ -142,7 +142,8 @@ fn gentlerain_keeps_its_promises_unless_a_clock_goes_back() {
     );
 
     let scenario = "scenarios/gentlerain-clock-goes-back.toml";
-    let broken = turnbuckle(&["sim", scenario, "--json"]);
+    // Which seed breaks what changes with every change of the draws: twenty of them break each promise several times.
+    let broken = turnbuckle(&["sim", scenario, "--seeds", "1..20", "--json"]);
     assert_eq!(broken.status.code(), Some(1), "{broken:?}");
     let found: Value = serde_json::from_slice(&broken.stdout).expect("it prints JSON");
     for promise in ["read-your-writes", "causal-convergence"] {
@@ -156,7 +157,7 @@ fn gentlerain_keeps_its_promises_unless_a_clock_goes_back() {
     let broken = turnbuckle(&["sim", scenario]);
     let said = String::from_utf8_lossy(&broken.stderr).into_owned();
     let line = format!(
-        "SEE WHY WITH:   turnbuckle sim {scenario} --seed 6 --trace run.jsonl; turnbuckle check --explain run.jsonl"
+        "SEE WHY WITH:   turnbuckle sim {scenario} --seed 1 --trace run.jsonl; turnbuckle check --explain run.jsonl"
     );
     assert!(said.contains(&line) && !said.contains("judge"), "{said}");
 
