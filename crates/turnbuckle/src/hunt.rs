@@ -77,17 +77,6 @@ const PLANTED: &[Planted] = &[
         "who lost power is given back the rows of a checkpoint that began before it asked",
     ),
     planted(
-        "gives_back_what_was_deleted",
-        "takes_again_what_it_had",
-        &["causalspartanx", "cops", "gentlerain", "eventual"],
-        "who lost something is given back what was deleted since",
-    ),
-    planted(
-        "takes_again_what_it_had",
-        &["gentlerain", "causalspartanx", "cops", "eventual"],
-        "what a peer has lost, taken back and sends again is taken in although it was deleted since",
-    ),
-    planted(
         "answers_above_what_it_has",
         &["causalspartanx", "cops", "gentlerain"],
         "a partition that has lost something answers as if it had what the other partitions of its site have",
