@@ -154,6 +154,15 @@ pub struct Recovered {
     pub cut: Vec<(SiteId, Hlc)>,
     /// What was last staged under each name ([`Context::put_named`]).
     pub named: BTreeMap<String, Bytes>,
+    /// Rows are missing here, and nobody knows which: the cut is empty. What `named` tells of was here once, and clients may know it.
+    pub lacks_rows: bool,
+}
+
+impl Recovered {
+    /// What was last staged under a name, if everything that it speaks of is here.
+    pub fn kept(&self, name: &str) -> Option<&Bytes> {
+        self.named.get(name).filter(|_| !self.lacks_rows)
+    }
 }
 
 /// What a replica says, when a link to another site comes up, of the deletes that are forgotten.

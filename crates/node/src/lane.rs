@@ -181,7 +181,8 @@ impl<P: Protocol> Lane<P> {
         let own = recovered.cut.iter().find(|(site, _)| *site == me.site);
         let own = own.map_or(Hlc::ZERO, |&(_, until)| until);
         if repair.as_ref().is_some_and(|repair| repair.is_blank) {
-            recovered = Recovered::default();
+            recovered.cut.clear();
+            recovered.lacks_rows = true;
         }
         Lane {
             me,
@@ -624,7 +625,11 @@ impl<P: Protocol> Lane<P> {
     /// What is kept of it beside its versions, as of now.
     pub fn beside(&self, cut: Vec<(SiteId, Hlc)>) -> Recovered {
         let named = self.named.clone();
-        Recovered { cut, named }
+        Recovered {
+            cut,
+            named,
+            lacks_rows: self.is_blank(),
+        }
     }
 
     /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.

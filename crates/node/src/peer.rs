@@ -191,7 +191,11 @@ impl<P: Protocol> Lane<P> {
             let named = named_of(&frame.named);
             incoming
                 .pending
-                .push(Item::ReturnedEnd(Recovered { cut, named }))?;
+                .push(Item::ReturnedEnd(Recovered {
+                    cut,
+                    named,
+                    lacks_rows: false,
+                }))?;
         }
         self.drain(ks, now, site);
         Ok(())
@@ -210,6 +214,7 @@ impl<P: Protocol> Lane<P> {
         let copied = Recovered {
             cut: frame::cut_from_frames(&frame.cut)?,
             named: named_of(&frame.named),
+            lacks_rows: false,
         };
         let mut places = frame.received.iter().chain(&frame.held);
         places.try_for_each(|place| place.check())?;

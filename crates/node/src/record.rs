@@ -315,6 +315,7 @@ impl CheckpointMeta {
         Recovered {
             cut: self.cut(),
             named: named_of(&self.named),
+            lacks_rows: false,
         }
     }
 }

@@ -70,8 +70,6 @@ impl<P: Protocol> Lane<P> {
                     self.store.load(&key)?;
                     self.store.remove(key.as_ref(), id);
                 }
-                // What is kept beside versions speaks of rows that are missing.
-                Replayed::Named { .. } if self.is_blank() => {}
                 Replayed::Named { name, bytes } => drop(self.named.insert(name, bytes)),
                 Replayed::Bound(bound) => self.bound = self.bound.max(bound),
             }
@@ -87,6 +85,10 @@ impl<P: Protocol> Lane<P> {
         let cut = self.replica.protocol().cut();
         self.cover(&cut);
         let recovered = self.beside(cut);
+        if recovered.lacks_rows {
+            // It tells of rows that are missing. What the replica needs of it, it writes down anew.
+            self.named.clear();
+        }
         if ks.shared().config.planted.clock_goes_back {
             self.bound = Hlc::ZERO;
         }

@@ -135,7 +135,7 @@ impl Deletes {
     /// What an earlier life has left.
     pub fn open(me: SiteId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
         // Written by this code; if it does not decode, nothing is known.
-        let found = recovered.named.get(NAME).and_then(Found::recall);
+        let found = recovered.kept(NAME).and_then(Found::recall);
         let directory = found.as_ref().map(|found| found.said.birth);
         let found = found.unwrap_or_default();
         let is_filling = found.said.shown == Hlc::ZERO;

@@ -204,7 +204,7 @@ impl Protocol for Cops {
         _seed: u64,
     ) -> Cops {
         // Written by this code; if it does not decode, what it says is found out again.
-        let kept = recovered.named.get(NAME).map(Kept::decode);
+        let kept = recovered.kept(NAME).map(Kept::decode);
         let Kept { vv, visible, above } = kept.and_then(Result::ok).unwrap_or_default();
         let cut: Vector = recovered.cut.iter().copied().collect();
         let sites = topology.site_count() as u16;

@@ -133,7 +133,13 @@ impl Stable {
         let cut: Vector = recovered.cut.iter().copied().collect();
         // Written by this code; if it does not decode, what it says is learnt anew.
         let kept = recovered.named.get(NAME).map(Kept::decode);
-        let Kept { vv, dsv, collected } = kept.and_then(Result::ok).unwrap_or_default();
+        let mut kept = kept.and_then(Result::ok).unwrap_or_default();
+        if recovered.lacks_rows {
+            // Versions of this site that come back were written by clients that knew this to be stable.
+            let floor = kept.dsv.merged(&kept.collected);
+            kept = Kept { collected: floor, ..Kept::default() };
+        }
+        let Kept { vv, dsv, collected } = kept;
         let newest = vv.newest();
         let mut settled = cut.clone();
         settled.set(me.site, Hlc::ZERO);
