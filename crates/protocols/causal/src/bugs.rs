@@ -13,6 +13,8 @@ pub struct Bugs {
     pub proves_by_the_least_clock: bool,
     /// An old copy of a data directory is served as if it were the last.
     pub serves_an_old_directory: bool,
+    /// A site that has lost versions which newer ones had replaced elsewhere does not tell third sites.
+    pub tells_nothing_replaced: bool,
 }
 
 impl Bugs {
@@ -24,6 +26,7 @@ impl Bugs {
             "deletes_tell_nothing_stable" => &mut self.deletes_tell_nothing_stable,
             "proves_by_the_least_clock" => &mut self.proves_by_the_least_clock,
             "serves_an_old_directory" => &mut self.serves_an_old_directory,
+            "tells_nothing_replaced" => &mut self.tells_nothing_replaced,
             _ => return None,
         })
     }

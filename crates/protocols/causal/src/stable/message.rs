@@ -17,7 +17,7 @@ pub enum Message<X> {
 }
 
 /// A promise, behind everything it speaks of: `<HEARTBEAT HLC>` of Algorithm 5.3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// Every later stamp of the sender is above this.
     pub promise: Hlc,
@@ -27,6 +27,9 @@ pub struct Heartbeat {
     pub wall: Micros,
     /// What is shown at the sender, and which deletes are forgotten there.
     pub deletes: Said,
+    /// The sender has lost versions that nobody could give back, since newer ones had replaced them there. Those are stamped up to here:
+    /// who takes the promise and is shown less may be shown something older than what was lost.
+    pub replaced: Vector,
 }
 
 /// What a subtree of a site's partitions has, entry-wise.
@@ -81,7 +84,8 @@ impl<X: Wire> Wire for Message<X> {
                     .number(heartbeat.promise.0)
                     .number(heartbeat.settled.0)
                     .number(heartbeat.wall.0)
-                    .said(heartbeat.deletes);
+                    .said(heartbeat.deletes)
+                    .vector(&heartbeat.replaced);
             }
             Message::Up(report) | Message::Down(report) => {
                 out.byte(if matches!(self, Message::Up(_)) { 1 } else { 2 });
@@ -103,6 +107,7 @@ impl<X: Wire> Wire for Message<X> {
                 settled: from.hlc()?,
                 wall: from.micros()?,
                 deletes: from.said()?,
+                replaced: from.vector()?,
             }),
             tag @ (1 | 2) => {
                 let report = Report {
@@ -130,6 +135,7 @@ impl<X: Wire> Wire for Message<X> {
                 .promise
                 .max(heartbeat.settled)
                 .max(heartbeat.deletes.newest())
+                .max(heartbeat.replaced.newest())
                 .max(Hlc::from_wall(heartbeat.wall)),
             Message::Up(report) | Message::Down(report) => report.newest(),
             Message::Own(own) => own.newest(),
@@ -138,7 +144,7 @@ impl<X: Wire> Wire for Message<X> {
 
     fn sites(&self) -> SiteSet {
         match self {
-            Message::Heartbeat(_) => SiteSet::default(),
+            Message::Heartbeat(heartbeat) => sites_of([&heartbeat.replaced]),
             Message::Up(report) | Message::Down(report) => report.sites(),
             Message::Own(own) => own.sites(),
         }

@@ -116,6 +116,8 @@ pub struct Stable {
     put_since: u32,
     /// What was collected up to: the lower of the last two. Nobody may be shown less.
     collected: Vector,
+    /// Versions were lost here that nobody could give back, since newer ones had replaced them there: those are stamped up to here.
+    replaced: Vector,
     /// How far it was the last time it was written down, and how far at the time before: how fast it moves.
     pace_seen: [(Micros, Vector); 2],
 }
@@ -137,9 +139,18 @@ impl Stable {
         if recovered.lacks_rows {
             // Versions of this site that come back were written by clients that knew this to be stable.
             let floor = kept.dsv.merged(&kept.collected);
-            kept = Kept { collected: floor, ..Kept::default() };
+            kept = Kept {
+                collected: floor,
+                replaced: kept.replaced,
+                ..Kept::default()
+            };
         }
-        let Kept { vv, dsv, collected } = kept;
+        let Kept {
+            vv,
+            dsv,
+            collected,
+            replaced,
+        } = kept;
         let newest = vv.newest();
         let mut settled = cut.clone();
         settled.set(me.site, Hlc::ZERO);
@@ -165,6 +176,7 @@ impl Stable {
             collected: collected.merged(&dsv),
             collectable: dsv.clone(),
             dsv,
+            replaced,
             dsv_walls: Vector::ZERO,
             clock_wall: Micros(0),
             newest,
@@ -277,6 +289,7 @@ impl Stable {
             settled,
             wall: self.clock_wall,
             deletes: self.deletes.said(cx),
+            replaced: self.replaced.clone(),
         };
         cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.pace.heartbeat);
@@ -290,6 +303,7 @@ impl Stable {
         if usize::from(from.0) >= self.sites {
             return;
         }
+        self.collected.merge(&heartbeat.replaced);
         self.has(cx, from, heartbeat.promise);
         self.settled.raise(from, heartbeat.settled);
         self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
@@ -335,23 +349,32 @@ impl Stable {
     }
 
     /// A site has given back what this partition lost, but nothing that was deleted or collected there. What took its place may not have come here
-    /// yet: who is shown less than that may be shown something older than what was lost.
+    /// yet: who is shown less than that may be shown something older than what was lost. The same holds at third sites, which hear of it by heartbeats.
     pub fn on_returned(&mut self, returned: &Recovered) {
-        self.on_copying(returned);
         let mut withheld: Vector = returned.cut.iter().copied().collect();
         withheld.set(self.me.site, Hlc::ZERO);
-        self.collected.merge(&match self.scalar {
+        let withheld = match self.scalar {
             true => Vector::filled(1, withheld.newest()),
             false => withheld,
-        });
+        };
+        let replaced = withheld.merged(&Stable::collected_at(returned));
+        self.collected.merge(&replaced);
+        if !self.bugs.tells_nothing_replaced {
+            self.replaced.merge(&replaced);
+        }
+    }
+
+    /// Up to where a replica may have collected what is older.
+    fn collected_at(replica: &Recovered) -> Vector {
+        let kept = replica.named.get(NAME).map(Kept::decode);
+        let kept = kept.and_then(Result::ok).unwrap_or_default();
+        kept.dsv.merged(&kept.collected)
     }
 
     /// A full copy is coming. Its source may have collected what is older than what it had written down as stable: who is shown
     /// less than that may miss something.
     pub fn on_copying(&mut self, copied: &Recovered) {
-        if let Some(Ok(theirs)) = copied.named.get(NAME).map(Kept::decode) {
-            self.collected.merge(&theirs.dsv.merged(&theirs.collected));
-        }
+        self.collected.merge(&Stable::collected_at(copied));
     }
 
     // ---- the tree -------------------------------------------------------------------------------------------
@@ -545,7 +568,11 @@ impl Stable {
     /// As [`Stable::keep`], at once: a site that can be heard no more says nothing again after a restart.
     pub fn write_down<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         let mut bytes = BytesMut::new();
-        for vector in [&self.vv, &self.dsv, &self.collected] {
+        // Every site shows what is newer: nobody is shown anything older any more.
+        if self.replaced.newest() <= self.deletes.forgotten() {
+            self.replaced = Vector::ZERO;
+        }
+        for vector in [&self.vv, &self.dsv, &self.collected, &self.replaced] {
             vector.put(&mut bytes);
         }
         cx.put_named(NAME, bytes.freeze());
@@ -622,6 +649,7 @@ struct Kept {
     dsv: Vector,
     /// It may be above the others: what the source of a full copy had collected.
     collected: Vector,
+    replaced: Vector,
 }
 
 impl Kept {
@@ -631,6 +659,7 @@ impl Kept {
             vv: Vector::take(&mut bytes)?,
             dsv: Vector::take(&mut bytes)?,
             collected: Vector::take(&mut bytes)?,
+            replaced: Vector::take(&mut bytes)?,
         })
     }
 }
