@@ -777,15 +777,14 @@ impl<P: Protocol> Lane<P> {
         self.is_new || wanted.any(|(site, errands)| errands.iter().any(|errand| waits(site, errand)))
     }
 
-    /// Whether a checkpoint may begin for a peer. A replica that lacks rows itself waits for nothing of the peer before it sends a copy. It gives back
-    /// what the peer has lost only if that peer is the last one whose copy it needs: the peer sends its copy afterwards, and each would wait for the other.
+    /// Whether a checkpoint may begin for a peer. A replica that lacks rows itself waits for nothing of a peer that lacks rows, too. To another one it gives
+    /// back what that has lost, or sends a copy where its log does not reach back, only if that peer is the last one whose copy it needs: the peer sends
+    /// its copy afterwards, and each would wait for the other.
     fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
         let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
         let has_all = match (&self.repair, errand.behind) {
             (None, behind) => logged.unwrap_or_default() >= behind.unwrap_or_default(),
-            (Some(repair), None) => {
-                matches!(errand.purpose, Purpose::Return(_)) && repair.waits_only_for(site)
-            }
+            (Some(repair), None) => repair.waits_only_for(site),
             (Some(_), Some(_)) => true,
         };
         self.may_give() && has_all
