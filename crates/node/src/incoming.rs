@@ -315,8 +315,22 @@ pub(crate) struct Errand {
     /// The checkpoint under way began after they were asked for: it has them.
     pub in_checkpoint: bool,
     /// The peer lacks rows itself: its stream is to be taken in up to here before such a checkpoint begins. Others are given nothing while rows
-    /// are missing here: what comes with a copy is not streamed to them any more.
+    /// are missing here and can still come: what comes with a copy is not streamed to them any more.
     pub behind: Option<StreamPosition>,
+    /// How many entries of this lane's stream the peer has taken in.
+    pub has: u64,
+}
+
+impl Errand {
+    /// Of a peer whose rows are all there.
+    pub fn new(purpose: Purpose, has: u64) -> Errand {
+        Errand {
+            purpose,
+            in_checkpoint: false,
+            behind: None,
+            has,
+        }
+    }
 }
 
 /// Something on its way to a peer, row by row, from a snapshot of the store.

@@ -10,7 +10,7 @@ use crate::{
     cold::Cold,
     durability::Durability,
     frame::{self, Body},
-    incoming::{CopyIn, CopyState, Errand, Incoming, Purpose, RowsOut},
+    incoming::{CopyIn, CopyState, Errand, Incoming, RowsOut},
     keyspace::Keyspace,
     record::{CheckpointMeta, ReceivedRecord, Record, WriteRecord},
     status::Written,
@@ -18,6 +18,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
     Batch, Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Recovered, Replica, RequestId, ServerId,
@@ -647,11 +648,17 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A peer that has taken back what it had lost sends its stream from an earlier place. What was here stays as it is: a delete of it may be forgotten.
-    pub fn cover_what_comes_again(&mut self, site: SiteId) {
-        let cut = self.cut();
-        let is_of_site = |(origin, _): &&(SiteId, Hlc)| *origin == site;
-        self.cover(cut.iter().find(is_of_site).map_or(&[], std::slice::from_ref));
+    /// A peer may send its stream from an earlier place, when it has taken back what it had lost. What was here stays as it is: a delete of it may be
+    /// forgotten. The cut does not have all of that after a restart, and what every site shows was here, too.
+    pub fn cover_what_was_here(&mut self) {
+        if self.is_blank() {
+            return;
+        }
+        let (mut cut, settled) = (self.cut(), self.settled());
+        for (_, until) in &mut cut {
+            *until = settled.max(*until);
+        }
+        self.cover(&cut);
     }
 
     /// A full copy that has arrived whole, and whose.
@@ -753,19 +760,14 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A peer needs rows, and for them a checkpoint that begins after now.
-    pub fn want_rows(
-        &mut self,
-        ks: &Keyspace<P>,
-        site: SiteId,
-        purpose: Purpose,
-        behind: Option<StreamPosition>,
-    ) {
+    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, errand: Errand) {
         let wanted = self.rows_wanted.entry(site).or_default();
-        wanted.retain(|other| std::mem::discriminant(&other.purpose) != std::mem::discriminant(&purpose));
+        wanted.retain(|other| {
+            std::mem::discriminant(&other.purpose) != std::mem::discriminant(&errand.purpose)
+        });
         wanted.push(Errand {
-            purpose,
             in_checkpoint: false,
-            behind,
+            ..errand
         });
         ks.shared().wake.wake_worker();
     }
@@ -778,23 +780,34 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether a checkpoint may begin for a peer. A replica that lacks rows itself waits for nothing of a peer that lacks rows, too. To another one it gives
-    /// back what that has lost, or sends a copy where its log does not reach back, only if that peer is the last one whose copy it needs: the peer sends
-    /// its copy afterwards, and each would wait for the other.
+    /// back what that has lost, or sends a copy where its log does not reach back, only if nobody else can send a copy first: the peer sends its
+    /// copy afterwards, and each would wait for the other.
     fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
         let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
         let has_all = match (&self.repair, errand.behind) {
             (None, behind) => logged.unwrap_or_default() >= behind.unwrap_or_default(),
-            (Some(repair), None) => repair.waits_only_for(site),
+            (Some(repair), None) => self.is_first_to_be_served(repair, site, errand.has),
             (Some(_), Some(_)) => true,
         };
         self.may_give() && has_all
+    }
+
+    /// Every peer whose copy is needed waits for rows of this lane itself, and none of them has taken in more of it than this one. The one that has most goes
+    /// first: its copy may bring what the next one lacks.
+    fn is_first_to_be_served(&self, repair: &Repair, site: SiteId, has: u64) -> bool {
+        let is_behind = |other: SiteId| {
+            let waits = self.rows_wanted.get(&other);
+            let is_less = |errand: &Errand| (errand.has, Reverse(other)) < (has, Reverse(site));
+            waits.is_some_and(|errands| !errands.is_empty() && errands.iter().all(is_less))
+        };
+        repair.open().filter(|&other| other != site).all(is_behind)
     }
 
     /// A checkpoint begins: it will have what peers have asked for so far.
     pub fn begin_row_checkpoint(&mut self) {
         self.is_new = false;
         self.forgets_behind = self.replica.clock();
-        let mut wanted = std::mem::take(&mut self.rows_wanted);
+        let mut wanted = self.rows_wanted.clone();
         for (&site, errands) in &mut wanted {
             for errand in errands {
                 errand.in_checkpoint |= self.is_due(site, errand);

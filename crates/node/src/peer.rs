@@ -1,10 +1,11 @@
 //! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
 use crate::{
+    durability::Durability,
     frame::{
         self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ResumeFrame, ReturnedFrame,
         TakeBackFrame,
     },
-    incoming::{CopyIn, CopyState, OpenRow, Purpose, RowsOut, TakeBack},
+    incoming::{CopyIn, CopyState, Errand, OpenRow, Purpose, RowsOut, TakeBack},
     keyspace::Keyspace,
     lane::{Lane, entries_of},
     pending::Item,
@@ -84,7 +85,7 @@ impl<P: Protocol> Lane<P> {
                     since: Hlc(frame.since),
                     forgettable: Hlc::ZERO,
                 });
-                self.want_rows(ks, site, purpose, None);
+                self.want_rows(ks, site, Errand::new(purpose, 0));
                 self.give_nothing(ks);
             }
             Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
@@ -93,7 +94,7 @@ impl<P: Protocol> Lane<P> {
             Body::TakenBack(position) => {
                 let waits = self.waits_for_copy(site);
                 if !ks.shared().config.planted.takes_again_what_it_had {
-                    self.cover_what_comes_again(site);
+                    self.cover_what_was_here();
                 }
                 let incoming = self.incoming_from(site)?;
                 let is_held = incoming.held_beyond().is_some() && incoming.received == position.into();
@@ -189,13 +190,11 @@ impl<P: Protocol> Lane<P> {
             ks.topology()
                 .check_sites(cut.iter().map(|&(site, _)| site).collect())?;
             let named = named_of(&frame.named);
-            incoming
-                .pending
-                .push(Item::ReturnedEnd(Recovered {
-                    cut,
-                    named,
-                    lacks_rows: false,
-                }))?;
+            incoming.pending.push(Item::ReturnedEnd(Recovered {
+                cut,
+                named,
+                lacks_rows: false,
+            }))?;
         }
         self.drain(ks, now, site);
         Ok(())
@@ -361,7 +360,7 @@ impl<P: Protocol> Lane<P> {
             }
             Resumption::Copy => {
                 let behind = frame.copy.map(StreamPosition::from);
-                self.want_copy(ks, site, behind);
+                self.want_copy(ks, site, behind, at.number);
             }
             Resumption::FromTheFuture => {
                 check_begun(ks, now, at)?;
@@ -450,18 +449,27 @@ impl<P: Protocol> Lane<P> {
         ks.send_frame(self.me, peer, Body::TakenBack(at.into()));
     }
 
-    pub(crate) fn want_copy(&mut self, ks: &Keyspace<P>, site: SiteId, behind: Option<StreamPosition>) {
-        // The log is kept from where the next checkpoint will be: what follows the copy is streamed.
-        let resume = StreamPosition {
-            incarnation: self.outgoing.incarnation(),
-            number: self.outgoing.ready(),
+    /// A peer is to be sent a full copy, of whose stream `has` is all that it has taken in.
+    pub(crate) fn want_copy(
+        &mut self,
+        ks: &Keyspace<P>,
+        site: SiteId,
+        behind: Option<StreamPosition>,
+        has: u64,
+    ) {
+        // The log is kept from where the next checkpoint will be: what follows the copy is streamed. Of what a damaged table has lost, the log may have some.
+        let resume = match self.repair {
+            Some(_) => self.outgoing.oldest() - 1,
+            None => self.outgoing.ready(),
         };
         if let Some(cursor) = self.outgoing.cursor(site) {
-            cursor.set_state(CursorState::Copying {
-                resume: resume.number,
-            });
+            cursor.set_state(CursorState::Copying { resume });
         }
-        self.want_rows(ks, site, Purpose::Copy, behind);
+        let errand = Errand {
+            behind,
+            ..Errand::new(Purpose::Copy, has)
+        };
+        self.want_rows(ks, site, errand);
     }
 
     /// A checkpoint is done that covers what `purpose` asks for: its rows go out as the link takes them.
@@ -484,7 +492,12 @@ impl<P: Protocol> Lane<P> {
                 };
                 // As of now: what was dropped while the checkpoint went on was by what is kept now.
                 meta.set_named(&self.named);
-                let number = meta.next_position.max(1) - 1;
+                let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
+                let number = match state {
+                    // The log is streamed from there.
+                    Some(CursorState::Copying { resume }) if self.repair.is_some() => resume,
+                    _ => meta.next_position.max(1) - 1,
+                };
                 let incarnation = self.outgoing.incarnation_of(number);
                 let resume = StreamPosition { incarnation, number };
                 let answers = self.outgoing.cursor(site).map_or(0, |cursor| cursor.heard_word);
@@ -503,7 +516,10 @@ impl<P: Protocol> Lane<P> {
             }
         };
         let mut rows_out = RowsOut::new(snapshot, begin, purpose);
-        if matches!(purpose, Purpose::Return(TakeBack { since: Hlc::ZERO, .. })) {
+        // Where every write is synced no power loss takes any: the peer's directory was lost, or is an old copy.
+        let loses_directory =
+            |lost: TakeBack| lost.since == Hlc::ZERO || ks.durability() == Durability::Fsync;
+        if matches!(purpose, Purpose::Return(lost) if loses_directory(lost)) {
             rows_out.told.named = self.named.clone();
         }
         self.rows_out.entry(site).or_default().push_back(rows_out);
@@ -535,7 +551,8 @@ impl<P: Protocol> Lane<P> {
         match step {
             Step::Idle | Step::ReadLog { .. } => None,
             Step::Copy => {
-                self.want_copy(ks, site, None);
+                let has = self.outgoing.cursor(site).map_or(0, |cursor| cursor.acked);
+                self.want_copy(ks, site, None, has);
                 None
             }
             Step::Entries {
@@ -620,7 +637,8 @@ impl<P: Protocol> Lane<P> {
                 let purpose = rows_out.purpose;
                 errands.pop_front();
                 self.note_damage(ks, &error);
-                self.want_rows(ks, site, purpose, None);
+                // The peer asks once more when this lane is opened anew.
+                self.want_rows(ks, site, Errand::new(purpose, 0));
                 return None;
             }
         };

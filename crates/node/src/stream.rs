@@ -554,7 +554,7 @@ impl Outgoing {
     }
 
     /// The oldest entry that memory or the log still holds.
-    fn oldest(&self) -> u64 {
+    pub fn oldest(&self) -> u64 {
         let in_log = self.index.front().map(|&(number, _)| number);
         let in_memory = self.tail.front().map(|entry| entry.number);
         [in_log, in_memory]

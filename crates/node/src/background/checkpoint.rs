@@ -1,7 +1,6 @@
 //! Checkpoints: what changed goes into the engine, deletes that nobody needs go from it, and the log is kept from where somebody needs it.
 use super::WorkError;
 use crate::{
-    incoming::Errand,
     keyspace::{Keyspace, LaneCell},
     lane::Lane,
     left_out::table_name,
@@ -96,16 +95,18 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
-        for (site, Errand { purpose, behind, .. }) in lane.take_errands(self) {
+        for (site, errand) in lane.take_errands(self) {
             let begun = match &result {
-                Ok(()) => lane.begin_rows(self, site, purpose).map_err(WorkError::from),
+                Ok(()) => lane
+                    .begin_rows(self, site, errand.purpose)
+                    .map_err(WorkError::from),
                 Err(_) => {
-                    lane.want_rows(self, site, purpose, behind);
+                    lane.want_rows(self, site, errand);
                     continue;
                 }
             };
             if let Err(error) = begun {
-                lane.want_rows(self, site, purpose, behind);
+                lane.want_rows(self, site, errand);
                 result = Err(error);
             }
         }

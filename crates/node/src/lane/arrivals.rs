@@ -157,7 +157,7 @@ impl<P: Protocol> Lane<P> {
         }
         self.settle_peer(ks, site);
         if end.is_none() {
-            self.want_copy(ks, site, None);
+            self.want_copy(ks, site, None, number);
         }
         if let Some(cursor) = self.outgoing.cursor(site) {
             cursor.begins = Some(position);

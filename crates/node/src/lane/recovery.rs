@@ -100,6 +100,7 @@ impl<P: Protocol> Lane<P> {
             &recovered,
             seed,
         );
+        self.cover_what_was_here();
         if ks.shared().config.validate {
             self.replica.validate_always();
         }

@@ -108,10 +108,10 @@ impl Repair {
         });
     }
 
-    /// Whether everything that is still missing is to come from one site.
-    pub fn waits_only_for(&self, from: SiteId) -> bool {
-        let mut open = self.waits.keys().filter(|site| !self.partial.contains(site));
-        open.all(|&site| site == from)
+    /// The sites from which something that is missing may still come.
+    pub fn open(&self) -> impl Iterator<Item = SiteId> {
+        let open = self.waits.keys().filter(|site| !self.partial.contains(site));
+        open.copied()
     }
 
     /// Whether nobody has more.

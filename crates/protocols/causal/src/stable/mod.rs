@@ -303,26 +303,35 @@ impl Stable {
         if usize::from(from.0) >= self.sites {
             return;
         }
-        self.collected.merge(&heartbeat.replaced);
+        self.floor_at(cx, &heartbeat.replaced);
         self.has(cx, from, heartbeat.promise);
         self.settled.raise(from, heartbeat.settled);
         self.walls.raise(from, Hlc::from_wall(heartbeat.wall));
         if self.deletes.heard(cx, from, heartbeat.deletes) {
-            self.floor_at(heartbeat.deletes.forgotten);
+            let floor = self.floor_of(heartbeat.deletes.forgotten);
+            self.floor_at(cx, &floor);
         }
     }
 
     /// A site says what it has forgotten.
     pub fn on_resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, from: SiteId, forgotten: &Forgotten) {
         if self.deletes.resumed(cx, from, forgotten) {
-            self.floor_at(forgotten.until.unwrap_or_default());
+            let floor = self.floor_of(forgotten.until.unwrap_or_default());
+            self.floor_at(cx, &floor);
         }
     }
 
     /// Who is shown less than what was forgotten may be shown what was deleted.
-    fn floor_at(&mut self, forgotten: Hlc) {
-        let floor = Vector::filled(if self.scalar { 1 } else { self.sites }, forgotten);
-        self.collected.merge(&floor);
+    fn floor_of(&self, forgotten: Hlc) -> Vector {
+        Vector::filled(if self.scalar { 1 } else { self.sites }, forgotten)
+    }
+
+    /// Nobody may be shown less from now on, also after a restart.
+    fn floor_at<P: Protocol>(&mut self, cx: &mut Context<'_, P>, floor: &Vector) {
+        if !self.collected.covers(floor) {
+            self.collected.merge(floor);
+            self.write_down(cx);
+        }
     }
 
     /// Everything that a site stamped up to here is in this partition; who waited for it goes on.
