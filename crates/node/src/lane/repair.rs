@@ -24,6 +24,9 @@
 //! A peer may lack rows itself. Its copy is *partial*: it brings what it has and proves nothing. Once all peers that are waited for
 //! have sent such a copy, nobody has more, and that is said.
 //!
+//! A peer may need a copy of this lane itself, where the lane's log does not reach back, or wait for what it has lost. If all peers that could send a copy
+//! do, the one that has most of this lane's stream goes first. It gets the rows that are left and all of the log that is left, and sends its own copy then.
+//!
 //! What is lost: what a missing row held of a site that has lost it as well, or never comes back, and that no copy has. If the meta of the
 //! last checkpoint is among what is missing, nothing of the table is used: the lane is one whose directory was lost, and
 //! every peer gives it what it has.
