@@ -73,7 +73,10 @@ fn readers_see_every_record_once_and_in_order_while_others_append_write_sync_and
             .map(|followed| scope.spawn(|| follow(&log, followed)))
             .collect();
         scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
+            // Once more when all is done: on a busy machine this thread may not have run before.
+            let mut is_last = false;
+            while !is_last {
+                is_last = done.load(Ordering::Acquire);
                 let written = log.written();
                 assert!(log.sync().unwrap() >= written);
                 let slowest = followed.iter().map(|at| at.load(Ordering::Acquire)).min();

@@ -41,6 +41,9 @@ const MOST_COLD: usize = 1024;
 /// For so few deletes that were forgotten no table is merged anew.
 const FEW_FORGOTTEN: u64 = 1_000;
 
+/// A table that gives no disk back is merged anew after so many checkpoints at the latest.
+const LONGEST_RECLAIM_WAIT: u32 = 64;
+
 /// How much of a large record's memory is kept for the next one.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -99,6 +102,9 @@ pub(crate) struct Lane<P: Protocol> {
     forgets_behind: Hlc,
     /// How many deletes were forgotten since the table was last merged anew.
     pub forgotten: u64,
+    /// In how many checkpoints the table may be merged anew, and how many those were the last time, if that gave nothing back.
+    reclaim_after: u32,
+    reclaim_wait: u32,
     /// It has not served yet since it was added to the configuration, or its last checkpoint says that rows are missing and none is.
     is_new: bool,
     /// Rows are missing, and come from peers.
@@ -214,6 +220,8 @@ impl<P: Protocol> Lane<P> {
             covered: Position(meta.log_position),
             forgets_behind: Hlc::ZERO,
             forgotten: 0,
+            reclaim_after: 0,
+            reclaim_wait: 0,
             is_new: false,
             repair,
             damage: None,
@@ -615,12 +623,23 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether more was forgotten than there is left: the table is merged anew then, which takes about as long as that forgetting did.
-    pub fn take_reclaim(&mut self) -> bool {
+    pub fn is_reclaim_due(&mut self) -> bool {
         let is_due = self.forgotten > self.store.live_keys().max(FEW_FORGOTTEN);
-        if is_due {
+        let is_now = is_due && self.reclaim_after == 0;
+        self.reclaim_after -= u32::from(is_due && !is_now);
+        is_now
+    }
+
+    /// It was merged anew. If that gave nothing back yet, it is tried again, after twice as many checkpoints each time.
+    pub fn reclaimed(&mut self, has_given: bool) {
+        self.reclaim_wait = match has_given {
+            true => 0,
+            false => (2 * self.reclaim_wait).clamp(1, LONGEST_RECLAIM_WAIT),
+        };
+        self.reclaim_after = self.reclaim_wait;
+        if has_given {
             self.forgotten = 0;
         }
-        is_due
     }
 
     /// What is kept of it beside its versions, as of now.

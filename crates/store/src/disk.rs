@@ -247,7 +247,7 @@ impl Engine for FjallEngine {
 
     /// The rows that were removed are in files below those that say so. They are merged here at once, and not when so many others
     /// have come that fjall would.
-    fn reclaim(&self, table: &str, free_bytes: u64) -> Result<(), EngineError> {
+    fn reclaim(&self, table: &str, free_bytes: u64) -> Result<bool, EngineError> {
         let failed = |error| read_error("merged a table anew", error);
         // A journal stays until all tables are in files, also those of which little is in it.
         for name in self.database.list_keyspace_names() {
@@ -264,11 +264,16 @@ impl Engine for FjallEngine {
             }
             std::thread::park_timeout(FLUSH_LOOK);
         }
-        let most = free_bytes.min(MOST_MERGED_BYTES);
-        match rows.sealed_memtable_count() == 0 && rows.disk_space() < most {
-            true => rows.major_compact().map_err(failed),
-            false => Ok(()),
+        if rows.sealed_memtable_count() > 0 {
+            return Ok(false);
         }
+        let before = rows.disk_space();
+        if before >= free_bytes.min(MOST_MERGED_BYTES) {
+            return Ok(true);
+        }
+        rows.major_compact().map_err(failed)?;
+        // A snapshot holds all rows that it shows.
+        Ok(rows.disk_space() < before)
     }
 
     fn suspect(&self) -> Result<(), EngineError> {

@@ -63,14 +63,15 @@ impl<P: Protocol> Keyspace<P> {
             steps.next().await;
         }
         self.end_checkpoint(cell, meta, result)?;
-        if all && held(&cell.lane).take_reclaim() {
+        if all && held(&cell.lane).is_reclaim_due() {
             steps.next().await;
             let free = self.shared().free_bytes();
             let table = table_name(self.name(), cell.me);
             // What was forgotten takes its room for longer then, and nothing else is wrong.
-            if let Err(error) = engine.reclaim(&table, free / 2) {
+            let reclaimed = engine.reclaim(&table, free / 2).inspect_err(|error| {
                 tracing::warn!("the table {table} was not merged anew: {error}");
-            }
+            });
+            held(&cell.lane).reclaimed(reclaimed.unwrap_or(true));
             steps.next().await;
         }
         Ok(())
