@@ -41,7 +41,7 @@ const MOST_COLD: usize = 1024;
 /// For so few deletes that were forgotten no table is merged anew.
 const FEW_FORGOTTEN: u64 = 1_000;
 
-/// A table that gives no disk back is merged anew after so many checkpoints at the latest.
+/// A table whose merge gave no disk back is merged again after at most this number of checkpoints.
 const LONGEST_RECLAIM_WAIT: u32 = 64;
 
 /// How much of a large record's memory is kept for the next one.

@@ -23,8 +23,8 @@ pub trait Engine: Send + Sync {
     fn persist(&self) -> Result<(), EngineError>;
 
     /// Much was removed from a table: gives disk back, if it can, and if merging the table anew fits into so much free room. What it holds
-    /// does not change. It may take as long as reading and writing all of the table. False if nothing was given back now, and would be later: the
-    /// table is still being written, or somebody reads it as it was before.
+    /// does not change. It may take as long as reading and writing all of the table. False if a later
+    /// call may give back more: the table is still being written, or a snapshot of it is still read.
     fn reclaim(&self, _table: &str, _free_bytes: u64) -> Result<bool, EngineError> {
         Ok(true)
     }
