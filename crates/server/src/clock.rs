@@ -43,18 +43,24 @@ impl Clock {
 
     /// The time.
     pub fn now(&self) -> Now {
-        let shown = read(ClockId::Realtime);
-        let shown = match &self.faults {
-            Some(faults) => faults.wall(shown),
-            None => shown,
-        };
         let mut wall = self.lock();
-        let now = wall.steady.now(self.monotonic(), shown, self.bound);
-        if let Some(said) = wall.jumps.look(now, shown, self.bound) {
+        let both = Both::read(|| self.monotonic(), || self.wall());
+        let bound = self.bound + both.apart;
+        let now = wall.steady.now(both.monotonic, both.wall, bound);
+        if let Some(said) = wall.jumps.look(now, both.wall, bound) {
             drop(wall);
             tracing::warn!("{said}");
         }
         now
+    }
+
+    /// What the wall clock shows.
+    fn wall(&self) -> Micros {
+        let shown = read(ClockId::Realtime);
+        match &self.faults {
+            Some(faults) => faults.wall(shown),
+            None => shown,
+        }
     }
 
     /// What became of its wall clock.
@@ -72,6 +78,50 @@ fn read(clock: ClockId) -> Micros {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Micros(seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000)
+}
+
+/// Both clocks, read together.
+///
+/// The thread may be stopped between the two reads, for longer than the wall clock may be wrong. That would look like a wall clock that was
+/// set back. So the wall clock is read between two reads of the monotonic clock, again if they are far apart, and is believed
+/// less by as much as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Both {
+    monotonic: Micros,
+    wall: Micros,
+    /// The wall clock was read at most this long before the monotonic clock.
+    apart: Micros,
+}
+
+impl Both {
+    /// Reads that are no further apart than this are good.
+    const GOOD: Micros = Micros(100);
+    /// On a machine that stops the thread again and again, the best of so many.
+    const TRIES: usize = 5;
+
+    fn read(mut monotonic: impl FnMut() -> Micros, mut wall: impl FnMut() -> Micros) -> Both {
+        let mut before = monotonic();
+        let mut once = || {
+            let (wall, after) = (wall(), monotonic());
+            let apart = after.since(std::mem::replace(&mut before, after));
+            Both {
+                monotonic: after,
+                wall,
+                apart,
+            }
+        };
+        let mut best = once();
+        for _ in 1..Self::TRIES {
+            if best.apart <= Self::GOOD {
+                break;
+            }
+            let next = once();
+            if next.apart <= best.apart {
+                best = next;
+            }
+        }
+        best
+    }
 }
 
 /// How often somebody has set the machine's wall clock by more than it may be wrong.
@@ -144,6 +194,56 @@ mod tests {
                 .saturating_add_signed(off_ms * 1_000);
             let now = self.wall.steady.now(passed, Micros(shown), BOUND);
             self.wall.jumps.look(now, Micros(shown), BOUND)
+        }
+    }
+
+    /// A machine whose clocks are read while the thread is stopped for so long, in milliseconds, at each read in turn.
+    fn read_with_stops(stops: &[u64]) -> Both {
+        let at = std::cell::Cell::new(Micros::from_millis(1_000));
+        let stops = std::cell::RefCell::new(stops.iter().copied());
+        let stop = || at.set(at.get() + Micros::from_millis(stops.borrow_mut().next().unwrap_or(0)));
+        let monotonic = || {
+            let read = at.get();
+            stop();
+            read
+        };
+        let wall = || {
+            let read = Micros((1 << 50) + at.get().0);
+            stop();
+            read
+        };
+        Both::read(monotonic, wall)
+    }
+
+    #[test]
+    fn a_thread_that_is_stopped_between_two_clocks_reads_them_again() {
+        let both = |at_ms: u64, late_ms: u64, apart_ms: u64| Both {
+            monotonic: Micros::from_millis(at_ms),
+            wall: Micros((1 << 50) + (at_ms - late_ms) * 1_000),
+            apart: Micros::from_millis(apart_ms),
+        };
+        assert_eq!(read_with_stops(&[]), both(1_000, 0, 0));
+        assert_eq!(read_with_stops(&[0, 40]), both(1_040, 0, 0), "read again");
+        assert_eq!(read_with_stops(&[40, 0]), both(1_040, 0, 0), "read again");
+        // Stopped at every read of the wall clock: the best of five, which may be as wrong as it says.
+        let stops = [0, 40, 0, 30, 0, 20, 0, 30, 0, 40];
+        assert_eq!(read_with_stops(&stops), both(1_090, 20, 20));
+    }
+
+    #[test]
+    fn a_thread_that_is_stopped_between_two_clocks_is_no_jump() {
+        for stopped in [5, 40, 3_000] {
+            let mut wall = Wall::default();
+            let both = read_with_stops(&[0, stopped].repeat(Both::TRIES));
+            let now = wall
+                .steady
+                .now(Micros::from_millis(500), Micros((1 << 50) + 500_000), BOUND);
+            assert_eq!(wall.jumps.look(now, now.wall.reading, BOUND), None);
+            let bound = BOUND + both.apart;
+            let now = wall.steady.now(both.monotonic, both.wall, bound);
+            assert_eq!(wall.jumps.look(now, both.wall, bound), None, "{stopped} ms");
+            let truth = Micros((1 << 50) + both.monotonic.0);
+            assert!(now.wall.earliest <= truth && truth <= now.wall.latest);
         }
     }
 
