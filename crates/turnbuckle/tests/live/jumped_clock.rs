@@ -171,7 +171,7 @@ fn an_hour_for_half_a_second(keyspace: &str, offset_us: i64) {
         all - during
     );
     assert!(during > before + 1 && counting.claims > claims);
-    // An hour later would be too late: this waits for a minute.
+    // An hour later would be too late: this waits for minutes.
     wait_until("every site shows everything", || {
         (0..3).all(|site| counting.look(site) == Some(all - 1))
     });
