@@ -244,7 +244,7 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
             keyspace: host.default_keyspace().to_string(),
             limits: host.resp_limits(),
         };
-        let charge = host.client_memory.open(greeting.id, host.clock.monotonic());
+        let charge = host.client_memory.open(greeting.id);
         let client = event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting), charge));
         event_loop.recorder.borrow_mut().client_connected();
         let event_loop = Rc::clone(event_loop);

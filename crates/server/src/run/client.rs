@@ -168,7 +168,7 @@ impl Client {
             Ok(0) => self.ended.set(true),
             Ok(bytes) => {
                 event_loop.recorder.borrow_mut().received_bytes(bytes);
-                self.charge.moved(event_loop.now().monotonic);
+                self.charge.moved();
                 self.has_more.set(bytes == most);
                 return bytes;
             }
@@ -269,7 +269,7 @@ impl Client {
         drop(connection);
         if sent > 0 {
             event_loop.recorder.borrow_mut().sent_bytes(sent);
-            self.charge.moved(event_loop.now().monotonic);
+            self.charge.moved();
         }
         self.settle(sent > 0);
         // Its task looks at what there is room for now, or that it is over.

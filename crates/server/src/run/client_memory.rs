@@ -9,6 +9,10 @@
 //! largest first, until half of the budget is free again: at first only those that make no progress, that is, whose socket neither gave
 //! nor took a byte for as long and to whom the node does not owe an answer, and that hold at least half of what a client holds on
 //! average; if somebody still waits after [`LONG_PATIENCE`], whoever holds the most.
+//!
+//! **A node that stands still is no client's fault.** While a machine does not run the node, or the node does something else, nobody's
+//! socket gives or takes a byte. So time is counted here in looks, each of at most [`MOST_BETWEEN_LOOKS`]: between two looks every socket
+//! has had its turn.
 use std::{
     collections::BTreeMap,
     sync::{
@@ -28,6 +32,9 @@ const PATIENCE: Micros = Micros::from_millis(1_000);
 /// How long somebody waits for room before even those are who make progress.
 const LONG_PATIENCE: Micros = Micros::from_millis(10_000);
 
+/// What counts of the time between two looks: two of the usual intervals.
+const MOST_BETWEEN_LOOKS: Micros = Micros::from_millis(200);
+
 /// The memory of all clients of a node.
 pub(crate) struct ClientMemory {
     limit: u64,
@@ -37,15 +44,24 @@ pub(crate) struct ClientMemory {
     refused: AtomicU64,
     shed: AtomicU64,
     accounts: Mutex<BTreeMap<u64, Arc<Account>>>,
-    /// Since when somebody waits for room.
-    short_since: Mutex<Option<Micros>>,
+    /// How long the node has served its clients, in microseconds: all times here are points on this clock.
+    served: AtomicU64,
+    looks: Mutex<Looks>,
+}
+
+#[derive(Default)]
+struct Looks {
+    /// When the last one was.
+    last: Option<Micros>,
+    /// Since when somebody waits for room, as time served.
+    short_since: Option<Micros>,
 }
 
 /// What one connection holds of it.
 #[derive(Default)]
 pub(crate) struct Account {
     charged: AtomicU64,
-    /// When its socket last gave or took a byte, in monotonic microseconds.
+    /// When its socket last gave or took a byte, as time served.
     moved_at: AtomicU64,
     /// It waits for the node, and not the node for it.
     is_owed: AtomicBool,
@@ -69,7 +85,8 @@ impl ClientMemory {
             refused: AtomicU64::new(0),
             shed: AtomicU64::new(0),
             accounts: Mutex::default(),
-            short_since: Mutex::default(),
+            served: AtomicU64::new(0),
+            looks: Mutex::default(),
         })
     }
 
@@ -94,9 +111,9 @@ impl ClientMemory {
     }
 
     /// An account for the connection with this number.
-    pub(super) fn open(self: &Arc<ClientMemory>, id: u64, now: Micros) -> Charge {
+    pub(super) fn open(self: &Arc<ClientMemory>, id: u64) -> Charge {
         let account = Arc::new(Account::default());
-        account.moved_at.store(now.0, Ordering::Relaxed);
+        account.moved_at.store(self.served().0, Ordering::Relaxed);
         self.lock().insert(id, Arc::clone(&account));
         Charge {
             memory: Arc::clone(self),
@@ -109,22 +126,28 @@ impl ClientMemory {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn served(&self) -> Micros {
+        Micros(self.served.load(Ordering::Relaxed))
+    }
+
     /// Looks whether somebody waits for room for too long, and if so condemns others. Call it now and then, from one thread.
     pub fn look(&self, now: Micros) {
-        let mut short_since = self.short_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.since(looks.last.replace(now).unwrap_or(now));
+        let served = self.served() + passed.min(MOST_BETWEEN_LOOKS);
+        self.served.store(served.0, Ordering::Relaxed);
         if !self.wanted.swap(false, Ordering::AcqRel) {
-            *short_since = None;
+            looks.short_since = None;
             return;
         }
-        let since = *short_since.get_or_insert(now);
-        if now.since(since) < PATIENCE {
+        let since = *looks.short_since.get_or_insert(served);
+        if served.since(since) < PATIENCE {
             return;
         }
-        let mut holders = self.holders(|account| account.is_stalled(now));
-        if holders.is_empty() && now.since(since) >= LONG_PATIENCE {
+        let mut holders = self.holders(|account| account.is_stalled(served));
+        if holders.is_empty() && served.since(since) >= LONG_PATIENCE {
             holders = self.holders(|_| true);
             holders.truncate(1);
-            *short_since = Some(now);
         }
         let fair = self.used_bytes() / self.holders(|_| true).len().max(1) as u64;
         let mut used = self.used_bytes();
@@ -136,6 +159,8 @@ impl ClientMemory {
             used -= charged.min(used);
             account.condemned.store(true, Ordering::Release);
             self.shed.fetch_add(1, Ordering::Relaxed);
+            // Who still waits has been helped, and waits anew.
+            looks.short_since = Some(served);
         }
     }
 
@@ -167,9 +192,9 @@ impl ClientMemory {
 }
 
 impl Account {
-    fn is_stalled(&self, now: Micros) -> bool {
+    fn is_stalled(&self, served: Micros) -> bool {
         let moved_at = Micros(self.moved_at.load(Ordering::Relaxed));
-        now.since(moved_at) >= PATIENCE && !self.is_owed.load(Ordering::Relaxed)
+        served.since(moved_at) >= PATIENCE && !self.is_owed.load(Ordering::Relaxed)
     }
 }
 
@@ -206,8 +231,9 @@ impl Charge {
     }
 
     /// The connection's socket gave or took something.
-    pub fn moved(&self, now: Micros) {
-        self.account.moved_at.store(now.0, Ordering::Relaxed);
+    pub fn moved(&self) {
+        let served = self.memory.served();
+        self.account.moved_at.store(served.0, Ordering::Relaxed);
     }
 
     /// Whether the connection waits for the node, and not the node for it.
@@ -253,13 +279,13 @@ mod tests {
     #[test]
     fn nobody_gets_more_than_half_and_many_get_equal_shares() {
         let memory = memory();
-        let one = memory.open(1, ms(0));
+        let one = memory.open(1);
         assert_eq!(grow(&one, 10_000), 500);
         assert_eq!(memory.used_bytes(), 500 * KIB as u64);
         drop(one);
         assert_eq!(memory.used_bytes(), 0);
 
-        let many: Vec<Charge> = (0..60).map(|id| memory.open(id, ms(0))).collect();
+        let many: Vec<Charge> = (0..60).map(|id| memory.open(id)).collect();
         let mut held = vec![0; many.len()];
         for kib in 1..1_000 {
             for (charge, held) in many.iter().zip(&mut held) {
@@ -269,7 +295,7 @@ mod tests {
             }
         }
         assert!(held.iter().all(|&held| held >= 15), "{held:?}");
-        let late = memory.open(99, ms(0));
+        let late = memory.open(99);
         assert!(grow(&late, 10_000) >= 5, "there is room for who holds little");
         assert!(memory.used_bytes() <= memory.limit_bytes());
     }
@@ -277,19 +303,19 @@ mod tests {
     #[test]
     fn the_largest_without_progress_go_first_once_somebody_has_waited() {
         let memory = memory();
-        let [large, small, owed, wants] = [1, 2, 3, 4].map(|id| memory.open(id, ms(0)));
+        let [large, small, owed, wants] = [1, 2, 3, 4].map(|id| memory.open(id));
         owed.set_owed(true);
         assert!(large.grow_to(400 * KIB) && owed.grow_to(250 * KIB) && small.grow_to(60 * KIB));
         let condemned = || [&large, &small, &owed, &wants].map(|charge| charge.is_condemned());
-        memory.look(ms(5_000));
+        (0..=5_000).step_by(100).for_each(|at| memory.look(ms(at)));
         assert_eq!(condemned(), [false; 4], "nobody has waited");
-        for at in [6_000, 6_500, 7_000] {
+        for at in (5_100..=6_100).step_by(100) {
             assert_eq!(condemned(), [false; 4], "not long enough, at {at} ms");
             assert!(!wants.grow_to(300 * KIB));
             memory.look(ms(at));
         }
         assert_eq!(condemned(), [true, false, false, false]);
-        assert_eq!((memory.shed(), memory.refusals()), (1, 3));
+        assert_eq!((memory.shed(), memory.refusals()), (1, 11));
         drop(large);
         assert!(wants.grow_to(300 * KIB));
     }
@@ -297,12 +323,12 @@ mod tests {
     #[test]
     fn who_holds_little_is_spared() {
         let memory = memory();
-        let large: Vec<Charge> = (0..4).map(|id| memory.open(id, ms(0))).collect();
-        let [small, wants] = [8, 9].map(|id| memory.open(id, ms(0)));
+        let large: Vec<Charge> = (0..4).map(|id| memory.open(id)).collect();
+        let [small, wants] = [8, 9].map(|id| memory.open(id));
         assert!(large.iter().all(|charge| charge.grow_to(180 * KIB)) && small.grow_to(20 * KIB));
         for at in (0..5_000).step_by(100) {
             // The large ones make progress, the small one has nothing to do.
-            large.iter().for_each(|charge| charge.moved(ms(at)));
+            large.iter().for_each(|charge| charge.moved());
             assert!(!wants.grow_to(300 * KIB));
             memory.look(ms(at));
         }
@@ -312,14 +338,14 @@ mod tests {
     #[test]
     fn who_makes_progress_is_spared_for_longer() {
         let memory = memory();
-        let [slow, wants] = [1, 2].map(|id| memory.open(id, ms(0)));
+        let [slow, wants] = [1, 2].map(|id| memory.open(id));
         assert!(slow.grow_to(400 * KIB));
         slow.set(900 * KIB);
         let mut at = 0;
         while !slow.is_condemned() {
             at += 100;
-            slow.moved(ms(at));
-            wants.moved(ms(at));
+            slow.moved();
+            wants.moved();
             assert!(!wants.grow_to(300 * KIB));
             memory.look(ms(at));
             assert!(at < 20_000, "it holds what another has waited for");
@@ -329,9 +355,46 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_stood_still_does_not_blame_its_clients() {
+        let memory = memory();
+        let [large, wants] = [1, 2].map(|id| memory.open(id));
+        assert!(large.grow_to(400 * KIB) && wants.grow_to(100 * KIB));
+        let mut at = 0;
+        for stopped in [100, 100, 30_000, 100, 3_600_000] {
+            at += stopped;
+            assert!(!wants.grow_to(400 * KIB));
+            memory.look(ms(at));
+            assert!(
+                !large.is_condemned() && !wants.is_condemned(),
+                "after {stopped} ms"
+            );
+        }
+    }
+
+    #[test]
+    fn who_makes_progress_is_not_sent_away_while_room_is_made_of_others() {
+        let memory = memory();
+        let [reads, wants] = [1, 2].map(|id| memory.open(id));
+        reads.set(600 * KIB);
+        for second in 0..40 {
+            // Others come and hold, and are sent away: there is room again and again.
+            let idle = memory.open(100 + second);
+            idle.set(390 * KIB);
+            for tenth in 0..20 {
+                reads.moved();
+                wants.moved();
+                assert!(!wants.grow_to(300 * KIB));
+                memory.look(ms(second * 2_000 + tenth * 100));
+            }
+            assert!(idle.is_condemned(), "second {second}");
+        }
+        assert!(!reads.is_condemned());
+    }
+
+    #[test]
     fn what_is_held_without_asking_counts_and_is_given_back() {
         let memory = memory();
-        let (one, other) = (memory.open(1, ms(0)), memory.open(2, ms(0)));
+        let (one, other) = (memory.open(1), memory.open(2));
         one.set(5_000 * KIB);
         assert!(!other.grow_to(1));
         one.set(10);
