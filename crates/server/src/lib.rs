@@ -27,7 +27,7 @@ pub mod metrics;
 mod peer;
 pub mod protocols;
 mod run;
-pub use run::{IdentityError, Running, StartError, StartOptions, start, start_with};
+pub use run::{IdentityError, OpenAnewError, Running, StartError, StartOptions, start, start_with};
 pub mod status;
 mod test_faults;
 pub use test_faults::{BadTestFaults, TestFaults};

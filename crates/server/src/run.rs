@@ -16,7 +16,7 @@ mod wakes;
 mod workers;
 
 use crate::{
-    TestFaults,
+    Clock, TestFaults,
     admin::AdminServer,
     config::{ClusterConfig, NodeId},
     peer,
@@ -96,11 +96,35 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
+/// Why a node that was to be opened anew does not run.
+#[derive(Debug, Error)]
+pub enum OpenAnewError {
+    /// The log could not be written in the end.
+    #[error("{0}")]
+    End(String),
+    /// It does not start again.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
 /// A node that runs, in threads of its own. Dropped, it stops.
 pub struct Running {
     host: Arc<Host>,
     loops: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
+    /// What it was started with.
+    start: Start,
+}
+
+/// What a node is started with.
+#[derive(Clone)]
+struct Start {
+    config: Arc<ClusterConfig>,
+    node: NodeId,
+    wan: WanMatrix,
+    options: StartOptions,
+    /// The node's clock lives as long as the process: what it takes for the time does not change because the node is opened anew.
+    clock: Arc<Clock>,
 }
 
 /// The sockets of a node, bound before anything else: a port that is taken is the commonest mistake.
@@ -139,34 +163,53 @@ pub fn start_with(
     wan: WanMatrix,
     options: StartOptions,
 ) -> Result<Running, StartError> {
-    let entry = config.node(node).clone();
-    descriptors::raise_limit(&config, &entry.name);
-    files::keep_private(&entry.name, &entry.data);
-    let bind = |what, address: &crate::config::Address| {
-        bind(&address.to_string()).map_err(|source| StartError::Address {
-            what,
-            address: address.to_string(),
-            node: entry.name.clone(),
-            source,
-        })
-    };
-    let sockets = Sockets {
-        resp: bind("RESP", &entry.resp)?,
-        peer: bind("peer", &entry.peer)?,
-        admin: bind("admin", &entry.admin)?,
-    };
-    wan.serve(entry.site);
-    let host = Host::open(config, node, wan, options)?;
-    let workers = workers::start(&host)?;
-    let mut loops = Vec::new();
-    let mut first = Some((sockets.peer, sockets.admin));
-    for index in 0..entry.loops {
-        let resp = sockets.resp.try_clone()?;
-        let (host, first) = (Arc::clone(&host), first.take());
-        let thread = std::thread::Builder::new().name(format!("{}-loop{index}", entry.name));
-        loops.push(thread.spawn(move || run_loop(host, index, resp, first))?);
+    let clock = Clock::new(config.limits.clock_bound()).with_faults(options.faults.clone());
+    Start {
+        config,
+        node,
+        wan,
+        options,
+        clock: Arc::new(clock),
     }
-    Ok(Running { host, loops, workers })
+    .run()
+}
+
+impl Start {
+    fn run(self) -> Result<Running, StartError> {
+        let entry = self.config.node(self.node).clone();
+        descriptors::raise_limit(&self.config, &entry.name);
+        files::keep_private(&entry.name, &entry.data);
+        let bind = |what, address: &crate::config::Address| {
+            bind(&address.to_string()).map_err(|source| StartError::Address {
+                what,
+                address: address.to_string(),
+                node: entry.name.clone(),
+                source,
+            })
+        };
+        let sockets = Sockets {
+            resp: bind("RESP", &entry.resp)?,
+            peer: bind("peer", &entry.peer)?,
+            admin: bind("admin", &entry.admin)?,
+        };
+        self.wan.serve(entry.site);
+        let host = Host::open(&self)?;
+        let workers = workers::start(&host)?;
+        let mut loops = Vec::new();
+        let mut first = Some((sockets.peer, sockets.admin));
+        for index in 0..entry.loops {
+            let resp = sockets.resp.try_clone()?;
+            let (host, first) = (Arc::clone(&host), first.take());
+            let thread = std::thread::Builder::new().name(format!("{}-loop{index}", entry.name));
+            loops.push(thread.spawn(move || run_loop(host, index, resp, first))?);
+        }
+        Ok(Running {
+            host,
+            loops,
+            workers,
+            start: self,
+        })
+    }
 }
 
 fn bind(address: &str) -> io::Result<TcpListener> {
@@ -271,9 +314,20 @@ impl Running {
         self.host.failure()
     }
 
-    /// Whether it stopped so that it is opened again: then what a disk has damaged comes from other sites.
+    /// Whether it stopped so that it is opened anew ([`Running::open_anew`]): then what a disk has damaged comes from other sites.
     pub fn wants_restart(&self) -> bool {
         self.host.wants_restart()
+    }
+
+    /// Stops the node as [`Running::stop`] does, and opens it on what its data directory holds.
+    ///
+    /// # Errors
+    /// As of stopping and of starting.
+    pub fn open_anew(self) -> Result<Running, OpenAnewError> {
+        let start = self.start.clone();
+        // Only who has given up the directory can open it.
+        self.stop().map_err(OpenAnewError::End)?;
+        Ok(start.run()?)
     }
 
     /// Stops the node: no new clients, what is under way is finished within the configured grace, everything written is synced.

@@ -20,6 +20,30 @@ pub(crate) struct Clock {
     bound: Micros,
 }
 
+/// What a process makes of its machine's clocks for as long as it lives, however often it opens its node.
+#[derive(Debug, Clone)]
+pub(crate) struct ProcessClock {
+    /// What had passed on the machine when it began.
+    booted: Micros,
+    /// What keeps its wall clock from jumping.
+    steady: Option<Cell<SteadyWall>>,
+}
+
+impl ProcessClock {
+    /// A process begins; `is_steady`: its wall clock does not jump.
+    pub fn begin(clock: &Clock, time: Micros, is_steady: bool) -> ProcessClock {
+        ProcessClock {
+            booted: clock.passed(time),
+            steady: is_steady.then(Cell::default),
+        }
+    }
+
+    /// The time that it is told.
+    pub fn now(&self, clock: &Clock, time: Micros) -> Now {
+        clock.told(time, self.booted, self.steady.as_ref())
+    }
+}
+
 /// The fastest and the slowest that a clock may run: a tenth off.
 const MOST_DRIFT_PPM: i64 = 100_000;
 
@@ -54,8 +78,13 @@ impl Clock {
         Micros(passed.saturating_add_signed(self.drifted_us(time)))
     }
 
-    /// The time that a process is told. `booted` is what had passed here when it was started; `steady` keeps its wall clock steady, if it has that.
-    pub fn now(&self, time: Micros, booted: Micros, steady: Option<&Cell<SteadyWall>>) -> Now {
+    /// The time that a process is told that begins now.
+    pub fn now(&self, time: Micros) -> Now {
+        ProcessClock::begin(self, time, false).now(self, time)
+    }
+
+    /// The time that a process is told.
+    fn told(&self, time: Micros, booted: Micros, steady: Option<&Cell<SteadyWall>>) -> Now {
         // A process may well start when the machine has been up for a while.
         let monotonic = Micros(1_000_000) + self.passed(time).since(booted);
         let wall = Micros(time.0.saturating_add_signed(self.error_us(time)));
@@ -124,7 +153,7 @@ mod tests {
         assert!(!clock.is_honest(second(2)));
         clock.step(-1_000);
         assert!(clock.is_honest(second(2)));
-        let reading = clock.now(second(2), Micros(0), None).wall.reading;
+        let reading = clock.now(second(2)).wall.reading;
         assert_eq!(reading, second(2) + Micros(100));
     }
 
@@ -135,7 +164,7 @@ mod tests {
         assert_eq!(clock.passed(second(1)), Micros(1_010_000));
         clock.set_drift(second(1), -10_000);
         assert_eq!(clock.passed(second(2)), Micros(2_000_000));
-        let reading = clock.now(second(2), Micros(0), None).wall.reading;
+        let reading = clock.now(second(2)).wall.reading;
         assert_eq!(reading, second(2) - Micros(5_000_000));
     }
 

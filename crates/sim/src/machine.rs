@@ -1,14 +1,18 @@
 //! One node's machine: what survives a crash, and what does not.
-use crate::{BEGINNING, Loss, WorldOptions, clock::Clock, keyspaces::name_of, space::Space};
+use crate::{
+    BEGINNING, Loss, WorldOptions,
+    clock::{Clock, ProcessClock},
+    keyspaces::name_of,
+    space::Space,
+};
 use std::{
-    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Room, Session, SiteId, SteadyWall, Topology};
+use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Room, Session, SiteId, Topology};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 use turnbuckle_log::{LogError, SimulatedDisk};
 use turnbuckle_node::{
@@ -43,6 +47,8 @@ pub(crate) struct Machine<S: Session> {
     /// When each worker did its last step.
     pub stepped_at: BTreeMap<Worker, Micros>,
     pub clock: Clock,
+    /// That of a process which is about to open its node anew.
+    pub kept_clock: Option<ProcessClock>,
     /// Nothing happens in the process before this.
     pub paused_until: Micros,
     /// Until when each core is busy.
@@ -83,10 +89,8 @@ pub(crate) struct Process<S: Session> {
     pub woken: BTreeSet<Worker>,
     /// Somebody has asked for a checkpoint.
     pub checkpoint_wanted: bool,
-    /// What had passed on the machine when it started.
-    booted: Micros,
-    /// What keeps its wall clock from jumping.
-    steady: Option<Cell<SteadyWall>>,
+    /// What it makes of the machine's clocks.
+    pub clock: ProcessClock,
 }
 
 /// Events that wait for a node. There is at most one of each kind.
@@ -185,6 +189,7 @@ impl<S: Session> Machine<S> {
             synced_at: Micros(0),
             stepped_at: BTreeMap::new(),
             clock,
+            kept_clock: None,
             paused_until: Micros(0),
             cores: vec![Micros(0); cores],
             slow_disk_percent: 100,
@@ -198,19 +203,16 @@ impl<S: Session> Machine<S> {
     /// What its clocks say at a true time.
     pub fn now(&self, time: Micros) -> Now {
         match &self.process {
-            Some(process) => self.clock.now(time, process.booted, process.steady.as_ref()),
-            None => self.clock.now(time, self.clock.passed(time), None),
+            Some(process) => process.clock.now(&self.clock, time),
+            None => self.clock.now(time),
         }
     }
 
     /// Whether true time is in the interval that its process is told, or would be told if it started now.
     pub fn is_told_the_truth(&self, time: Micros) -> bool {
         let wall = match &self.process {
-            Some(process) => {
-                // Whoever looks does not move it.
-                let steady = process.steady.as_ref().map(|steady| Cell::new(steady.get()));
-                self.clock.now(time, process.booted, steady.as_ref()).wall
-            }
+            // Whoever looks does not move it.
+            Some(process) => process.clock.clone().now(&self.clock, time).wall,
             None => self.now(time).wall,
         };
         (wall.earliest..=wall.latest).contains(&time)
@@ -234,13 +236,15 @@ impl<S: Session> Machine<S> {
         topology: &Topology,
         protocol: &<S::Protocol as Protocol>::Config,
     ) -> Result<(), OpenError> {
+        let begin = || ProcessClock::begin(&self.clock, time, options.steady_clocks);
+        let clock = self.kept_clock.take().unwrap_or_else(begin);
         self.space.give_up_ballast_if_short();
         self.salvage()?;
-        match self.start_once(time, options, placement, topology, protocol) {
+        match self.start_once(time, &clock, options, placement, topology, protocol) {
             Err(error) if error.is_damage() => {
                 self.engine.suspect()?;
                 self.salvage()?;
-                self.start_once(time, options, placement, topology, protocol)
+                self.start_once(time, &clock, options, placement, topology, protocol)
             }
             done => done,
         }
@@ -258,6 +262,7 @@ impl<S: Session> Machine<S> {
     fn start_once(
         &mut self,
         time: Micros,
+        clock: &ProcessClock,
         options: &WorldOptions,
         placement: &Placement,
         topology: &Topology,
@@ -291,10 +296,7 @@ impl<S: Session> Machine<S> {
             let memory = options.memory_limit_bytes / options.keyspaces as u64;
             keyspaces.insert(number, builder.keyspace(keyspace, protocol.clone(), memory)?);
         }
-        let booted = self.clock.passed(time);
-        let steady = options.steady_clocks.then(Cell::default);
-        let now = self.clock.now(time, booted, steady.as_ref());
-        let node = builder.open(now)?;
+        let node = builder.open(clock.now(&self.clock, time))?;
         let mut gateway = Gateway::new(
             self.site,
             GatewayOptions {
@@ -319,8 +321,7 @@ impl<S: Session> Machine<S> {
             jobs: BTreeMap::new(),
             woken: BTreeSet::new(),
             checkpoint_wanted: false,
-            booted,
-            steady,
+            clock: clock.clone(),
         });
         self.look_at_disk();
         Ok(())

@@ -49,6 +49,8 @@ pub struct WorldOptions {
     pub clock_bound: Micros,
     /// Whether nodes keep their wall clocks from jumping, as the server's do ([`turnbuckle_core::SteadyWall`]).
     pub steady_clocks: bool,
+    /// Whether a process that opens its node anew, because rows on its disk are damaged, goes on with the clock that it has, as the server's does.
+    pub keeps_clocks: bool,
     /// How far each node's wall clock is ahead of true time, in microseconds. Those not named are exact.
     pub clock_offsets_us: Vec<i64>,
     /// How much each node's clocks run too fast, in microseconds a second. Those not named run right.
@@ -141,6 +143,7 @@ impl WorldOptions {
             backoff: Span::fixed(Micros::from_millis(10)),
             clock_bound: Micros::from_millis(1),
             steady_clocks: true,
+            keeps_clocks: true,
             clock_offsets_us: Vec::new(),
             clock_drifts_ppm: Vec::new(),
             shrink: 1,

@@ -427,6 +427,10 @@ pub fn plant<P: Protocol>(world: &mut WorldOptions, protocol: &mut P::Config, na
                 world.steady_clocks = false;
                 true
             }
+            ("opens_with_a_new_clock", _) => {
+                world.keeps_clocks = false;
+                true
+            }
             (_, Some(bug)) => {
                 *bug = true;
                 true

@@ -216,13 +216,10 @@ fn free_block(sites: usize) -> Result<Vec<DemoPorts>, Failure> {
 fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Failure> {
     let config = Arc::new(config);
     let wan = WanMatrix::new(&config.wan);
-    let start = |id| {
-        let node = turnbuckle_server::start(Arc::clone(&config), id, wan.clone());
-        node.map_err(|error| environment(&error))
-    };
     let mut running = Vec::new();
     for (id, _) in config.nodes() {
-        running.push(start(id)?);
+        let node = turnbuckle_server::start(Arc::clone(&config), id, wan.clone());
+        running.push(node.map_err(|error| environment(&error))?);
     }
     let begun = Instant::now();
     while begun.elapsed() < CONNECT_TIME && !running.iter().all(turnbuckle_server::Running::is_connected) {
@@ -230,8 +227,7 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
     }
     announce(options, &config, data, &[std::process::id()])?;
     let time = options.time.map(|time| Duration::from_micros(time.0));
-    let restart = |name: &str| start(config.node_named(name).expect("it ran until now"));
-    wait_for_end(running, time, restart, || ())
+    wait_for_end(running, time, || ())
 }
 
 /// The processes of a demo, one for each node. They end with it.
@@ -313,8 +309,7 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
     let pids: Vec<u32> = processes.running.iter().map(|(_, child)| child.id()).collect();
     announce(options, config, file.parent().unwrap_or(file), &pids)?;
     let time = options.time.map(|time| Duration::from_micros(time.0));
-    let none_here = |name: &str| unreachable!("node {name} is a process of its own");
-    wait_for_end(Vec::new(), time, none_here, || processes.look())?;
+    wait_for_end(Vec::new(), time, || processes.look())?;
     Ok(processes.running.len() == config.nodes().count())
 }
 

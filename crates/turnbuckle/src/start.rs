@@ -53,11 +53,8 @@ pub fn run(options: &Start) -> Result<(), Failure> {
         is_new_cluster: options.new_cluster,
         faults,
     };
-    let start = || {
-        turnbuckle_server::start_with(Arc::clone(&config), node, wan.clone(), start_options.clone())
-            .map_err(|error| environment(&error))
-    };
-    let running = start()?;
+    let running = turnbuckle_server::start_with(Arc::clone(&config), node, wan, start_options);
+    let running = running.map_err(|error| environment(&error))?;
     let entry = config.node(node);
     let ready = format!(
         "node {} at site {} is ready: RESP {}, admin http://{}, peers {}",
@@ -69,18 +66,17 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     );
     // A node serves, whether anybody reads this or not.
     let _ = say(&ready);
-    wait_for_end(vec![running], None, |_| start(), || ())
+    wait_for_end(vec![running], None, || ())
 }
 
 /// Runs until the process is told to end, or the time is up, or a node fails; then stops the nodes in good order. Until then it takes a
-/// `look` now and then, and starts nodes again that ask for it, by their names.
+/// `look` now and then, and opens nodes anew that ask for it.
 pub fn wait_for_end(
     mut running: Vec<Running>,
     time: Option<std::time::Duration>,
-    restart: impl FnMut(&str) -> Result<Running, Failure>,
     look: impl FnMut(),
 ) -> Result<(), Failure> {
-    let ended = wait(&mut running, time, restart, look);
+    let ended = wait(&mut running, time, look);
     let stopped: Vec<_> = running.into_iter().map(Running::stop).collect();
     ended.and_then(|()| {
         let failed = stopped.into_iter().find_map(Result::err);
@@ -92,7 +88,6 @@ pub fn wait_for_end(
 fn wait(
     running: &mut Vec<Running>,
     time: Option<std::time::Duration>,
-    mut restart: impl FnMut(&str) -> Result<Running, Failure>,
     mut look: impl FnMut(),
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -120,10 +115,8 @@ fn wait(
                         if !running[place].wants_restart() {
                             return Err(environment(&running[place].failure().unwrap_or_default()));
                         }
-                        let node = running.remove(place);
-                        let name = node.name().to_string();
-                        node.stop().map_err(|why| environment(&why))?;
-                        running.push(restart(&name)?);
+                        let opened = running.remove(place).open_anew();
+                        running.push(opened.map_err(|error| environment(&error))?);
                     }
                     look();
                 }

@@ -2,7 +2,7 @@ mod about;
 mod data;
 mod keyspaces;
 
-use super::{StartError, StartOptions, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
+use super::{Start, StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
 use crate::{
     TestFaults,
     clock::Clock,
@@ -33,7 +33,7 @@ pub(crate) struct Host {
     pub id: NodeId,
     pub config: Arc<ClusterConfig>,
     pub node: Arc<Node>,
-    pub clock: Clock,
+    pub clock: Arc<Clock>,
     faults: Option<Arc<TestFaults>>,
     pub wan: WanMatrix,
     pub wakes: Arc<Wakes>,
@@ -79,12 +79,14 @@ struct Link {
 const LAZY_SYNC: Duration = Duration::from_millis(100);
 
 impl Host {
-    pub fn open(
-        config: Arc<ClusterConfig>,
-        id: NodeId,
-        wan: WanMatrix,
-        options: StartOptions,
-    ) -> Result<Arc<Host>, StartError> {
+    pub(super) fn open(start: &Start) -> Result<Arc<Host>, StartError> {
+        let Start {
+            config,
+            node: id,
+            wan,
+            options,
+            clock,
+        } = start.clone();
         let faults = options.faults;
         let entry = config.node(id);
         let path = entry.data.display().to_string();
@@ -109,7 +111,6 @@ impl Host {
                 .map_or_else(Planted::default, |faults| faults.planted()),
             ..node_config(&config, id, seed)
         };
-        let clock = Clock::new(config.limits.clock_bound()).with_faults(faults.clone());
         let started = clock.now();
         let data = Data {
             config: &config,

@@ -67,6 +67,22 @@ impl<S: Session> World<S> {
             return;
         }
         self.set_jumped_clock_right(node);
+        self.open(node);
+    }
+
+    /// A process opens its node anew, on what its disk holds. It goes on with the clock that it has.
+    pub(super) fn open_anew(&mut self, node: NodeId) {
+        let machine = &mut self.machines[index(node)];
+        let process = machine.process.as_ref();
+        let clock = process.map(|process| process.clock.clone());
+        machine.kept_clock = clock.filter(|_| self.options.keeps_clocks);
+        self.crash(node, Loss::Process);
+        self.open(node);
+    }
+
+    /// A process opens its node.
+    fn open(&mut self, node: NodeId) {
+        let place = index(node);
         let had_ballast = self.machines[place].space.has_ballast;
         let started = self.machines[place].start(
             self.time,

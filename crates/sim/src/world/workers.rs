@@ -136,8 +136,11 @@ impl<S: Session> World<S> {
             if machine.dying {
                 return self.crash(NodeId(node as u16), Loss::Process);
             }
+            if matches!(error, WorkError::Damaged { .. }) {
+                return self.open_anew(NodeId(node as u16));
+            }
             // Whoever looks after the server starts it again.
-            if matches!(error, WorkError::Damaged { .. }) || machine.engine.is_broken() && error.is_final() {
+            if machine.engine.is_broken() && error.is_final() {
                 self.crash(NodeId(node as u16), Loss::Process);
                 return self.restart(NodeId(node as u16));
             }
