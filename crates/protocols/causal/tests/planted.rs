@@ -5,7 +5,7 @@
 use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, causalspartanx::Departures};
 use turnbuckle_core::{Micros, SiteId};
 use turnbuckle_node::{Durability, Planted};
-use turnbuckle_sim::{Draw, FaultKind, Keep, Kind, Loss, Mixed, Outcome, Scenario, Span};
+use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span};
 
 /// Worlds in which much depends on much: several partitions and nodes, clients that read before they write.
 fn bent(seed: u64) -> Scenario {
@@ -27,19 +27,7 @@ fn bent(seed: u64) -> Scenario {
         careless: 0,
         ..Mixed::default()
     });
-    let mut scenario = draw.scenario();
-    // Beside lost directories such worlds may be broken with all rules kept (docs/standing.md).
-    let takes_directory = |kind: &FaultKind| {
-        matches!(
-            kind,
-            FaultKind::Crash {
-                loss: Loss::Directory | Loss::Old,
-                ..
-            } | FaultKind::Damage { .. }
-        )
-    };
-    scenario.faults.retain(|fault| !takes_directory(&fault.kind));
-    scenario
+    draw.scenario()
 }
 
 fn run(scenario: &Scenario, departures: Departures) -> Outcome {
