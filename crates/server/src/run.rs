@@ -287,7 +287,7 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
             keyspace: host.default_keyspace().to_string(),
             limits: host.resp_limits(),
         };
-        let charge = host.client_memory.open(greeting.id);
+        let charge = host.client_memory.open(greeting.id, &event_loop.served);
         let client = event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting), charge));
         event_loop.recorder.borrow_mut().client_connected();
         let event_loop = Rc::clone(event_loop);

@@ -8,11 +8,10 @@
 //! **Who does not get room waits**: it is not read from. Where that lasts for [`PATIENCE`], those who hold the most are disconnected, the
 //! largest first, until half of the budget is free again: at first only those that make no progress, that is, whose socket neither gave
 //! nor took a byte for as long and to whom the node does not owe an answer, and that hold at least half of what a client holds on
-//! average; if somebody still waits after [`LONG_PATIENCE`], whoever holds the most.
+//! average; if there are none, and somebody has waited for [`LONG_PATIENCE`] and got nothing meanwhile, whoever holds the most.
 //!
-//! **A node that stands still is no client's fault.** While a machine does not run the node, or the node does something else, nobody's
-//! socket gives or takes a byte. So time is counted here in looks, each of at most [`MOST_BETWEEN_LOOKS`]: between two looks every socket
-//! has had its turn.
+//! **A loop that stands still is no client's fault.** While a machine does not run an event loop, none of its sockets gives or takes a byte. So each
+//! loop has a clock of its own for its clients ([`ServedTime`]), which counts only the time in which sockets had their turn.
 use std::{
     collections::BTreeMap,
     sync::{
@@ -32,42 +31,63 @@ const PATIENCE: Micros = Micros::from_millis(1_000);
 /// How long somebody waits for room before even those are who make progress.
 const LONG_PATIENCE: Micros = Micros::from_millis(10_000);
 
-/// What counts of the time between two looks: two of the usual intervals.
-const MOST_BETWEEN_LOOKS: Micros = Micros::from_millis(200);
+/// How long an event loop has served its clients.
+///
+/// It is told the time once in a while. At most [`ServedTime::MOST`] of the time between counts: between two such moments every
+/// socket of the loop has had its turn, and in a longer one the loop was held up.
+#[derive(Default)]
+pub(super) struct ServedTime {
+    served: AtomicU64,
+    told: AtomicU64,
+}
+
+impl ServedTime {
+    /// Two of the usual intervals.
+    const MOST: Micros = Micros::from_millis(200);
+
+    /// It is `now`, in monotonic time. Call it from one thread.
+    pub fn pass(&self, now: Micros) {
+        let told = self.told.swap(now.0, Ordering::Relaxed);
+        let passed = now.since(Micros(told)).min(Self::MOST);
+        self.served.fetch_add(passed.0, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Micros {
+        Micros(self.served.load(Ordering::Relaxed))
+    }
+}
 
 /// The memory of all clients of a node.
 pub(crate) struct ClientMemory {
     limit: u64,
     used: AtomicU64,
-    /// Somebody was refused room since the last look.
-    wanted: AtomicBool,
     refused: AtomicU64,
     shed: AtomicU64,
     accounts: Mutex<BTreeMap<u64, Arc<Account>>>,
-    /// How long the node has served its clients, in microseconds: all times here are points on this clock.
-    served: AtomicU64,
-    looks: Mutex<Looks>,
-}
-
-#[derive(Default)]
-struct Looks {
-    /// When the last one was.
-    last: Option<Micros>,
-    /// Since when somebody waits for room, as time served.
-    short_since: Option<Micros>,
 }
 
 /// What one connection holds of it.
 #[derive(Default)]
 pub(crate) struct Account {
     charged: AtomicU64,
-    /// When its socket last gave or took a byte, as time served.
+    /// The clock of its loop. All times here are points on it.
+    time: Arc<ServedTime>,
+    /// When its socket last gave or took a byte.
     moved_at: AtomicU64,
+    /// It was refused room since the last look.
+    was_refused: AtomicBool,
+    /// It was given room since the last look.
+    was_given: AtomicBool,
+    /// Since when it has waited for room and got none; [`NEVER`] if it does not wait.
+    waits_since: AtomicU64,
     /// It waits for the node, and not the node for it.
     is_owed: AtomicBool,
     /// It is to be disconnected.
     condemned: AtomicBool,
 }
+
+/// A client that does not wait waits since then.
+const NEVER: u64 = u64::MAX;
 
 /// A connection's way to its account, which ends with it.
 pub(super) struct Charge {
@@ -81,12 +101,9 @@ impl ClientMemory {
         Arc::new(ClientMemory {
             limit,
             used: AtomicU64::new(0),
-            wanted: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             shed: AtomicU64::new(0),
             accounts: Mutex::default(),
-            served: AtomicU64::new(0),
-            looks: Mutex::default(),
         })
     }
 
@@ -110,10 +127,14 @@ impl ClientMemory {
         self.shed.load(Ordering::Relaxed)
     }
 
-    /// An account for the connection with this number.
-    pub(super) fn open(self: &Arc<ClientMemory>, id: u64) -> Charge {
-        let account = Arc::new(Account::default());
-        account.moved_at.store(self.served().0, Ordering::Relaxed);
+    /// An account for the connection with this number, on the loop with this clock.
+    pub(super) fn open(self: &Arc<ClientMemory>, id: u64, time: &Arc<ServedTime>) -> Charge {
+        let account = Arc::new(Account {
+            moved_at: AtomicU64::new(time.read().0),
+            time: Arc::clone(time),
+            waits_since: AtomicU64::new(NEVER),
+            ..Account::default()
+        });
         self.lock().insert(id, Arc::clone(&account));
         Charge {
             memory: Arc::clone(self),
@@ -126,42 +147,45 @@ impl ClientMemory {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn served(&self) -> Micros {
-        Micros(self.served.load(Ordering::Relaxed))
+    /// Looks whether somebody waits for room for too long, and if so condemns others. Call it now and then, from one thread.
+    pub fn look(&self) {
+        let waited = self.longest_wait();
+        if waited < PATIENCE {
+            return;
+        }
+        let stalled = self.holders(Account::is_stalled);
+        let fair = self.used_bytes() / self.holders(|_| true).len().max(1) as u64;
+        // Who holds less than most is not what keeps others waiting.
+        let large = stalled
+            .into_iter()
+            .take_while(|&(charged, _)| charged >= fair / 2);
+        if self.condemn(large) == 0 && waited >= LONG_PATIENCE {
+            self.condemn(self.holders(|_| true).into_iter().take(1));
+            // Everybody else tries again first.
+            self.lock().values().for_each(|account| account.wait_anew());
+        }
     }
 
-    /// Looks whether somebody waits for room for too long, and if so condemns others. Call it now and then, from one thread.
-    pub fn look(&self, now: Micros) {
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed = now.since(looks.last.replace(now).unwrap_or(now));
-        let served = self.served() + passed.min(MOST_BETWEEN_LOOKS);
-        self.served.store(served.0, Ordering::Relaxed);
-        if !self.wanted.swap(false, Ordering::AcqRel) {
-            looks.short_since = None;
-            return;
-        }
-        let since = *looks.short_since.get_or_insert(served);
-        if served.since(since) < PATIENCE {
-            return;
-        }
-        let mut holders = self.holders(|account| account.is_stalled(served));
-        if holders.is_empty() && served.since(since) >= LONG_PATIENCE {
-            holders = self.holders(|_| true);
-            holders.truncate(1);
-        }
-        let fair = self.used_bytes() / self.holders(|_| true).len().max(1) as u64;
-        let mut used = self.used_bytes();
+    /// How long the one has waited who waits for longest.
+    fn longest_wait(&self) -> Micros {
+        let accounts = self.lock();
+        let waits = accounts.values().map(|account| account.look());
+        waits.max().unwrap_or_default()
+    }
+
+    /// Condemns the first of these, until half of the budget is free. How many that were.
+    fn condemn(&self, holders: impl Iterator<Item = (u64, Arc<Account>)>) -> usize {
+        let (mut used, mut condemned) = (self.used_bytes(), 0);
         for (charged, account) in holders {
-            // Who holds less than most is not what keeps others waiting.
-            if used <= self.limit / 2 || charged < fair / 2 {
+            if used <= self.limit / 2 {
                 break;
             }
             used -= charged.min(used);
             account.condemned.store(true, Ordering::Release);
             self.shed.fetch_add(1, Ordering::Relaxed);
-            // Who still waits has been helped, and waits anew.
-            looks.short_since = Some(served);
+            condemned += 1;
         }
+        condemned
     }
 
     /// Those who hold something, the largest first.
@@ -192,9 +216,29 @@ impl ClientMemory {
 }
 
 impl Account {
-    fn is_stalled(&self, served: Micros) -> bool {
+    fn is_stalled(&self) -> bool {
         let moved_at = Micros(self.moved_at.load(Ordering::Relaxed));
-        served.since(moved_at) >= PATIENCE && !self.is_owed.load(Ordering::Relaxed)
+        self.time.read().since(moved_at) >= PATIENCE && !self.is_owed.load(Ordering::Relaxed)
+    }
+
+    /// How long it has waited. What it was refused and given since the last look is taken into that.
+    fn look(&self) -> Micros {
+        let now = self.time.read();
+        let (was_refused, was_given) = (
+            self.was_refused.swap(false, Ordering::AcqRel),
+            self.was_given.swap(false, Ordering::AcqRel),
+        );
+        let since = match self.waits_since.load(Ordering::Relaxed) {
+            _ if !was_refused => NEVER,
+            since if was_given || since == NEVER => now.0,
+            since => since,
+        };
+        self.waits_since.store(since, Ordering::Relaxed);
+        now.since(Micros(since))
+    }
+
+    fn wait_anew(&self) {
+        self.was_given.store(true, Ordering::Release);
     }
 }
 
@@ -207,9 +251,10 @@ impl Charge {
         }
         if self.memory.take(charged, bytes) {
             self.account.charged.store(bytes, Ordering::Relaxed);
+            self.account.was_given.store(true, Ordering::Release);
             return true;
         }
-        self.memory.wanted.store(true, Ordering::Release);
+        self.account.was_refused.store(true, Ordering::Release);
         self.memory.refused.fetch_add(1, Ordering::Relaxed);
         false
     }
@@ -232,8 +277,8 @@ impl Charge {
 
     /// The connection's socket gave or took something.
     pub fn moved(&self) {
-        let served = self.memory.served();
-        self.account.moved_at.store(served.0, Ordering::Relaxed);
+        let now = self.account.time.read();
+        self.account.moved_at.store(now.0, Ordering::Relaxed);
     }
 
     /// Whether the connection waits for the node, and not the node for it.
@@ -264,8 +309,39 @@ mod tests {
         Micros::from_millis(ms)
     }
 
-    fn memory() -> Arc<ClientMemory> {
-        ClientMemory::new(1_000 * KIB as u64)
+    /// Clients of one node, on loops.
+    struct World {
+        memory: Arc<ClientMemory>,
+        loops: [Arc<ServedTime>; 2],
+        at: Micros,
+    }
+
+    impl World {
+        fn new() -> World {
+            World {
+                memory: ClientMemory::new(1_000 * KIB as u64),
+                loops: Default::default(),
+                at: ms(0),
+            }
+        }
+
+        fn open(&self, id: u64) -> Charge {
+            self.memory.open(id, &self.loops[0])
+        }
+
+        /// So much later both loops look.
+        fn pass(&mut self, span: Micros) {
+            self.at = self.at + span;
+            self.loops.iter().for_each(|time| time.pass(self.at));
+            self.memory.look();
+        }
+
+        /// The same, while the second loop stands still.
+        fn pass_on_the_first(&mut self, span: Micros) {
+            self.at = self.at + span;
+            self.loops[0].pass(self.at);
+            self.memory.look();
+        }
     }
 
     /// Grows until it is refused. How far that is.
@@ -278,14 +354,14 @@ mod tests {
 
     #[test]
     fn nobody_gets_more_than_half_and_many_get_equal_shares() {
-        let memory = memory();
-        let one = memory.open(1);
+        let world = World::new();
+        let one = world.open(1);
         assert_eq!(grow(&one, 10_000), 500);
-        assert_eq!(memory.used_bytes(), 500 * KIB as u64);
+        assert_eq!(world.memory.used_bytes(), 500 * KIB as u64);
         drop(one);
-        assert_eq!(memory.used_bytes(), 0);
+        assert_eq!(world.memory.used_bytes(), 0);
 
-        let many: Vec<Charge> = (0..60).map(|id| memory.open(id)).collect();
+        let many: Vec<Charge> = (0..60).map(|id| world.open(id)).collect();
         let mut held = vec![0; many.len()];
         for kib in 1..1_000 {
             for (charge, held) in many.iter().zip(&mut held) {
@@ -295,50 +371,50 @@ mod tests {
             }
         }
         assert!(held.iter().all(|&held| held >= 15), "{held:?}");
-        let late = memory.open(99);
+        let late = world.open(99);
         assert!(grow(&late, 10_000) >= 5, "there is room for who holds little");
-        assert!(memory.used_bytes() <= memory.limit_bytes());
+        assert!(world.memory.used_bytes() <= world.memory.limit_bytes());
     }
 
     #[test]
     fn the_largest_without_progress_go_first_once_somebody_has_waited() {
-        let memory = memory();
-        let [large, small, owed, wants] = [1, 2, 3, 4].map(|id| memory.open(id));
+        let mut world = World::new();
+        let [large, small, owed, wants] = [1, 2, 3, 4].map(|id| world.open(id));
         owed.set_owed(true);
         assert!(large.grow_to(400 * KIB) && owed.grow_to(250 * KIB) && small.grow_to(60 * KIB));
         let condemned = || [&large, &small, &owed, &wants].map(|charge| charge.is_condemned());
-        (0..=5_000).step_by(100).for_each(|at| memory.look(ms(at)));
+        (0..50).for_each(|_| world.pass(ms(100)));
         assert_eq!(condemned(), [false; 4], "nobody has waited");
-        for at in (5_100..=6_100).step_by(100) {
-            assert_eq!(condemned(), [false; 4], "not long enough, at {at} ms");
+        for look in 0..=10 {
+            assert_eq!(condemned(), [false; 4], "not long enough, at look {look}");
             assert!(!wants.grow_to(300 * KIB));
-            memory.look(ms(at));
+            world.pass(ms(100));
         }
         assert_eq!(condemned(), [true, false, false, false]);
-        assert_eq!((memory.shed(), memory.refusals()), (1, 11));
+        assert_eq!((world.memory.shed(), world.memory.refusals()), (1, 11));
         drop(large);
         assert!(wants.grow_to(300 * KIB));
     }
 
     #[test]
     fn who_holds_little_is_spared() {
-        let memory = memory();
-        let large: Vec<Charge> = (0..4).map(|id| memory.open(id)).collect();
-        let [small, wants] = [8, 9].map(|id| memory.open(id));
+        let mut world = World::new();
+        let large: Vec<Charge> = (0..4).map(|id| world.open(id)).collect();
+        let [small, wants] = [8, 9].map(|id| world.open(id));
         assert!(large.iter().all(|charge| charge.grow_to(180 * KIB)) && small.grow_to(20 * KIB));
-        for at in (0..5_000).step_by(100) {
+        for _ in 0..50 {
             // The large ones make progress, the small one has nothing to do.
             large.iter().for_each(|charge| charge.moved());
             assert!(!wants.grow_to(300 * KIB));
-            memory.look(ms(at));
+            world.pass(ms(100));
         }
         assert!(!small.is_condemned() && !large.iter().any(Charge::is_condemned));
     }
 
     #[test]
     fn who_makes_progress_is_spared_for_longer() {
-        let memory = memory();
-        let [slow, wants] = [1, 2].map(|id| memory.open(id));
+        let mut world = World::new();
+        let [slow, wants] = [1, 2].map(|id| world.open(id));
         assert!(slow.grow_to(400 * KIB));
         slow.set(900 * KIB);
         let mut at = 0;
@@ -347,7 +423,7 @@ mod tests {
             slow.moved();
             wants.moved();
             assert!(!wants.grow_to(300 * KIB));
-            memory.look(ms(at));
+            world.pass(ms(100));
             assert!(at < 20_000, "it holds what another has waited for");
         }
         assert!(at >= 10_000, "{at} ms");
@@ -355,51 +431,102 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_stood_still_does_not_blame_its_clients() {
-        let memory = memory();
-        let [large, wants] = [1, 2].map(|id| memory.open(id));
-        assert!(large.grow_to(400 * KIB) && wants.grow_to(100 * KIB));
-        let mut at = 0;
+    fn a_loop_that_stood_still_does_not_blame_its_clients() {
+        let mut world = World::new();
+        let [large, wants] = [1, 2].map(|id| world.open(id));
+        let elsewhere = world.memory.open(3, &world.loops[1]);
+        assert!(large.grow_to(300 * KIB) && elsewhere.grow_to(200 * KIB) && wants.grow_to(100 * KIB));
+        let condemned = || [&large, &elsewhere, &wants].map(|charge| charge.is_condemned());
         for stopped in [100, 100, 30_000, 100, 3_600_000] {
-            at += stopped;
-            assert!(!wants.grow_to(400 * KIB));
-            memory.look(ms(at));
-            assert!(
-                !large.is_condemned() && !wants.is_condemned(),
-                "after {stopped} ms"
-            );
+            assert!(!wants.grow_to(600 * KIB));
+            world.pass(ms(stopped));
+            assert_eq!(condemned(), [false; 3], "after {stopped} ms");
         }
+        for _ in 0..50 {
+            large.moved();
+            wants.moved();
+            assert!(!wants.grow_to(600 * KIB));
+            world.pass_on_the_first(ms(100));
+        }
+        assert_eq!(condemned(), [false; 3], "the other loop stands still");
+        for _ in 0..10 {
+            large.moved();
+            wants.moved();
+            assert!(!wants.grow_to(600 * KIB));
+            world.pass(ms(100));
+        }
+        assert_eq!(condemned(), [false, true, false], "the other loop goes on");
     }
 
     #[test]
-    fn who_makes_progress_is_not_sent_away_while_room_is_made_of_others() {
-        let memory = memory();
-        let [reads, wants] = [1, 2].map(|id| memory.open(id));
+    fn who_makes_progress_goes_if_somebody_gets_nothing_while_others_are_sent_away() {
+        let mut world = World::new();
+        let [reads, wants] = [1, 2].map(|id| world.open(id));
         reads.set(600 * KIB);
-        for second in 0..40 {
-            // Others come and hold, and are sent away: there is room again and again.
-            let idle = memory.open(100 + second);
+        let mut ms_passed = 0;
+        for id in 100.. {
+            // Others come, hold, and are sent away. What they give back is not enough.
+            let idle = world.open(id);
             idle.set(390 * KIB);
-            for tenth in 0..20 {
+            while !idle.is_condemned() && !reads.is_condemned() {
                 reads.moved();
                 wants.moved();
                 assert!(!wants.grow_to(300 * KIB));
-                memory.look(ms(second * 2_000 + tenth * 100));
+                world.pass(ms(100));
+                ms_passed += 100;
             }
-            assert!(idle.is_condemned(), "second {second}");
+            if reads.is_condemned() {
+                break;
+            }
+            assert!(ms_passed < 30_000);
         }
-        assert!(!reads.is_condemned());
+        assert!(ms_passed >= 10_000, "{ms_passed} ms");
+    }
+
+    #[test]
+    fn who_makes_progress_stays_while_all_get_some_room() {
+        let mut world = World::new();
+        let [reads, wants] = [1, 2].map(|id| world.open(id));
+        reads.set(600 * KIB);
+        for round in 0..400 {
+            reads.moved();
+            wants.moved();
+            assert!(!wants.grow_to(300 * KIB));
+            // Now and then it gets what it wants, gives it back, and wants it again.
+            if round % 50 == 49 {
+                reads.set(300 * KIB);
+                assert!(wants.grow_to(300 * KIB));
+                wants.set(0);
+                reads.set(600 * KIB);
+            }
+            world.pass(ms(100));
+        }
+        assert!(!reads.is_condemned() && !wants.is_condemned());
+    }
+
+    #[test]
+    fn a_small_client_that_does_nothing_does_not_keep_a_large_one_there() {
+        let mut world = World::new();
+        let [slow, small, wants] = [1, 2, 3].map(|id| world.open(id));
+        assert!(small.grow_to(10 * KIB));
+        slow.set(900 * KIB);
+        for _ in 0..110 {
+            slow.moved();
+            assert!(!wants.grow_to(300 * KIB));
+            world.pass(ms(100));
+        }
+        assert!(slow.is_condemned() && !small.is_condemned());
     }
 
     #[test]
     fn what_is_held_without_asking_counts_and_is_given_back() {
-        let memory = memory();
-        let (one, other) = (memory.open(1), memory.open(2));
+        let world = World::new();
+        let (one, other) = (world.open(1), world.open(2));
         one.set(5_000 * KIB);
         assert!(!other.grow_to(1));
         one.set(10);
         assert!(other.grow_to(KIB));
         drop((one, other));
-        assert_eq!(memory.used_bytes(), 0);
+        assert_eq!(world.memory.used_bytes(), 0);
     }
 }

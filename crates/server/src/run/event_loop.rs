@@ -15,7 +15,7 @@
 //! The runtime queues all sockets that are ready before the task of the turn, which the first of them has woken: so a turn
 //! serves as many clients as were ready, with one write to the log. Nothing hops between threads on the way of an
 //! operation whose partition is here.
-use super::{Host, client::Client, door, input::Buffers, line::Line};
+use super::{Host, client::Client, client_memory::ServedTime, door, input::Buffers, line::Line};
 use crate::{
     admin::AdminServer,
     metrics::{LevelLabel, OperationKind, Outcome, Recorder},
@@ -64,6 +64,8 @@ pub(super) struct EventLoop {
     now: Cell<Now>,
     /// When operations are looked through next.
     next_look: Cell<Micros>,
+    /// How long this loop has served its clients.
+    pub served: Arc<ServedTime>,
     /// How much had been logged when the disk was looked at last.
     looked_at_bytes: Cell<u64>,
     /// Served beside, on the first loop, for as long as the loop runs.
@@ -109,6 +111,7 @@ impl EventLoop {
             buffers: RefCell::default(),
             now: Cell::new(now),
             next_look: Cell::new(now.monotonic),
+            served: Arc::default(),
             looked_at_bytes: Cell::new(0),
             admin: RefCell::default(),
         })
@@ -269,8 +272,9 @@ impl EventLoop {
         if is_time {
             self.next_look.set(now.monotonic + LOOK_EVERY);
             self.expire();
+            self.served.pass(now.monotonic);
             if self.index == 0 {
-                self.host.client_memory.look(now.monotonic);
+                self.host.client_memory.look();
             }
             self.shed();
         }
