@@ -18,6 +18,8 @@ pub struct Clock {
 #[derive(Debug, Default)]
 struct Wall {
     steady: SteadyWall,
+    /// The time that was told last.
+    last: Option<Now>,
     jumps: Jumps,
 }
 
@@ -43,12 +45,8 @@ impl Clock {
 
     /// The time.
     pub fn now(&self) -> Now {
-        let mut wall = self.lock();
-        let both = Both::read(|| self.monotonic(), || self.wall());
-        let bound = self.bound + both.apart;
-        let now = wall.steady.now(both.monotonic, both.wall, bound);
-        if let Some(said) = wall.jumps.look(now, both.wall, bound) {
-            drop(wall);
+        let (now, said) = self.lock().now(self.bound, || self.monotonic(), || self.wall());
+        if let Some(said) = said {
             tracing::warn!("{said}");
         }
         now
@@ -80,11 +78,38 @@ fn read(clock: ClockId) -> Micros {
     Micros(seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000)
 }
 
+impl Wall {
+    /// The time, and what is to be said of the wall clock.
+    fn now(
+        &mut self,
+        bound: Micros,
+        monotonic: impl FnMut() -> Micros,
+        wall: impl FnMut() -> Micros,
+    ) -> (Now, Option<String>) {
+        let tries = if self.last.is_some() { TRIES } else { FIRST_TRIES };
+        let both = Both::read(tries, monotonic, wall);
+        let wall = both.wall_nearest_to(self.last);
+        let now = self.steady.now(both.monotonic, wall, bound + both.apart);
+        self.last = Some(now);
+        // Clocks that were read apart say nothing of a jump.
+        let said = match both.is_good() {
+            true => self.jumps.look(now, wall, bound),
+            false => None,
+        };
+        (now, said)
+    }
+}
+
+/// How often both clocks are read, on a machine that stops the thread again and again.
+const TRIES: usize = 5;
+/// The same for the first time: all others go by it.
+const FIRST_TRIES: usize = 100;
+
 /// Both clocks, read together.
 ///
 /// The thread may be stopped between the two reads, for longer than the wall clock may be wrong. That would look like a wall clock that was
-/// set back. So the wall clock is read between two reads of the monotonic clock, again if they are far apart, and is believed
-/// less by as much as they are.
+/// set back. So the wall clock is read between two reads of the monotonic clock, and again if these are far apart. If they always are, the
+/// bound of the wall clock is wider by the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Both {
     monotonic: Micros,
@@ -96,10 +121,8 @@ struct Both {
 impl Both {
     /// Reads that are no further apart than this are good.
     const GOOD: Micros = Micros(100);
-    /// On a machine that stops the thread again and again, the best of so many.
-    const TRIES: usize = 5;
 
-    fn read(mut monotonic: impl FnMut() -> Micros, mut wall: impl FnMut() -> Micros) -> Both {
+    fn read(tries: usize, mut monotonic: impl FnMut() -> Micros, mut wall: impl FnMut() -> Micros) -> Both {
         let mut before = monotonic();
         let mut once = || {
             let (wall, after) = (wall(), monotonic());
@@ -111,8 +134,8 @@ impl Both {
             }
         };
         let mut best = once();
-        for _ in 1..Self::TRIES {
-            if best.apart <= Self::GOOD {
+        for _ in 1..tries {
+            if best.is_good() {
                 break;
             }
             let next = once();
@@ -121,6 +144,21 @@ impl Both {
             }
         }
         best
+    }
+
+    fn is_good(self) -> bool {
+        self.apart <= Self::GOOD
+    }
+
+    /// What the wall clock may have shown when the monotonic clock was read: of all that, what fits best to the time that was told last.
+    fn wall_nearest_to(self, last: Option<Now>) -> Micros {
+        match last {
+            Some(last) => {
+                let expected = last.wall.reading + self.monotonic.since(last.monotonic);
+                expected.clamp(self.wall, self.wall + self.apart)
+            }
+            None => self.wall,
+        }
     }
 }
 
@@ -177,6 +215,7 @@ impl Jumps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
 
     const BOUND: Micros = Micros::from_millis(10);
 
@@ -197,22 +236,53 @@ mod tests {
         }
     }
 
-    /// A machine whose clocks are read while the thread is stopped for so long, in milliseconds, at each read in turn.
-    fn read_with_stops(stops: &[u64]) -> Both {
-        let at = std::cell::Cell::new(Micros::from_millis(1_000));
-        let stops = std::cell::RefCell::new(stops.iter().copied());
-        let stop = || at.set(at.get() + Micros::from_millis(stops.borrow_mut().next().unwrap_or(0)));
-        let monotonic = || {
-            let read = at.get();
-            stop();
+    /// A machine on which a thread is stopped for some milliseconds at each read of a clock in turn.
+    struct Machine {
+        at: Cell<Micros>,
+        stops: RefCell<Vec<u64>>,
+        /// How far its wall clock is ahead.
+        ahead: Micros,
+        wall: Wall,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            Machine {
+                at: Cell::new(Micros::from_millis(1_000)),
+                stops: RefCell::default(),
+                ahead: Micros(0),
+                wall: Wall::default(),
+            }
+        }
+
+        fn read(&self, ahead: Micros) -> Micros {
+            let read = self.at.get() + ahead;
+            let mut stops = self.stops.borrow_mut();
+            let stopped = if stops.is_empty() { 0 } else { stops.remove(0) };
+            self.at.set(self.at.get() + Micros::from_millis(stopped));
             read
-        };
-        let wall = || {
-            let read = Micros((1 << 50) + at.get().0);
-            stop();
-            read
-        };
-        Both::read(monotonic, wall)
+        }
+
+        fn both(&self, stops: &[u64]) -> Both {
+            self.stops.replace(stops.to_vec());
+            Both::read(TRIES, || self.read(Micros(0)), || self.read(Micros(1 << 50)))
+        }
+
+        /// What it is told a second later, and what is said.
+        fn now(&mut self, stops: &[u64]) -> (Now, Option<String>) {
+            self.at.set(self.at.get() + Micros::from_millis(1_000));
+            self.stops.replace(stops.to_vec());
+            let mut wall = std::mem::take(&mut self.wall);
+            let ahead = Micros(1 << 50) + self.ahead;
+            let told = wall.now(BOUND, || self.read(Micros(0)), || self.read(ahead));
+            self.wall = wall;
+            let truth = Micros(1 << 50) + told.0.monotonic;
+            assert!(
+                told.0.wall.earliest <= truth && truth <= told.0.wall.latest,
+                "{told:?}"
+            );
+            told
+        }
     }
 
     #[test]
@@ -222,29 +292,52 @@ mod tests {
             wall: Micros((1 << 50) + (at_ms - late_ms) * 1_000),
             apart: Micros::from_millis(apart_ms),
         };
-        assert_eq!(read_with_stops(&[]), both(1_000, 0, 0));
-        assert_eq!(read_with_stops(&[0, 40]), both(1_040, 0, 0), "read again");
-        assert_eq!(read_with_stops(&[40, 0]), both(1_040, 0, 0), "read again");
+        assert_eq!(Machine::new().both(&[]), both(1_000, 0, 0));
+        assert_eq!(Machine::new().both(&[0, 40]), both(1_040, 0, 0), "read again");
+        assert_eq!(Machine::new().both(&[40, 0]), both(1_040, 0, 0), "read again");
         // Stopped at every read of the wall clock: the best of five, which may be as wrong as it says.
         let stops = [0, 40, 0, 30, 0, 20, 0, 30, 0, 40];
-        assert_eq!(read_with_stops(&stops), both(1_090, 20, 20));
+        assert_eq!(Machine::new().both(&stops), both(1_090, 20, 20));
     }
 
     #[test]
     fn a_thread_that_is_stopped_between_two_clocks_is_no_jump() {
+        let always = |stopped: u64| [0, stopped].repeat(FIRST_TRIES);
         for stopped in [5, 40, 3_000] {
-            let mut wall = Wall::default();
-            let both = read_with_stops(&[0, stopped].repeat(Both::TRIES));
-            let now = wall
-                .steady
-                .now(Micros::from_millis(500), Micros((1 << 50) + 500_000), BOUND);
-            assert_eq!(wall.jumps.look(now, now.wall.reading, BOUND), None);
-            let bound = BOUND + both.apart;
-            let now = wall.steady.now(both.monotonic, both.wall, bound);
-            assert_eq!(wall.jumps.look(now, both.wall, bound), None, "{stopped} ms");
-            let truth = Micros((1 << 50) + both.monotonic.0);
-            assert!(now.wall.earliest <= truth && truth <= now.wall.latest);
+            let mut machine = Machine::new();
+            for stops in [
+                [0, stopped].repeat(FIRST_TRIES - 2),
+                vec![],
+                always(stopped),
+                vec![],
+                always(stopped),
+                vec![],
+            ] {
+                let (_, said) = machine.now(&stops);
+                assert_eq!(said, None, "{stopped} ms");
+                assert_eq!(machine.wall.jumps.total, 0, "{stopped} ms");
+                assert!(machine.wall.jumps.away < BOUND, "{stopped} ms");
+            }
         }
+    }
+
+    #[test]
+    fn a_first_reading_that_is_late_claims_no_more_than_it_knows() {
+        let mut machine = Machine::new();
+        machine.now(&[0, 20].repeat(FIRST_TRIES));
+        (0..3).for_each(|_| drop(machine.now(&[])));
+    }
+
+    #[test]
+    fn a_jump_counts_once_however_the_thread_is_stopped_meanwhile() {
+        let mut machine = Machine::new();
+        assert_eq!(machine.now(&[]).1, None);
+        machine.ahead = Micros::from_millis(30);
+        assert!(machine.now(&[]).1.is_some());
+        for stopped in [0, 25, 0, 40, 0, 3_000, 0] {
+            machine.now(&[0, stopped].repeat(TRIES));
+        }
+        assert_eq!(machine.wall.jumps.total, 1);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub enum StartError {
 /// Why a node that was to be opened anew does not run.
 #[derive(Debug, Error)]
 pub enum OpenAnewError {
-    /// The log could not be written in the end.
+    /// The log could not be written while the node was stopped.
     #[error("{0}")]
     End(String),
     /// It does not start again.
@@ -123,7 +123,7 @@ struct Start {
     node: NodeId,
     wan: WanMatrix,
     options: StartOptions,
-    /// The node's clock lives as long as the process: what it takes for the time does not change because the node is opened anew.
+    /// It goes on when the node is opened anew: a process takes the wall clock as it is only once.
     clock: Arc<Clock>,
 }
 
@@ -325,7 +325,7 @@ impl Running {
     /// As of stopping and of starting.
     pub fn open_anew(self) -> Result<Running, OpenAnewError> {
         let start = self.start.clone();
-        // Only who has given up the directory can open it.
+        // The directory has to be released first.
         self.stop().map_err(OpenAnewError::End)?;
         Ok(start.run()?)
     }

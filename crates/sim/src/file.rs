@@ -84,7 +84,7 @@
 //! | `slow-link` | `from`, `to`, `percent` |
 //! | `loss` | `from`, `to`, `ppm` |
 //! | `pause` | `node` |
-//! | `clock-step`, `clock-jump` | `node`, `by` (may be negative); a jump is right again when the node starts |
+//! | `clock-step`, `clock-jump` | `node`, `by` (may be negative); a jump is right again when a process starts there |
 //! | `clock-drift` | `node`, `ppm` (may be negative) |
 //! | `slow-disk` | `node`, `percent` |
 //! | `sync-fails`, `checkpoint`, `backup` | `node` |

@@ -47,7 +47,7 @@ pub(crate) struct Machine<S: Session> {
     /// When each worker did its last step.
     pub stepped_at: BTreeMap<Worker, Micros>,
     pub clock: Clock,
-    /// That of a process which is about to open its node anew.
+    /// The clock of a process that is about to open its node anew.
     pub kept_clock: Option<ProcessClock>,
     /// Nothing happens in the process before this.
     pub paused_until: Micros,
