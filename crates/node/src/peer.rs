@@ -462,9 +462,7 @@ impl<P: Protocol> Lane<P> {
             Some(_) => self.outgoing.oldest() - 1,
             None => self.outgoing.ready(),
         };
-        if let Some(cursor) = self.outgoing.cursor(site) {
-            cursor.set_state(CursorState::Copying { resume });
-        }
+        self.outgoing.copy(site, has, resume);
         let errand = Errand {
             behind,
             ..Errand::new(Purpose::Copy, has)

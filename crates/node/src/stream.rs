@@ -480,6 +480,14 @@ impl Outgoing {
         resumption
     }
 
+    /// A receiver that has taken in the stream up to `has` is to be sent a full copy, and then what follows `resume`.
+    pub fn copy(&mut self, site: SiteId, has: u64, resume: u64) {
+        if let Some(cursor) = self.cursors.get_mut(&site) {
+            cursor.acked = cursor.acked.min(has);
+            cursor.set_state(CursorState::Copying { resume });
+        }
+    }
+
     /// Whether a position lies in a life of which this side knows nothing: its directory was lost since.
     pub fn is_of_another_life(&self, at: StreamPosition) -> bool {
         let is_known = |life: &Incarnation| life.number == at.incarnation;
@@ -673,7 +681,8 @@ impl Outgoing {
     /// From which log position on records may still be needed, by peers that are fed or, if `absent` counts, by all.
     pub fn needed(&self, absent: bool) -> Option<Position> {
         let needs = self.cursors.values().filter_map(|cursor| match cursor.state {
-            CursorState::Copying { resume } => Some(resume),
+            // A row may be damaged before the copy is there, and nobody else has it: what the log has of it can be streamed.
+            CursorState::Copying { resume } if !absent => Some(resume),
             CursorState::Silent if !absent => None,
             _ => Some(cursor.acked),
         });

@@ -278,3 +278,19 @@ fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
     stream.acknowledge(B, 3);
     assert_eq!(stream.cursors().next().map(|(_, cursor)| cursor.acked), Some(0));
 }
+
+#[test]
+fn the_log_is_kept_for_a_peer_that_is_sent_a_copy_as_for_one_that_is_away() {
+    let mut stream = source(5);
+    for site in [B, C] {
+        stream.resume(site, at(1, 5), false);
+        stream.acknowledge(site, 5);
+    }
+    assert_eq!((stream.needed(false), stream.needed(true)), (None, None));
+    stream.copy(B, 2, 4);
+    assert_eq!(
+        (stream.needed(false), stream.needed(true)),
+        (Some(Position(5_000_000)), Some(Position(3_000_000))),
+        "what follows the copy in any case, and up to a limit what a damaged row can be had from"
+    );
+}
