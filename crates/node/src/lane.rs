@@ -114,6 +114,8 @@ pub(crate) struct Lane<P: Protocol> {
     pub(crate) named: BTreeMap<String, Bytes>,
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<SiteId, Hlc>,
+    /// It was said that the directory is an old copy.
+    pub said_outdated: bool,
     /// Versions are encoded into it.
     arena: BytesMut,
     /// What was stamped here in this life.
@@ -227,6 +229,7 @@ impl<P: Protocol> Lane<P> {
             damage: None,
             named: recovered.named,
             held_peers: BTreeMap::new(),
+            said_outdated: false,
             arena: BytesMut::with_capacity(ARENA_BYTES),
             written: Written::default(),
             encoded: Vec::new(),

@@ -169,6 +169,7 @@ impl<P: Protocol> Lane<P> {
         self.unheard_of = self.unheard_of.without(from.site);
         let is_enough = forgotten.until.is_some() || self.unheard_of.0 == 0;
         self.step(ks, now, Input::Resumed { from, forgotten });
+        self.say_outdated(ks);
         if is_enough {
             self.hear_any();
         }
@@ -203,6 +204,17 @@ impl<P: Protocol> Lane<P> {
     /// Whether this node's directory is an old copy, as far as it knows.
     pub(super) fn is_outdated(&self) -> bool {
         self.replica.protocol().is_outdated()
+    }
+
+    /// Says once that nothing is served, and what to do.
+    fn say_outdated(&mut self, ks: &Keyspace<P>) {
+        if self.is_outdated() && !std::mem::replace(&mut self.said_outdated, true) {
+            tracing::error!(
+                keyspace = ks.name(),
+                partition = self.me.partition,
+                "the data directory of this node is an old copy: nothing is served. Stop the node, empty its data directory and start it again"
+            );
+        }
     }
 
     /// Who waits for what an old copy gives back is told that there is nothing.

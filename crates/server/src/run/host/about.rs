@@ -15,6 +15,17 @@ use turnbuckle_gateway::Gateway;
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
 
 impl Host {
+    /// What to do if the data directory is an old copy.
+    fn outdated(&self) -> Option<String> {
+        let states = self.node.status(self.clock.now());
+        let outdated = states.into_iter().find(|state| state.vitals.is_outdated)?;
+        Some(format!(
+            "the data directory of this node is an old copy, and keyspace '{}' is not served: stop the node, empty its data directory \
+             and start it again",
+            outdated.name
+        ))
+    }
+
     pub fn about_keyspaces(&self, gateway: &Gateway) -> Vec<Keyspace> {
         let entries = self.config.keyspaces().zip(gateway.keyspaces());
         entries
@@ -265,10 +276,10 @@ impl AdminSource for Host {
                 "the disk has less than {} MiB free: writes are refused",
                 self.config.limits.min_free_disk_mb
             )),
-            _ => match self.missing().next() {
-                Some(missing) => Err(missing),
-                None => Ok(()),
-            },
+            _ => {
+                let outdated = self.outdated();
+                outdated.or_else(|| self.missing().next()).map_or(Ok(()), Err)
+            }
         }
     }
 
