@@ -21,7 +21,7 @@ fn seeds(usual: RangeInclusive<u64>) -> RangeInclusive<u64> {
     from.parse().expect("a number")..=until.parse().expect("a number")
 }
 
-/// Little memory, many checkpoints, deletes, and damaged rows at one site; crashes and cuts beside that.
+/// Little memory, many checkpoints, deletes, and damaged rows at one site; crashes and cuts beside that, in some worlds also clocks that jump.
 fn world(seed: u64) -> Scenario {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9));
     let mut draw = Draw::new(seed);
@@ -84,7 +84,23 @@ fn world(seed: u64) -> Scenario {
         });
         at += random.of(20..=400);
     }
+    if random.percent(50) {
+        let jumps: Vec<Fault> = scenario.faults.iter().filter_map(jump_beside).collect();
+        scenario.faults.extend(jumps);
+    }
     scenario
+}
+
+/// While rows of a node are damaged its wall clock is an hour ahead.
+fn jump_beside(fault: &Fault) -> Option<Fault> {
+    let FaultKind::Damage { node, .. } = fault.kind else {
+        return None;
+    };
+    let by_us = 3_600_000_000;
+    Some(Fault {
+        kind: FaultKind::ClockJump { node, by_us },
+        ..fault.clone()
+    })
 }
 
 fn wrong<S: Session>(scenario: &Scenario, config: Config<S>) -> Vec<String> {
@@ -187,4 +203,10 @@ fn what_damage_left_is_not_everything() {
 #[test]
 fn a_copy_of_who_has_heard_less_is_not_enough() {
     is_caught::<EventualSession>("repaired_by_any_copy", eventual);
+}
+
+/// The clock is an hour ahead while the node is opened anew, and right again a moment later.
+#[test]
+fn a_node_that_is_opened_anew_keeps_its_clock() {
+    is_caught::<EventualSession>("opens_with_a_new_clock", eventual);
 }
