@@ -119,18 +119,22 @@ impl Cluster {
         &self.file
     }
 
-    /// Starts every node that does not run, and returns when every node can pass requests on to the others of its site.
+    /// Starts every node that does not run, and returns when every node serves and can pass requests on to the others of its site.
     pub fn start_all(&mut self) {
         let resting: Vec<usize> = (0..self.nodes.len())
             .filter(|&node| self.nodes[node].is_none())
             .collect();
         resting.into_iter().for_each(|node| self.start_node(node));
         for node in 0..self.nodes.len() {
-            wait_until("the nodes of every site are linked", || {
-                let status = self.admin(node).status().expect("the node says how it is");
-                let mut inside = status.links.iter().filter(|link| link.site == status.site);
-                inside.all(|link| link.up)
-            });
+            wait_until(
+                "every node serves, and the nodes of every site are linked",
+                || {
+                    let status = self.admin(node).status().expect("the node says how it is");
+                    let mut inside = status.links.iter().filter(|link| link.site == status.site);
+                    // One that began with an empty directory waits for the word of another site.
+                    inside.all(|link| link.up) && matches!(self.admin(node).readiness(), Ok(Ok(())))
+                },
+            );
         }
     }
 
