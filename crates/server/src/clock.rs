@@ -225,7 +225,7 @@ mod tests {
     }
 
     impl World {
-        /// What is said after so many milliseconds, when the wall clock is off by so many.
+        /// What is said at `ms` milliseconds, when the wall clock is off by `off_ms`.
         fn at(&mut self, ms: u64, off_ms: i64) -> Option<String> {
             let passed = Micros::from_millis(ms);
             let shown = Micros((1 << 50) + passed.0)

@@ -201,7 +201,7 @@ impl ClientMemory {
         holders
     }
 
-    /// Takes so much more, if it is no more than would then be left.
+    /// Takes room for a connection that grows to `bytes`, if that is no more than would then be left.
     fn take(&self, charged: u64, bytes: u64) -> bool {
         let more = bytes - charged;
         let taken = self
@@ -243,7 +243,7 @@ impl Account {
 }
 
 impl Charge {
-    /// The connection is about to hold so many bytes. False if there is no room.
+    /// The connection is about to hold this many bytes. False if there is no room.
     pub fn grow_to(&self, bytes: usize) -> bool {
         let (bytes, charged) = (bytes as u64, self.account.charged.load(Ordering::Relaxed));
         if bytes <= charged {
@@ -259,7 +259,7 @@ impl Charge {
         false
     }
 
-    /// The connection holds so many bytes.
+    /// The connection holds this many bytes.
     pub fn set(&self, bytes: usize) {
         let bytes = bytes as u64;
         let charged = self.account.charged.load(Ordering::Relaxed);
