@@ -250,7 +250,7 @@ impl<P: Protocol> Lane<P> {
             keyspace = ks.name(),
             partition = self.me.partition,
             from = ks.topology().site_name(site),
-            "a full copy begins: this replica was away for longer than the peer's log reaches back"
+            "a full copy begins: the peer's log does not reach back to what this replica has, or its directory was empty"
         );
         match clear_staged(&*self.store.table()).map_err(StoreError::from) {
             // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened anew.
