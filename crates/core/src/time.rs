@@ -152,7 +152,7 @@ impl SteadyWall {
     /// The time, from what both clocks say now. The wall clock is believed to be at most `bound` from true time.
     pub fn now(&mut self, monotonic: Micros, wall: Micros, bound: Micros) -> Now {
         let (then, before) = *self.anchor.get_or_insert((monotonic, wall));
-        // Who asks with clocks that were read before the anchor is told a time before it.
+        // Clocks that were read before the anchor give a time before it.
         let passed = monotonic.since(then);
         let expected = (before + passed).since(then.since(monotonic));
         let slew = Micros(passed.0 / Self::ANCHOR_EVERY.0);

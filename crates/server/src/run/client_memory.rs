@@ -62,6 +62,9 @@ pub(crate) struct ClientMemory {
     limit: u64,
     used: AtomicU64,
     refused: AtomicU64,
+    /// What that was at the last look, and whether somebody waited then: where nobody asks for room a look is cheap.
+    seen_refused: AtomicU64,
+    somebody_waits: AtomicBool,
     shed: AtomicU64,
     accounts: Mutex<BTreeMap<u64, Arc<Account>>>,
 }
@@ -86,7 +89,7 @@ pub(crate) struct Account {
     condemned: AtomicBool,
 }
 
-/// A client that does not wait waits since then.
+/// No point in time: the client does not wait.
 const NEVER: u64 = u64::MAX;
 
 /// A connection's way to its account, which ends with it.
@@ -102,6 +105,8 @@ impl ClientMemory {
             limit,
             used: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            seen_refused: AtomicU64::new(0),
+            somebody_waits: AtomicBool::new(false),
             shed: AtomicU64::new(0),
             accounts: Mutex::default(),
         })
@@ -149,7 +154,14 @@ impl ClientMemory {
 
     /// Looks whether somebody waits for room for too long, and if so condemns others. Call it now and then, from one thread.
     pub fn look(&self) {
+        let refused = self.refusals();
+        let is_quiet = self.seen_refused.swap(refused, Ordering::Relaxed) == refused;
+        if is_quiet && !self.somebody_waits.load(Ordering::Relaxed) {
+            return;
+        }
         let waited = self.longest_wait();
+        self.somebody_waits.store(waited.is_some(), Ordering::Relaxed);
+        let waited = waited.unwrap_or_default();
         if waited < PATIENCE {
             return;
         }
@@ -166,11 +178,10 @@ impl ClientMemory {
         }
     }
 
-    /// How long the one has waited who waits for longest.
-    fn longest_wait(&self) -> Micros {
+    /// How long the one has waited who waits for longest; none if nobody waits.
+    fn longest_wait(&self) -> Option<Micros> {
         let accounts = self.lock();
-        let waits = accounts.values().map(|account| account.look());
-        waits.max().unwrap_or_default()
+        accounts.values().filter_map(|account| account.look()).max()
     }
 
     /// Condemns the first of these, until half of the budget is free. How many that were.
@@ -221,8 +232,8 @@ impl Account {
         self.time.read().since(moved_at) >= PATIENCE && !self.is_owed.load(Ordering::Relaxed)
     }
 
-    /// How long it has waited. What it was refused and given since the last look is taken into that.
-    fn look(&self) -> Micros {
+    /// How long it has waited, if it waits. What it was refused and given since the last look is taken into that.
+    fn look(&self) -> Option<Micros> {
         let now = self.time.read();
         let (was_refused, was_given) = (
             self.was_refused.swap(false, Ordering::AcqRel),
@@ -234,7 +245,7 @@ impl Account {
             since => since,
         };
         self.waits_since.store(since, Ordering::Relaxed);
-        now.since(Micros(since))
+        (since != NEVER).then(|| now.since(Micros(since)))
     }
 
     fn wait_anew(&self) {
@@ -329,7 +340,7 @@ mod tests {
             self.memory.open(id, &self.loops[0])
         }
 
-        /// So much later both loops look.
+        /// Time passes, and both loops look.
         fn pass(&mut self, span: Micros) {
             self.at = self.at + span;
             self.loops.iter().for_each(|time| time.pass(self.at));

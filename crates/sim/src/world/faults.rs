@@ -216,7 +216,7 @@ impl<S: Session> World<S> {
         self.look_at_clocks();
     }
 
-    /// A node's wall clock is off by so much, until [`World::set_jumped_clock_right`] or until a process starts there.
+    /// A node's wall clock is off by `by_us`, until [`World::set_jumped_clock_right`] or until a process starts there.
     pub fn jump_clock(&mut self, node: NodeId, by_us: i64) {
         self.machines[index(node)].jumped_us += by_us;
         self.step_clock(node, by_us);
