@@ -20,7 +20,8 @@ use crate::{
     wan::{DelayLine, Full},
 };
 use bytes::{Buf, Bytes, BytesMut};
-pub(crate) use handshake::{HandshakeError, Identity};
+use handshake::HandshakeError;
+pub(crate) use handshake::{Identity, Met};
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 pub(crate) use strangers::StrangerCounts;
 use strangers::{Complaints, Place, Strangers};
@@ -30,9 +31,9 @@ use tokio::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
-use turnbuckle_node::{Agreement, MOST_FRAME_BYTES};
+use turnbuckle_node::MOST_FRAME_BYTES;
 
 /// How long to wait before a link is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -52,6 +53,10 @@ const CHUNK_BYTES: usize = 128 << 10;
 /// How often a silent link says that it is alive, and after how much silence it is taken for dead.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 const DEAD_AFTER: Duration = Duration::from_secs(10);
+
+/// A node that is refused for so long, because a peer has a link to another process of that name, stops: a link to a process that has ended would have
+/// been given up by then.
+const TWICE_TIME: Duration = Duration::from_secs(15);
 
 /// Runs the links of a node, on its first event loop, until the node stops.
 pub(crate) fn start(host: &Arc<Host>, listener: TcpListener) {
@@ -78,7 +83,7 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
                             return;
                         };
                         match error {
-                            HandshakeError::Peer(_) => {
+                            HandshakeError::Peer(_) | HandshakeError::Twice(_) => {
                                 let why = error.to_string();
                                 if said.replace(why.clone()) != why {
                                     tracing::warn!(node = host.name, "the connection from {address} is refused: {why}");
@@ -104,8 +109,12 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
 async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Result<(), HandshakeError> {
     stream.set_nodelay(true)?;
     let mut claimed = None;
+    let has_another_run = |name: &str, run| {
+        host.peer_named(name)
+            .is_some_and(|peer| host.is_linked_to_another_run(peer, run))
+    };
     let accepted = tokio::select! {
-        accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), &mut claimed) => Some(accepted),
+        accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), has_another_run, &mut claimed) => Some(accepted),
         () = place.evicted() => None,
     };
     drop(place);
@@ -125,9 +134,9 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
     {
         host.note_link(peer, &format!("its connection was refused: {error}"));
     }
-    let (name, agreement) = accepted?;
-    let Some(peer) = host.peer_named(&name).filter(|&peer| peer < host.id) else {
-        let found = handshake::quoted(&name);
+    let met = accepted?;
+    let Some(peer) = host.peer_named(&met.node).filter(|&peer| peer < host.id) else {
+        let found = handshake::quoted(&met.node);
         return Err(HandshakeError::Peer(format!(
             "expected a node that dials this one, found {found}"
         )));
@@ -135,7 +144,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
     if host.is_cut(peer) {
         return Ok(());
     }
-    serve(host, peer, stream, agreement).await;
+    serve(host, peer, stream, met).await;
     Ok(())
 }
 
@@ -146,6 +155,8 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
     };
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
+    // Since when the peer has refused this node for having a link to another process that says it is this node.
+    let mut twice_since = None;
     let mut watch = host.wan.watch();
     loop {
         if host.is_cut(peer) {
@@ -154,18 +165,24 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
             continue;
         }
         match dial(&host, peer).await {
-            Ok((stream, agreement)) => {
-                (pause, said) = (FIRST_PAUSE, String::new());
-                serve(&host, peer, stream, agreement).await;
+            Ok((stream, met)) => {
+                (pause, said, twice_since) = (FIRST_PAUSE, String::new(), None);
+                serve(&host, peer, stream, met).await;
             }
             Err(error) => {
                 let why = error.to_string();
+                twice_since = matches!(error, HandshakeError::Twice(_))
+                    .then(|| twice_since.unwrap_or_else(Instant::now));
+                if twice_since.is_some_and(|since| since.elapsed() > TWICE_TIME) {
+                    return host.fail(&format!("{} says: {why}", host.node_name(peer)));
+                }
                 host.note_link(peer, &why);
                 if why != said {
                     let (node, peer) = (&host.name, host.node_name(peer));
                     match error {
                         HandshakeError::Wrong { .. }
                         | HandshakeError::Peer(_)
+                        | HandshakeError::Twice(_)
                         | HandshakeError::Refused(_) => {
                             tracing::warn!(node, peer, "no link: {why}");
                         }
@@ -182,21 +199,22 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
     }
 }
 
-async fn dial(host: &Host, peer: NodeId) -> Result<(TcpStream, Agreement), HandshakeError> {
+async fn dial(host: &Host, peer: NodeId) -> Result<(TcpStream, Met), HandshakeError> {
     let connecting = TcpStream::connect(host.peer_address(peer));
     let mut stream = timeout(CONNECT_TIME, connecting)
         .await
         .map_err(|_| HandshakeError::Slow)??;
     stream.set_nodelay(true)?;
     let dialled = handshake::dial(&mut stream, &host.identity, host.node_name(peer), host.nonce());
-    let agreement = dialled.await?;
-    Ok((stream, agreement))
+    let met = dialled.await?;
+    Ok((stream, met))
 }
 
 /// A link, for as long as it lasts.
-async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream, agreement: Agreement) {
+async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream, met: Met) {
     // A newer connection of the same peer ends an older one: the peer has given that up.
-    let life = host.begin_link(peer, &agreement).await;
+    let life = host.begin_link(peer, &met).await;
+    let agreement = met.agreement;
     let (reader, writer) = stream.into_split();
     let differs = agreement.to_string();
     host.node.link_up(host.clock.now(), peer, agreement);

@@ -6,11 +6,16 @@
 //!     | <------------------- Greeting, or why not --------- |
 //!     | -- Proof: HMAC of both greetings -----------------> |  refused unless it has the cluster's secret
 //!     | <-------------------- Proof, or why not ----------- |
-//!     | -- Hello: cluster, layout, from, to, keyspaces, HMAC > |  refused unless all of it fits
+//!     | -- Hello: cluster, layout, from, to, keyspaces, run, HMAC > |  refused unless all of it fits
 //!     | <--------------------- Hello, or why not ---------- |
 //! ```
 //!
 //! The nodes may have different keyspaces: what the two of them can do for each other is their [`Agreement`].
+//!
+//! Two processes that say they are one node, each with a data directory of its own, would take each other's place at their peers by turns, and lose what
+//! they acknowledge. So a process says which run it is, a number that it drew when it started. While a link to one run is up, another run of the same
+//! node is refused ([`HandshakeError::Twice`]). A process that has ended is not waited for: its connections end with it. If its machine
+//! lost power, its link is given up after `DEAD_AFTER`.
 //!
 //! Each side proves that it has the secret over the other's fresh nonce, so nothing said in an earlier connection can be
 //! said again. Names are told only to who has proven that: a stranger learns the version of the wire and nothing else, neither by
@@ -50,7 +55,18 @@ pub(crate) struct Identity {
     pub layout: String,
     pub keyspaces: Vec<KeyspaceTerms>,
     pub node: String,
+    /// Drawn when the node was opened: tells it from another process that says it is the same node.
+    pub run: u64,
     pub secret: ClusterSecret,
+}
+
+/// The other side, once both have said hello.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Met {
+    pub node: String,
+    /// See [`Identity::run`].
+    pub run: u64,
+    pub agreement: Agreement,
 }
 
 /// Why there is no link.
@@ -68,6 +84,11 @@ pub(crate) enum HandshakeError {
     Peer(String),
     #[error("the peer refused: {0}")]
     Refused(String),
+    /// Another run of the dialer has a link to the acceptor.
+    #[error(
+        "another process says that it is node {0}, too, and has a link to this node: one of the two must be stopped"
+    )]
+    Twice(String),
 }
 
 /// The first message. A release that says more in it is understood as far as this.
@@ -106,6 +127,11 @@ struct Hello {
     mac: Bytes,
     #[prost(message, repeated, tag = "7")]
     keyspaces: Vec<KeyspaceSaid>,
+    #[prost(fixed64, tag = "8")]
+    run: u64,
+    /// It is refused because another run of it has a link.
+    #[prost(bool, tag = "9")]
+    is_twice: bool,
 }
 
 /// A keyspace that a node has.
@@ -126,13 +152,13 @@ struct Talk<'a> {
     acceptor: Greeting,
 }
 
-/// The side that connected, to the node called `to`. Returns what they have agreed on.
+/// The side that connected, to the node called `to`.
 pub(crate) async fn dial(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     to: &str,
     nonce: [u8; NONCE_BYTES],
-) -> Result<Agreement, HandshakeError> {
+) -> Result<Met, HandshakeError> {
     within(async {
         stream.write_all(MAGIC).await?;
         let dialer = greeting(nonce);
@@ -148,22 +174,26 @@ pub(crate) async fn dial(
         send(stream, &talk.hello("dialer", to, None)).await?;
         let theirs: Hello = receive(stream, MOST_BYTES).await?;
         talk.verify_hello("acceptor", &theirs)?;
+        if theirs.is_twice {
+            return Err(HandshakeError::Twice(quoted(&me.node)));
+        }
         not_refused(theirs.refused.as_deref())?;
-        let agreement = talk.check(&theirs)?;
-        expect("a hello of the node that was dialled", to, &theirs.from)?;
-        Ok(agreement)
+        let met = talk.check(&theirs)?;
+        expect("a hello of the node that was dialled", to, &met.node)?;
+        Ok(met)
     })
     .await
 }
 
-/// The side that was connected to. Returns the name of the node that did, and what they have agreed on; `claimed` is the name that it gave, if it has the cluster's
-/// secret.
+/// The side that was connected to. `has_another_run` says whether a node has a link already, of another run than this one. `claimed` is the name that the dialer gave,
+/// if it has the cluster's secret.
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     nonce: [u8; NONCE_BYTES],
+    has_another_run: impl FnOnce(&str, u64) -> bool,
     claimed: &mut Option<String>,
-) -> Result<(String, Agreement), HandshakeError> {
+) -> Result<Met, HandshakeError> {
     within(async {
         let mut magic = [0; MAGIC.len()];
         stream.read_exact(&mut magic).await?;
@@ -195,13 +225,15 @@ pub(crate) async fn accept(
         let theirs: Hello = receive(stream, MOST_BYTES).await?;
         talk.verify_hello("dialer", &theirs)?;
         *claimed = Some(theirs.from.clone());
-        let fits = talk.check(&theirs).and_then(|agreement| {
+        let fits = talk.check(&theirs).and_then(|met| {
             expect("a hello for this node", &me.node, &theirs.to)?;
-            Ok(agreement)
+            match has_another_run(&met.node, met.run) {
+                true => Err(HandshakeError::Twice(quoted(&met.node))),
+                false => Ok(met),
+            }
         });
-        let refused = fits.as_ref().err().map(ToString::to_string);
-        send(stream, &talk.hello("acceptor", &theirs.from, refused)).await?;
-        fits.map(|agreement| (theirs.from, agreement))
+        send(stream, &talk.hello("acceptor", &theirs.from, fits.as_ref().err())).await?;
+        fits
     })
     .await
 }
@@ -263,15 +295,17 @@ impl Talk<'_> {
         }
     }
 
-    fn hello(&self, role: &str, to: &str, refused: Option<String>) -> Hello {
+    fn hello(&self, role: &str, to: &str, refused: Option<&HandshakeError>) -> Hello {
         let mut hello = Hello {
             cluster: self.me.cluster.clone(),
             layout: self.me.layout.clone(),
             from: self.me.node.clone(),
             to: to.to_string(),
-            refused,
+            refused: refused.map(ToString::to_string),
             mac: Bytes::new(),
             keyspaces: self.me.keyspaces.iter().map(KeyspaceSaid::from).collect(),
+            run: self.me.run,
+            is_twice: matches!(refused, Some(HandshakeError::Twice(_))),
         };
         let mac = self
             .me
@@ -293,7 +327,7 @@ impl Talk<'_> {
         }
     }
 
-    fn check(&self, theirs: &Hello) -> Result<Agreement, HandshakeError> {
+    fn check(&self, theirs: &Hello) -> Result<Met, HandshakeError> {
         expect("a node of the cluster", &self.me.cluster, &theirs.cluster)?;
         expect("the same sites and nodes", &self.me.layout, &theirs.layout)?;
         let found = theirs.keyspaces.len();
@@ -303,8 +337,13 @@ impl Talk<'_> {
         }
         let keyspaces = theirs.keyspaces.iter().map(KeyspaceSaid::check);
         let keyspaces = keyspaces.collect::<Result<Vec<_>, _>>()?;
-        Agreement::between(&self.me.keyspaces, &keyspaces)
-            .map_err(|differs| HandshakeError::Peer(differs.to_string()))
+        let agreement = Agreement::between(&self.me.keyspaces, &keyspaces)
+            .map_err(|differs| HandshakeError::Peer(differs.to_string()))?;
+        Ok(Met {
+            node: theirs.from.clone(),
+            run: theirs.run,
+            agreement,
+        })
     }
 }
 

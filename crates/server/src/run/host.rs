@@ -8,7 +8,7 @@ use crate::{
     clock::Clock,
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
-    peer::{Identity, StrangerCounts},
+    peer::{Identity, Met, StrangerCounts},
     wan::{LinkDelay, WanMatrix},
 };
 use data::{Data, Opened};
@@ -68,6 +68,8 @@ struct Link {
     /// Which connection it is: the newest one counts.
     life: u64,
     reason: Option<String>,
+    /// Which run of the peer is linked, as long as it is up.
+    run: Option<u64>,
     /// What the two nodes have agreed on; as long as it is up.
     agreement: Agreement,
     sent_bytes: u64,
@@ -138,6 +140,7 @@ impl Host {
                 layout: config.layout(),
                 keyspaces: config.terms(),
                 node: entry.name.clone(),
+                run: random.next_u64(),
                 secret: config.secret.clone(),
             },
             keyspaces,
@@ -366,7 +369,7 @@ impl Host {
     }
 
     /// A connection to a peer is ready. An older one ends first.
-    pub async fn begin_link(&self, peer: NodeId, agreement: &Agreement) -> u64 {
+    pub async fn begin_link(&self, peer: NodeId, met: &Met) -> u64 {
         let life = {
             let mut link = self.link(peer);
             link.life += 1;
@@ -378,9 +381,14 @@ impl Host {
             tokio::task::yield_now().await;
         }
         let mut link = self.link(peer);
-        (link.up, link.reason) = (true, None);
-        link.agreement.clone_from(agreement);
+        (link.up, link.reason, link.run) = (true, None, Some(met.run));
+        link.agreement.clone_from(&met.agreement);
         life
+    }
+
+    /// Whether the link to a peer is up, and is one to another process.
+    pub fn is_linked_to_another_run(&self, peer: NodeId, run: u64) -> bool {
+        self.link(peer).run.is_some_and(|linked| linked != run)
     }
 
     /// Returns when a newer connection of the peer has begun.
@@ -393,7 +401,7 @@ impl Host {
 
     pub fn end_link(&self, peer: NodeId, why: &str) {
         let mut link = self.link(peer);
-        (link.up, link.held_bytes) = (false, 0);
+        (link.up, link.held_bytes, link.run) = (false, 0, None);
         link.agreement = Agreement::default();
         link.reason = Some(why.to_string());
     }

@@ -1,18 +1,23 @@
 //! A node that cannot start says what was found and what was expected, and ends with the exit code that the usage names.
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, wait_until};
+use std::process::{Output, Stdio};
 use turnbuckle_server::config::Limits;
 
-/// Starts a node that must not start. Its exit code and what it said.
-fn refused(cluster: &Cluster, node: usize) -> (Option<i32>, String) {
-    let output = cluster.start_command(node).output().expect("the process starts");
-    assert!(output.stdout.is_empty(), "it says that it is ready");
-    let said = String::from_utf8(output.stderr).expect("it is text");
+/// Starts a node that must end by itself. Its exit code, and what it said.
+fn ended(cluster: &Cluster, node: usize) -> (Option<i32>, Output, String) {
+    let mut command = cluster.start_command(node);
+    let output = command
+        .stderr(Stdio::piped())
+        .output()
+        .expect("the process starts");
+    let said = String::from_utf8(output.stderr.clone()).expect("it is text");
     assert!(!said.contains("panicked"), "{said}");
-    (output.status.code(), said)
+    (output.status.code(), output, said)
 }
 
 fn is_refused(cluster: &Cluster, node: usize, code: i32, expected: &str) {
-    let (found, said) = refused(cluster, node);
+    let (found, output, said) = ended(cluster, node);
+    assert!(output.stdout.is_empty(), "it says that it is ready");
     assert!(said.contains(expected), "expected {expected:?}, it said: {said}");
     assert_eq!(found, Some(code), "{said}");
 }
@@ -41,6 +46,44 @@ fn a_port_that_is_taken_and_a_directory_in_use() {
         )
     });
     is_refused(&other, 0, 3, "another process");
+}
+
+/// A node is started a second time, with a directory and addresses of its own: it would be sent what the first one is, and lose what it acknowledges.
+#[test]
+fn a_node_that_runs_elsewhere() {
+    let mut cluster = Cluster::start("fsync", Limits::default());
+    let other = Cluster::new(1, "fsync", Limits::default());
+    let text = std::fs::read_to_string(cluster.file()).expect("the configuration is there");
+    let (here, there) = (cluster.ports(0), other.ports(0));
+    let ports = [
+        (here.resp, there.resp),
+        (here.peer, there.peer),
+        (here.admin, there.admin),
+    ];
+    let text = ports.iter().fold(text, |text, (here, there)| {
+        text.replace(&format!(":{here}\""), &format!(":{there}\""))
+    });
+    edit(&other, |_| text);
+    let (code, _, said) = ended(&other, 0);
+    let expected = "another process says that it is node 'a1', too";
+    assert!(said.contains(expected), "expected {expected:?}, it said: {said}");
+    assert_eq!(code, Some(3), "{said}");
+    // The first one's links are as they were.
+    let status = cluster.admin(0).status().expect("it says how it is");
+    assert!(
+        status
+            .links
+            .iter()
+            .all(|link| link.up && link.connections_total == 1),
+        "{status:?}"
+    );
+    // Ended and started again, a node is another process, and no second one.
+    cluster.kill(0);
+    cluster.start_all();
+    wait_until("it has its links again", || {
+        let status = cluster.admin(0).status().expect("it says how it is");
+        status.links.iter().all(|link| link.up)
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@ fn identity(node: &str) -> Identity {
         layout: "sites a, b".into(),
         keyspaces: vec![terms("carts", "cops", 2)],
         node: node.into(),
+        run: 7,
         secret: ClusterSecret::new(b"0123456789abcdef".as_slice()),
     }
 }
@@ -29,12 +30,19 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(work)
 }
 
-/// A handshake between two nodes, over a wire that keeps what the dialer said.
-fn shake(
+/// A handshake between two nodes, over a wire that keeps what the dialer said. The acceptor has no links.
+fn shake(dialer: &Identity, to: &str, acceptor: &Identity) -> (Ended<Met>, Ended<Met>, Vec<u8>) {
+    shake_with(None, dialer, to, acceptor)
+}
+
+/// The same with an acceptor that has a link to a node, and to a run of it.
+fn shake_with(
+    linked: Option<(&str, u64)>,
     dialer: &Identity,
     to: &str,
     acceptor: &Identity,
-) -> (Ended<Agreement>, Ended<(String, Agreement)>, Vec<u8>) {
+) -> (Ended<Met>, Ended<Met>, Vec<u8>) {
+    let has_another_run = |name: &str, run| linked.is_some_and(|(linked, of)| name == linked && run != of);
     block_on(async {
         let ((mut here, near), (mut there, far)) = (duplex(1 << 20), duplex(1 << 20));
         let dialled = async {
@@ -43,7 +51,7 @@ fn shake(
             result
         };
         let accepted = async {
-            let result = accept(&mut there, acceptor, [2; 16], &mut None).await;
+            let result = accept(&mut there, acceptor, [2; 16], has_another_run, &mut None).await;
             drop(there);
             result
         };
@@ -75,12 +83,12 @@ async fn carry(near: DuplexStream, far: DuplexStream) -> Vec<u8> {
 }
 
 /// What a node answers to bytes that end.
-fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<(String, Agreement)> {
+fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<Met> {
     block_on(async {
         let (mut stranger, mut there) = duplex(1 << 20);
         stranger.write_all(bytes).await.expect("there is room");
         stranger.shutdown().await.expect("it can be ended");
-        accept(&mut there, acceptor, nonce, &mut None).await
+        accept(&mut there, acceptor, nonce, |_, _| false, &mut None).await
     })
 }
 
@@ -92,8 +100,33 @@ fn says(error: Result<impl Sized, HandshakeError>, expected: &str) {
 #[test]
 fn two_nodes_of_a_cluster_know_each_other() {
     let (dialled, accepted, _) = shake(&identity("a1"), "b1", &identity("b1"));
-    let agreement = dialled.expect("it is the right node");
-    assert_eq!(accepted.expect("it is a peer"), ("a1".to_string(), agreement));
+    let dialled = dialled.expect("it is the right node");
+    let expected = Met {
+        node: "a1".into(),
+        run: 7,
+        agreement: dialled.agreement.clone(),
+    };
+    assert_eq!(accepted.expect("it is a peer"), expected);
+    assert_eq!((&dialled.node[..], dialled.run), ("b1", 7));
+}
+
+#[test]
+fn a_second_process_of_a_node_is_refused_while_the_first_has_a_link() {
+    let (first, b) = (identity("a1"), identity("b1"));
+    let second = Identity {
+        run: 8,
+        ..first.clone()
+    };
+    let linked = Some(("a1", first.run));
+    let (dialled, accepted, _) = shake_with(linked, &second, "b1", &b);
+    for refused in [dialled, accepted] {
+        assert!(matches!(refused, Err(HandshakeError::Twice(node)) if node == "'a1'"));
+    }
+    // The same process again, another node, and nobody else there.
+    for (linked, dialer) in [(linked, &first), (Some(("a2", 7)), &second), (None, &second)] {
+        let (dialled, accepted, _) = shake_with(linked, dialer, "b1", &b);
+        assert!(dialled.is_ok() && accepted.is_ok());
+    }
 }
 
 #[test]
@@ -102,7 +135,10 @@ fn nodes_with_different_keyspaces_agree_on_those_that_both_have() {
     a.keyspaces.push(terms("users", "eventual", 4));
     b.keyspaces.insert(0, terms("list", "gentlerain", 8));
     let (dialled, accepted, _) = shake(&a, "b1", &b);
-    let (here, there) = (dialled.expect("they agree"), accepted.expect("they agree").1);
+    let (here, there) = (
+        dialled.expect("they agree").agreement,
+        accepted.expect("they agree").agreement,
+    );
     assert_eq!(
         (&here.only_here[..], &here.only_there[..]),
         (&["users".to_string()][..], &["list".to_string()][..])
@@ -209,6 +245,7 @@ fn a_stranger_is_told_no_names() {
         layout: "y".into(),
         keyspaces: Vec::new(),
         node: "z".into(),
+        run: 8,
         secret: ClusterSecret::new(b"a guess that is long enough".as_slice()),
     };
     let heard = block_on(async {
@@ -218,7 +255,7 @@ fn a_stranger_is_told_no_names() {
             let node = async {
                 let _ = match node_dials {
                     true => dial(&mut here, &identity("b1"), "a1", [1; 16]).await.map(|_| ()),
-                    false => accept(&mut here, &identity("b1"), [1; 16], &mut None)
+                    false => accept(&mut here, &identity("b1"), [1; 16], |_, _| false, &mut None)
                         .await
                         .map(|_| ()),
                 };
@@ -315,7 +352,7 @@ fn noise_and_what_is_cut_short_or_too_long_is_refused() {
 fn a_silent_stranger_is_not_waited_for() {
     let ended = block_on(async {
         let (_stranger, mut there) = duplex(64);
-        accept(&mut there, &identity("b1"), [2; 16], &mut None).await
+        accept(&mut there, &identity("b1"), [2; 16], |_, _| false, &mut None).await
     });
     says(ended, "longer than 5 s");
 }
