@@ -2,7 +2,9 @@ mod about;
 mod data;
 mod keyspaces;
 
-use super::{Start, StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
+use super::{
+    Start, StartError, ballast::Ballast, client_memory::ClientMemory, identity::Marker, wakes::Wakes,
+};
 use crate::{
     TestFaults,
     clock::Clock,
@@ -39,6 +41,7 @@ pub(crate) struct Host {
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
     pub identity: Identity,
+    marker: Marker,
     pub keyspaces: Vec<AddToGateway>,
     pub stopping: AtomicBool,
     /// The event loops have ended: the threads that wait for disks may too.
@@ -143,6 +146,7 @@ impl Host {
                 run: random.next_u64(),
                 secret: config.secret.clone(),
             },
+            marker: identity.marker,
             keyspaces,
             stopping: AtomicBool::new(false),
             workers_stopping: AtomicBool::new(false),
@@ -199,8 +203,13 @@ impl Host {
         }
     }
 
-    /// Tells the node how much room its disk has, and the operator when there is too little.
+    /// Tells the node how much room its disk has, and the operator when there is too little. Without its directory the node ends.
     pub fn look_at_disk(&self) {
+        if !self.is_stopping()
+            && let Some(why) = self.marker.is_missing()
+        {
+            return self.fail(&why);
+        }
         let data = &self.config.node(self.id).data;
         let Some(free) = free_bytes(data) else {
             return;

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs, io,
     io::Write,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 use thiserror::Error;
@@ -81,6 +82,42 @@ pub(super) struct Checked {
     pub is_new: bool,
     /// Keyspaces that are configured and were never in it, if it was not empty.
     pub added: BTreeSet<String>,
+    /// What tells whether it is still there.
+    pub marker: Marker,
+}
+
+/// The file that says whose the directory is, as it is while the node runs. What is written to files that somebody has removed is lost
+/// with the process, so a node looks from time to time whether its directory is still the one that it opened.
+#[derive(Debug)]
+pub(crate) struct Marker {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Marker {
+    fn of(path: &Path) -> io::Result<Marker> {
+        let found = fs::metadata(path)?;
+        Ok(Marker {
+            path: path.to_path_buf(),
+            device: found.dev(),
+            inode: found.ino(),
+        })
+    }
+
+    /// Says what is wrong if the file was removed, or is another one. A disk that cannot say is none of that.
+    pub fn is_missing(&self) -> Option<String> {
+        let found = match Marker::of(&self.path) {
+            Ok(found) if (found.device, found.inode) == (self.device, self.inode) => return None,
+            Ok(_) => "it is another file than when the node started",
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "it was removed",
+            Err(_) => return None,
+        };
+        Some(format!(
+            "{}: {found}; a data directory must not be touched while its node runs",
+            self.path.display()
+        ))
+    }
 }
 
 /// Checks that the directory is new, or that of this node; and marks a new one.
@@ -117,26 +154,26 @@ pub(super) fn check(
         path: path.clone(),
         found: format!("the identity '{}'", mine.identity),
     })?;
-    let checked = Checked {
+    if known.as_ref() != Some(&mine) {
+        match write(directory, &path, &mine) {
+            Err(source) if known.is_some() && is_lack_of_room(&source) => {
+                tracing::warn!(
+                    node = mine.node,
+                    "{}: it could not be brought up to date ({source}): the node goes on, and tries again at its next start",
+                    path.display()
+                );
+            }
+            Err(source) => return Err(IdentityError::Disk { path, source }),
+            Ok(()) => {}
+        }
+    }
+    let marker = Marker::of(&path).map_err(|source| IdentityError::Disk { path, source })?;
+    Ok(Checked {
         number,
         is_new: known.is_none(),
         added,
-    };
-    if known.as_ref() == Some(&mine) {
-        return Ok(checked);
-    }
-    match write(directory, &path, &mine) {
-        Err(source) if known.is_some() && is_lack_of_room(&source) => {
-            tracing::warn!(
-                node = mine.node,
-                "{}: it could not be brought up to date ({source}): the node goes on, and tries again at its next start",
-                path.display()
-            );
-            Ok(checked)
-        }
-        Err(source) => Err(IdentityError::Disk { path, source }),
-        Ok(()) => Ok(checked),
-    }
+        marker,
+    })
 }
 
 fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {

@@ -174,6 +174,11 @@ impl Cluster {
     pub fn terminate(&mut self, node: usize) -> Option<i32> {
         let process = Pid::from_raw(self.process_id(node) as i32).expect("it has a number");
         kill_process(process, Signal::TERM).expect("it can be told to end");
+        self.wait(node)
+    }
+
+    /// Waits until a node has ended by itself. How it did.
+    pub fn wait(&mut self, node: usize) -> Option<i32> {
         wait_until("the node has ended", || !self.runs(node));
         let status = self.nodes[node].take().expect("it ran").wait();
         status.expect("it has ended").code()

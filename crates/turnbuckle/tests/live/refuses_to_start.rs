@@ -1,4 +1,4 @@
-//! A node that cannot start says what was found and what was expected, and ends with the exit code that the usage names.
+//! A node that cannot start, or cannot go on, says what was found and what was expected, and ends with the exit code that the usage names.
 use crate::cluster::{Cluster, wait_until};
 use std::process::{Output, Stdio};
 use turnbuckle_server::config::Limits;
@@ -84,6 +84,23 @@ fn a_node_that_runs_elsewhere() {
         let status = cluster.admin(0).status().expect("it says how it is");
         status.links.iter().all(|link| link.up)
     });
+}
+
+/// It would go on with files that nobody finds again.
+#[test]
+fn a_node_whose_directory_was_removed_while_it_ran() {
+    let mut cluster = Cluster::start("fsync", Limits::default());
+    std::fs::rename(
+        cluster.data_directory(0),
+        cluster.data_directory(0).with_extension("away"),
+    )
+    .expect("it can be moved");
+    assert_eq!(cluster.wait(0), Some(3));
+    // It comes back, and the other sites give it what it had.
+    cluster.client(1).call(&[b"SET", b"k", b"v"]);
+    cluster.start_all();
+    cluster.settle();
+    assert_eq!(cluster.contents(0), cluster.contents(1));
 }
 
 #[test]
