@@ -150,7 +150,8 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
     let ports = match options.port {
         Some(port) => DemoPorts::block(port, sites.len()).ok_or_else(|| {
             usage(&format!(
-                "--port {port} leaves no room for the admin and peer ports above it"
+                "--port {port}: expected a port from 1 to {}, as the admin ports begin 100 above it and the peer ports 200",
+                usize::from(u16::MAX).saturating_sub(199 + sites.len())
             ))
         })?,
         None => free_block(sites.len())?,

@@ -105,7 +105,8 @@ fn wait(
         tokio::pin!(up);
         loop {
             tokio::select! {
-                () = told.wait() => {
+                signal = told.wait() => {
+                    tracing::info!("told by {signal} to end");
                     end_at_once_if_told_again();
                     return Ok(());
                 }
@@ -140,12 +141,13 @@ impl Told {
         Ok(Told([terminate?, interrupt?, hangup?]))
     }
 
-    async fn wait(&mut self) {
+    /// Which it was.
+    async fn wait(&mut self) -> &'static str {
         let Told([terminate, interrupt, hangup]) = self;
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = hangup.recv() => {}
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+            _ = hangup.recv() => "SIGHUP",
         }
     }
 }

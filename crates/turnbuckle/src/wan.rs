@@ -1,8 +1,8 @@
 //! `turnbuckle wan`: delays and cuts between the sites of a running cluster.
-use crate::failure::{Failure, environment, say};
+use crate::failure::{Failure, environment, say, usage};
 use clap::{Args, Subcommand};
 use std::time::Duration;
-use turnbuckle_server::admin::{AdminClient, LinkName, SetDelay, WanView};
+use turnbuckle_server::admin::{AdminClient, AdminClientError, LinkName, SetDelay, WanView};
 
 /// Shows or changes the delays and cuts between sites, while they run.
 ///
@@ -93,7 +93,12 @@ pub fn run(options: &Wan) -> Result<(), Failure> {
             client.heal(link.as_ref())
         }
     };
-    let view = view.map_err(|error| environment(&error))?;
+    let view = view.map_err(|error| match error {
+        AdminClientError::Refused {
+            status: 400..=499, ..
+        } => usage(&error.to_string()),
+        error => environment(&error),
+    })?;
     match options.json {
         true => say(&serde_json::to_string(&view).map_err(|error| environment(&error))?),
         false => say(&show(&view)),

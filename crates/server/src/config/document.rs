@@ -163,6 +163,7 @@ fn split_message(message: &str) -> (String, String) {
         ("map", "a sequence") => "a list of tables, with double brackets: [[..]]",
         (_, "a sequence") => "a list of tables: [[..]]",
         (_, "i64") => "a whole number",
+        (_, "a boolean") => "true or false",
         (_, "a string" | "literal string") => TEXT,
         (_, "a map" | "struct RawLimits") => "a table",
         (_, expected) => expected,
