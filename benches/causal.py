@@ -9,6 +9,7 @@ throughput  `turnbuckle bench`, YCSB A and B, 32 clients, without WAN delays: op
             each of them. And what each protocol keeps with a version, in bytes. Each protocol has a cluster of its own; those that
             are not measured are paused. Windows of a second in turn, so that what the machine does besides hits all of them
             alike: medians (quartiles) of all windows, and of the ratios of neighbours.
+before      With --before: throughput of `eventual` and `causal` beside that of another build, in the same run.
 visibility  How long a version of site a takes until site b shows it, over a WAN: as a client finds that reads the key at b all the
             time, and as the server counts it (turnbuckle_update_visibility_seconds). The client's includes its two round trips and the
             pause between two reads, about half a millisecond.
@@ -290,21 +291,47 @@ def window(cluster, options, keyspace, load, seed):
             "bytes": grown("turnbuckle_version_metadata_bytes_total") / grown("turnbuckle_versions_written_total")}
 
 
-def throughput(options):
+def in_turn(options, contenders):
+    """Windows of all contenders, each a name for a binary and a keyspace: by load and name."""
     found = {}
-    for load in LOADS:
+    names = list(contenders)
+    for load, (workload, nodes) in LOADS.items():
         with contextlib.ExitStack() as stack:
-            clusters = {keyspace: stack.enter_context(Cluster(options.binary, [keyspace])) for keyspace in KEYSPACES}
-            for keyspace, cluster in clusters.items():
-                workload, names = LOADS[load]
-                bench(cluster, keyspace, workload, names, options, 0, "--load", "--for", "500ms")
+            clusters = {}
+            for name, (binary, keyspace) in contenders.items():
+                clusters[name] = cluster = stack.enter_context(Cluster(binary, [keyspace]))
+                bench(cluster, keyspace, workload, nodes, options, 0, "--load", "--for", "500ms")
                 cluster.signal(signal.SIGSTOP)
             for number in range(options.windows):
                 progress(f"throughput, {load}, window {number + 1} of {options.windows}")
                 # Who comes first differs from window to window.
-                for keyspace in KEYSPACES[number % 4:] + KEYSPACES[:number % 4]:
-                    measured = window(clusters[keyspace], options, keyspace, load, number + 1)
-                    found.setdefault((load, keyspace), []).append(measured)
+                first = number % len(names)
+                for name in names[first:] + names[:first]:
+                    measured = window(clusters[name], options, contenders[name][1], load, number + 1)
+                    found.setdefault((load, name), []).append(measured)
+    return found
+
+
+def before(options):
+    keyspaces = ["eventual", "causal"]
+    if not options.before:
+        raise SystemExit("error: expected --before with the binary to compare with")
+    old = {f"{keyspace}, before": (options.before, keyspace) for keyspace in keyspaces}
+    found = in_turn(options, {**old, **{keyspace: (options.binary, keyspace) for keyspace in keyspaces}})
+    print("\n### Throughput and CPU, before and after\n")
+    table("workload", "keyspace", "op/s before", "op/s", "to before", "CPU us/op before", "CPU us/op, all nodes", "to before")
+    for load in LOADS:
+        for keyspace in keyspaces:
+            was, runs = found[load, f"{keyspace}, before"], found[load, keyspace]
+            cells = []
+            for what, form in (("rate", "{:,.0f}"), ("cpu", "{:.1f}")):
+                cells += [quartiles((run[what] for run in those), form) for those in (was, runs)]
+                cells.append(quartiles(run[what] / other[what] for run, other in zip(runs, was)))
+            row(load, f"`{keyspace}`", *cells)
+
+
+def throughput(options):
+    found = in_turn(options, {keyspace: (options.binary, keyspace) for keyspace in KEYSPACES})
     print("\n### Throughput and CPU\n")
     table("workload", "keyspace", "op/s", "to `eventual`", "CPU us/op, all nodes", "to `eventual`", "read p50 us", "write p50 us")
     for load in LOADS:
@@ -585,7 +612,7 @@ def rotx(options):
 
 
 def main():
-    parts = {"throughput": throughput, "visibility": visibility, "rotx": rotx}
+    parts = {"throughput": throughput, "before": before, "visibility": visibility, "rotx": rotx}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=parts, help="this part; may be given more than once")
     parser.add_argument("--rounds", type=int, default=5)
@@ -593,12 +620,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=4, help="of each measurement of visibility")
     parser.add_argument("--operations", type=int, default=2000, help="of each kind in a round of rotx")
     parser.add_argument("--binary", default=str(ROOT / "target/release/turnbuckle"))
+    parser.add_argument("--before", help="the binary of an older build; measured by the part of that name")
     options = parser.parse_args()
     # Whoever ends this ends the clusters, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     print(f"{os.cpu_count()} cores; throughput: medians (quartiles) of {options.windows} windows; "
           f"else medians (least-greatest) of {options.rounds} rounds", flush=True)
-    for part in options.only or parts:
+    for part in options.only or [part for part in parts if part != "before" or options.before]:
         parts[part](options)
         sys.stdout.flush()
 

@@ -15,6 +15,8 @@ pub struct Bugs {
     pub serves_an_old_directory: bool,
     /// A site that has lost versions which newer ones had replaced elsewhere does not tell third sites.
     pub tells_nothing_replaced: bool,
+    /// In COPS, a partition that has begun answers when it has waited as long as for a site that is away, also while a copy is under way.
+    pub answers_before_a_copy: bool,
 }
 
 impl Bugs {
@@ -27,6 +29,7 @@ impl Bugs {
             "proves_by_the_least_clock" => &mut self.proves_by_the_least_clock,
             "serves_an_old_directory" => &mut self.serves_an_old_directory,
             "tells_nothing_replaced" => &mut self.tells_nothing_replaced,
+            "answers_before_a_copy" => &mut self.answers_before_a_copy,
             _ => return None,
         })
     }

@@ -115,6 +115,23 @@ fn one_of_two(seed: u64) -> Scenario {
     scenario
 }
 
+/// One of the two nodes of a site loses its directory. Its disk is slow: what it gets back takes longer to be put in place than a request may wait.
+fn slow_disk(seed: u64) -> Scenario {
+    let (mut scenario, mut random) = base(seed, &["a", "b", "c"], 10, 2);
+    let node = random.below(6) as u16;
+    scenario.load.roam_every = Some(5);
+    scenario.world.disk = Span::fixed(Micros::from_millis(1));
+    scenario.world.disk_percents = vec![100; 6];
+    scenario.world.disk_percents[usize::from(node)] = random.of(5_000..=20_000);
+    let (node, loss) = (NodeId(node), Loss::Directory);
+    scenario.faults.push(fault(
+        random.of(2_000..=4_000),
+        random.of(1..=100),
+        FaultKind::Crash { node, loss },
+    ));
+    scenario
+}
+
 /// A node is started with a copy of its directory from seconds ago.
 fn old(seed: u64) -> Scenario {
     let (mut scenario, mut random) = base(seed, &["a", "b", "c"], 10, 1);
@@ -157,7 +174,7 @@ fn drawn(seed: u64, allowed: fn(&FaultKind) -> bool) -> Scenario {
 
 fn keeps_its_promises<S: Session>(config: impl Fn(&Scenario) -> Config<S>, allowed: fn(&FaultKind) -> bool) {
     for seed in seeds(1..=2) {
-        let bends = [cut_and_lost, one_of_two, old, deaf].map(|bend| bend(seed));
+        let bends = [cut_and_lost, one_of_two, slow_disk, old, deaf].map(|bend| bend(seed));
         for scenario in bends.into_iter().chain([drawn(seed, allowed)]) {
             let outcome = scenario.run::<S>(config(&scenario), Keep::JUDGE_AND_TRACE);
             let wrong: Vec<_> = outcome
@@ -261,6 +278,11 @@ fn answers_above_what_a_partition_has_are_caught() {
     is_caught::<CausalSpartanXSession>(BUG, one_of_two, causalspartanx);
     is_caught::<GentleRainSession>(BUG, one_of_two, gentlerain);
     is_caught::<CopsSession>(BUG, one_of_two, cops);
+}
+
+#[test]
+fn answers_before_a_slow_copy_is_in_place_are_caught() {
+    is_caught::<CopsSession>("answers_before_a_copy", slow_disk, cops);
 }
 
 #[test]

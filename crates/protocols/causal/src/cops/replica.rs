@@ -22,7 +22,8 @@ use turnbuckle_core::{
 pub struct CopsConfig {
     /// How often a replica tells its peers how far it is.
     pub heartbeat: Micros,
-    /// How long a request may wait for something to become visible.
+    /// How long a request may wait for something to become visible; and how long a partition that begins waits for a site that is not linked, before it
+    /// answers readers.
     pub patience: Micros,
     /// How long an answer to a dependency check may take before it is asked for again.
     pub retry: Micros,
@@ -228,7 +229,7 @@ impl Protocol for Cops {
             peers: others().map(|site| (site, Peer::known(cut.at(site)))).collect(),
             everywhere: Vector::ZERO,
             own_settled: Hlc::ZERO,
-            caught_up: CatchUp::new(!config.bugs.answers_above_what_it_has, others()),
+            caught_up: CatchUp::new(!config.bugs.answers_above_what_it_has, others(), config.patience),
             deletes,
             recovery: Recovery::new(topology.partitions()),
             is_placing: false,
@@ -254,7 +255,7 @@ impl Protocol for Cops {
     fn on_start(&mut self, cx: &mut Cx<'_>) {
         cx.set_timer(Timer::Heartbeat, Micros(0));
         cx.set_timer(Timer::Retry, Micros(0));
-        self.caught_up.begin(cx.now.monotonic + self.config.patience);
+        self.caught_up.begin(cx.now.monotonic);
         self.deletes.start(cx);
         self.keep(cx);
     }
@@ -369,6 +370,9 @@ impl Protocol for Cops {
     }
 
     fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
+        if !self.config.bugs.answers_before_a_copy {
+            self.caught_up.link(peer.site, up, cx.now.monotonic);
+        }
         if !up {
             self.deletes.left(peer.site);
             self.write_down(cx);

@@ -5,29 +5,55 @@ use turnbuckle_core::{Micros, SiteId, Vector};
 ///
 /// Sessions do not name what every site shows ([`super::Cops`]'s `everywhere`), and rely on it. So whoever begins must
 /// first show as much as its peers say they show. It cannot tell by itself whether anything was lost, so it waits until it has heard of
-/// every site, but not for long: one may be away.
+/// every site. What a site says comes behind what it has to bring, which may be a full copy: a site that is linked is waited for, however long that takes. One
+/// that is not linked may be away, and is waited for only as long as a request may wait.
 pub(super) struct CatchUp {
     is_done: bool,
     /// Sites that have not been heard of.
     missing: BTreeSet<SiteId>,
+    /// Sites to which there is a link.
+    linked: BTreeSet<SiteId>,
+    patience: Micros,
+    /// Since the last link of a site that was not heard of went, or since the beginning, this long.
     patient_until: Micros,
     /// What the others showed when they were first heard of.
     floor: Vector,
 }
 
 impl CatchUp {
-    pub(super) fn new(may_have_lost: bool, others: impl Iterator<Item = SiteId>) -> CatchUp {
+    pub(super) fn new(
+        may_have_lost: bool,
+        others: impl Iterator<Item = SiteId>,
+        patience: Micros,
+    ) -> CatchUp {
         CatchUp {
             is_done: !may_have_lost,
             missing: others.collect(),
-            patient_until: Micros(0),
+            linked: BTreeSet::new(),
+            patience,
+            patient_until: Micros::MAX,
             floor: Vector::ZERO,
         }
     }
 
-    /// It is not waited for longer than until then.
-    pub(super) fn begin(&mut self, patient_until: Micros) {
-        self.patient_until = patient_until;
+    /// Sites that are away are waited for from now on.
+    pub(super) fn begin(&mut self, now: Micros) {
+        self.patient_until = now + self.patience;
+    }
+
+    /// The link to a site came up, or went down.
+    pub(super) fn link(&mut self, site: SiteId, up: bool, now: Micros) {
+        match up {
+            true => {
+                self.linked.insert(site);
+            }
+            false => {
+                self.linked.remove(&site);
+                if self.missing.contains(&site) {
+                    self.begin(now);
+                }
+            }
+        }
     }
 
     /// A site shows this.
@@ -44,7 +70,9 @@ impl CatchUp {
 
     /// Whether it has just caught up.
     pub(super) fn look(&mut self, visible: &Vector, now: Micros) -> bool {
-        let is_done = (self.missing.is_empty() || now >= self.patient_until) && visible.covers(&self.floor);
+        let is_patient = now < self.patient_until;
+        let is_waited_for = |site| is_patient || self.linked.contains(site);
+        let is_done = visible.covers(&self.floor) && !self.missing.iter().any(is_waited_for);
         is_done && !std::mem::replace(&mut self.is_done, true)
     }
 }
@@ -57,8 +85,8 @@ mod tests {
     #[test]
     fn who_began_with_nothing_answers_when_it_shows_what_the_others_did() {
         let (here, there) = (Vector::filled(3, Hlc(5)), Vector::filled(3, Hlc(9)));
-        let mut empty = CatchUp::new(true, [SiteId(1), SiteId(2)].into_iter());
-        empty.begin(Micros(100));
+        let mut empty = CatchUp::new(true, [SiteId(1), SiteId(2)].into_iter(), Micros(100));
+        empty.begin(Micros(0));
         empty.heard(SiteId(1), &there);
         assert!(!empty.look(&there, Micros(10)), "one was not heard of");
         assert!(!empty.look(&here, Micros(100)), "it shows less than another");
@@ -67,6 +95,21 @@ mod tests {
             "it waits no longer"
         );
         assert!(!empty.look(&there, Micros(101)), "once");
-        assert!(CatchUp::new(false, std::iter::empty()).is_done());
+        assert!(CatchUp::new(false, std::iter::empty(), Micros(100)).is_done());
+    }
+
+    #[test]
+    fn a_site_that_is_linked_is_waited_for_until_it_is_heard_of_or_has_been_away_for_long() {
+        let (one, two) = (SiteId(1), SiteId(2));
+        let mut empty = CatchUp::new(true, [one, two].into_iter(), Micros(100));
+        empty.begin(Micros(0));
+        empty.link(one, true, Micros(1));
+        empty.link(two, true, Micros(1));
+        empty.heard(one, &Vector::ZERO);
+        assert!(!empty.look(&Vector::ZERO, Micros(5_000)), "a copy is under way");
+        empty.link(one, false, Micros(5_000));
+        empty.link(two, false, Micros(5_010));
+        assert!(!empty.look(&Vector::ZERO, Micros(5_109)), "it may come back");
+        assert!(empty.look(&Vector::ZERO, Micros(5_110)));
     }
 }

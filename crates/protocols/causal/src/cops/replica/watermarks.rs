@@ -97,7 +97,8 @@ impl Cops {
 
     /// Readers that wait for a partition that began with nothing go on when it has caught up.
     pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>) {
-        if self.caught_up.look(&self.visible, cx.now.monotonic) {
+        let is_placing = self.is_placing && !self.config.bugs.answers_before_a_copy;
+        if !is_placing && self.caught_up.look(&self.visible, cx.now.monotonic) {
             cx.advance(Line::CaughtUp, 1);
         }
     }
