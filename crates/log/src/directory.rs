@@ -2,7 +2,7 @@ use crate::{Disk, DiskFile};
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -10,7 +10,7 @@ use std::{
 #[derive(Debug)]
 pub struct DirectoryDisk {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 /// The file that is locked.
@@ -36,7 +36,21 @@ impl DirectoryDisk {
             ),
             fs::TryLockError::Error(error) => error,
         })?;
-        Ok(DirectoryDisk { path, _lock: lock })
+        Ok(DirectoryDisk { path, lock })
+    }
+
+    /// Whether the directory was removed, or another one put in its place, since it was opened: what is written to its files is lost with the process then.
+    /// If the file system cannot say, it was not.
+    pub fn is_gone(&self) -> bool {
+        let path = self.path.join(LOCK);
+        match (self.lock.metadata(), fs::metadata(path)) {
+            (Ok(locked), Ok(found)) => (locked.dev(), locked.ino()) != (found.dev(), found.ino()),
+            (_, Err(error)) => matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ),
+            (Err(_), Ok(_)) => false,
+        }
     }
 }
 

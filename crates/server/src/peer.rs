@@ -54,8 +54,8 @@ const CHUNK_BYTES: usize = 128 << 10;
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 
-/// A node that is refused for so long, because a peer has a link to another process of that name, stops: a link to a process that has ended would have
-/// been given up by then.
+/// A node that a peer refuses for longer, because of a link to one other process of that name, stops. It is longer than a link counts after which nothing
+/// was heard: the other process has said something meanwhile, and so it runs.
 const TWICE_TIME: Duration = Duration::from_secs(15);
 
 /// Runs the links of a node, on its first event loop, until the node stops.
@@ -83,7 +83,7 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
                             return;
                         };
                         match error {
-                            HandshakeError::Peer(_) | HandshakeError::Twice(_) => {
+                            HandshakeError::Peer(_) | HandshakeError::Twice { .. } => {
                                 let why = error.to_string();
                                 if said.replace(why.clone()) != why {
                                     tracing::warn!(node = host.name, "the connection from {address} is refused: {why}");
@@ -109,12 +109,12 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
 async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Result<(), HandshakeError> {
     stream.set_nodelay(true)?;
     let mut claimed = None;
-    let has_another_run = |name: &str, run| {
-        host.peer_named(name)
-            .is_some_and(|peer| host.is_linked_to_another_run(peer, run))
+    let another_run = |name: &str, run| {
+        let peer = host.peer_named(name)?;
+        host.another_run(peer, run, DEAD_AFTER)
     };
     let accepted = tokio::select! {
-        accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), has_another_run, &mut claimed) => Some(accepted),
+        accepted = handshake::accept(&mut stream, &host.identity, host.nonce(), another_run, &mut claimed) => Some(accepted),
         () = place.evicted() => None,
     };
     drop(place);
@@ -141,7 +141,8 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
             "expected a node that dials this one, found {found}"
         )));
     };
-    if host.is_cut(peer) {
+    // Another run may have come while this one was told that it may.
+    if host.is_cut(peer) || host.another_run(peer, met.run, DEAD_AFTER).is_some() {
         return Ok(());
     }
     serve(host, peer, stream, met).await;
@@ -155,25 +156,30 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
     };
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
-    // Since when the peer has refused this node for having a link to another process that says it is this node.
-    let mut twice_since = None;
+    // Another run of this node that the peer has a link to, and since when it has refused this one for that.
+    let mut twice: Option<(u64, Instant)> = None;
     let mut watch = host.wan.watch();
     loop {
         if host.is_cut(peer) {
             host.note_link(peer, "the WAN matrix has a cut");
+            twice = None;
             let _ = watch.changed().await;
             continue;
         }
         match dial(&host, peer).await {
             Ok((stream, met)) => {
-                (pause, said, twice_since) = (FIRST_PAUSE, String::new(), None);
+                (pause, said, twice) = (FIRST_PAUSE, String::new(), None);
                 serve(&host, peer, stream, met).await;
             }
             Err(error) => {
                 let why = error.to_string();
-                twice_since = matches!(error, HandshakeError::Twice(_))
-                    .then(|| twice_since.unwrap_or_else(Instant::now));
-                if twice_since.is_some_and(|since| since.elapsed() > TWICE_TIME) {
+                twice = match error {
+                    HandshakeError::Twice { linked, .. } => twice
+                        .filter(|&(other, _)| other == linked)
+                        .or(Some((linked, Instant::now()))),
+                    _ => None,
+                };
+                if twice.is_some_and(|(_, since)| since.elapsed() > TWICE_TIME) {
                     return host.fail(&format!("{} says: {why}", host.node_name(peer)));
                 }
                 host.note_link(peer, &why);
@@ -182,7 +188,7 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
                     match error {
                         HandshakeError::Wrong { .. }
                         | HandshakeError::Peer(_)
-                        | HandshakeError::Twice(_)
+                        | HandshakeError::Twice { .. }
                         | HandshakeError::Refused(_) => {
                             tracing::warn!(node, peer, "no link: {why}");
                         }

@@ -324,7 +324,9 @@ impl Running {
     /// # Errors
     /// As of stopping and of starting.
     pub fn open_anew(self) -> Result<Running, OpenAnewError> {
-        let start = self.start.clone();
+        let mut start = self.start.clone();
+        // Whatever its directory is by then, the cluster has served.
+        start.options.is_new_cluster = false;
         // The directory has to be released first.
         self.stop().map_err(OpenAnewError::End)?;
         Ok(start.run()?)

@@ -95,7 +95,8 @@ pub fn run(options: &Wan) -> Result<(), Failure> {
     };
     let view = view.map_err(|error| match error {
         AdminClientError::Refused {
-            status: 400..=499, ..
+            status: 400..=407 | 409..=499,
+            ..
         } => usage(&error.to_string()),
         error => environment(&error),
     })?;

@@ -13,9 +13,9 @@
 //! The nodes may have different keyspaces: what the two of them can do for each other is their [`Agreement`].
 //!
 //! Two processes that say they are one node, each with a data directory of its own, would take each other's place at their peers by turns, and lose what
-//! they acknowledge. So a process says which run it is, a number that it drew when it started. While a link to one run is up, another run of the same
-//! node is refused ([`HandshakeError::Twice`]). A process that has ended is not waited for: its connections end with it. If its machine
-//! lost power, its link is given up after `DEAD_AFTER`.
+//! they acknowledge. So a process says which run it is, a number that it drew when it opened the node. While another run of that node is linked, and was heard of
+//! within `DEAD_AFTER`, a run is refused ([`HandshakeError::Twice`]), whichever of the two is the older one. A process that has ended is not waited for:
+//! its connections end with it. After a power loss of its machine the next run is refused for `DEAD_AFTER` at most.
 //!
 //! Each side proves that it has the secret over the other's fresh nonce, so nothing said in an earlier connection can be
 //! said again. Names are told only to who has proven that: a stranger learns the version of the wire and nothing else, neither by
@@ -86,9 +86,14 @@ pub(crate) enum HandshakeError {
     Refused(String),
     /// Another run of the dialer has a link to the acceptor.
     #[error(
-        "another process says that it is node {0}, too, and has a link to this node: one of the two must be stopped"
+        "another process says that it is node {node}, too, and has a link to this node: one of the two must be stopped"
     )]
-    Twice(String),
+    Twice {
+        /// The dialer's name, quoted.
+        node: String,
+        /// The other run.
+        linked: u64,
+    },
 }
 
 /// The first message. A release that says more in it is understood as far as this.
@@ -129,9 +134,9 @@ struct Hello {
     keyspaces: Vec<KeyspaceSaid>,
     #[prost(fixed64, tag = "8")]
     run: u64,
-    /// It is refused because another run of it has a link.
-    #[prost(bool, tag = "9")]
-    is_twice: bool,
+    /// It is refused because this other run of it has a link.
+    #[prost(fixed64, optional, tag = "9")]
+    linked: Option<u64>,
 }
 
 /// A keyspace that a node has.
@@ -174,8 +179,9 @@ pub(crate) async fn dial(
         send(stream, &talk.hello("dialer", to, None)).await?;
         let theirs: Hello = receive(stream, MOST_BYTES).await?;
         talk.verify_hello("acceptor", &theirs)?;
-        if theirs.is_twice {
-            return Err(HandshakeError::Twice(quoted(&me.node)));
+        if let Some(linked) = theirs.linked {
+            let node = quoted(&me.node);
+            return Err(HandshakeError::Twice { node, linked });
         }
         not_refused(theirs.refused.as_deref())?;
         let met = talk.check(&theirs)?;
@@ -185,13 +191,13 @@ pub(crate) async fn dial(
     .await
 }
 
-/// The side that was connected to. `has_another_run` says whether a node has a link already, of another run than this one. `claimed` is the name that the dialer gave,
+/// The side that was connected to. `another_run` says which other run of a node has a link already. `claimed` is the name that the dialer gave,
 /// if it has the cluster's secret.
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
     nonce: [u8; NONCE_BYTES],
-    has_another_run: impl FnOnce(&str, u64) -> bool,
+    another_run: impl FnOnce(&str, u64) -> Option<u64>,
     claimed: &mut Option<String>,
 ) -> Result<Met, HandshakeError> {
     within(async {
@@ -227,9 +233,12 @@ pub(crate) async fn accept(
         *claimed = Some(theirs.from.clone());
         let fits = talk.check(&theirs).and_then(|met| {
             expect("a hello for this node", &me.node, &theirs.to)?;
-            match has_another_run(&met.node, met.run) {
-                true => Err(HandshakeError::Twice(quoted(&met.node))),
-                false => Ok(met),
+            match another_run(&met.node, met.run) {
+                Some(linked) => Err(HandshakeError::Twice {
+                    node: quoted(&met.node),
+                    linked,
+                }),
+                None => Ok(met),
             }
         });
         send(stream, &talk.hello("acceptor", &theirs.from, fits.as_ref().err())).await?;
@@ -305,7 +314,10 @@ impl Talk<'_> {
             mac: Bytes::new(),
             keyspaces: self.me.keyspaces.iter().map(KeyspaceSaid::from).collect(),
             run: self.me.run,
-            is_twice: matches!(refused, Some(HandshakeError::Twice(_))),
+            linked: match refused {
+                Some(HandshakeError::Twice { linked, .. }) => Some(*linked),
+                _ => None,
+            },
         };
         let mac = self
             .me

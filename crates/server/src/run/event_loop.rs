@@ -282,7 +282,11 @@ impl EventLoop {
         let logged = self.host.node.appended_bytes();
         if self.index == 0 && (is_time || logged - self.looked_at_bytes.get() > LOOK_BYTES) {
             self.looked_at_bytes.set(logged);
+            self.host.look_at_directory();
             self.host.look_at_disk();
+        }
+        if self.host.has_lost_directory() {
+            return;
         }
         self.host.commit_at(now);
         self.gateway

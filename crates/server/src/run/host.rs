@@ -2,9 +2,7 @@ mod about;
 mod data;
 mod keyspaces;
 
-use super::{
-    Start, StartError, ballast::Ballast, client_memory::ClientMemory, identity::Marker, wakes::Wakes,
-};
+use super::{Start, StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
 use crate::{
     TestFaults,
     clock::Clock,
@@ -21,7 +19,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId};
@@ -41,7 +39,8 @@ pub(crate) struct Host {
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
     pub identity: Identity,
-    marker: Marker,
+    disk: Arc<DirectoryDisk>,
+    lost_directory: AtomicBool,
     pub keyspaces: Vec<AddToGateway>,
     pub stopping: AtomicBool,
     /// The event loops have ended: the threads that wait for disks may too.
@@ -71,8 +70,8 @@ struct Link {
     /// Which connection it is: the newest one counts.
     life: u64,
     reason: Option<String>,
-    /// Which run of the peer is linked, as long as it is up.
-    run: Option<u64>,
+    /// Which run of the peer is linked, as long as it is up, and when it was heard last.
+    run: Option<(u64, Instant)>,
     /// What the two nodes have agreed on; as long as it is up.
     agreement: Agreement,
     sent_bytes: u64,
@@ -102,6 +101,7 @@ impl Host {
         }
         let disk = DirectoryDisk::open(entry.data.join("log"))
             .map_err(|source| StartError::Directory { path, source })?;
+        let disk = Arc::new(disk);
         let fresh = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
         let identity = super::identity::check(&entry.data, &config, id, fresh)?;
         let nodes = config.nodes().count();
@@ -120,7 +120,7 @@ impl Host {
         let data = Data {
             config: &config,
             entry,
-            disk: Arc::new(disk),
+            disk: Arc::clone(&disk),
             wakes: &wakes,
         };
         let Opened { node, keyspaces } = data.open(node_config, || clock.now())?;
@@ -146,7 +146,8 @@ impl Host {
                 run: random.next_u64(),
                 secret: config.secret.clone(),
             },
-            marker: identity.marker,
+            disk,
+            lost_directory: AtomicBool::new(false),
             keyspaces,
             stopping: AtomicBool::new(false),
             workers_stopping: AtomicBool::new(false),
@@ -203,13 +204,24 @@ impl Host {
         }
     }
 
-    /// Tells the node how much room its disk has, and the operator when there is too little. Without its directory the node ends.
-    pub fn look_at_disk(&self) {
-        if !self.is_stopping()
-            && let Some(why) = self.marker.is_missing()
-        {
-            return self.fail(&why);
+    /// Whether the data directory was removed under the node, or replaced. Then the node ends, and acknowledges nothing more.
+    pub fn has_lost_directory(&self) -> bool {
+        self.lost_directory.load(Ordering::Acquire)
+    }
+
+    /// Looks whether the data directory is still there. The engine's tables are not looked at: the directory of the log stands for all.
+    pub fn look_at_directory(&self) {
+        if !self.has_lost_directory() && self.disk.is_gone() {
+            self.lost_directory.store(true, Ordering::Release);
+            self.fail(&format!(
+                "the data directory {} was removed or replaced while the node ran; it must be left alone until the node has ended",
+                self.config.node(self.id).data.display()
+            ));
         }
+    }
+
+    /// Tells the node how much room its disk has, and the operator when there is too little.
+    pub fn look_at_disk(&self) {
         let data = &self.config.node(self.id).data;
         let Some(free) = free_bytes(data) else {
             return;
@@ -258,6 +270,9 @@ impl Host {
 
     /// The node is to be opened again.
     pub fn restart(&self, why: &str) {
+        if self.is_stopping() {
+            return;
+        }
         self.wants_restart.store(true, Ordering::Release);
         self.fail(why);
     }
@@ -390,14 +405,15 @@ impl Host {
             tokio::task::yield_now().await;
         }
         let mut link = self.link(peer);
-        (link.up, link.reason, link.run) = (true, None, Some(met.run));
+        (link.up, link.reason, link.run) = (true, None, Some((met.run, Instant::now())));
         link.agreement.clone_from(&met.agreement);
         life
     }
 
-    /// Whether the link to a peer is up, and is one to another process.
-    pub fn is_linked_to_another_run(&self, peer: NodeId, run: u64) -> bool {
-        self.link(peer).run.is_some_and(|linked| linked != run)
+    /// Another run of a peer than this one, if there is a link to it on which something was heard within this time.
+    pub fn another_run(&self, peer: NodeId, run: u64, heard_within: Duration) -> Option<u64> {
+        let (linked, heard) = self.link(peer).run?;
+        (linked != run && heard.elapsed() < heard_within).then_some(linked)
     }
 
     /// Returns when a newer connection of the peer has begun.
@@ -426,7 +442,11 @@ impl Host {
     }
 
     pub fn link_received(&self, peer: NodeId, bytes: usize) {
-        self.link(peer).received_bytes += bytes as u64;
+        let mut link = self.link(peer);
+        link.received_bytes += bytes as u64;
+        if let Some((_, heard)) = &mut link.run {
+            *heard = Instant::now();
+        }
     }
 
     pub fn draw(&self) -> u64 {

@@ -5,7 +5,6 @@ use std::{
     collections::BTreeSet,
     fs, io,
     io::Write,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 use thiserror::Error;
@@ -82,42 +81,6 @@ pub(super) struct Checked {
     pub is_new: bool,
     /// Keyspaces that are configured and were never in it, if it was not empty.
     pub added: BTreeSet<String>,
-    /// What tells whether it is still there.
-    pub marker: Marker,
-}
-
-/// The file that says whose the directory is, as it is while the node runs. What is written to files that somebody has removed is lost
-/// with the process, so a node looks from time to time whether its directory is still the one that it opened.
-#[derive(Debug)]
-pub(crate) struct Marker {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
-impl Marker {
-    fn of(path: &Path) -> io::Result<Marker> {
-        let found = fs::metadata(path)?;
-        Ok(Marker {
-            path: path.to_path_buf(),
-            device: found.dev(),
-            inode: found.ino(),
-        })
-    }
-
-    /// Says what is wrong if the file was removed, or is another one. A disk that cannot say is none of that.
-    pub fn is_missing(&self) -> Option<String> {
-        let found = match Marker::of(&self.path) {
-            Ok(found) if (found.device, found.inode) == (self.device, self.inode) => return None,
-            Ok(_) => "it is another file than when the node started",
-            Err(error) if error.kind() == io::ErrorKind::NotFound => "it was removed",
-            Err(_) => return None,
-        };
-        Some(format!(
-            "{}: {found}; a data directory must not be touched while its node runs",
-            self.path.display()
-        ))
-    }
 }
 
 /// Checks that the directory is new, or that of this node; and marks a new one.
@@ -167,12 +130,10 @@ pub(super) fn check(
             Ok(()) => {}
         }
     }
-    let marker = Marker::of(&path).map_err(|source| IdentityError::Disk { path, source })?;
     Ok(Checked {
         number,
         is_new: known.is_none(),
         added,
-        marker,
     })
 }
 

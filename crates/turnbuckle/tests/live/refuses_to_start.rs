@@ -3,13 +3,17 @@ use crate::cluster::{Cluster, wait_until};
 use std::process::{Output, Stdio};
 use turnbuckle_server::config::Limits;
 
-/// Starts a node that must end by itself. Its exit code, and what it said.
+/// Starts a node that must end by itself. Its exit code, what it gave out, and what it said.
 fn ended(cluster: &Cluster, node: usize) -> (Option<i32>, Output, String) {
     let mut command = cluster.start_command(node);
-    let output = command
+    let mut process = command
         .stderr(Stdio::piped())
-        .output()
+        .spawn()
         .expect("the process starts");
+    wait_until("the node has ended", || {
+        process.try_wait().expect("it can be asked").is_some()
+    });
+    let output = process.wait_with_output().expect("it has ended");
     let said = String::from_utf8(output.stderr.clone()).expect("it is text");
     assert!(!said.contains("panicked"), "{said}");
     (output.status.code(), output, said)

@@ -42,7 +42,10 @@ fn shake_with(
     to: &str,
     acceptor: &Identity,
 ) -> (Ended<Met>, Ended<Met>, Vec<u8>) {
-    let has_another_run = |name: &str, run| linked.is_some_and(|(linked, of)| name == linked && run != of);
+    let another_run = |name: &str, run| {
+        let linked = linked.filter(|&(linked, of)| name == linked && run != of);
+        linked.map(|(_, of)| of)
+    };
     block_on(async {
         let ((mut here, near), (mut there, far)) = (duplex(1 << 20), duplex(1 << 20));
         let dialled = async {
@@ -51,7 +54,7 @@ fn shake_with(
             result
         };
         let accepted = async {
-            let result = accept(&mut there, acceptor, [2; 16], has_another_run, &mut None).await;
+            let result = accept(&mut there, acceptor, [2; 16], another_run, &mut None).await;
             drop(there);
             result
         };
@@ -88,7 +91,7 @@ fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<Met
         let (mut stranger, mut there) = duplex(1 << 20);
         stranger.write_all(bytes).await.expect("there is room");
         stranger.shutdown().await.expect("it can be ended");
-        accept(&mut there, acceptor, nonce, |_, _| false, &mut None).await
+        accept(&mut there, acceptor, nonce, |_, _| None, &mut None).await
     })
 }
 
@@ -120,7 +123,7 @@ fn a_second_process_of_a_node_is_refused_while_the_first_has_a_link() {
     let linked = Some(("a1", first.run));
     let (dialled, accepted, _) = shake_with(linked, &second, "b1", &b);
     for refused in [dialled, accepted] {
-        assert!(matches!(refused, Err(HandshakeError::Twice(node)) if node == "'a1'"));
+        assert!(matches!(refused, Err(HandshakeError::Twice { node, linked: 7 }) if node == "'a1'"));
     }
     // The same process again, another node, and nobody else there.
     for (linked, dialer) in [(linked, &first), (Some(("a2", 7)), &second), (None, &second)] {
@@ -255,7 +258,7 @@ fn a_stranger_is_told_no_names() {
             let node = async {
                 let _ = match node_dials {
                     true => dial(&mut here, &identity("b1"), "a1", [1; 16]).await.map(|_| ()),
-                    false => accept(&mut here, &identity("b1"), [1; 16], |_, _| false, &mut None)
+                    false => accept(&mut here, &identity("b1"), [1; 16], |_, _| None, &mut None)
                         .await
                         .map(|_| ()),
                 };
@@ -352,7 +355,7 @@ fn noise_and_what_is_cut_short_or_too_long_is_refused() {
 fn a_silent_stranger_is_not_waited_for() {
     let ended = block_on(async {
         let (_stranger, mut there) = duplex(64);
-        accept(&mut there, &identity("b1"), [2; 16], |_, _| false, &mut None).await
+        accept(&mut there, &identity("b1"), [2; 16], |_, _| None, &mut None).await
     });
     says(ended, "longer than 5 s");
 }
