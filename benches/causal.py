@@ -291,7 +291,7 @@ def window(cluster, options, keyspace, load, seed):
             "bytes": grown("turnbuckle_version_metadata_bytes_total") / grown("turnbuckle_versions_written_total")}
 
 
-def in_turn(options, contenders):
+def windows_in_turn(options, contenders):
     """Windows of all contenders, each a name for a binary and a keyspace: by load and name."""
     found = {}
     names = list(contenders)
@@ -317,7 +317,7 @@ def before(options):
     if not options.before:
         raise SystemExit("error: expected --before with the binary to compare with")
     old = {f"{keyspace}, before": (options.before, keyspace) for keyspace in keyspaces}
-    found = in_turn(options, {**old, **{keyspace: (options.binary, keyspace) for keyspace in keyspaces}})
+    found = windows_in_turn(options, {**old, **{keyspace: (options.binary, keyspace) for keyspace in keyspaces}})
     print("\n### Throughput and CPU, before and after\n")
     table("workload", "keyspace", "op/s before", "op/s", "to before", "CPU us/op before", "CPU us/op, all nodes", "to before")
     for load in LOADS:
@@ -331,7 +331,7 @@ def before(options):
 
 
 def throughput(options):
-    found = in_turn(options, {keyspace: (options.binary, keyspace) for keyspace in KEYSPACES})
+    found = windows_in_turn(options, {keyspace: (options.binary, keyspace) for keyspace in KEYSPACES})
     print("\n### Throughput and CPU\n")
     table("workload", "keyspace", "op/s", "to `eventual`", "CPU us/op, all nodes", "to `eventual`", "read p50 us", "write p50 us")
     for load in LOADS:
