@@ -10,9 +10,6 @@
 //! nor took a byte for as long and to whom the node does not owe an answer, and that hold at least half of what a client holds on
 //! average; if there are none, and somebody has waited for [`LONG_PATIENCE`] and got nothing meanwhile, whoever holds the most.
 //!
-//! **What is freed is not given back at once.** The allocator keeps pages for a second before the operating system has them again. So what a connection held when it
-//! ended counts as used for as long ([`LINGER_LOOKS`]); else those who come again at once would make the process grow to twice the budget.
-//!
 //! **A loop that stands still is no client's fault.** While a machine does not run an event loop, none of its sockets gives or takes a byte. So each
 //! loop has a clock of its own for its clients ([`ServedTime`]), which counts only the time in which sockets had their turn.
 use std::{
@@ -33,10 +30,6 @@ const PATIENCE: Micros = Micros::from_millis(1_000);
 
 /// How long somebody waits for room before even those are who make progress.
 const LONG_PATIENCE: Micros = Micros::from_millis(10_000);
-
-/// For how many looks, a tenth of a second apart, the memory of a connection that has ended still counts. And how much of it does: less is soon in use again.
-const LINGER_LOOKS: usize = 12;
-const LINGER_BYTES: u64 = 1 << 20;
 
 /// How long an event loop has served its clients.
 ///
@@ -67,10 +60,7 @@ impl ServedTime {
 /// The memory of all clients of a node.
 pub(crate) struct ClientMemory {
     limit: u64,
-    /// What connections hold, and what lingers of those that have ended.
     used: AtomicU64,
-    /// What was freed since the last look, and before each of the looks before it.
-    lingering: Mutex<[u64; LINGER_LOOKS]>,
     refused: AtomicU64,
     /// What that was at the last look, and whether somebody waited then: where nobody asks for room a look is cheap.
     seen_refused: AtomicU64,
@@ -114,7 +104,6 @@ impl ClientMemory {
         Arc::new(ClientMemory {
             limit,
             used: AtomicU64::new(0),
-            lingering: Mutex::default(),
             refused: AtomicU64::new(0),
             seen_refused: AtomicU64::new(0),
             somebody_waits: AtomicBool::new(false),
@@ -123,14 +112,9 @@ impl ClientMemory {
         })
     }
 
-    /// How much is held, or lingers.
+    /// How much is held.
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
-    }
-
-    /// How much of that connections hold.
-    fn held_bytes(&self) -> u64 {
-        self.used_bytes().saturating_sub(self.lingering_bytes())
     }
 
     /// How much may be.
@@ -168,28 +152,8 @@ impl ClientMemory {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What connections that have ended held, and the operating system may not have back yet.
-    fn linger(&self, bytes: u64) {
-        let mut lingering = self.lingering.lock().unwrap_or_else(PoisonError::into_inner);
-        lingering[0] += bytes;
-    }
-
-    /// What has lingered for long enough is free.
-    fn forget_lingering(&self) {
-        let mut lingering = self.lingering.lock().unwrap_or_else(PoisonError::into_inner);
-        lingering.rotate_right(1);
-        let free = std::mem::take(&mut lingering[0]);
-        self.used.fetch_sub(free, Ordering::AcqRel);
-    }
-
-    fn lingering_bytes(&self) -> u64 {
-        let lingering = self.lingering.lock().unwrap_or_else(PoisonError::into_inner);
-        lingering.iter().sum()
-    }
-
-    /// Looks whether somebody waits for room for too long, and if so condemns others. Call it every tenth of a second, from one thread.
+    /// Looks whether somebody waits for room for too long, and if so condemns others. Call it now and then, from one thread.
     pub fn look(&self) {
-        self.forget_lingering();
         let refused = self.refusals();
         let is_quiet = self.seen_refused.swap(refused, Ordering::Relaxed) == refused;
         if is_quiet && !self.somebody_waits.load(Ordering::Relaxed) {
@@ -202,7 +166,7 @@ impl ClientMemory {
             return;
         }
         let stalled = self.holders(Account::is_stalled);
-        let fair = self.held_bytes() / self.holders(|_| true).len().max(1) as u64;
+        let fair = self.used_bytes() / self.holders(|_| true).len().max(1) as u64;
         // Who holds less than most is not what keeps others waiting.
         let large = stalled
             .into_iter()
@@ -222,12 +186,12 @@ impl ClientMemory {
 
     /// Condemns the first of these, until half of the budget is free. How many that were.
     fn condemn(&self, holders: impl Iterator<Item = (u64, Arc<Account>)>) -> usize {
-        let (mut held, mut condemned) = (self.held_bytes(), 0);
+        let (mut used, mut condemned) = (self.used_bytes(), 0);
         for (charged, account) in holders {
-            if held <= self.limit / 2 {
+            if used <= self.limit / 2 {
                 break;
             }
-            held -= charged.min(held);
+            used -= charged.min(used);
             account.condemned.store(true, Ordering::Release);
             self.shed.fetch_add(1, Ordering::Relaxed);
             condemned += 1;
@@ -341,10 +305,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        match self.account.charged.load(Ordering::Relaxed) {
-            large @ LINGER_BYTES.. => self.memory.linger(large),
-            _ => self.set(0),
-        }
+        self.set(0);
         self.memory.lock().remove(&self.id);
     }
 }
@@ -444,25 +405,6 @@ mod tests {
         assert_eq!((world.memory.shed(), world.memory.refusals()), (1, 11));
         drop(large);
         assert!(wants.grow_to(300 * KIB));
-    }
-
-    #[test]
-    fn what_a_connection_held_when_it_ended_counts_for_a_while() {
-        let mut world = World {
-            memory: ClientMemory::new(100_000 * KIB as u64),
-            ..World::new()
-        };
-        let [large, other, wants] = [1, 2, 3].map(|id| world.open(id));
-        assert!(large.grow_to(50_000 * KIB) && other.grow_to(20_000 * KIB));
-        drop(large);
-        for look in 0..LINGER_LOOKS {
-            assert_eq!(world.memory.used_bytes(), 70_000 * KIB as u64, "look {look}");
-            assert!(!wants.grow_to(40_000 * KIB));
-            world.pass(ms(100));
-        }
-        assert_eq!(world.memory.used_bytes(), 20_000 * KIB as u64);
-        assert!(wants.grow_to(40_000 * KIB));
-        assert_eq!(world.memory.shed(), 0, "half of the budget was not held any more");
     }
 
     #[test]
