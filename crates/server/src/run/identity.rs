@@ -117,24 +117,26 @@ pub(super) fn check(
         path: path.clone(),
         found: format!("the identity '{}'", mine.identity),
     })?;
-    if known.as_ref() != Some(&mine) {
-        match write(directory, &path, &mine) {
-            Err(source) if known.is_some() && is_lack_of_room(&source) => {
-                tracing::warn!(
-                    node = mine.node,
-                    "{}: it could not be brought up to date ({source}): the node goes on, and tries again at its next start",
-                    path.display()
-                );
-            }
-            Err(source) => return Err(IdentityError::Disk { path, source }),
-            Ok(()) => {}
-        }
-    }
-    Ok(Checked {
+    let checked = Checked {
         number,
         is_new: known.is_none(),
         added,
-    })
+    };
+    if known.as_ref() == Some(&mine) {
+        return Ok(checked);
+    }
+    match write(directory, &path, &mine) {
+        Err(source) if known.is_some() && is_lack_of_room(&source) => {
+            tracing::warn!(
+                node = mine.node,
+                "{}: it could not be brought up to date ({source}): the node goes on, and tries again at its next start",
+                path.display()
+            );
+            Ok(checked)
+        }
+        Err(source) => Err(IdentityError::Disk { path, source }),
+        Ok(()) => Ok(checked),
+    }
 }
 
 fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
