@@ -17,6 +17,8 @@ pub struct Bugs {
     pub tells_nothing_replaced: bool,
     /// In COPS, a partition that has begun answers when it has waited as long as for a site that is away, also while a copy is under way.
     pub answers_before_a_copy: bool,
+    /// A site writes down what it shows while peers may still give back deletes that it lost.
+    pub keeps_shown_while_taking_back: bool,
 }
 
 impl Bugs {
@@ -30,6 +32,7 @@ impl Bugs {
             "serves_an_old_directory" => &mut self.serves_an_old_directory,
             "tells_nothing_replaced" => &mut self.tells_nothing_replaced,
             "answers_before_a_copy" => &mut self.answers_before_a_copy,
+            "keeps_shown_while_taking_back" => &mut self.keeps_shown_while_taking_back,
             _ => return None,
         })
     }

@@ -18,6 +18,8 @@
 //!
 //! - What a replica *shows* is written down and synced before it is said: a restart shows no less. It counts as said only on the link
 //!   that there is now. While a site is away no delete is forgotten.
+//! - While peers may still give back what a replica has lost, it writes down nothing more as shown: one of its own deletes may be among that.
+//!   After a restart it would count as shown, and the others would forget that delete before it is back.
 //! - What may be *forgotten* is written down, synced and then said, too, in heartbeats and first of all when a link comes up. A replica that
 //!   is told of more than it has written down itself as shown has lost its directory since, or has been given an old copy of it. An old one
 //!   refuses to serve: a delete of its own may be forgotten everywhere, and what it deleted is still there.
@@ -107,8 +109,9 @@ pub(crate) struct Deletes {
     /// This life began while the directory was being filled.
     was_empty: bool,
     outdated: Option<Outdated>,
-    /// A planted bug.
+    /// Planted bugs.
     serves_old: bool,
+    keeps_shown_while_taking_back: bool,
 }
 
 /// What replicas tell each other about deletes, in their heartbeats.
@@ -168,6 +171,7 @@ impl Deletes {
             was_empty: is_filling,
             outdated: None,
             serves_old: bugs.serves_an_old_directory,
+            keeps_shown_while_taking_back: bugs.keeps_shown_while_taking_back,
         }
     }
 
@@ -188,7 +192,8 @@ impl Deletes {
 
     /// Writes down what is shown here. Call it once a second or so.
     pub fn keep<P: Protocol>(&mut self, cx: &mut Context<'_, P>, shown: Hlc) {
-        if !self.has_caught_up(shown) {
+        let is_given_back = cx.settled_marks() > 0 || self.keeps_shown_while_taking_back;
+        if !is_given_back || !self.has_caught_up(shown) {
             return self.keep_heard(cx);
         }
         self.is_filling = false;
