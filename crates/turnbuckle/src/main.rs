@@ -1,5 +1,6 @@
 //! Turnbuckle: a geo-replicated key-value store in which every operation says how consistent it must be, and every answer
 //! says how fresh it provably was.
+mod allocator;
 mod bench;
 mod check;
 mod demo;
@@ -14,7 +15,6 @@ mod start;
 mod wan;
 
 use clap::{Parser, Subcommand};
-use mimalloc::MiMalloc;
 use std::{io::IsTerminal, process::ExitCode};
 
 /// A geo-replicated key-value store in which every operation says how consistent it must be.
@@ -38,11 +38,6 @@ enum Command {
     Wan(wan::Wan),
 }
 
-/// Values come and go by the hundred thousand a second, one allocation each. Not in huge pages: the first byte that is written to one clears two
-/// megabytes, and all clients of the loop wait for that (as Redis has it).
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // A server's log says when links come and go; a command's terminal shows what needs somebody.
@@ -61,6 +56,9 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    if matches!(cli.command, Command::Start(_) | Command::Demo(_)) {
+        allocator::set_up_server();
+    }
     let done = match cli.command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(options) => check::run(&options),
