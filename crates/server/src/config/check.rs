@@ -352,9 +352,9 @@ fn check_limits_together(
             format!("at least {least}: max_key_bytes + max_value_bytes + {REST_BYTES}"),
         ));
     }
-    // No client gets more than half, and the longest command must find room, with what is read beyond it.
+    // Two thirds are shared out, of which no client gets more than half, and the longest command must find room, with what is read beyond it.
     const AHEAD_MB: u64 = 1;
-    let least = 2 * limits.max_command_bytes.div_ceil(1 << 20) + AHEAD_MB;
+    let least = 3 * (limits.max_command_bytes.div_ceil(1 << 20) + AHEAD_MB);
     if limits.client_memory_mb < least {
         let at = ["client_memory_mb", "max_command_bytes"];
         let span = at.iter().find_map(|name| raw.limits.span(name));
@@ -362,7 +362,7 @@ fn check_limits_together(
         return Err(document.wrong(
             span,
             format!("client_memory_mb = {}", limits.client_memory_mb),
-            format!("at least {least}: twice max_command_bytes, and {AHEAD_MB} MiB"),
+            format!("at least {least}: three times (max_command_bytes + {AHEAD_MB} MiB)"),
         ));
     }
     Ok(())

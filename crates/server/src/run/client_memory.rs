@@ -6,9 +6,12 @@
 //! ([`FREE_BYTES`], once for commands and once for replies) is not counted here.
 //!
 //! **Who does not get room waits**: it is not read from. Where that lasts for [`PATIENCE`], those who hold the most are disconnected, the
-//! largest first, until half of the budget is free again: at first only those that make no progress, that is, whose socket neither gave
+//! largest first, until half of what is shared out is free again: at first only those that make no progress, that is, whose socket neither gave
 //! nor took a byte for as long and to whom the node does not owe an answer, and that hold at least half of what a client holds on
 //! average; if there are none, and somebody has waited for [`LONG_PATIENCE`] and got nothing meanwhile, whoever holds the most.
+//!
+//! **Two thirds of the budget are shared out.** Memory that is freed is still the process's for some milliseconds, until the allocator has given
+//! it back, and others take room meanwhile. Those who are disconnected free half of what is shared out: the last third is for that.
 //!
 //! **A loop that stands still is no client's fault.** While a machine does not run an event loop, none of its sockets gives or takes a byte. So each
 //! loop has a clock of its own for its clients ([`ServedTime`]), which counts only the time in which sockets had their turn.
@@ -57,9 +60,16 @@ impl ServedTime {
     }
 }
 
+/// What clients are given of a budget of so many bytes.
+pub(super) fn shared_of(limit: u64) -> u64 {
+    limit / 3 * 2
+}
+
 /// The memory of all clients of a node.
 pub(crate) struct ClientMemory {
     limit: u64,
+    /// What of it clients can have.
+    shared: u64,
     used: AtomicU64,
     refused: AtomicU64,
     /// What that was at the last look, and whether somebody waited then: where nobody asks for room a look is cheap.
@@ -103,6 +113,7 @@ impl ClientMemory {
     pub fn new(limit: u64) -> Arc<ClientMemory> {
         Arc::new(ClientMemory {
             limit,
+            shared: shared_of(limit),
             used: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             seen_refused: AtomicU64::new(0),
@@ -117,7 +128,7 @@ impl ClientMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How much may be.
+    /// How much the process may grow by for it. Clients are given less: [`shared_of`].
     pub fn limit_bytes(&self) -> u64 {
         self.limit
     }
@@ -184,11 +195,11 @@ impl ClientMemory {
         accounts.values().filter_map(|account| account.look()).max()
     }
 
-    /// Condemns the first of these, until half of the budget is free. How many that were.
+    /// Condemns the first of these, until half of what is shared out is free. How many that were.
     fn condemn(&self, holders: impl Iterator<Item = (u64, Arc<Account>)>) -> usize {
         let (mut used, mut condemned) = (self.used_bytes(), 0);
         for (charged, account) in holders {
-            if used <= self.limit / 2 {
+            if used <= self.shared / 2 {
                 break;
             }
             used -= charged.min(used);
@@ -219,7 +230,7 @@ impl ClientMemory {
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
                 let used = used + more;
-                let left = self.limit.checked_sub(used)?;
+                let left = self.shared.checked_sub(used)?;
                 (bytes <= left).then_some(used)
             });
         taken.is_ok()
@@ -330,7 +341,8 @@ mod tests {
     impl World {
         fn new() -> World {
             World {
-                memory: ClientMemory::new(1_000 * KIB as u64),
+                // A thousand KiB are shared out.
+                memory: ClientMemory::new(1_500 * KIB as u64),
                 loops: Default::default(),
                 at: ms(0),
             }

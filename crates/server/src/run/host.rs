@@ -2,7 +2,12 @@ mod about;
 mod data;
 mod keyspaces;
 
-use super::{Start, StartError, ballast::Ballast, client_memory::ClientMemory, wakes::Wakes};
+use super::{
+    Start, StartError,
+    ballast::Ballast,
+    client_memory::{ClientMemory, shared_of},
+    wakes::Wakes,
+};
 use crate::{
     TestFaults,
     clock::Clock,
@@ -345,10 +350,10 @@ impl Host {
             max_frame_bytes: limits.max_command_bytes as usize,
             max_arguments: limits.max_arguments as usize,
             max_output_bytes: limits.max_client_backlog_bytes as usize,
-            // No client gets more than half of the memory, so no reply can.
+            // No client gets more than half of what is shared out, so no reply can.
             max_reply_bytes: usual
                 .max_reply_bytes
-                .min(limits.client_memory_bytes() as usize / 2),
+                .min(shared_of(limits.client_memory_bytes()) as usize / 2),
             ..usual
         }
     }
