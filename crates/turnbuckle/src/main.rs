@@ -57,7 +57,9 @@ fn main() -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     if matches!(cli.command, Command::Start(_) | Command::Demo(_)) {
-        allocator::set_up_server();
+        if let Err(failure) = allocator::set_up_server() {
+            return failure::exit_code(Err(failure));
+        }
     }
     let done = match cli.command {
         Command::Bench(arguments) => bench::run(&arguments),

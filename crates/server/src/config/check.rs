@@ -352,17 +352,30 @@ fn check_limits_together(
             format!("at least {least}: max_key_bytes + max_value_bytes + {REST_BYTES}"),
         ));
     }
-    // Two thirds are shared out, of which no client gets more than half, and the longest command must find room, with what is read beyond it.
-    const AHEAD_MB: u64 = 1;
-    let least = 3 * (limits.max_command_bytes.div_ceil(1 << 20) + AHEAD_MB);
+    // Two thirds are shared out, of which no client gets more than half. The longest command must find room there, with where its arguments are, what is
+    // read beyond it, and the replies before it that were not read.
+    const AHEAD_BYTES: u64 = 1 << 20;
+    const ARGUMENT_BYTES: u64 = 16;
+    let one_client = limits.max_command_bytes
+        + ARGUMENT_BYTES * limits.max_arguments
+        + limits.max_client_backlog_bytes
+        + AHEAD_BYTES;
+    let least = 3 * one_client.div_ceil(1 << 20);
     if limits.client_memory_mb < least {
-        let at = ["client_memory_mb", "max_command_bytes"];
+        let at = [
+            "client_memory_mb",
+            "max_command_bytes",
+            "max_arguments",
+            "max_client_backlog_bytes",
+        ];
         let span = at.iter().find_map(|name| raw.limits.span(name));
         let span = span.expect("the defaults fit together, so one of them is in the file");
         return Err(document.wrong(
             span,
             format!("client_memory_mb = {}", limits.client_memory_mb),
-            format!("at least {least}: three times (max_command_bytes + {AHEAD_MB} MiB)"),
+            format!(
+                "at least {least}: three times (max_command_bytes + {ARGUMENT_BYTES} max_arguments + max_client_backlog_bytes + 1 MiB)"
+            ),
         ));
     }
     Ok(())

@@ -133,7 +133,7 @@ fn client_memory(text: &mut Exposition, status: &Status) {
         (
             "turnbuckle_client_memory_limit_bytes",
             Kind::Gauge,
-            "How much that may be.",
+            "By how much the process may grow for that. Two thirds of it are shared out.",
             clients.memory_limit_bytes,
         ),
         (

@@ -6,7 +6,7 @@
 //! ([`FREE_BYTES`], once for commands and once for replies) is not counted here.
 //!
 //! **Who does not get room waits**: it is not read from. Where that lasts for [`PATIENCE`], those who hold the most are disconnected, the
-//! largest first, until half of what is shared out is free again: at first only those that make no progress, that is, whose socket neither gave
+//! largest first, until half of what is shared out is free again, or more if who waits needs more: at first only those that make no progress, that is, whose socket neither gave
 //! nor took a byte for as long and to whom the node does not owe an answer, and that hold at least half of what a client holds on
 //! average; if there are none, and somebody has waited for [`LONG_PATIENCE`] and got nothing meanwhile, whoever holds the most.
 //!
@@ -93,6 +93,8 @@ pub(crate) struct Account {
     was_given: AtomicBool,
     /// Since when it has waited for room and got none; [`NEVER`] if it does not wait.
     waits_since: AtomicU64,
+    /// What all may hold at most for it to get what it was last refused.
+    needs: AtomicU64,
     /// It waits for the node, and not the node for it.
     is_owed: AtomicBool,
     /// It is to be disconnected.
@@ -170,9 +172,9 @@ impl ClientMemory {
         if is_quiet && !self.somebody_waits.load(Ordering::Relaxed) {
             return;
         }
-        let waited = self.longest_wait();
-        self.somebody_waits.store(waited.is_some(), Ordering::Relaxed);
-        let waited = waited.unwrap_or_default();
+        let longest = self.longest_wait();
+        self.somebody_waits.store(longest.is_some(), Ordering::Relaxed);
+        let (waited, enough) = longest.unwrap_or_default();
         if waited < PATIENCE {
             return;
         }
@@ -182,24 +184,28 @@ impl ClientMemory {
         let large = stalled
             .into_iter()
             .take_while(|&(charged, _)| charged >= fair / 2);
-        if self.condemn(large) == 0 && waited >= LONG_PATIENCE {
-            self.condemn(self.holders(|_| true).into_iter().take(1));
+        if self.condemn(enough, large) == 0 && waited >= LONG_PATIENCE {
+            self.condemn(enough, self.holders(|_| true).into_iter().take(1));
             // Everybody else tries again first.
             self.lock().values().for_each(|account| account.wait_anew());
         }
     }
 
-    /// How long the one has waited who waits for longest; none if nobody waits.
-    fn longest_wait(&self) -> Option<Micros> {
+    /// How long the one has waited who waits for longest, and what all may hold at most for it to get room; none if nobody waits.
+    fn longest_wait(&self) -> Option<(Micros, u64)> {
         let accounts = self.lock();
-        accounts.values().filter_map(|account| account.look()).max()
+        let waits = accounts.values().filter_map(|account| {
+            let needs = account.needs.load(Ordering::Relaxed);
+            account.look().map(|waited| (waited, needs))
+        });
+        waits.max_by_key(|&(waited, _)| waited)
     }
 
-    /// Condemns the first of these, until half of what is shared out is free. How many that were.
-    fn condemn(&self, holders: impl Iterator<Item = (u64, Arc<Account>)>) -> usize {
+    /// Condemns the first of these, until no more than `enough` is held. How many that were.
+    fn condemn(&self, enough: u64, holders: impl Iterator<Item = (u64, Arc<Account>)>) -> usize {
         let (mut used, mut condemned) = (self.used_bytes(), 0);
         for (charged, account) in holders {
-            if used <= self.shared / 2 {
+            if used <= enough {
                 break;
             }
             used -= charged.min(used);
@@ -221,6 +227,16 @@ impl ClientMemory {
         let mut holders: Vec<_> = holders.collect();
         holders.sort_by_key(|&(charged, _)| std::cmp::Reverse(charged));
         holders
+    }
+
+    /// What all may hold at most so that a connection that holds `charged` of it can grow to `bytes`; never more than half of what is shared out.
+    fn enough_for(&self, charged: u64, bytes: u64) -> u64 {
+        let half = self.shared / 2;
+        match bytes {
+            // It cannot have that, whoever goes.
+            _ if bytes > half => half,
+            _ => half.min(self.shared + charged - 2 * bytes),
+        }
     }
 
     /// Takes room for a connection that grows to `bytes`, if that is no more than would then be left.
@@ -276,6 +292,8 @@ impl Charge {
             self.account.was_given.store(true, Ordering::Release);
             return true;
         }
+        let needs = self.memory.enough_for(charged, bytes);
+        self.account.needs.store(needs, Ordering::Relaxed);
         self.account.was_refused.store(true, Ordering::Release);
         self.memory.refused.fetch_add(1, Ordering::Relaxed);
         false
@@ -525,6 +543,20 @@ mod tests {
             world.pass(ms(100));
         }
         assert!(!reads.is_condemned() && !wants.is_condemned());
+    }
+
+    #[test]
+    fn who_wants_much_gets_it_where_little_more_than_a_third_is_held() {
+        let mut world = World::new();
+        let [idle, wants] = [1, 2].map(|id| world.open(id));
+        assert!(idle.grow_to(350 * KIB));
+        for _ in 0..20 {
+            assert!(!wants.grow_to(400 * KIB));
+            world.pass(ms(100));
+        }
+        assert!(idle.is_condemned() && !wants.is_condemned());
+        idle.set(0);
+        assert!(wants.grow_to(400 * KIB));
     }
 
     #[test]
