@@ -56,10 +56,12 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    if matches!(cli.command, Command::Start(_) | Command::Demo(_)) {
-        if let Err(failure) = allocator::set_up_server() {
-            return failure::exit_code(Err(failure));
-        }
+    let set_up = match cli.command {
+        Command::Start(_) | Command::Demo(_) => allocator::set_up_server(),
+        _ => Ok(()),
+    };
+    if set_up.is_err() {
+        return failure::exit_code(set_up);
     }
     let done = match cli.command {
         Command::Bench(arguments) => bench::run(&arguments),
