@@ -1,17 +1,19 @@
 //! One replica with everything around it: its store, its stream, and those of its peers.
 mod arrivals;
+mod effects;
 mod recovery;
 mod repair;
 mod unheard;
+pub(crate) use effects::Effect;
 pub use recovery::ReplayError;
 pub(crate) use repair::Repair;
 
 use crate::{
     cold::Cold,
     durability::Durability,
+    environment::Environment,
     frame::{self, Body},
     incoming::{CopyIn, CopyState, Errand, Incoming, RowsOut},
-    keyspace::Keyspace,
     record::{CheckpointMeta, ReceivedRecord, Record, WriteRecord},
     status::Written,
     stream::{Entry, Outgoing, StreamPosition},
@@ -51,6 +53,9 @@ const KEPT_BYTES: usize = 1 << 20;
 /// under the lock too.
 pub(crate) struct Lane<P: Protocol> {
     pub me: ServerId,
+    pub env: Environment,
+    /// What is to be done, in order.
+    pub effects: Vec<Effect<P>>,
     pub replica: Replica<P>,
     pub store: Store<P::Meta>,
     pub outgoing: Outgoing,
@@ -124,7 +129,8 @@ pub(crate) struct Lane<P: Protocol> {
     encoded: Vec<u8>,
     /// What the last finished checkpoint said.
     pub checkpointed: Option<CheckpointMeta>,
-    moved: bool,
+    /// Something may be staged, or is appended to the log.
+    pub moved: bool,
     /// Entries of the last batch, if their order is a planted bug.
     swapped: Vec<Entry>,
 }
@@ -157,7 +163,7 @@ struct Logged {
 impl<P: Protocol> Lane<P> {
     /// A lane over its store, as the last checkpoint left it.
     pub fn open(
-        ks: &Keyspace<P>,
+        env: Environment,
         me: ServerId,
         store: Store<P::Meta>,
         meta: &CheckpointMeta,
@@ -165,8 +171,8 @@ impl<P: Protocol> Lane<P> {
         protocol: &P::Config,
         seed: u64,
     ) -> Lane<P> {
-        let others: Vec<SiteId> = ks.topology().sites().filter(|&site| site != me.site).collect();
-        let mut outgoing = Outgoing::new(ks.shared().config.stream, others.iter().copied());
+        let others: Vec<SiteId> = env.topology().sites().filter(|&site| site != me.site).collect();
+        let mut outgoing = Outgoing::new(env.shared().config.stream, others.iter().copied());
         outgoing.restore(
             meta.next_position,
             meta.incarnations.iter().map(|&record| record.into()).collect(),
@@ -180,7 +186,7 @@ impl<P: Protocol> Lane<P> {
                     site,
                     Incoming::new(
                         received.get(&site).copied().unwrap_or_default(),
-                        ks.shared().pending(),
+                        env.shared().pending(),
                     ),
                 )
             })
@@ -195,7 +201,8 @@ impl<P: Protocol> Lane<P> {
         }
         Lane {
             me,
-            replica: Replica::open(protocol, me, ks.topology().clone(), bound, &recovered, seed),
+            effects: Vec::new(),
+            replica: Replica::open(protocol, me, env.topology().clone(), bound, &recovered, seed),
             store,
             outgoing,
             incoming,
@@ -212,7 +219,7 @@ impl<P: Protocol> Lane<P> {
             gives_from: Micros(0),
             unheard: None,
             time: Now::default(),
-            time_goes_back: ks.shared().config.planted.time_before_disk,
+            time_goes_back: env.shared().config.planted.time_before_disk,
             has_dropped: false,
             taken: Vec::new(),
             logged: VecDeque::new(),
@@ -236,24 +243,25 @@ impl<P: Protocol> Lane<P> {
             checkpointed: None,
             moved: false,
             swapped: Vec::new(),
+            env,
         }
     }
 
     // ---- inputs ---------------------------------------------------------------------------------------------
 
     /// A session's or another node's request. It waits if its keys are not in memory.
-    pub fn ask(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
+    pub fn ask(&mut self, now: Now, question: Question<P>) {
         if self.unheard.is_some() {
-            self.end_unheard(ks, now);
+            self.end_unheard(now);
         }
-        self.run_or_park(ks, now, question);
-        self.settle(ks, now);
+        self.run_or_park(now, question);
+        self.settle(now);
     }
 
     /// An input that names no keys.
-    pub fn step(&mut self, ks: &Keyspace<P>, now: Now, input: Input<P>) {
+    pub fn step(&mut self, now: Now, input: Input<P>) {
         self.handle(now, input);
-        self.settle(ks, now);
+        self.settle(now);
     }
 
     /// Threads read the clock, then wait for a lock or a disk, and come here. A request that they let run may have been asked after they read
@@ -273,9 +281,9 @@ impl<P: Protocol> Lane<P> {
         self.unsettled.0 != 0 && (is_patient || self.has_lost_directory)
     }
 
-    fn run_or_park(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
+    fn run_or_park(&mut self, now: Now, question: Question<P>) {
         if self.unheard.is_some() {
-            return self.hold_question(ks, now, question);
+            return self.hold_question(now, question);
         }
         let mut all_resident = true;
         P::keys(&question.request, &mut |key| {
@@ -288,23 +296,23 @@ impl<P: Protocol> Lane<P> {
         }
         let mut keys = Vec::new();
         P::keys(&question.request, &mut |key| keys.push(key.clone()));
-        self.park(ks, keys, Waiting::Question(question));
+        self.park(keys, Waiting::Question(question));
     }
 
-    fn park(&mut self, ks: &Keyspace<P>, keys: Vec<Key>, waiting: Waiting<P>) {
+    fn park(&mut self, keys: Vec<Key>, waiting: Waiting<P>) {
         let store = &self.store;
         self.cold
             .park(keys, waiting, |key| store.is_resident(key.as_ref()));
-        ks.shared().wake.wake_worker();
+        self.wake_worker();
     }
 
     /// A message of another replica. It waits, too, if its keys are not in memory.
-    pub fn hear(&mut self, ks: &Keyspace<P>, now: Now, from: ServerId, message: P::Message) {
-        self.hear_or_park(ks, now, from, message);
-        self.settle(ks, now);
+    pub fn hear(&mut self, now: Now, from: ServerId, message: P::Message) {
+        self.hear_or_park(now, from, message);
+        self.settle(now);
     }
 
-    fn hear_or_park(&mut self, ks: &Keyspace<P>, now: Now, from: ServerId, message: P::Message) {
+    fn hear_or_park(&mut self, now: Now, from: ServerId, message: P::Message) {
         let (mut all_resident, mut names_keys) = (true, false);
         P::message_keys(&message, &mut |key| {
             names_keys = true;
@@ -321,21 +329,20 @@ impl<P: Protocol> Lane<P> {
         } else if self.cold.len() < MOST_COLD {
             let mut keys = Vec::new();
             P::message_keys(&message, &mut |key| keys.push(key.clone()));
-            self.park(ks, keys, Waiting::Message { from, message });
+            self.park(keys, Waiting::Message { from, message });
         }
     }
 
     /// No timestamp beyond this is believed. What this replica's own clock has already shown drags it nowhere, also after its wall clock
     /// was set back.
-    pub fn horizon(&self, ks: &Keyspace<P>, now: Now) -> Hlc {
-        ks.shared().config.horizon(now).max(self.replica.clock())
+    pub fn horizon(&self, now: Now) -> Hlc {
+        self.env.shared().config.horizon(now).max(self.replica.clock())
     }
 
     /// Everything that the last input made possible: parked requests, then outputs.
-    fn settle(&mut self, ks: &Keyspace<P>, now: Now) {
+    fn settle(&mut self, now: Now) {
         while let Some(ready) = self.replica.take_ready() {
             self.run_or_park(
-                ks,
                 now,
                 Question {
                     id: ready.id,
@@ -344,11 +351,11 @@ impl<P: Protocol> Lane<P> {
                 },
             );
         }
-        self.route(ks);
+        self.route();
     }
 
     /// Hands on the outputs that need not wait, in order.
-    fn route(&mut self, ks: &Keyspace<P>) {
+    fn route(&mut self) {
         while let Some(output) = self.replica.poll_output() {
             match output {
                 Output::Reply {
@@ -356,23 +363,23 @@ impl<P: Protocol> Lane<P> {
                     response,
                     mut receipt,
                 } => {
-                    if ks.shared().config.planted.receipts_claim_more {
+                    if self.env.shared().config.planted.receipts_claim_more {
                         receipt.staleness = receipt.staleness.map(|proven| Micros(proven.0 / 2));
                     }
-                    ks.deliver(id, Outcome::Answered(response, receipt));
+                    self.deliver(id, Outcome::Answered(response, receipt));
                 }
-                Output::Send { to, message } => ks.send(self.me, to, message),
+                Output::Send { to, message } => self.send(to, message),
                 Output::Mark {
                     to,
                     message,
                     promise,
                     number,
-                } => self.mark(ks, to, &message, (promise, number)),
+                } => self.mark(to, &message, (promise, number)),
             }
         }
     }
 
-    fn mark(&mut self, ks: &Keyspace<P>, to: SiteSet, message: &P::Message, promise: (Hlc, u64)) {
+    fn mark(&mut self, to: SiteSet, message: &P::Message, promise: (Hlc, u64)) {
         // A newer one comes when everything is back.
         if self.takes_back() {
             return;
@@ -380,7 +387,7 @@ impl<P: Protocol> Lane<P> {
         let mut body = BytesMut::new();
         message.encode(&mut body);
         let body = body.freeze();
-        if ks.shared().config.planted.marks_overtake {
+        if self.env.shared().config.planted.marks_overtake {
             for site in to.iter() {
                 let incarnation = self.outgoing.incarnation();
                 let mark = frame::MarkFrame {
@@ -388,22 +395,23 @@ impl<P: Protocol> Lane<P> {
                     after: 0,
                     body: body.clone(),
                 };
-                ks.send_frame(self.me, ks.topology().peer_at(self.me, site), Body::Mark(mark));
+                self.say(self.env.topology().peer_at(self.me, site), Body::Mark(mark));
             }
             return;
         }
         self.outgoing.set_mark(to, &body);
-        ks.wake_links(self.me, to);
+        self.wake_links(to);
         if self.promises.len() >= MOST_PROMISES {
             self.promises.pop_back();
         }
-        self.promises.push_back((ks.shared().log().written(), promise));
-        self.settle_promises(ks);
+        self.promises
+            .push_back((self.env.shared().log().written(), promise));
+        self.settle_promises();
     }
 
     /// What is synced no power loss takes any more: the replica may say so in its next mark.
-    fn settle_promises(&mut self, ks: &Keyspace<P>) {
-        let synced = ks.shared().log().synced();
+    fn settle_promises(&mut self) {
+        let synced = self.env.shared().log().synced();
         let done = self.promises.partition_point(|&(behind, _)| behind <= synced);
         let is_settled = self.unsettled.0 == 0;
         for (_, (promise, number)) in self.promises.drain(..done).filter(|_| is_settled) {
@@ -414,27 +422,26 @@ impl<P: Protocol> Lane<P> {
     // ---- the barrier ----------------------------------------------------------------------------------------
 
     /// Appends what is staged to the log, as one record.
-    pub fn append(&mut self, ks: &Keyspace<P>) {
+    pub fn append(&mut self) {
         let batch = self.replica.take_batch();
         let received = self.take_received();
         let taken = std::mem::take(&mut self.taken);
         if batch.is_none() && received.is_empty() && taken.is_empty() {
             return;
         }
-        let log = ks.shared().log();
-        let from = log.end();
+        let from = self.env.shared().log().end();
         let (record, entries, bound) =
-            self.record(ks, batch.as_ref().map_or(&[], |batch| &batch.writes), &received);
+            self.record(batch.as_ref().map_or(&[], |batch| &batch.writes), &received);
         self.encoded.clear();
         record.encode(&mut self.encoded).expect("a Vec grows");
-        let end = log.append(&[&self.encoded]);
+        let end = self.env.shared().log().append(&[&self.encoded]);
         self.encoded.shrink_to(KEPT_BYTES);
         if let Some(first) = entries.first() {
             self.outgoing.note_position(first.number, from);
         }
         let must_sync = batch.as_ref().is_some_and(|batch| batch.must_sync);
         // What was given back is not to be lost once more: the peer forgets that it was ahead.
-        let sync = must_sync || !taken.is_empty() || matches!(ks.durability(), Durability::Fsync);
+        let sync = must_sync || !taken.is_empty() || matches!(self.env.durability(), Durability::Fsync);
         if let Some(bound) = bound {
             self.bound = bound;
             self.bounds.push_back((end, bound));
@@ -451,11 +458,11 @@ impl<P: Protocol> Lane<P> {
         if let Some(Batch { writes, .. }) = batch {
             self.replica.recycle(writes);
         }
-        if ks.shared().config.planted.answers_early
+        if self.env.shared().config.planted.answers_early
             && let Some(number) = number
         {
             self.replica.handle_durable(number);
-            self.route(ks);
+            self.route();
         }
     }
 
@@ -474,11 +481,10 @@ impl<P: Protocol> Lane<P> {
 
     fn record(
         &mut self,
-        ks: &Keyspace<P>,
         writes: &[Write<P::Meta>],
         received: &[(SiteId, StreamPosition)],
     ) -> (Record, Vec<Entry>, Option<Hlc>) {
-        let mut record = Record::new(ks.tag(), self.me);
+        let mut record = Record::new(self.env.tag(), self.me);
         record.first_position = self.outgoing.next();
         record.incarnation = self.outgoing.incarnation();
         record.received = received
@@ -513,7 +519,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The log has everything up to `written` and on disk up to `synced`: what was held behind it goes out. Returns whether more waits.
-    pub fn release(&mut self, ks: &Keyspace<P>, now: Now, written: Position, synced: Position) -> bool {
+    pub fn release(&mut self, now: Now, written: Position, synced: Position) -> bool {
         while self.bounds.front().is_some_and(|&(end, _)| end <= synced) {
             let (_, bound) = self.bounds.pop_front().expect("just seen");
             self.replica.handle_bound_synced(bound);
@@ -529,37 +535,36 @@ impl<P: Protocol> Lane<P> {
                 self.replica.handle_durable(number);
             }
             let mut entries = batch.entries;
-            if ks.shared().config.planted.outputs_swapped {
+            if self.env.shared().config.planted.outputs_swapped {
                 std::mem::swap(&mut entries, &mut self.swapped);
-                self.route(ks);
+                self.route();
             }
             if !entries.is_empty() && self.outgoing.make_ready(now.monotonic, entries) {
-                ks.wake_links(self.me, ks.topology().all_sites());
+                self.wake_links(self.env.topology().all_sites());
             }
             acks.extend(batch.received);
             for site in batch.taken {
-                self.taken_back(ks, site);
+                self.taken_back(site);
             }
         }
         for (site, position) in acks {
-            ks.send_frame(
-                self.me,
-                ks.topology().peer_at(self.me, site),
+            self.say(
+                self.env.topology().peer_at(self.me, site),
                 Body::Ack(position.into()),
             );
         }
-        self.settle_promises(ks);
-        self.settle(ks, now);
+        self.settle_promises();
+        self.settle(now);
         // Only now that it is written: a sync that was asked for earlier might have been over before.
-        if self.waits_for_sync(ks) {
-            ks.shared().want_sync();
+        if self.waits_for_sync() {
+            self.want_sync();
         }
         !self.logged.is_empty() || !self.bounds.is_empty() || !self.promises.is_empty()
     }
 
     /// Whether something is held until the log has been synced, and no interval brings that about.
-    fn waits_for_sync(&self, ks: &Keyspace<P>) -> bool {
-        let promises = !self.promises.is_empty() && ks.durability() == Durability::None;
+    fn waits_for_sync(&self) -> bool {
+        let promises = !self.promises.is_empty() && self.env.durability() == Durability::None;
         promises || !self.bounds.is_empty() || self.logged.front().is_some_and(|batch| batch.sync)
     }
 
@@ -569,15 +574,15 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// What waits of a peer that was too far ahead, or for a key that could not be read, gets another chance.
-    pub fn retry_pending(&mut self, ks: &Keyspace<P>, now: Now) {
+    pub fn retry_pending(&mut self, now: Now) {
         let waiting = self
             .incoming
             .iter()
             .filter(|(_, incoming)| incoming.pending.front().is_some());
         for site in waiting.map(|(&site, _)| site).collect::<Vec<_>>() {
-            self.drain(ks, now, site);
+            self.drain(now, site);
         }
-        self.ask_for_copy(ks);
+        self.ask_for_copy();
     }
 
     /// Whether something is appended and not yet durable.
@@ -716,37 +721,39 @@ impl<P: Protocol> Lane<P> {
 
     /// The rows of a full copy are about to come in, and may never come in whole. That some may be here, of its source and of others, is written
     /// down in front of them.
-    pub fn hold_copied(&mut self, ks: &Keyspace<P>, from: SiteId, copy: &CopyIn<P::Meta>) {
+    pub fn hold_copied(&mut self, from: SiteId, copy: &CopyIn<P::Meta>) {
         let of_others = || copy.held.iter().map(|(&site, &place)| (site, place));
         let held = || of_others().chain([(from, copy.resume)]);
         hold(&mut self.incoming, held());
-        let mut record = Record::new(ks.tag(), self.me);
+        let mut record = Record::new(self.env.tag(), self.me);
         record.held = held()
             .map(|(site, place)| ReceivedRecord::new(site, place))
             .collect();
-        ks.shared().log().append(&[&record.encode_to_vec()]);
+        self.env.shared().log().append(&[&record.encode_to_vec()]);
+        self.moved = true;
     }
 
     /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind `resume`, and its source is told.
-    pub fn copied(&mut self, ks: &Keyspace<P>, site: SiteId, copy: &CopyIn<P::Meta>) {
+    pub fn copied(&mut self, site: SiteId, copy: &CopyIn<P::Meta>) {
         let Some(incoming) = self.incoming.get_mut(&site) else {
             return;
         };
         incoming.received = copy.resume;
         incoming.copy = None;
-        self.repair_with(ks, site, copy);
-        if ks.is_up(ks.topology().peer_at(self.me, site)) {
-            self.resume(ks, site);
+        self.moved = true;
+        self.repair_with(site, copy);
+        if self.env.is_up(self.env.topology().peer_at(self.me, site)) {
+            self.resume(site);
         }
-        self.resume_declined(ks);
-        self.ask_for_copy(ks);
+        self.resume_declined();
+        self.ask_for_copy();
     }
 
     /// No copy is under way any more. Whose copy came at the wrong time is told again where its stream goes on.
-    pub fn resume_declined(&mut self, ks: &Keyspace<P>) {
+    pub fn resume_declined(&mut self) {
         let declined = self.incoming.iter().filter(|(_, incoming)| incoming.declined);
         for site in declined.map(|(&site, _)| site).collect::<Vec<_>>() {
-            self.resume(ks, site);
+            self.resume(site);
         }
     }
 
@@ -782,7 +789,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A peer needs rows, and for them a checkpoint that begins after now.
-    pub fn want_rows(&mut self, ks: &Keyspace<P>, site: SiteId, errand: Errand) {
+    pub fn want_rows(&mut self, site: SiteId, errand: Errand) {
         let wanted = self.rows_wanted.entry(site).or_default();
         wanted.retain(|other| {
             std::mem::discriminant(&other.purpose) != std::mem::discriminant(&errand.purpose)
@@ -791,7 +798,7 @@ impl<P: Protocol> Lane<P> {
             in_checkpoint: false,
             ..errand
         });
-        ks.shared().wake.wake_worker();
+        self.wake_worker();
     }
 
     /// Whether peers wait for rows and no checkpoint has begun since they asked, or the lane has none of its own yet.
@@ -839,8 +846,8 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The checkpoint is over: what peers asked for before it began. Those whose link has broken meanwhile ask again.
-    pub fn take_errands(&mut self, ks: &Keyspace<P>) -> Vec<(SiteId, Errand)> {
-        let takes_all = ks.shared().config.planted.rows_of_begun_checkpoint;
+    pub fn take_errands(&mut self) -> Vec<(SiteId, Errand)> {
+        let takes_all = self.env.shared().config.planted.rows_of_begun_checkpoint;
         let mut taken = Vec::new();
         for (&site, errands) in &mut self.rows_wanted {
             let done = errands.extract_if(.., |errand| takes_all || errand.in_checkpoint);

@@ -43,6 +43,7 @@ mod config;
 pub use config::{KeyspaceConfig, NodeConfig, NodeId, Placement, Planted};
 mod durability;
 pub use durability::{BadDurability, Durability};
+mod environment;
 mod frame;
 pub use frame::{FrameAbout, MOST_FRAME_BYTES, WIRE_VERSION};
 mod incoming;

@@ -237,9 +237,9 @@ impl NodeBuilder {
                 false => meta.repair.as_ref().map(Repair::restore),
             };
             let seed = self.shared.config.seed;
-            let mut lane = Lane::open(&keyspace, server, store, &meta, repair, config, seed);
+            let mut lane = Lane::open(keyspace.env().clone(), server, store, &meta, repair, config, seed);
             if let Some(aside) = &aside {
-                aside.replay(|record, position| Ok(lane.replay(&keyspace, record, position)?))?;
+                aside.replay(|record, position| Ok(lane.replay(record, position)?))?;
             }
             if lacks {
                 lane.want_checkpoint();
@@ -766,7 +766,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
                 )
         });
         match lane {
-            Some(cell) => held(&cell.lane).replay(self, record, from),
+            Some(cell) => self.enter(cell).replay(record, from),
             // A partition that has moved to another node.
             None => Ok(()),
         }
@@ -774,15 +774,15 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn begin(&self, now: Now) {
         for cell in self.lanes() {
-            held(&cell.lane).begin(self, now, self.protocol(), self.shared().config.seed);
+            self.enter(cell)
+                .begin(now, self.protocol(), self.shared().config.seed);
         }
     }
 
     fn start(&self, now: Now) {
         for cell in self.lanes() {
-            let mut lane = held(&cell.lane);
-            lane.step(self, now, Input::Start);
-            self.done(cell, lane);
+            let mut lane = self.enter(cell);
+            lane.step(now, Input::Start);
         }
     }
 
@@ -823,7 +823,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         let count = self.pairs(node).count();
         let begin = turn % count.max(1);
         for (cell, peer) in self.pairs(node).skip(begin).chain(self.pairs(node).take(begin)) {
-            more |= held(&cell.lane).fill(self, peer, out, most_bytes);
+            more |= self.enter(cell).fill(peer, out, most_bytes);
         }
         more
     }
@@ -870,23 +870,23 @@ impl<P: Protocol> Lanes for Keyspace<P> {
     }
 
     fn can_forget(&self) -> bool {
-        self.lanes().iter().any(|cell| held(&cell.lane).can_forget())
+        self.lanes().iter().any(|cell| cell.look().can_forget())
     }
 
     fn mendable_damage(&self) -> Option<WorkError> {
         self.lanes().iter().find_map(|cell| {
-            let lane = held(&cell.lane);
+            let lane = cell.look();
             Some(WorkError::Damaged {
                 keyspace: self.name().to_string(),
                 partition: cell.me.partition,
-                why: lane.mendable_damage(self)?.to_string(),
+                why: lane.mendable_damage()?.to_string(),
             })
         })
     }
 
     fn forget_lacks(&self) -> Result<(), EngineError> {
         for cell in self.lanes() {
-            let table = held(&cell.lane).store.table();
+            let table = cell.look().store.table();
             if lacks_rows(&*table)? {
                 forget_lack(&*table)?;
             }

@@ -1,12 +1,12 @@
 //! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
 use crate::{
     durability::Durability,
+    environment::Environment,
     frame::{
         self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ResumeFrame, ReturnedFrame,
         TakeBackFrame,
     },
-    incoming::{CopyIn, CopyState, Errand, OpenRow, Purpose, RowsOut, TakeBack},
-    keyspace::Keyspace,
+    incoming::{CopyIn, CopyState, Errand, Incoming, OpenRow, Purpose, RowsOut, TakeBack},
     lane::{Lane, entries_of},
     pending::Item,
     record::{NamedRecord, Record, named_of},
@@ -14,7 +14,9 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
-use turnbuckle_core::{BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Wire};
+use turnbuckle_core::{
+    BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Topology, Wire,
+};
 use turnbuckle_log::Position;
 use turnbuckle_store::{StoreError, clear_staged, stage};
 
@@ -23,7 +25,7 @@ const READ_BYTES: usize = 256 << 10;
 
 impl<P: Protocol> Lane<P> {
     /// The link to a peer's node came up or went down.
-    pub fn set_link(&mut self, ks: &Keyspace<P>, now: Now, peer: ServerId, up: bool) {
+    pub fn set_link(&mut self, now: Now, peer: ServerId, up: bool) {
         let site = peer.site;
         self.outgoing.silence(site);
         self.rows_out.remove(&site);
@@ -36,72 +38,67 @@ impl<P: Protocol> Lane<P> {
         let is_dropped = had_copy && incoming.copy.is_none();
         // A copy that has arrived whole is put in place first; then the stream is asked for.
         if up && incoming.copy.is_none() && !self.waits_for_copy(site) {
-            self.resume(ks, site);
+            self.resume(site);
         }
         if is_dropped {
-            self.resume_declined(ks);
-            self.ask_for_copy(ks);
+            self.resume_declined();
+            self.ask_for_copy();
         }
-        self.step(ks, now, Input::Link { peer, up });
+        self.step(now, Input::Link { peer, up });
     }
 
     /// A frame of a peer's server.
-    pub fn on_body(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        from: ServerId,
-        body: Body,
-    ) -> Result<(), BadFrame> {
+    pub fn on_body(&mut self, now: Now, from: ServerId, body: Body) -> Result<(), BadFrame> {
         let site = from.site;
         match body {
             Body::Message(message) => {
-                let message = message_of::<P>(ks, message)?;
+                let message = message_of::<P>(self.env.topology(), message)?;
                 let newest = message.newest();
-                if newest > self.horizon(ks, now) {
+                if newest > self.horizon(now) {
                     // It may be lost.
-                    self.hold(ks, site, newest);
+                    self.hold(site, newest);
                     return Ok(());
                 }
                 if site == self.me.site {
                     self.held_peers.remove(&site);
                 }
-                self.hear(ks, now, from, message);
+                self.hear(now, from, message);
             }
-            Body::Entries(frame) => self.on_entries(ks, now, site, frame)?,
-            Body::Mark(frame) => self.on_mark(ks, now, site, frame)?,
+            Body::Entries(frame) => self.on_entries(now, site, frame)?,
+            Body::Mark(frame) => self.on_mark(now, site, frame)?,
             Body::Ack(position) => {
                 self.outgoing
                     .acknowledge(site, StreamPosition::from(position).number);
-                ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
-                self.ask_for_copy(ks);
+                self.wake_links(turnbuckle_core::SiteSet::one(site));
+                self.ask_for_copy();
             }
             Body::Resume(frame) => {
-                self.on_resume(ks, now, from, frame)?;
-                self.ask_for_copy(ks);
+                self.on_resume(now, from, frame)?;
+                self.ask_for_copy();
             }
             Body::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
                     forgettable: Hlc::ZERO,
                 });
-                self.want_rows(ks, site, Errand::new(purpose, 0));
-                self.give_nothing(ks);
+                self.want_rows(site, Errand::new(purpose, 0));
+                self.give_nothing();
             }
-            Body::Returned(frame) => self.on_returned(ks, now, site, frame)?,
-            Body::CopyBegin(frame) => self.on_copy_begin(ks, now, site, &frame)?,
-            Body::CopyRows(frame) => self.on_copy_rows(ks, now, site, frame)?,
+            Body::Returned(frame) => self.on_returned(now, site, frame)?,
+            Body::CopyBegin(frame) => self.on_copy_begin(now, site, &frame)?,
+            Body::CopyRows(frame) => self.on_copy_rows(now, site, frame)?,
             Body::TakenBack(position) => {
                 let waits = self.waits_for_copy(site);
-                if !ks.shared().config.planted.takes_again_what_it_had {
+                if !self.env.shared().config.planted.takes_again_what_it_had {
                     self.cover_what_was_here();
                 }
-                let incoming = self.incoming_from(site)?;
+                let incoming = incoming_from(&mut self.incoming, site)?;
                 let is_held = incoming.held_beyond().is_some() && incoming.received == position.into();
                 incoming.received = position.into();
+                self.moved = true;
                 // It has taken back what copies of third sites had brought here. Where the stream goes on is still to be agreed.
                 match waits || is_held {
-                    true => self.resume(ks, site),
+                    true => self.resume(site),
                     false => drop(incoming.resume()),
                 }
             }
@@ -114,69 +111,45 @@ impl<P: Protocol> Lane<P> {
 
     // ---- what a receiver gets -------------------------------------------------------------------------------
 
-    fn incoming_from(&mut self, site: SiteId) -> Result<&mut crate::incoming::Incoming<P>, BadFrame> {
-        self.incoming
-            .get_mut(&site)
-            .ok_or_else(|| BadFrame::new("a peer at another site", site.0.to_string()))
-    }
-
-    fn on_entries(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        site: SiteId,
-        frame: EntriesFrame,
-    ) -> Result<(), BadFrame> {
-        let incoming = self.incoming_from(site)?;
+    fn on_entries(&mut self, now: Now, site: SiteId, frame: EntriesFrame) -> Result<(), BadFrame> {
+        let incoming = incoming_from(&mut self.incoming, site)?;
         if incoming.is_streaming() {
             let last = StreamPosition {
                 incarnation: frame.incarnation,
                 number: frame.last,
             };
             incoming.arrive(
-                ks.topology(),
+                self.env.topology(),
                 site,
                 frame.previous,
                 last,
                 frame.entries,
                 &frame.numbers,
             )?;
-            self.drain(ks, now, site);
+            self.drain(now, site);
         }
         Ok(())
     }
 
-    fn on_mark(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        site: SiteId,
-        frame: MarkFrame,
-    ) -> Result<(), BadFrame> {
-        let message = message_of::<P>(ks, frame.body)?;
-        let incoming = self.incoming_from(site)?;
+    fn on_mark(&mut self, now: Now, site: SiteId, frame: MarkFrame) -> Result<(), BadFrame> {
+        let message = message_of::<P>(self.env.topology(), frame.body)?;
+        let incoming = incoming_from(&mut self.incoming, site)?;
         if incoming.is_streaming() {
             let after = StreamPosition {
                 incarnation: frame.incarnation,
                 number: frame.after,
             };
             incoming.arrive_mark(after, message)?;
-            self.drain(ks, now, site);
+            self.drain(now, site);
         }
         Ok(())
     }
 
-    fn on_returned(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        site: SiteId,
-        frame: ReturnedFrame,
-    ) -> Result<(), BadFrame> {
+    fn on_returned(&mut self, now: Now, site: SiteId, frame: ReturnedFrame) -> Result<(), BadFrame> {
         let me = self.me.site;
-        let incoming = self.incoming_from(site)?;
+        let incoming = incoming_from(&mut self.incoming, site)?;
         for entry in frame.entries {
-            let (key, version) = frame::decode_entry::<P::Meta>(entry, ks.topology())?;
+            let (key, version) = frame::decode_entry::<P::Meta>(entry, self.env.topology())?;
             if version.id.site != me {
                 return Err(BadFrame::new(
                     "versions of this site given back",
@@ -187,7 +160,8 @@ impl<P: Protocol> Lane<P> {
         }
         if frame.end {
             let cut = frame::cut_from_frames(&frame.withheld)?;
-            ks.topology()
+            self.env
+                .topology()
                 .check_sites(cut.iter().map(|&(site, _)| site).collect())?;
             let named = named_of(&frame.named);
             incoming.pending.push(Item::ReturnedEnd(Recovered {
@@ -196,18 +170,12 @@ impl<P: Protocol> Lane<P> {
                 lacks_rows: false,
             }))?;
         }
-        self.drain(ks, now, site);
+        self.drain(now, site);
         Ok(())
     }
 
-    fn on_copy_begin(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        site: SiteId,
-        frame: &CopyBeginFrame,
-    ) -> Result<(), BadFrame> {
-        if !ks.shared().has_room() {
+    fn on_copy_begin(&mut self, now: Now, site: SiteId, frame: &CopyBeginFrame) -> Result<(), BadFrame> {
+        if !self.env.shared().has_room() {
             return Err(BadFrame::new("room for a full copy", "a disk that is full"));
         }
         let copied = Recovered {
@@ -218,12 +186,13 @@ impl<P: Protocol> Lane<P> {
         let mut places = frame.received.iter().chain(&frame.held);
         places.try_for_each(|place| place.check())?;
         let received: BTreeMap<_, _> = frame.received.iter().map(|received| received.parts()).collect();
-        ks.topology()
+        self.env
+            .topology()
             .check_sites(copied.cut.iter().map(|&(site, _)| site).collect())?;
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
         let newest = newest.unwrap_or(Hlc::ZERO);
-        not_beyond(self.horizon(ks, now), newest)?;
-        if !self.incoming_from(site)?.is_answered_by(frame.answers) {
+        not_beyond(self.horizon(now), newest)?;
+        if !incoming_from(&mut self.incoming, site)?.is_answered_by(frame.answers) {
             return Ok(());
         }
         if self.incoming.iter().any(|(&other, incoming)| {
@@ -232,10 +201,10 @@ impl<P: Protocol> Lane<P> {
                 .as_ref()
                 .is_some_and(|copy| other != site || copy.state != CopyState::Arriving)
         }) {
-            self.incoming_from(site)?.declined = true;
+            incoming_from(&mut self.incoming, site)?.declined = true;
             return Ok(());
         }
-        let incoming = self.incoming_from(site)?;
+        let incoming = incoming_from(&mut self.incoming, site)?;
         incoming.drop_stream();
         incoming.copy = Some(CopyIn {
             resume: frame.resume.into(),
@@ -247,16 +216,16 @@ impl<P: Protocol> Lane<P> {
             state: CopyState::Arriving,
         });
         tracing::info!(
-            keyspace = ks.name(),
+            keyspace = self.env.name(),
             partition = self.me.partition,
-            from = ks.topology().site_name(site),
+            from = self.env.topology().site_name(site),
             "a full copy begins: the peer's log does not reach back to what this replica has, or its directory was empty"
         );
         match clear_staged(&*self.store.table()).map_err(StoreError::from) {
             // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened anew.
             Err(error) if error.is_damage() => {
-                self.note_damage(ks, &error);
-                let incoming = self.incoming_from(site)?;
+                self.note_damage(&error);
+                let incoming = incoming_from(&mut self.incoming, site)?;
                 (incoming.copy, incoming.declined) = (None, true);
                 Ok(())
             }
@@ -264,16 +233,10 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    fn on_copy_rows(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        site: SiteId,
-        frame: CopyRowsFrame,
-    ) -> Result<(), BadFrame> {
-        let horizon = self.horizon(ks, now);
+    fn on_copy_rows(&mut self, now: Now, site: SiteId, frame: CopyRowsFrame) -> Result<(), BadFrame> {
+        let horizon = self.horizon(now);
         let table = self.store.table();
-        let incoming = self.incoming_from(site)?;
+        let incoming = incoming_from(&mut self.incoming, site)?;
         let Some(copy) = incoming
             .copy
             .as_mut()
@@ -284,7 +247,7 @@ impl<P: Protocol> Lane<P> {
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
         for entry in frame.entries {
             let bytes = entry.len();
-            let (key, version) = frame::decode_entry(entry, ks.topology())?;
+            let (key, version) = frame::decode_entry(entry, self.env.topology())?;
             not_beyond(horizon, frame::newest(&version))?;
             staged.extend(copy.take(key, version, bytes)?);
         }
@@ -294,28 +257,22 @@ impl<P: Protocol> Lane<P> {
         stage(&*table, &staged).map_err(|error| BadFrame::new("room for a full copy", error.to_string()))?;
         if frame.end {
             copy.state = CopyState::Whole;
-            ks.shared().wake.wake_worker();
+            self.wake_worker();
         }
         Ok(())
     }
 
     // ---- what a source sends --------------------------------------------------------------------------------
 
-    fn on_resume(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        from: ServerId,
-        frame: ResumeFrame,
-    ) -> Result<(), BadFrame> {
+    fn on_resume(&mut self, now: Now, from: ServerId, frame: ResumeFrame) -> Result<(), BadFrame> {
         let (site, at) = (from.site, frame.at());
-        let word = frame.word(ks.topology())?;
+        let word = frame.word(self.env.topology())?;
         if let Some(cursor) = self.outgoing.cursor(site) {
             cursor.heard_word = frame.word_number;
         }
         let held = frame.held.map(StreamPosition::from);
-        self.hear_of_earlier_life(ks, [at, held.unwrap_or_default()], &word);
-        self.hear_word(ks, now, from, Hlc(frame.clock), word);
+        self.hear_of_earlier_life([at, held.unwrap_or_default()], &word);
+        self.hear_word(now, from, Hlc(frame.clock), word);
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
         if let Some(errands) = self.rows_out.get_mut(&site) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
@@ -324,8 +281,9 @@ impl<P: Protocol> Lane<P> {
             errands.retain(|errand| matches!(errand.purpose, Purpose::Return(_)));
         }
         // Who lacks rows sends no copy, and may wait until the peer has taken in its stream.
-        let forgets =
-            self.repair.is_none() && self.has_forgotten() && !ks.shared().config.planted.replays_to_the_empty;
+        let forgets = self.repair.is_none()
+            && self.has_forgotten()
+            && !self.env.shared().config.planted.replays_to_the_empty;
         // A copy waits until it is known whether this directory is an old one.
         let resumption = match self.outgoing.resume(site, at, forgets || !self.may_give()) {
             // What is to be taken back comes first.
@@ -341,30 +299,30 @@ impl<P: Protocol> Lane<P> {
             && let Some(held) = held
             && let Some(since) = self.outgoing.lost(site, held)
         {
-            return self.take_held(ks, now, from, at, (held, since));
+            return self.take_held(now, from, at, (held, since));
         }
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
-            self.settle_peer(ks, site);
-            self.end_unheard(ks, now);
+            self.settle_peer(site);
+            self.end_unheard(now);
         }
         match resumption {
-            Resumption::Stream => ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site)),
+            Resumption::Stream => self.wake_links(turnbuckle_core::SiteSet::one(site)),
             Resumption::TakeBack { since, .. } => {
                 tracing::warn!(
-                    keyspace = ks.name(),
-                    peer = ks.topology().site_name(site),
+                    keyspace = self.env.name(),
+                    peer = self.env.topology().site_name(site),
                     "the end of this node's log was lost; taking back from the peer what it holds since {since}"
                 );
                 let frame = TakeBackFrame { since: since.0 };
-                ks.send_frame(self.me, from, Body::TakeBack(frame));
+                self.say(from, Body::TakeBack(frame));
             }
             Resumption::Copy => {
                 let behind = frame.copy.map(StreamPosition::from);
-                self.want_copy(ks, site, behind, at.number);
+                self.want_copy(site, behind, at.number);
             }
             Resumption::FromTheFuture => {
-                check_begun(ks, now, at)?;
-                self.begin_anew(ks, from, at);
+                check_begun(&self.env, now, at)?;
+                self.begin_anew(from, at);
             }
         }
         Ok(())
@@ -372,15 +330,15 @@ impl<P: Protocol> Lane<P> {
 
     /// The peer holds more of this lane's stream than the lane remembers: its directory was lost, or is an old copy. A new
     /// incarnation begins beyond what the peer has seen, and the peer gives back everything that this site ever wrote.
-    fn begin_anew(&mut self, ks: &Keyspace<P>, peer: ServerId, at: StreamPosition) {
+    fn begin_anew(&mut self, peer: ServerId, at: StreamPosition) {
         tracing::warn!(
-            keyspace = ks.name(),
+            keyspace = self.env.name(),
             partition = self.me.partition,
-            peer = ks.topology().site_name(peer.site),
+            peer = self.env.topology().site_name(peer.site),
             "the peer holds more of this node's stream than this node does: its data directory was lost or is an old one. \
              Taking back from the peer what this site wrote"
         );
-        let Some(opened) = self.begin_incarnation(ks, at.incarnation + 1) else {
+        let Some(opened) = self.begin_incarnation(at.incarnation + 1) else {
             return;
         };
         if let Some(cursor) = self.outgoing.cursor(peer.site) {
@@ -390,15 +348,15 @@ impl<P: Protocol> Lane<P> {
             });
         }
         let frame = TakeBackFrame { since: Hlc::ZERO.0 };
-        ks.send_frame(self.me, peer, Body::TakeBack(frame));
+        self.say(peer, Body::TakeBack(frame));
     }
 
-    fn begin_incarnation(&mut self, ks: &Keyspace<P>, number: u64) -> Option<Incarnation> {
+    fn begin_incarnation(&mut self, number: u64) -> Option<Incarnation> {
         let opened = self.outgoing.begin(number, self.replica.clock());
-        let logged = self.log_incarnation(ks, opened);
+        let logged = self.log_incarnation(opened);
         let logged = logged.inspect_err(|error| {
             tracing::error!(
-                keyspace = ks.name(),
+                keyspace = self.env.name(),
                 "a new incarnation cannot be written: {error}"
             );
         });
@@ -408,55 +366,42 @@ impl<P: Protocol> Lane<P> {
     /// Full copies of third sites have brought the peer what this lane wrote and lost. It gives that back before anything else.
     fn take_held(
         &mut self,
-        ks: &Keyspace<P>,
         now: Now,
         peer: ServerId,
         at: StreamPosition,
         (held, since): (StreamPosition, Hlc),
     ) -> Result<(), BadFrame> {
-        check_begun(ks, now, held)?;
+        check_begun(&self.env, now, held)?;
         tracing::warn!(
-            keyspace = ks.name(),
+            keyspace = self.env.name(),
             partition = self.me.partition,
-            peer = ks.topology().site_name(peer.site),
+            peer = self.env.topology().site_name(peer.site),
             "the peer holds what this node has lost, by a full copy of another site; taking it back since {since}"
         );
         let is_behind = held.incarnation >= self.outgoing.incarnation();
-        if is_behind && self.begin_incarnation(ks, held.incarnation + 1).is_none() {
+        if is_behind && self.begin_incarnation(held.incarnation + 1).is_none() {
             return Ok(());
         }
         if let Some(cursor) = self.outgoing.cursor(peer.site) {
             cursor.set_state(CursorState::TakingHeld { at, held });
         }
         let frame = TakeBackFrame { since: since.0 };
-        ks.send_frame(self.me, peer, Body::TakeBack(frame));
+        self.say(peer, Body::TakeBack(frame));
         Ok(())
     }
 
     /// That is on disk. The peer says once more where it is.
-    pub(crate) fn took_held(
-        &mut self,
-        ks: &Keyspace<P>,
-        site: SiteId,
-        at: StreamPosition,
-        held: StreamPosition,
-    ) {
+    pub(crate) fn took_held(&mut self, site: SiteId, at: StreamPosition, held: StreamPosition) {
         if let Some(cursor) = self.outgoing.cursor(site) {
             cursor.gave = held;
             cursor.set_state(CursorState::Silent);
         }
-        let peer = ks.topology().peer_at(self.me, site);
-        ks.send_frame(self.me, peer, Body::TakenBack(at.into()));
+        let peer = self.env.topology().peer_at(self.me, site);
+        self.say(peer, Body::TakenBack(at.into()));
     }
 
     /// A peer is to be sent a full copy, of whose stream `has` is all that it has taken in.
-    pub(crate) fn want_copy(
-        &mut self,
-        ks: &Keyspace<P>,
-        site: SiteId,
-        behind: Option<StreamPosition>,
-        has: u64,
-    ) {
+    pub(crate) fn want_copy(&mut self, site: SiteId, behind: Option<StreamPosition>, has: u64) {
         // The log is kept from where the next checkpoint will be: what follows the copy is streamed. Of what a damaged table has lost, the log may have some.
         let resume = match self.repair {
             Some(_) => self.outgoing.oldest() - 1,
@@ -467,19 +412,18 @@ impl<P: Protocol> Lane<P> {
             behind,
             ..Errand::new(Purpose::Copy, has)
         };
-        self.want_rows(ks, site, errand);
+        self.want_rows(site, errand);
     }
 
     /// A checkpoint is done that covers what `purpose` asks for: its rows go out as the link takes them.
     pub fn begin_rows(
         &mut self,
-        ks: &Keyspace<P>,
         site: SiteId,
         purpose: Purpose,
     ) -> Result<(), turnbuckle_store::EngineError> {
         let snapshot = self.store.table().snapshot()?;
         let (begin, purpose) = match purpose {
-            Purpose::Return(lost) if !ks.shared().config.planted.gives_back_what_was_deleted => {
+            Purpose::Return(lost) if !self.env.shared().config.planted.gives_back_what_was_deleted => {
                 let forgettable = self.replica.protocol().shown();
                 (None, Purpose::Return(TakeBack { forgettable, ..lost }))
             }
@@ -516,41 +460,41 @@ impl<P: Protocol> Lane<P> {
         let mut rows_out = RowsOut::new(snapshot, begin, purpose);
         // Where every write is synced no power loss takes any: the peer's directory was lost, or is an old copy.
         let loses_directory =
-            |lost: TakeBack| lost.since == Hlc::ZERO || ks.durability() == Durability::Fsync;
+            |lost: TakeBack| lost.since == Hlc::ZERO || self.env.durability() == Durability::Fsync;
         if matches!(purpose, Purpose::Return(lost) if loses_directory(lost)) {
             rows_out.told.named = self.named.clone();
         }
         self.rows_out.entry(site).or_default().push_back(rows_out);
-        ks.wake_links(self.me, turnbuckle_core::SiteSet::one(site));
+        self.wake_links(turnbuckle_core::SiteSet::one(site));
         Ok(())
     }
 
     /// Puts frames for a peer into `out` until it holds `most_bytes` or there is nothing more. Returns whether there is more.
-    pub fn fill(&mut self, ks: &Keyspace<P>, peer: ServerId, out: &mut BytesMut, most_bytes: usize) -> bool {
+    pub fn fill(&mut self, peer: ServerId, out: &mut BytesMut, most_bytes: usize) -> bool {
         while out.len() < most_bytes {
             let begun = self
                 .outgoing
                 .cursor(peer.site)
                 .and_then(|cursor| cursor.begins.take());
             let begun = begun.map(|position| Body::TakenBack(position.into()));
-            let body = begun.or_else(|| self.next_rows(ks, peer.site));
-            let body = body.or_else(|| self.next_step(ks, peer.site));
+            let body = begun.or_else(|| self.next_rows(peer.site));
+            let body = body.or_else(|| self.next_step(peer.site));
             let Some(body) = body else { return false };
-            frame::Frame::new(ks.tag(), self.me, peer, body).put(out);
+            frame::Frame::new(self.env.tag(), self.me, peer, body).put(out);
         }
         true
     }
 
-    fn next_step(&mut self, ks: &Keyspace<P>, site: SiteId) -> Option<Body> {
+    fn next_step(&mut self, site: SiteId) -> Option<Body> {
         let mut step = self.outgoing.step(site);
         while let Step::ReadLog { after, from } = step {
-            step = self.read_log(ks, site, after, from)?;
+            step = self.read_log(site, after, from)?;
         }
         match step {
             Step::Idle | Step::ReadLog { .. } => None,
             Step::Copy => {
                 let has = self.outgoing.cursor(site).map_or(0, |cursor| cursor.acked);
-                self.want_copy(ks, site, None, has);
+                self.want_copy(site, None, has);
                 None
             }
             Step::Entries {
@@ -579,12 +523,12 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Entries for a peer that is behind what memory holds. `None` if the log has nothing to give now.
-    fn read_log(&mut self, ks: &Keyspace<P>, site: SiteId, after: u64, from: Position) -> Option<Step> {
-        let chunk = match ks.shared().log().read(from, READ_BYTES) {
+    fn read_log(&mut self, site: SiteId, after: u64, from: Position) -> Option<Step> {
+        let chunk = match self.env.shared().log().read(from, READ_BYTES) {
             Ok(chunk) => chunk,
             Err(error) => {
                 tracing::warn!(
-                    keyspace = ks.name(),
+                    keyspace = self.env.name(),
                     "the log cannot be read back for a peer ({error}); it gets a full copy"
                 );
                 return Some(Step::Copy);
@@ -593,7 +537,11 @@ impl<P: Protocol> Lane<P> {
         if chunk.records.is_empty() {
             return None;
         }
-        let mine = (ks.tag(), u32::from(self.me.partition), u32::from(self.me.member));
+        let mine = (
+            self.env.tag(),
+            u32::from(self.me.partition),
+            u32::from(self.me.member),
+        );
         let records = chunk
             .records
             .into_iter()
@@ -616,8 +564,8 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The next rows of a full copy or a take-back.
-    fn next_rows(&mut self, ks: &Keyspace<P>, site: SiteId) -> Option<Body> {
-        let most_rows = ks.shared().config.batch_keys;
+    fn next_rows(&mut self, site: SiteId) -> Option<Body> {
+        let most_rows = self.env.shared().config.batch_keys;
         let errands = self.rows_out.get_mut(&site)?;
         let rows_out = errands.front_mut()?;
         if let Some(begin) = rows_out.begin.take() {
@@ -628,15 +576,15 @@ impl<P: Protocol> Lane<P> {
             Err(error) => {
                 if !error.is_damage() {
                     tracing::error!(
-                        keyspace = ks.name(),
+                        keyspace = self.env.name(),
                         "the store cannot be read for a peer: {error}; it begins once more"
                     );
                 }
                 let purpose = rows_out.purpose;
                 errands.pop_front();
-                self.note_damage(ks, &error);
+                self.note_damage(&error);
                 // The peer asks once more when this lane is opened anew.
-                self.want_rows(ks, site, Errand::new(purpose, 0));
+                self.want_rows(site, Errand::new(purpose, 0));
                 return None;
             }
         };
@@ -662,16 +610,25 @@ impl<P: Protocol> Lane<P> {
     }
 }
 
+/// What comes from a site.
+fn incoming_from<P: Protocol>(
+    incoming: &mut BTreeMap<SiteId, Incoming<P>>,
+    site: SiteId,
+) -> Result<&mut Incoming<P>, BadFrame> {
+    let unknown = || BadFrame::new("a peer at another site", site.0.to_string());
+    incoming.get_mut(&site).ok_or_else(unknown)
+}
+
 /// A message of a peer, which names sites of the cluster alone.
-fn message_of<P: Protocol>(ks: &Keyspace<P>, bytes: Bytes) -> Result<P::Message, BadFrame> {
+fn message_of<P: Protocol>(topology: &Topology, bytes: Bytes) -> Result<P::Message, BadFrame> {
     let message = P::Message::decode(bytes)?;
-    ks.topology().check_sites(message.sites())?;
+    topology.check_sites(message.sites())?;
     Ok(message)
 }
 
 /// Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
-fn check_begun<P: Protocol>(ks: &Keyspace<P>, now: Now, at: StreamPosition) -> Result<(), BadFrame> {
-    let horizon = ks.shared().config.horizon(now).wall();
+fn check_begun(env: &Environment, now: Now, at: StreamPosition) -> Result<(), BadFrame> {
+    let horizon = env.shared().config.horizon(now).wall();
     if at.incarnation > horizon.0 {
         let found = format!("{}: check both clocks", at.incarnation);
         return Err(BadFrame::new("an incarnation that can have begun", found));

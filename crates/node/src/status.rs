@@ -1,4 +1,4 @@
-use crate::{keyspace::Keyspace, shared::held, stream::CursorState, stream::StreamPosition};
+use crate::{keyspace::Keyspace, stream::CursorState, stream::StreamPosition};
 use std::sync::atomic::Ordering;
 use turnbuckle_core::{Hlc, Micros, Now, Protocol, SiteId, Vitals};
 
@@ -93,14 +93,14 @@ pub struct StreamStatus {
 
 impl<P: Protocol> Keyspace<P> {
     pub(crate) fn status(&self, now: Now) -> KeyspaceStatus {
-        let settled = self.lanes().iter().map(|cell| held(&cell.lane).settled());
+        let settled = self.lanes().iter().map(|cell| cell.look().settled());
         let mut status = KeyspaceStatus {
             name: self.name().to_string(),
             settled: settled.min().unwrap_or(Hlc::ZERO),
             ..KeyspaceStatus::default()
         };
         for cell in self.lanes() {
-            let lane = held(&cell.lane);
+            let lane = cell.look();
             status.live_keys += lane.live_keys();
             status.deleted_keys += lane.store.deleted_keys();
             status.clock = status.clock.max(lane.replica.clock());
@@ -110,7 +110,7 @@ impl<P: Protocol> Keyspace<P> {
             status.dirty_bytes += lane.store.dirty_bytes();
             let damage = lane.damage.clone().or(lane.repair_refusal());
             status.damaged.extend(damage.map(|why| (cell.me.partition, why)));
-            let lost = lane.unheard_refusal(self);
+            let lost = lane.unheard_refusal();
             status.lost.extend(lost.map(|why| (cell.me.partition, why)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
             for (peer, cursor) in lane.outgoing.cursors() {
@@ -118,7 +118,7 @@ impl<P: Protocol> Keyspace<P> {
                     continue;
                 };
                 let state = match cursor.state {
-                    CursorState::Silent if self.lacks(cell.me, peer) => "left-out",
+                    CursorState::Silent if self.env().lacks(cell.me, peer) => "left-out",
                     CursorState::Silent => "silent",
                     CursorState::TakingBack { .. } | CursorState::TakingHeld { .. } => "taking-back",
                     CursorState::Copying { .. } => "copying",

@@ -5,7 +5,6 @@ use crate::{
     lane::Lane,
     left_out::table_name,
     record::CheckpointMeta,
-    shared::held,
     steps::Steps,
 };
 use prost::Message;
@@ -30,7 +29,7 @@ impl<P: Protocol> Keyspace<P> {
     ) -> Result<bool, WorkError> {
         let mut any = false;
         for cell in self.lanes() {
-            if only_wanted && !held(&cell.lane).wants_row_checkpoint() {
+            if only_wanted && !cell.look().wants_row_checkpoint() {
                 continue;
             }
             any = true;
@@ -48,8 +47,8 @@ impl<P: Protocol> Keyspace<P> {
         let collected = self.collect_deletes(cell, steps).await;
         let all = collected.inspect_err(|error| self.note_damage(cell, error))?;
         let (table, meta) = {
-            let mut lane = held(&cell.lane);
-            lane.append(self);
+            let mut lane = self.enter(cell);
+            lane.append();
             cell.set_waiting();
             let meta = lane.meta(self.shared().log().end());
             lane.store.begin_checkpoint(meta.encode_to_vec().into());
@@ -63,7 +62,7 @@ impl<P: Protocol> Keyspace<P> {
             steps.next().await;
         }
         self.end_checkpoint(cell, meta, result)?;
-        if all && held(&cell.lane).is_reclaim_due() {
+        if all && self.enter(cell).is_reclaim_due() {
             steps.next().await;
             let free = self.shared().free_bytes();
             let table = table_name(self.name(), cell.me);
@@ -71,7 +70,7 @@ impl<P: Protocol> Keyspace<P> {
             let reclaimed = engine.reclaim(&table, free / 2).inspect_err(|error| {
                 tracing::warn!("the table {table} was not merged anew: {error}");
             });
-            held(&cell.lane).reclaimed(reclaimed.unwrap_or(true));
+            self.enter(cell).reclaimed(reclaimed.unwrap_or(true));
             steps.next().await;
         }
         Ok(())
@@ -85,7 +84,7 @@ impl<P: Protocol> Keyspace<P> {
         meta: CheckpointMeta,
         mut result: Result<(), WorkError>,
     ) -> Result<(), WorkError> {
-        let mut lane = held(&cell.lane);
+        let mut lane = self.enter(cell);
         let spent = match &result {
             Ok(()) => {
                 lane.checkpointed = Some(meta);
@@ -96,22 +95,19 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
-        for (site, errand) in lane.take_errands(self) {
+        for (site, errand) in lane.take_errands() {
             let begun = match &result {
-                Ok(()) => lane
-                    .begin_rows(self, site, errand.purpose)
-                    .map_err(WorkError::from),
+                Ok(()) => lane.begin_rows(site, errand.purpose).map_err(WorkError::from),
                 Err(_) => {
-                    lane.want_rows(self, site, errand);
+                    lane.want_rows(site, errand);
                     continue;
                 }
             };
             if let Err(error) = begun {
-                lane.want_rows(self, site, errand);
+                lane.want_rows(site, errand);
                 result = Err(error);
             }
         }
-        self.done(cell, lane);
         // Without the lock: freeing it takes a moment.
         drop(spent);
         result
@@ -120,7 +116,7 @@ impl<P: Protocol> Keyspace<P> {
     /// A lane's table may be damaged.
     pub(super) fn note_damage(&self, cell: &LaneCell<P>, error: &WorkError) {
         if let WorkError::Store(error) = error {
-            held(&cell.lane).note_damage(self, error);
+            self.enter(cell).note_damage(error);
         }
     }
 
@@ -132,9 +128,9 @@ impl<P: Protocol> Keyspace<P> {
     ) -> Result<(), WorkError> {
         loop {
             let chunk = {
-                let mut lane = held(&cell.lane);
+                let mut lane = self.enter(cell);
                 // What is in the store but not in the log yet goes to the log first.
-                lane.append(self);
+                lane.append();
                 cell.set_waiting();
                 lane.next_chunk(self.shared().config.batch_keys)
             };
@@ -153,7 +149,7 @@ impl<P: Protocol> Keyspace<P> {
     /// Drops deletes that nobody needs any more. Returns whether those were all.
     async fn collect_deletes(&self, cell: &LaneCell<P>, steps: &Steps) -> Result<bool, WorkError> {
         let (table, below) = {
-            let lane = held(&cell.lane);
+            let lane = cell.look();
             (lane.store.table(), lane.settled())
         };
         let mut from = None;
@@ -200,7 +196,7 @@ impl<P: Protocol> Keyspace<P> {
         };
         let earlier = |a: Option<Position>, b: Option<Position>| [a, b].into_iter().flatten().min();
         for cell in self.lanes() {
-            let lane = held(&cell.lane);
+            let lane = cell.look();
             retention.fed = earlier(retention.fed, lane.outgoing.needed(false));
             retention.absent = earlier(retention.absent, lane.outgoing.needed(true));
         }
@@ -209,7 +205,7 @@ impl<P: Protocol> Keyspace<P> {
 
     pub(crate) fn purged(&self, start: Position) {
         for cell in self.lanes() {
-            held(&cell.lane).outgoing.purged(start);
+            self.enter(cell).outgoing.purged(start);
         }
     }
 }

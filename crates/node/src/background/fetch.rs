@@ -2,7 +2,6 @@
 use crate::{
     keyspace::{Keyspace, LaneCell},
     lane::Lane,
-    shared::held,
     steps::Steps,
 };
 use turnbuckle_core::{Key, Now, Protocol};
@@ -22,7 +21,7 @@ impl<P: Protocol> Keyspace<P> {
     pub(crate) async fn fetch(&self, steps: &Steps) -> bool {
         let mut any = false;
         for cell in self.lanes() {
-            let keys = held(&cell.lane).cold.take_wanted(FETCH_KEYS);
+            let keys = self.enter(cell).cold.take_wanted(FETCH_KEYS);
             any |= !keys.is_empty();
             for key in keys {
                 let began = steps.now();
@@ -39,23 +38,22 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     fn fetched(&self, cell: &LaneCell<P>, now: Now, key: &Key, result: Result<(), StoreError>) {
-        let mut lane = held(&cell.lane);
+        let mut lane = self.enter(cell);
         match result {
             // Evicted again already, by another thread: once more.
             Ok(()) if !lane.store.is_resident(key.as_ref()) => {
                 lane.cold.fetched(key);
                 lane.cold.want(key);
             }
-            Ok(()) => lane.fetched(self, now, key),
+            Ok(()) => lane.fetched(now, key),
             Err(error) => {
                 // Damage is said once, when it is found.
                 if !error.is_damage() {
                     tracing::error!(keyspace = self.name(), "a key cannot be read from disk: {error}");
                 }
-                lane.fetch_failed(self, key, &error);
+                lane.fetch_failed(key, &error);
             }
         }
-        self.done(cell, lane);
     }
 
     /// Reads a key from the engine without the lane's lock, and brings it in. If it is here already, this takes no step.
@@ -67,7 +65,7 @@ impl<P: Protocol> Keyspace<P> {
     ) -> Result<(), StoreError> {
         loop {
             let (table, epoch) = {
-                let lane = held(&cell.lane);
+                let lane = cell.look();
                 if lane.store.is_resident(key.as_ref()) {
                     return Ok(());
                 }
@@ -76,7 +74,7 @@ impl<P: Protocol> Keyspace<P> {
             steps.next().await;
             let fetched = Store::fetch(&*table, key, epoch)?;
             steps.next().await;
-            if held(&cell.lane).store.admit(fetched).is_ok() {
+            if self.enter(cell).store.admit(fetched).is_ok() {
                 return Ok(());
             }
         }
@@ -92,10 +90,9 @@ impl<P: Protocol> Keyspace<P> {
     ) -> Result<R, StoreError> {
         loop {
             self.make_resident(cell, key, steps).await?;
-            let mut lane = held(&cell.lane);
+            let mut lane = self.enter(cell);
             if lane.store.is_resident(key.as_ref()) {
                 let result = with(&mut lane);
-                self.done(cell, lane);
                 return Ok(result);
             }
         }
@@ -105,9 +102,9 @@ impl<P: Protocol> Keyspace<P> {
     pub(crate) fn trim(&self) {
         for cell in self.lanes() {
             // What was used since the hand last came by stays once more: a look may find nothing, and the next one does.
-            let mut idle_looks = held(&cell.lane).store.resident_keys() / EVICT_KEYS / TRIM_PARTS;
+            let mut idle_looks = cell.look().store.resident_keys() / EVICT_KEYS / TRIM_PARTS;
             loop {
-                let mut lane = held(&cell.lane);
+                let mut lane = self.enter(cell);
                 if !lane.store.wants_room() {
                     lane.store.shrink();
                     break;

@@ -25,7 +25,6 @@ use crate::{
     incoming::{CopyIn, CopyState},
     keyspace::{Keyspace, LaneCell},
     lane::Lane,
-    shared::held,
     steps::Steps,
 };
 use bytes::Bytes;
@@ -46,11 +45,11 @@ impl<P: Protocol> Keyspace<P> {
         let mut any = false;
         for cell in self.lanes() {
             loop {
-                let whole = held(&cell.lane).whole_copy();
+                let whole = cell.look().whole_copy();
                 let Some((site, copy)) = whole else { break };
                 any = true;
                 if copy.state != CopyState::Placed {
-                    held(&cell.lane).set_copy_state(site, CopyState::Placing);
+                    self.enter(cell).set_copy_state(site, CopyState::Placing);
                     // So that the engine holds everything, and rows can be compared in their order.
                     self.checkpoint_lane(engine, cell, steps).await?;
                     let placed = self.place_copy(cell, site, &copy, steps).await;
@@ -72,13 +71,11 @@ impl<P: Protocol> Keyspace<P> {
     ) -> Result<(), WorkError> {
         let from = self.topology().peer_at(cell.me, site);
         let table = {
-            let mut lane = held(&cell.lane);
+            let mut lane = self.enter(cell);
             let copied = copy.copied.clone();
-            lane.hold_copied(self, from.site, copy);
-            lane.step(self, steps.now(), Input::Copying { from, copied });
-            let table = lane.store.table();
-            self.done(cell, lane);
-            table
+            lane.hold_copied(from.site, copy);
+            lane.step(steps.now(), Input::Copying { from, copied });
+            lane.store.table()
         };
         let snapshot: Arc<dyn Snapshot> = Arc::from(table.snapshot()?);
         let batch_keys = self.shared().config.batch_keys;
@@ -113,13 +110,12 @@ impl<P: Protocol> Keyspace<P> {
     /// All rows are in place: from now on the copy's cut counts, and what waited for that is passed over.
     fn cover_copied(&self, cell: &LaneCell<P>, site: SiteId, copy: &CopyIn<P::Meta>, now: Now) {
         let from = self.topology().peer_at(cell.me, site);
-        let mut lane = held(&cell.lane);
+        let mut lane = self.enter(cell);
         let copied = copy.copied.clone();
-        lane.step(self, now, Input::Copied { from, copied });
+        lane.step(now, Input::Copied { from, copied });
         lane.cover(&copy.copied.cut);
         lane.set_copy_state(site, CopyState::Placed);
-        lane.retry_pending(self, now);
-        self.done(cell, lane);
+        lane.retry_pending(now);
     }
 
     /// Removes the staged rows of a copy that is in place, and only then lets the next copy begin. In the other order the rows that are
@@ -131,15 +127,14 @@ impl<P: Protocol> Keyspace<P> {
         copy: &CopyIn<P::Meta>,
         steps: &Steps,
     ) -> Result<(), WorkError> {
-        let table = held(&cell.lane).store.table();
+        let table = cell.look().store.table();
         let clears_late = self.shared().config.planted.copies_cleared_late;
         if !clears_late {
             self.clear_staged(&*table, steps).await?;
         }
         {
-            let mut lane = held(&cell.lane);
-            lane.copied(self, site, copy);
-            self.done(cell, lane);
+            let mut lane = self.enter(cell);
+            lane.copied(site, copy);
         }
         if clears_late {
             self.clear_staged(&*table, steps).await?;
@@ -211,7 +206,6 @@ impl<P: Protocol> Keyspace<P> {
         {
             if lane.store.remove(key.as_ref(), version.id) {
                 lane.step(
-                    self,
                     now,
                     Input::Dropped {
                         key: key.compact(),
@@ -240,7 +234,7 @@ impl<P: Protocol> Keyspace<P> {
             } else {
                 Input::CopiedRow { key, version }
             };
-            lane.step(self, now, input);
+            lane.step(now, input);
         }
     }
 }

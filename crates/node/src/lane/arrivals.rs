@@ -2,7 +2,6 @@
 use super::{Lane, Question, Waiting};
 use crate::{
     frame,
-    keyspace::Keyspace,
     pending::Item,
     stream::{CursorState, StreamPosition},
 };
@@ -15,14 +14,14 @@ const AHEAD: usize = 16;
 
 impl<P: Protocol> Lane<P> {
     /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
-    pub fn drain(&mut self, ks: &Keyspace<P>, now: Now, site: SiteId) {
+    pub fn drain(&mut self, now: Now, site: SiteId) {
         // The source stops a window ahead of what is acknowledged.
-        if !ks.shared().has_room() {
+        if !self.env.shared().has_room() {
             return;
         }
-        let from = ks.topology().peer_at(self.me, site);
-        let horizon = self.horizon(ks, now);
-        let waits_until = match ks.shared().config.planted.copy_ignores_arrivals {
+        let from = self.env.topology().peer_at(self.me, site);
+        let horizon = self.horizon(now);
+        let waits_until = match self.env.shared().config.planted.copy_ignores_arrivals {
             true => Hlc::ZERO,
             false => self.covered_by_placing(site),
         };
@@ -40,7 +39,7 @@ impl<P: Protocol> Lane<P> {
                 Item::Reached(_) => Hlc::ZERO,
             };
             if newest > horizon {
-                self.hold(ks, site, newest);
+                self.hold(site, newest);
                 break;
             }
             // The copy that is being put in place speaks for it: see `placing`.
@@ -56,13 +55,14 @@ impl<P: Protocol> Lane<P> {
                 let is_needed = |key: &&Key| !self.store.is_resident(key.as_ref()) || self.cold.blocks(key);
                 let next: Vec<&Key> = incoming.pending.next_keys(AHEAD).filter(is_needed).collect();
                 self.cold.want_first(next.into_iter());
-                ks.shared().wake.wake_worker();
+                self.wake_worker();
                 break;
             }
             let incoming = self.incoming.get_mut(&site).expect("just seen");
             let covered = incoming.covered;
             let item = incoming.pending.pop().expect("just seen");
             self.held_peers.remove(&site);
+            self.moved = true;
             match item {
                 Item::Entry {
                     key,
@@ -71,7 +71,7 @@ impl<P: Protocol> Lane<P> {
                     at,
                 } => {
                     incoming.received = at;
-                    if self.is_dropped(ks, &key, &version) {
+                    if self.is_dropped(&key, &version) {
                         continue;
                     }
                     // One that is covered was here, and something newer came; that may have been collected.
@@ -107,12 +107,12 @@ impl<P: Protocol> Lane<P> {
                 }
             }
         }
-        self.settle(ks, now);
+        self.settle(now);
     }
 
     /// Whether a planted bug loses an entry.
-    fn is_dropped(&mut self, ks: &Keyspace<P>, key: &Key, version: &Version<P::Meta>) -> bool {
-        let planted = &ks.shared().config.planted;
+    fn is_dropped(&mut self, key: &Key, version: &Version<P::Meta>) -> bool {
+        let planted = &self.env.shared().config.planted;
         // A new node's stream is in its first incarnation.
         if planted.drops_after_restart && self.outgoing.incarnations().len() > 1 && !self.has_dropped {
             self.has_dropped = true;
@@ -126,21 +126,21 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
-    pub fn hold(&mut self, ks: &Keyspace<P>, site: SiteId, at: Hlc) {
+    pub fn hold(&mut self, site: SiteId, at: Hlc) {
         if self.held_peers.insert(site, at).is_none() {
             tracing::error!(
-                keyspace = ks.name(),
-                peer = ks.topology().site_name(site),
+                keyspace = self.env.name(),
+                peer = self.env.topology().site_name(site),
                 "its timestamps are ahead of this clock (next {at}): held until time has caught up; check both clocks"
             );
         }
     }
 
     /// What a peer gave back is on disk.
-    pub fn taken_back(&mut self, ks: &Keyspace<P>, site: SiteId) {
+    pub fn taken_back(&mut self, site: SiteId) {
         let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
         if let Some(CursorState::TakingHeld { at, held }) = state {
-            return self.took_held(ks, site, at, held);
+            return self.took_held(site, at, held);
         }
         let Some(CursorState::TakingBack { end }) = state else {
             return;
@@ -155,27 +155,27 @@ impl<P: Protocol> Lane<P> {
             cursor.set_state(CursorState::Streaming { sent: number });
             cursor.acked = number;
         }
-        self.settle_peer(ks, site);
+        self.settle_peer(site);
         if end.is_none() {
-            self.want_copy(ks, site, None, number);
+            self.want_copy(site, None, number);
         }
         if let Some(cursor) = self.outgoing.cursor(site) {
             cursor.begins = Some(position);
         }
-        ks.wake_links(self.me, SiteSet::one(site));
+        self.wake_links(SiteSet::one(site));
     }
 
     /// A peer holds nothing that was lost here.
-    pub fn settle_peer(&mut self, ks: &Keyspace<P>, site: SiteId) {
+    pub fn settle_peer(&mut self, site: SiteId) {
         self.unsettled = self.unsettled.without(site);
         self.hear_return(site);
         if self.unsettled.0 == 0 && !self.given_back {
-            self.log_given_back(ks);
+            self.log_given_back();
         }
     }
 
     /// A key was fetched: what waited for it goes on.
-    pub fn fetched(&mut self, ks: &Keyspace<P>, now: Now, key: &Key) {
+    pub fn fetched(&mut self, now: Now, key: &Key) {
         self.cold.fetched(key);
         loop {
             let store = &self.store;
@@ -190,15 +190,15 @@ impl<P: Protocol> Lane<P> {
             }
         }
         for site in self.incoming.keys().copied().collect::<Vec<_>>() {
-            self.drain(ks, now, site);
+            self.drain(now, site);
         }
-        self.settle(ks, now);
+        self.settle(now);
     }
 
     /// A key could not be read: what waited for it is refused.
-    pub fn fetch_failed(&mut self, ks: &Keyspace<P>, key: &Key, why: &StoreError) {
+    pub fn fetch_failed(&mut self, key: &Key, why: &StoreError) {
         self.cold.fetched(key);
-        self.note_damage(ks, why);
+        self.note_damage(why);
         for failed in self.cold.take_failed(key) {
             // A message is lost, which its sender is prepared for.
             if let Waiting::Question(question) = failed {
@@ -208,7 +208,7 @@ impl<P: Protocol> Lane<P> {
                     ),
                     false => format!("the key cannot be read from disk: {why}"),
                 };
-                ks.deliver(question.id, Outcome::Refused(refused));
+                self.deliver(question.id, Outcome::Refused(refused));
             }
         }
     }

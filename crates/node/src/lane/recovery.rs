@@ -1,7 +1,6 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
 use super::Lane;
 use crate::{
-    keyspace::Keyspace,
     record::{Record, Replayed, WriteRecord},
     status::Written,
     stream::{Entry, Incarnation},
@@ -35,7 +34,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A record of this lane, which began at `from`.
-    pub fn replay(&mut self, ks: &Keyspace<P>, record: Record, from: Position) -> Result<(), ReplayError> {
+    pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
         // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
         // would not be there to keep down what it deleted.
         if from < self.covered {
@@ -55,7 +54,7 @@ impl<P: Protocol> Lane<P> {
         super::hold(&mut self.incoming, record.held.iter().map(|held| held.parts()));
         for write in record.writes {
             let entry = write.entry.clone();
-            match write.replay::<P::Meta>(ks.topology())? {
+            match write.replay::<P::Meta>(self.env.topology())? {
                 Replayed::Put { key, version, to } => {
                     self.store.load(&key)?;
                     self.bound = self.bound.max(version.id.at);
@@ -80,7 +79,7 @@ impl<P: Protocol> Lane<P> {
 
     /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
     /// everything that its earlier lives may have stamped.
-    pub fn begin(&mut self, ks: &Keyspace<P>, now: Now, protocol: &P::Config, seed: u64) {
+    pub fn begin(&mut self, now: Now, protocol: &P::Config, seed: u64) {
         self.begin_repair();
         let cut = self.replica.protocol().cut();
         self.cover(&cut);
@@ -89,56 +88,57 @@ impl<P: Protocol> Lane<P> {
             // It tells of rows that are missing. What the replica needs of it, it writes down anew.
             self.named.clear();
         }
-        if ks.shared().config.planted.clock_goes_back {
+        if self.env.shared().config.planted.clock_goes_back {
             self.bound = Hlc::ZERO;
         }
         self.replica = Replica::open(
             protocol,
             self.me,
-            ks.topology().clone(),
+            self.env.topology().clone(),
             self.bound,
             &recovered,
             seed,
         );
         self.cover_what_was_here();
-        if ks.shared().config.validate {
+        if self.env.shared().config.validate {
             self.replica.validate_always();
         }
-        if ks.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
+        if self.env.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
             return;
         }
-        self.unsettled = ks.topology().all_sites().without(self.me.site);
-        self.patient_until = now.monotonic + ks.shared().config.patience;
-        self.begin_unheard(ks, now);
+        self.unsettled = self.env.topology().all_sites().without(self.me.site);
+        self.patient_until = now.monotonic + self.env.shared().config.patience;
+        self.begin_unheard(now);
         let opened = self.outgoing.begin(now.wall.reading.0, self.recovered);
-        self.append_incarnation(ks, opened);
+        self.append_incarnation(opened);
     }
 
     /// Writes down that the directory is not an empty one any more. Nothing waits for that to be on disk.
-    pub(super) fn log_given_back(&mut self, ks: &Keyspace<P>) {
-        self.given_back = true;
-        let mut record = Record::new(ks.tag(), self.me);
+    pub(super) fn log_given_back(&mut self) {
+        (self.given_back, self.moved) = (true, true);
+        let mut record = Record::new(self.env.tag(), self.me);
         record.given_back = true;
-        ks.shared().log().append(&[&record.encode_to_vec()]);
+        self.env.shared().log().append(&[&record.encode_to_vec()]);
     }
 
-    fn append_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) {
-        let mut record = Record::new(ks.tag(), self.me);
+    fn append_incarnation(&mut self, opened: Incarnation) {
+        let mut record = Record::new(self.env.tag(), self.me);
         record.opened = Some(opened.into());
         record.writes.push(WriteRecord::new::<P::Meta>(
             &Write::Bound(self.bound),
             &mut self.arena,
             &mut Written::default(),
         ));
-        ks.shared().log().append(&[&record.encode_to_vec()]);
+        self.env.shared().log().append(&[&record.encode_to_vec()]);
     }
 
     /// Writes an incarnation down, synced, in the middle of a life.
-    pub fn log_incarnation(&mut self, ks: &Keyspace<P>, opened: Incarnation) -> Result<(), LogError> {
-        self.append(ks);
-        self.append_incarnation(ks, opened);
-        ks.shared().log().write()?;
-        ks.shared().log().sync()?;
+    pub fn log_incarnation(&mut self, opened: Incarnation) -> Result<(), LogError> {
+        self.moved = true;
+        self.append();
+        self.append_incarnation(opened);
+        self.env.shared().log().write()?;
+        self.env.shared().log().sync()?;
         Ok(())
     }
 }

@@ -34,7 +34,6 @@ use super::Lane;
 use crate::{
     frame::{Body, LAST_PLACE, ResumeFrame},
     incoming::CopyIn,
-    keyspace::Keyspace,
     record::{ReceivedRecord, RepairRecord},
     stream::{CursorState, StreamPosition},
 };
@@ -150,7 +149,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Asks the next peer for a copy that may send one now. One after the other, unless one takes its time.
-    pub(crate) fn ask_for_copy(&mut self, ks: &Keyspace<P>) {
+    pub(crate) fn ask_for_copy(&mut self) {
         let Some(repair) = &self.repair else { return };
         let is_under_way = |incoming: &crate::incoming::Incoming<P>| incoming.copy.is_some();
         if self.incoming.values().any(is_under_way) {
@@ -162,12 +161,14 @@ impl<P: Protocol> Lane<P> {
                 .get(site)
                 .is_some_and(|incoming| incoming.is_resumed())
         };
-        let is_patient = now < repair.asked_at + ks.shared().config.patience;
+        let is_patient = now < repair.asked_at + self.env.shared().config.patience;
         if is_patient && repair.waits.keys().any(asked) {
             return;
         }
         let may_send = |site: &&SiteId| {
-            ks.is_up(ks.topology().peer_at(self.me, **site)) && !asked(site) && !repair.partial.contains(site)
+            self.env.is_up(self.env.topology().peer_at(self.me, **site))
+                && !asked(site)
+                && !repair.partial.contains(site)
         };
         let Some(&site) = repair.waits.keys().find(may_send) else {
             return;
@@ -175,14 +176,14 @@ impl<P: Protocol> Lane<P> {
         if let Some(repair) = &mut self.repair {
             repair.asked_at = now;
         }
-        self.resume(ks, site);
+        self.resume(site);
     }
 
     /// Tells a site where its stream goes on here, or that a copy is needed first.
-    pub(crate) fn resume(&mut self, ks: &Keyspace<P>, site: SiteId) {
+    pub(crate) fn resume(&mut self, site: SiteId) {
         let ready = self.outgoing.ready();
         // What was stamped here is back with the first copy.
-        let needs_own = self.is_blank() && !ks.shared().config.planted.repaired_by_any_copy;
+        let needs_own = self.is_blank() && !self.env.shared().config.planted.repaired_by_any_copy;
         let copy = self.waits_for_copy(site).then(|| match needs_own {
             true => StreamPosition {
                 incarnation: self.outgoing.incarnation_of(ready),
@@ -196,23 +197,23 @@ impl<P: Protocol> Lane<P> {
         let (held, at, clock) = (incoming.held_beyond(), incoming.resume(), self.replica.clock());
         let word_number = incoming.next_word();
         let forgotten = self.replica.protocol().forgotten();
-        let peer = ks.topology().peer_at(self.me, site);
+        let peer = self.env.topology().peer_at(self.me, site);
         let mut frame = ResumeFrame::new(at, clock, &forgotten, copy);
         frame.held = held.map(Into::into);
         frame.word_number = word_number;
-        ks.send_frame(self.me, peer, Body::Resume(frame));
+        self.say(peer, Body::Resume(frame));
     }
 
     /// A copy is in place. The streams of other sites that waited for it go on, or the next peer is asked. Its source is told by who calls: told twice, it
     /// would send twice what follows.
-    pub(super) fn repair_with(&mut self, ks: &Keyspace<P>, from: SiteId, copy: &CopyIn<P::Meta>) {
+    pub(super) fn repair_with(&mut self, from: SiteId, copy: &CopyIn<P::Meta>) {
         let was_blank = self.is_blank();
         let Some(repair) = &mut self.repair else { return };
         repair.copied(from, copy);
-        if repair.is_over() || ks.shared().config.planted.repaired_by_any_copy {
+        if repair.is_over() || self.env.shared().config.planted.repaired_by_any_copy {
             if !repair.waits.is_empty() {
                 tracing::error!(
-                    keyspace = ks.name(),
+                    keyspace = self.env.name(),
                     partition = self.me.partition,
                     "rows are damaged at every other site, too: what was damaged everywhere is lost"
                 );
@@ -220,9 +221,9 @@ impl<P: Protocol> Lane<P> {
             self.repair = None;
             // The next checkpoint says so.
             self.is_new = true;
-            ks.shared().partitions_repaired.fetch_add(1, Relaxed);
+            self.env.shared().partitions_repaired.fetch_add(1, Relaxed);
             tracing::warn!(
-                keyspace = ks.name(),
+                keyspace = self.env.name(),
                 partition = self.me.partition,
                 "rows that were damaged on this node's disk are back from other sites: the partition is served again"
             );
@@ -236,11 +237,11 @@ impl<P: Protocol> Lane<P> {
                 true => is_asked && is_filled,
                 false => !is_asked,
             };
-            if asks && ks.is_up(ks.topology().peer_at(self.me, site)) {
-                self.resume(ks, site);
+            if asks && self.env.is_up(self.env.topology().peer_at(self.me, site)) {
+                self.resume(site);
             }
         }
-        ks.shared().wake.wake_worker();
+        self.wake_worker();
     }
 
     /// How far other sites were heard, as far as nothing of it is missing.
@@ -250,24 +251,24 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Something in the table cannot be read. It is said once.
-    pub fn note_damage(&mut self, ks: &Keyspace<P>, error: &StoreError) {
+    pub fn note_damage(&mut self, error: &StoreError) {
         if !error.is_damage() || self.damage.is_some() {
             return;
         }
         tracing::error!(
-            keyspace = ks.name(),
+            keyspace = self.env.name(),
             partition = self.me.partition,
             "rows on this node's disk are damaged ({error}): they are not served. Once a peer at another site can be reached, the node is \
              opened anew and takes them from there"
         );
         self.damage = Some(error.to_string());
-        ks.shared().wake.wake_worker();
+        self.wake_worker();
     }
 
     /// What is damaged, if the rows can be had from a peer.
-    pub fn mendable_damage(&self, ks: &Keyspace<P>) -> Option<&str> {
+    pub fn mendable_damage(&self) -> Option<&str> {
         let is_there = self.outgoing.cursors().any(|(site, cursor)| {
-            cursor.state != CursorState::Silent && ks.is_up(ks.topology().peer_at(self.me, site))
+            cursor.state != CursorState::Silent && self.env.is_up(self.env.topology().peer_at(self.me, site))
         });
         self.damage.as_deref().filter(|_| is_there)
     }

@@ -39,7 +39,6 @@ use crate::{
     durability::Durability,
     frame::{Body, ReturnedFrame},
     incoming::Purpose,
-    keyspace::Keyspace,
     stream::StreamPosition,
 };
 use std::collections::VecDeque;
@@ -69,17 +68,18 @@ enum Missing {
 
 impl<P: Protocol> Lane<P> {
     /// The lane begins a life.
-    pub(super) fn begin_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
-        let config = &ks.shared().config;
+    pub(super) fn begin_unheard(&mut self, now: Now) {
+        let env = self.env.clone();
+        let config = &env.shared().config;
         self.unheard_of = self.unsettled;
-        let is_new = config.is_new_cluster || config.new_keyspaces.contains(ks.name());
+        let is_new = config.is_new_cluster || config.new_keyspaces.contains(env.name());
         self.gives_from = match is_new {
             true => Micros(0),
             false => now.monotonic + GIVES_AFTER,
         };
         if is_new && !self.given_back {
             // Nobody has anything of it: also after a restart.
-            self.log_given_back(ks);
+            self.log_given_back();
         }
         if self.unsettled.0 == 0 || is_new || config.planted.stamps_unheard {
             return;
@@ -95,7 +95,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A question waits, or is refused.
-    pub(super) fn hold_question(&mut self, ks: &Keyspace<P>, now: Now, question: Question<P>) {
+    pub(super) fn hold_question(&mut self, now: Now, question: Question<P>) {
         if let Some(unheard) = self
             .unheard
             .as_mut()
@@ -103,11 +103,14 @@ impl<P: Protocol> Lane<P> {
         {
             return unheard.waiting.push_back(Waiting::Question(question));
         }
-        ks.deliver(question.id, Outcome::Refused(self.missing_returns(ks)));
+        self.deliver(question.id, Outcome::Refused(self.missing_returns()));
     }
 
-    fn missing_returns(&self, ks: &Keyspace<P>) -> String {
-        let sites = self.unsettled.iter().map(|site| ks.topology().site_name(site));
+    fn missing_returns(&self) -> String {
+        let sites = self
+            .unsettled
+            .iter()
+            .map(|site| self.env.topology().site_name(site));
         let sites = sites.collect::<Vec<_>>().join(", ");
         match self.had_earlier_life {
             true => format!(
@@ -121,18 +124,18 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether a start with an empty directory has still to be told, by anybody, whether it was lost.
-    fn has_heard_nobody(&self, ks: &Keyspace<P>) -> bool {
-        self.unheard_of == ks.topology().all_sites().without(self.me.site)
+    fn has_heard_nobody(&self) -> bool {
+        self.unheard_of == self.env.topology().all_sites().without(self.me.site)
     }
 
     /// Why no request is taken, if the directory was lost.
-    pub(crate) fn unheard_refusal(&self, ks: &Keyspace<P>) -> Option<String> {
+    pub(crate) fn unheard_refusal(&self) -> Option<String> {
         let is_late = |unheard: &Unheard<P>| {
             matches!(unheard.missing, Missing::Returns(_)) && self.time.monotonic >= unheard.until
         };
-        let is_alone = self.has_heard_nobody(ks) && self.unheard.as_ref().is_some_and(is_late);
+        let is_alone = self.has_heard_nobody() && self.unheard.as_ref().is_some_and(is_late);
         let waits = self.unheard.is_some() && self.had_earlier_life;
-        (waits || is_alone).then(|| self.missing_returns(ks))
+        (waits || is_alone).then(|| self.missing_returns())
     }
 
     /// A message that names keys waits, or is lost: its sender is prepared for that.
@@ -148,18 +151,11 @@ impl<P: Protocol> Lane<P> {
     /// A site has said where it is. Its clock is above everything that it has heard of this one, and above the deletes that it has forgotten. A
     /// clock too far ahead is not taken; the link is held then until the clocks agree. The births of directories are taken all the same: they are no
     /// clocks, and are said in full on each link once.
-    pub(crate) fn hear_word(
-        &mut self,
-        ks: &Keyspace<P>,
-        now: Now,
-        from: ServerId,
-        clock: Hlc,
-        mut forgotten: Forgotten,
-    ) {
-        if clock.max(forgotten.until.unwrap_or_default()) > self.horizon(ks, now) {
+    pub(crate) fn hear_word(&mut self, now: Now, from: ServerId, clock: Hlc, mut forgotten: Forgotten) {
+        if clock.max(forgotten.until.unwrap_or_default()) > self.horizon(now) {
             forgotten.until = None;
-            self.step(ks, now, Input::Resumed { from, forgotten });
-            return self.give_nothing(ks);
+            self.step(now, Input::Resumed { from, forgotten });
+            return self.give_nothing();
         }
         self.replica.observe(clock);
         if self.has_lost_directory && self.unheard_of.contains(from.site) {
@@ -168,23 +164,18 @@ impl<P: Protocol> Lane<P> {
         }
         self.unheard_of = self.unheard_of.without(from.site);
         let is_enough = forgotten.until.is_some() || self.unheard_of.0 == 0;
-        self.step(ks, now, Input::Resumed { from, forgotten });
-        self.say_outdated(ks);
+        self.step(now, Input::Resumed { from, forgotten });
+        self.say_outdated();
         if is_enough {
             self.hear_any();
         }
-        self.give_nothing(ks);
-        self.end_unheard(ks, now);
+        self.give_nothing();
+        self.end_unheard(now);
     }
 
     /// A peer at another site may know this node by a life of which nothing is on its disk, or not all: by its stream, by what copies of third
     /// sites have brought from there, or by the birth of its directory.
-    pub(crate) fn hear_of_earlier_life(
-        &mut self,
-        ks: &Keyspace<P>,
-        at: [StreamPosition; 2],
-        word: &Forgotten,
-    ) {
+    pub(crate) fn hear_of_earlier_life(&mut self, at: [StreamPosition; 2], word: &Forgotten) {
         let is_another = |at: StreamPosition| self.outgoing.is_of_another_life(at);
         let mine = self.replica.protocol().forgotten().directories;
         let [mine, known] = [&mine, &word.met].map(|births| births.get(&self.me.site));
@@ -193,7 +184,7 @@ impl<P: Protocol> Lane<P> {
             at.into_iter().any(is_another) || is_met || word.directories.contains_key(&self.me.site);
         self.had_earlier_life |= is_heard_of && !self.given_back;
         // Where every write is synced before it is acknowledged or sent, no power loss takes any.
-        let is_fsync = ks.durability() == Durability::Fsync;
+        let is_fsync = self.env.durability() == Durability::Fsync;
         let is_lost = |at: StreamPosition| is_another(at) || is_fsync && self.outgoing.has_lost(at);
         self.has_lost_directory |= self.had_earlier_life || at.into_iter().any(is_lost);
         if self.takes_back() {
@@ -207,10 +198,10 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Says once that nothing is served, and what to do.
-    fn say_outdated(&mut self, ks: &Keyspace<P>) {
+    fn say_outdated(&mut self) {
         if self.is_outdated() && !std::mem::replace(&mut self.said_outdated, true) {
             tracing::error!(
-                keyspace = ks.name(),
+                keyspace = self.env.name(),
                 partition = self.me.partition,
                 "the data directory of this node is an old copy: nothing is served. Stop the node, empty its data directory and start it again"
             );
@@ -218,7 +209,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Who waits for what an old copy gives back is told that there is nothing.
-    pub(crate) fn give_nothing(&mut self, ks: &Keyspace<P>) {
+    pub(crate) fn give_nothing(&mut self) {
         if !self.is_outdated() {
             return;
         }
@@ -238,8 +229,8 @@ impl<P: Protocol> Lane<P> {
                 end: true,
                 ..ReturnedFrame::default()
             };
-            let peer = ks.topology().peer_at(self.me, site);
-            ks.send_frame(self.me, peer, Body::Returned(nothing));
+            let peer = self.env.topology().peer_at(self.me, site);
+            self.say(peer, Body::Returned(nothing));
         }
     }
 
@@ -270,11 +261,11 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Nothing is missing any more, or it is not waited for any longer: what has waited goes on.
-    pub(crate) fn end_unheard(&mut self, ks: &Keyspace<P>, now: Now) {
+    pub(crate) fn end_unheard(&mut self, now: Now) {
         if self.wants_row_checkpoint() {
-            ks.shared().wake.wake_worker();
+            self.wake_worker();
         }
-        let is_alone = self.has_heard_nobody(ks);
+        let is_alone = self.has_heard_nobody();
         let Some(unheard) = &mut self.unheard else { return };
         let is_late = now.monotonic >= unheard.until;
         let is_over = match unheard.missing {
@@ -295,10 +286,10 @@ impl<P: Protocol> Lane<P> {
         }
         for input in waiting {
             match input {
-                Waiting::Question(question) => self.run_or_park(ks, now, question),
-                Waiting::Message { from, message } => self.hear_or_park(ks, now, from, message),
+                Waiting::Question(question) => self.run_or_park(now, question),
+                Waiting::Message { from, message } => self.hear_or_park(now, from, message),
             }
         }
-        self.settle(ks, now);
+        self.settle(now);
     }
 }

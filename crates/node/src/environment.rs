@@ -1,0 +1,71 @@
+use crate::{
+    agreement::tag_of,
+    config::{KeyspaceConfig, NodeId},
+    durability::Durability,
+    shared::Shared,
+};
+use std::sync::Arc;
+use turnbuckle_core::{ServerId, SiteId, Topology};
+
+/// What is around a lane: what its keyspace is, and what it shares with the others of its node. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Environment {
+    keyspace: Arc<KeyspaceConfig>,
+    tag: u32,
+    shared: Arc<Shared>,
+}
+
+impl Environment {
+    pub fn new(keyspace: KeyspaceConfig, shared: Arc<Shared>) -> Environment {
+        Environment {
+            tag: tag_of(&keyspace.name),
+            keyspace: Arc::new(keyspace),
+            shared,
+        }
+    }
+
+    /// The keyspace's name.
+    pub fn name(&self) -> &str {
+        &self.keyspace.name
+    }
+
+    /// How frames and records name it.
+    pub fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    /// Where its replicas stand.
+    pub fn topology(&self) -> &Topology {
+        &self.keyspace.topology
+    }
+
+    /// When its writes are acknowledged.
+    pub fn durability(&self) -> Durability {
+        self.keyspace.durability
+    }
+
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The site of this node.
+    pub fn site(&self) -> SiteId {
+        self.shared.config.placement.site_of(self.shared.config.node)
+    }
+
+    /// The node that holds a server.
+    pub fn node_of(&self, server: ServerId) -> NodeId {
+        self.shared.config.placement.node_of(server)
+    }
+
+    /// Whether the link to a server's node is up, and serves this keyspace.
+    pub fn is_up(&self, server: ServerId) -> bool {
+        self.shared.serves(self.node_of(server), self.tag)
+    }
+
+    /// Whether the node of a server's peer at a site is known not to have this keyspace.
+    pub fn lacks(&self, server: ServerId, site: SiteId) -> bool {
+        let peer = self.topology().peer_at(server, site);
+        self.shared.lacks(self.node_of(peer), self.tag)
+    }
+}

@@ -1,0 +1,289 @@
+//! The way of a request: to a lane of this node, stepped in place, or in a frame to the node that holds its server; and back.
+use super::{Keyspace, LaneCell};
+use crate::{
+    callers::Caller,
+    config::NodeId,
+    frame::{Body, Frame, RequestFrame, ResponseFrame},
+    lane::Question,
+    shared::{Unsent, held},
+    survey::{Survey, Surveyed},
+};
+use bytes::BytesMut;
+use std::sync::atomic::Ordering;
+use turnbuckle_core::{BadFrame, Now, Outcome, Protocol, Receipt, RequestId, ServerId, Wire};
+use turnbuckle_store::scan_rows;
+
+/// How the words begin with which a request is refused that would take room on a disk that has too little.
+pub const NO_ROOM: &str = "the disk of the node has less than";
+
+/// What became of a survey, or why not.
+pub(crate) type SurveyOutcome = Result<Surveyed, String>;
+
+impl<P: Protocol> Keyspace<P> {
+    // ---- requests of sessions -------------------------------------------------------------------------------
+
+    /// Asks a server of this site. The answer is delivered to the loop named by `id`, which must not be in use.
+    pub fn ask(&self, now: Now, id: RequestId, server: ServerId, request: P::Request) {
+        let Some(cell) = self.cell(server) else {
+            let mut body = BytesMut::new();
+            request.encode(&mut body);
+            self.forward(
+                id,
+                server,
+                RequestFrame {
+                    id: id.0,
+                    body: body.freeze(),
+                    survey: None,
+                },
+            );
+            return;
+        };
+        if let Err(refused) = self.take_question(
+            cell,
+            now,
+            Question {
+                id,
+                request,
+                since: None,
+            },
+        ) {
+            self.deliver(id, Outcome::Refused(refused));
+        }
+    }
+
+    /// What a server on this node is going to answer once something is durable. No client may be shown it before; its session may hear it
+    /// if it says so ([`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead)).
+    pub fn answer_ahead(&self, id: RequestId, server: ServerId) -> Option<(P::Response, Receipt)> {
+        let lane = self.cell(server)?.look();
+        let (response, receipt) = lane.replica.held_reply(id)?;
+        Some((response.clone(), receipt.clone()))
+    }
+
+    fn take_question(&self, cell: &LaneCell<P>, now: Now, question: Question<P>) -> Result<(), String> {
+        let mut lane = self.enter(cell);
+        if self.shared().log_failing.load(Ordering::Relaxed) && lane.is_waiting() {
+            return Err("the commit log cannot be written; see the node's log".to_string());
+        }
+        if let Some(refused) = lane.repair_refusal() {
+            return Err(refused);
+        }
+        let takes_room =
+            P::is_write(&question.request) || self.shared().config.planted.refuses_reads_when_full;
+        if takes_room && !self.shared().has_room() {
+            return Err(format!(
+                "{NO_ROOM} {} MiB free: no writes until there is room",
+                self.shared().config.min_free_bytes >> 20
+            ));
+        }
+        if self.asks_in_vain(&question.request, cell.me) {
+            return Err(self.lacked());
+        }
+        let newest = question.request.newest();
+        if newest > lane.horizon(now) {
+            return Err(format!(
+                "it depends on a timestamp ({newest}) that is too far ahead of this node's clock"
+            ));
+        }
+        lane.ask(now, question);
+        Ok(())
+    }
+
+    /// Asks about the keys of a server of this site.
+    pub fn survey(&self, id: RequestId, server: ServerId, survey: Survey) {
+        match self.cell(server) {
+            Some(cell) => self.deliver_survey(id, self.survey_lane(cell, survey)),
+            None => {
+                let frame = RequestFrame {
+                    id: id.0,
+                    body: bytes::Bytes::new(),
+                    survey: Some(survey.into()),
+                };
+                self.forward(id, server, frame);
+            }
+        }
+    }
+
+    /// The engine is read without the lane's lock; what is only in memory is merged in under it.
+    pub(crate) fn survey_lane(&self, cell: &LaneCell<P>, survey: Survey) -> SurveyOutcome {
+        if let Some(refused) = cell.look().repair_refusal() {
+            return Err(refused);
+        }
+        let Survey::Scan { cursor, count } = survey else {
+            return Ok(Surveyed::Count(cell.look().live_keys()));
+        };
+        let slots = self.topology().slots_of(cell.me.partition);
+        let (table, mut epoch) = {
+            let lane = cell.look();
+            (lane.store.table(), lane.store.epoch())
+        };
+        loop {
+            let rows = scan_rows::<P::Meta>(&*table, slots.clone(), cursor, count as usize, epoch);
+            let mut lane = self.enter(cell);
+            let rows = rows.map_err(|error| {
+                lane.note_damage(&error);
+                format!("the keys cannot be read from disk: {error}")
+            })?;
+            if let Ok((cursor, keys)) = lane.store.finish_scan(rows) {
+                return Ok(Surveyed::Keys { cursor, keys });
+            }
+            epoch = lane.store.epoch();
+        }
+    }
+
+    fn forward(&self, id: RequestId, server: ServerId, request: RequestFrame) {
+        let (node, is_survey) = (self.node_of(server), request.survey.is_some());
+        held(&self.forwarded).insert(id, (node, is_survey));
+        // Servers that ask have no name of their own here: the frame's sender is the server asked.
+        let frame = Frame::new(self.tag(), server, server, Body::Request(request));
+        if let Err(unsent) = self.shared().send(node, &frame) {
+            held(&self.forwarded).remove(&id);
+            let why = match unsent {
+                Unsent::Down => "the node that holds the partition cannot be reached".to_string(),
+                Unsent::NoKeyspace => self.lacked(),
+                unsent => format!("the request does not reach the node that holds the partition: {unsent}"),
+            };
+            self.fail(id, is_survey, Outcome::Refused, &why);
+        }
+    }
+
+    /// Why a request for a partition of a node that does not have this keyspace is refused.
+    fn lacked(&self) -> String {
+        let name = self.name();
+        format!(
+            "the node of this site that holds the partition does not have the keyspace '{name}' in its configuration"
+        )
+    }
+
+    /// Whether what `request` asks of other partitions of the site would be asked of a node that does not have this keyspace.
+    fn asks_in_vain(&self, request: &P::Request, at: ServerId) -> bool {
+        let mut in_vain = false;
+        if !self.is_lacked() {
+            return false;
+        }
+        P::keys_elsewhere(request, &mut |key| {
+            let partition = self.topology().partition_of_slot(key.slot());
+            let server = ServerId { partition, ..at };
+            in_vain |= self.shared().lacks(self.node_of(server), self.tag());
+        });
+        in_vain
+    }
+
+    /// Whether some node is known not to have this keyspace: what waits for something from there waits in vain.
+    pub fn is_lacked(&self) -> bool {
+        let mut nodes = self.shared().config.placement.nodes();
+        nodes.any(|node| self.shared().lacks(node, self.tag()))
+    }
+
+    pub(super) fn fail(
+        &self,
+        id: RequestId,
+        is_survey: bool,
+        outcome: fn(String) -> Outcome<P::Response>,
+        why: &str,
+    ) {
+        match is_survey {
+            true => self.deliver_survey(id, Err(why.to_string())),
+            false => self.deliver(id, outcome(why.to_string())),
+        }
+    }
+
+    pub(super) fn answer_peer(&self, id: RequestId, response: impl FnOnce(u64) -> ResponseFrame) {
+        let Some(caller) = held(&self.callers).take(id.number()) else {
+            return;
+        };
+        self.respond(caller, response(caller.id));
+    }
+
+    /// Who asked is not left to wait in vain: if the answer finds no room, a short one says so.
+    fn respond(&self, caller: Caller, response: ResponseFrame) {
+        let Caller { node, server, .. } = caller;
+        let frame = |response| Frame::new(self.tag(), server, server, Body::Response(response));
+        let frame_of_answer = frame(response);
+        if let Err(unsent @ (Unsent::Full | Unsent::TooLarge)) = self.shared().send(node, &frame_of_answer)
+            && let Some(Body::Response(response)) = &frame_of_answer.body
+        {
+            let _ = self
+                .shared()
+                .send(node, &frame(response.instead(caller.writes, unsent)));
+        }
+    }
+
+    // ---- requests of other nodes ----------------------------------------------------------------------------
+
+    pub(crate) fn on_request(
+        &self,
+        now: Now,
+        node: NodeId,
+        to: ServerId,
+        frame: RequestFrame,
+    ) -> Result<(), BadFrame> {
+        let cell = self
+            .cell(to)
+            .ok_or_else(|| BadFrame::new("a request for a server of this node", to.to_string()))?;
+        let survey = frame.survey.map(Survey::from);
+        let request = match survey {
+            None => Some(P::Request::decode(frame.body)?),
+            Some(_) => None,
+        };
+        if let Some(request) = &request {
+            self.topology().check_sites(request.sites())?;
+        }
+        if self.shared().is_choked(node) {
+            let found = "one that asks and takes no answers";
+            return Err(BadFrame::new("a node that takes its answers", found));
+        }
+        let caller = Caller {
+            node,
+            id: frame.id,
+            server: to,
+            writes: request.as_ref().is_some_and(P::is_write),
+        };
+        let Some(number) = held(&self.callers).insert(caller) else {
+            let why = Outcome::Refused("too many requests wait".into());
+            self.respond(caller, ResponseFrame::answer::<P::Response>(caller.id, why));
+            return Ok(());
+        };
+        let id = RequestId::of_peer(number);
+        match (survey, request) {
+            (Some(survey), _) => self.deliver_survey(id, self.survey_lane(cell, survey)),
+            (None, Some(request)) => {
+                if let Err(refused) = self.take_question(
+                    cell,
+                    now,
+                    Question {
+                        id,
+                        request,
+                        since: None,
+                    },
+                ) {
+                    self.deliver(id, Outcome::Refused(refused));
+                }
+            }
+            (None, None) => unreachable!("without a survey there is a request"),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn on_response(&self, node: NodeId, frame: ResponseFrame) -> Result<(), BadFrame> {
+        let id = RequestId(frame.id);
+        let asked = held(&self.forwarded).get(&id).copied();
+        match asked {
+            Some((to, true)) if to == node => {
+                let surveyed = frame.into_survey()?;
+                if held(&self.forwarded).remove(&id).is_some() {
+                    self.deliver_survey(id, surveyed);
+                }
+            }
+            // If it does not decode, the request fails with the link.
+            Some((to, false)) if to == node => {
+                let outcome = frame.into_answer(self.topology())?;
+                if held(&self.forwarded).remove(&id).is_some() {
+                    self.deliver(id, outcome);
+                }
+            }
+            // It was given up on already, or somebody else was asked.
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! What a lane wants done. A lane does nothing to others by itself: it emits effects, and its keyspace performs them in their order, while the
+//! lane is still locked.
+use super::Lane;
+use crate::frame::Body;
+use turnbuckle_core::{Outcome, Protocol, RequestId, ServerId, SiteSet};
+
+/// One thing to be done.
+pub(crate) enum Effect<P: Protocol> {
+    /// Answer a request.
+    Deliver {
+        id: RequestId,
+        outcome: Outcome<P::Response>,
+    },
+    /// Hand a message to another replica, on this node or on another one.
+    Send { to: ServerId, message: P::Message },
+    /// Say something to a server on another node. It is lost if there is no way: so are messages, and what else is said comes again when the link
+    /// does.
+    Say { to: ServerId, body: Body },
+    /// Streams or marks wait for the partition's replicas at these sites.
+    WakeLinks(SiteSet),
+    /// Background work waits.
+    WakeWorker,
+    /// Something is held until the log has been synced.
+    Sync,
+}
+
+impl<P: Protocol> Lane<P> {
+    pub(super) fn deliver(&mut self, id: RequestId, outcome: Outcome<P::Response>) {
+        self.effects.push(Effect::Deliver { id, outcome });
+    }
+
+    pub(super) fn send(&mut self, to: ServerId, message: P::Message) {
+        self.effects.push(Effect::Send { to, message });
+    }
+
+    pub(crate) fn say(&mut self, to: ServerId, body: Body) {
+        self.effects.push(Effect::Say { to, body });
+    }
+
+    pub(crate) fn wake_links(&mut self, to: SiteSet) {
+        self.effects.push(Effect::WakeLinks(to));
+    }
+
+    pub(crate) fn wake_worker(&mut self) {
+        self.effects.push(Effect::WakeWorker);
+    }
+
+    pub(super) fn want_sync(&mut self) {
+        self.effects.push(Effect::Sync);
+    }
+}
