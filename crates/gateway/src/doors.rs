@@ -40,7 +40,10 @@ pub(crate) struct Doors<S: Session> {
     asks: Slab<Ask<S::Protocol>>,
     /// Emptied and used again.
     steps: Vec<SessionStep<S::Protocol>>,
-    deliveries: Vec<Delivery<S::Protocol>>,
+    /// What was answered at once.
+    answered: Vec<Delivery<S::Protocol>>,
+    /// Answers that are being handed out. Emptied and used again.
+    taken: Vec<Delivery<S::Protocol>>,
 }
 
 struct Door<S> {
@@ -115,7 +118,8 @@ impl<S: Session> Doors<S> {
             doors: Slab::new(),
             asks: Slab::new(),
             steps: Vec::new(),
-            deliveries: Vec::new(),
+            answered: Vec::new(),
+            taken: Vec::new(),
         }
     }
 
@@ -191,7 +195,13 @@ impl<S: Session> Doors<S> {
                     server,
                     request,
                 } => match self.note(now, door, tag, part, server, false) {
-                    Some(id) => self.keyspace.ask(now, id, server, request),
+                    Some(id) => {
+                        let outcome = self.keyspace.ask(now, id, server, request);
+                        self.answered.extend(outcome.map(|outcome| Delivery {
+                            id,
+                            answer: Delivered::Response(outcome),
+                        }));
+                    }
                     None => self.answer(door, tag, overfull(), None, answers),
                 },
             }
@@ -213,7 +223,13 @@ impl<S: Session> Doors<S> {
             member: 0,
         };
         match self.note(now, door, tag, u32::from(partition), server, true) {
-            Some(id) => self.keyspace.survey(id, server, survey),
+            Some(id) => {
+                let surveyed = self.keyspace.survey(id, server, survey);
+                self.answered.extend(surveyed.map(|surveyed| Delivery {
+                    id,
+                    answer: Delivered::Surveyed(surveyed),
+                }));
+            }
             None => self.answer(door, tag, overfull(), None, answers),
         }
     }
@@ -285,7 +301,7 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Passes on operations that waited. What is answered at once is delivered, and waits for [`Doors::drain`]: so however many
+    /// Passes on operations that waited. What is answered at once waits for [`Doors::drain`]: so however many
     /// operations waited, none is begun inside another.
     fn advance(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
         loop {
@@ -348,14 +364,13 @@ impl<S: Session> Doors<S> {
 
     /// Hands what was delivered to the sessions.
     fn drain(&mut self, now: Now, answers: &mut Answers) {
-        let mut deliveries = std::mem::take(&mut self.deliveries);
         loop {
-            self.keyspace
-                .take_deliveries(self.options.loop_index, &mut deliveries);
-            if deliveries.is_empty() {
-                break;
-            }
-            for Delivery { id, answer } in deliveries.drain(..) {
+            // What is in the mailbox was asked earlier than what was answered at once.
+            let mut taken = std::mem::take(&mut self.taken);
+            self.keyspace.take_deliveries(self.options.loop_index, &mut taken);
+            taken.append(&mut self.answered);
+            let is_done = taken.is_empty();
+            for Delivery { id, answer } in taken.drain(..) {
                 let Some(mut ask) = self.asks.remove(id.number()) else {
                     continue;
                 };
@@ -367,8 +382,11 @@ impl<S: Session> Doors<S> {
                     self.advance(now, ask.door, answers);
                 }
             }
+            self.taken = taken;
+            if is_done {
+                return;
+            }
         }
-        self.deliveries = deliveries;
     }
 
     fn on_response(

@@ -35,7 +35,7 @@ pub struct Keyspace<P: Protocol> {
     lanes: OnceLock<Vec<LaneCell<P>>>,
     /// The place of each lane, by partition and member; none for those of other nodes.
     places: OnceLock<Vec<Option<usize>>>,
-    deliveries: Vec<Mutex<Mailbox<P>>>,
+    deliveries: Vec<Mailbox<P>>,
     /// Requests passed on to other nodes: failed when the link goes.
     forwarded: Mutex<BTreeMap<RequestId, (NodeId, bool)>>,
     callers: Mutex<Callers>,
@@ -51,7 +51,7 @@ impl<P: Protocol> Keyspace<P> {
             protocol,
             lanes: OnceLock::new(),
             places: OnceLock::new(),
-            deliveries: (0..loops).map(|_| Mutex::new(Mailbox::new())).collect(),
+            deliveries: (0..loops).map(|_| Mailbox::new()).collect(),
             forwarded: Mutex::default(),
             callers: Mutex::default(),
             busy: Mutex::default(),

@@ -4,7 +4,7 @@ use crate::{
     callers::Caller,
     config::NodeId,
     frame::{Body, Frame, RequestFrame, ResponseFrame},
-    lane::Question,
+    lane::{Lane, Question},
     shared::{Unsent, held},
     survey::{Survey, Surveyed},
 };
@@ -17,38 +17,31 @@ use turnbuckle_store::scan_rows;
 pub const NO_ROOM: &str = "the disk of the node has less than";
 
 /// What became of a survey, or why not.
-pub(crate) type SurveyOutcome = Result<Surveyed, String>;
+pub type SurveyOutcome = Result<Surveyed, String>;
 
 impl<P: Protocol> Keyspace<P> {
     // ---- requests of sessions -------------------------------------------------------------------------------
 
-    /// Asks a server of this site. The answer is delivered to the loop named by `id`, which must not be in use.
-    pub fn ask(&self, now: Now, id: RequestId, server: ServerId, request: P::Request) {
-        let Some(cell) = self.cell(server) else {
-            let mut body = BytesMut::new();
-            request.encode(&mut body);
-            self.forward(
-                id,
-                server,
-                RequestFrame {
-                    id: id.0,
-                    body: body.freeze(),
-                    survey: None,
-                },
-            );
-            return;
-        };
-        if let Err(refused) = self.take_question(
-            cell,
-            now,
-            Question {
-                id,
-                request,
-                since: None,
-            },
-        ) {
-            self.deliver(id, Outcome::Refused(refused));
+    /// Asks a server of this site. What it answers at once is returned; a later answer is delivered to the loop named by `id`, which must not be in
+    /// use.
+    pub fn ask(
+        &self,
+        now: Now,
+        id: RequestId,
+        server: ServerId,
+        request: P::Request,
+    ) -> Option<Outcome<P::Response>> {
+        if let Some(cell) = self.cell(server) {
+            return self.take_question(cell, now, id, request);
         }
+        let mut body = BytesMut::new();
+        request.encode(&mut body);
+        let frame = RequestFrame {
+            id: id.0,
+            body: body.freeze(),
+            survey: None,
+        };
+        self.forward(id, server, frame).err().map(Outcome::Refused)
     }
 
     /// What a server on this node is going to answer once something is durable. No client may be shown it before; its session may hear it
@@ -59,48 +52,58 @@ impl<P: Protocol> Keyspace<P> {
         Some((response.clone(), receipt.clone()))
     }
 
-    fn take_question(&self, cell: &LaneCell<P>, now: Now, question: Question<P>) -> Result<(), String> {
+    /// Asks a server of this node. What it answers at once is returned.
+    fn take_question(
+        &self,
+        cell: &LaneCell<P>,
+        now: Now,
+        id: RequestId,
+        request: P::Request,
+    ) -> Option<Outcome<P::Response>> {
         let mut lane = self.enter(cell);
+        if let Some(refused) = self.refusal(&lane, now, &request) {
+            return Some(Outcome::Refused(refused));
+        }
+        let since = None;
+        lane.ask(now, Question { id, request, since });
+        lane.take_answer(id)
+    }
+
+    /// Why a request is refused before its replica hears of it.
+    fn refusal(&self, lane: &Lane<P>, now: Now, request: &P::Request) -> Option<String> {
         if self.shared().log_failing.load(Ordering::Relaxed) && lane.is_waiting() {
-            return Err("the commit log cannot be written; see the node's log".to_string());
+            return Some("the commit log cannot be written; see the node's log".to_string());
         }
         if let Some(refused) = lane.repair_refusal() {
-            return Err(refused);
+            return Some(refused);
         }
-        let takes_room =
-            P::is_write(&question.request) || self.shared().config.planted.refuses_reads_when_full;
+        let takes_room = P::is_write(request) || self.shared().config.planted.refuses_reads_when_full;
         if takes_room && !self.shared().has_room() {
-            return Err(format!(
+            return Some(format!(
                 "{NO_ROOM} {} MiB free: no writes until there is room",
                 self.shared().config.min_free_bytes >> 20
             ));
         }
-        if self.asks_in_vain(&question.request, cell.me) {
-            return Err(self.lacked());
+        if self.asks_in_vain(request, lane.me) {
+            return Some(self.lacked());
         }
-        let newest = question.request.newest();
-        if newest > lane.horizon(now) {
-            return Err(format!(
-                "it depends on a timestamp ({newest}) that is too far ahead of this node's clock"
-            ));
-        }
-        lane.ask(now, question);
-        Ok(())
+        let newest = request.newest();
+        (newest > lane.horizon(now)).then(|| {
+            format!("it depends on a timestamp ({newest}) that is too far ahead of this node's clock")
+        })
     }
 
-    /// Asks about the keys of a server of this site.
-    pub fn survey(&self, id: RequestId, server: ServerId, survey: Survey) {
-        match self.cell(server) {
-            Some(cell) => self.deliver_survey(id, self.survey_lane(cell, survey)),
-            None => {
-                let frame = RequestFrame {
-                    id: id.0,
-                    body: bytes::Bytes::new(),
-                    survey: Some(survey.into()),
-                };
-                self.forward(id, server, frame);
-            }
+    /// Asks about the keys of a server of this site. What it answers at once is returned.
+    pub fn survey(&self, id: RequestId, server: ServerId, survey: Survey) -> Option<SurveyOutcome> {
+        if let Some(cell) = self.cell(server) {
+            return Some(self.survey_lane(cell, survey));
         }
+        let frame = RequestFrame {
+            id: id.0,
+            body: bytes::Bytes::new(),
+            survey: Some(survey.into()),
+        };
+        self.forward(id, server, frame).err().map(Err)
     }
 
     /// The engine is read without the lane's lock; what is only in memory is merged in under it.
@@ -130,20 +133,23 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    fn forward(&self, id: RequestId, server: ServerId, request: RequestFrame) {
+    /// Passes a request on to the node that holds its server.
+    ///
+    /// # Errors
+    /// If there is no way: why it is refused.
+    fn forward(&self, id: RequestId, server: ServerId, request: RequestFrame) -> Result<(), String> {
         let (node, is_survey) = (self.node_of(server), request.survey.is_some());
         held(&self.forwarded).insert(id, (node, is_survey));
         // Servers that ask have no name of their own here: the frame's sender is the server asked.
         let frame = Frame::new(self.tag(), server, server, Body::Request(request));
-        if let Err(unsent) = self.shared().send(node, &frame) {
+        self.shared().send(node, &frame).map_err(|unsent| {
             held(&self.forwarded).remove(&id);
-            let why = match unsent {
+            match unsent {
                 Unsent::Down => "the node that holds the partition cannot be reached".to_string(),
                 Unsent::NoKeyspace => self.lacked(),
                 unsent => format!("the request does not reach the node that holds the partition: {unsent}"),
-            };
-            self.fail(id, is_survey, Outcome::Refused, &why);
-        }
+            }
+        })
     }
 
     /// Why a request for a partition of a node that does not have this keyspace is refused.
@@ -247,16 +253,8 @@ impl<P: Protocol> Keyspace<P> {
         match (survey, request) {
             (Some(survey), _) => self.deliver_survey(id, self.survey_lane(cell, survey)),
             (None, Some(request)) => {
-                if let Err(refused) = self.take_question(
-                    cell,
-                    now,
-                    Question {
-                        id,
-                        request,
-                        since: None,
-                    },
-                ) {
-                    self.deliver(id, Outcome::Refused(refused));
+                if let Some(outcome) = self.take_question(cell, now, id, request) {
+                    self.deliver(id, outcome);
                 }
             }
             (None, None) => unreachable!("without a survey there is a request"),

@@ -29,6 +29,16 @@ impl<P: Protocol> Lane<P> {
         self.effects.push(Effect::Deliver { id, outcome });
     }
 
+    /// The answer to a request, if it is there. The others are delivered.
+    pub(crate) fn take_answer(&mut self, asked: RequestId) -> Option<Outcome<P::Response>> {
+        let is_asked = |effect: &Effect<P>| matches!(effect, Effect::Deliver { id, .. } if *id == asked);
+        let place = self.effects.iter().rposition(is_asked)?;
+        match self.effects.remove(place) {
+            Effect::Deliver { outcome, .. } => Some(outcome),
+            _ => unreachable!("it was just seen to be an answer"),
+        }
+    }
+
     pub(super) fn send(&mut self, to: ServerId, message: P::Message) {
         self.effects.push(Effect::Send { to, message });
     }

@@ -1,6 +1,6 @@
 //! Nodes on simulated disks whose frames a test carries by hand.
 use bytes::{Buf, Bytes, BytesMut};
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 use turnbuckle_core::{
     BadFrame, Micros, Now, Outcome, Protocol, RequestId, ServerId, SiteId, Topology, WallInterval,
 };
@@ -55,6 +55,8 @@ pub struct Machine<P: Protocol> {
     disk: SimulatedDisk,
     engine: MemoryEngine,
     asked: u64,
+    /// What was answered at once.
+    answered: RefCell<Vec<(RequestId, Delivered<P>)>>,
 }
 
 impl<P: Protocol<Config: Default>> Machine<P> {
@@ -68,6 +70,7 @@ impl<P: Protocol<Config: Default>> Machine<P> {
             disk,
             engine,
             asked: 0,
+            answered: RefCell::default(),
         }
     }
 
@@ -91,7 +94,9 @@ impl<P: Protocol<Config: Default>> Machine<P> {
     pub fn ask(&mut self, now: Now, server: ServerId, request: P::Request) -> RequestId {
         self.asked += 1;
         let id = RequestId::of_loop(0, self.asked);
-        self.keyspace.ask(now, id, server, request);
+        let outcome = self.keyspace.ask(now, id, server, request);
+        let answer = outcome.map(|outcome| (id, Delivered::Response(outcome)));
+        self.answered.borrow_mut().extend(answer);
         self.turn(now);
         id
     }
@@ -101,7 +106,9 @@ impl<P: Protocol<Config: Default>> Machine<P> {
         let mut deliveries = Vec::new();
         self.keyspace.take_deliveries(0, &mut deliveries);
         let pairs = deliveries.into_iter();
-        pairs.map(|delivery| (delivery.id, delivery.answer)).collect()
+        let mut answers = self.answered.take();
+        answers.extend(pairs.map(|delivery| (delivery.id, delivery.answer)));
+        answers
     }
 
     /// The one answer that has come.
