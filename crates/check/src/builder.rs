@@ -23,7 +23,7 @@
 //! A value and its version are one to one within a key. Where they are not, the record that comes later is noted in
 //! [`History::findings`], and the earlier one stands.
 use crate::{
-    BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value, Version,
+    BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promised, Receipt, Value, Version,
     taken_away::only_puts, version::VersionNames,
 };
 use bytes::Bytes;
@@ -45,7 +45,7 @@ pub struct HistoryBuilder {
     recorder_of: Vec<Option<u32>>,
     keys: IndexMap<Bytes, KeyBuilder, RandomState>,
     operations: Vec<Operation>,
-    promises: Vec<Promise>,
+    promises: Vec<Promised>,
     findings: Vec<Finding>,
     /// Deletes that took a value away: places among the operations.
     took_away: Vec<usize>,
@@ -213,7 +213,7 @@ impl HistoryBuilder {
         let receipt = record.receipt.as_ref().map(&mut receipt);
         let level = record.level.as_ref().map(|level| self.levels.number(level));
         let operations = before..self.operations.len() as u32;
-        self.promises.push(Promise {
+        self.promises.push(Promised {
             record: number,
             parts: operations.len().max(1) as u32,
             operations,

@@ -143,7 +143,7 @@ pub enum Finding {
 
 /// What a record was promised: the level it asked for, and its receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Promise {
+pub struct Promised {
     /// Which record.
     pub record: u64,
     /// Its operations: places in [`History::operations`]. Empty if none of them counts, or their key is not auditable.
@@ -194,7 +194,7 @@ pub struct History {
     /// delete of which several may have been it is not there.
     pub taken_away: Vec<(usize, usize)>,
     /// What was promised, in the order of the trace; of records that say nothing about it, nothing.
-    pub promises: Vec<Promise>,
+    pub promises: Vec<Promised>,
     /// Where records contradict each other.
     pub findings: Vec<Finding>,
     /// What versions are called.

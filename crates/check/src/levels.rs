@@ -1,4 +1,4 @@
-//! What each consistency level promises, as far as a trace can show that it was broken.
+//! What each consistency level promises ([`Promise`]), as far as a trace can show that it was broken.
 //!
 //! | level | broken by |
 //! |---|---|
@@ -29,7 +29,7 @@ use crate::{
 use indexmap::IndexMap;
 use serde::Serialize;
 use std::{collections::HashMap, hash::RandomState};
-use turnbuckle_core::Level;
+use turnbuckle_core::{Level, Promise, PromisedOrder};
 
 /// What a trace says about a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -41,67 +41,6 @@ pub enum Verdict {
     NotAuditable(&'static str),
     /// It was broken: the promise, in words.
     False(&'static str),
-}
-
-/// A family of levels that an analysis of the whole trace has to judge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ordering {
-    /// `causal`.
-    Causal,
-    /// `per-key-sequential`.
-    PerKeySequential,
-    /// `partition-sequential`.
-    PartitionSequential,
-    /// `sequential`.
-    Sequential,
-}
-
-/// What must hold of each operation at a level, beside that its value is real.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
-    /// Nothing.
-    RealValues,
-    /// None of these is broken, within the key.
-    Session {
-        /// Read your writes.
-        ryw: bool,
-        /// Monotonic reads.
-        mr: bool,
-        /// Monotonic writes.
-        mw: bool,
-        /// Writes follow reads.
-        wfr: bool,
-    },
-    /// It reflects every write that had been over for so many nanoseconds.
-    Bounded(i64),
-    /// One copy explains it.
-    OneCopy,
-    /// Some order explains it.
-    Ordering(Ordering),
-    /// How it is done, which a trace does not show.
-    Procedure,
-}
-
-impl Rule {
-    /// What a level promises.
-    pub fn of(level: Level) -> Rule {
-        let session = |ryw, mr, mw, wfr| Rule::Session { ryw, mr, mw, wfr };
-        match level {
-            Level::Eventual => Rule::RealValues,
-            Level::Session | Level::PerKeyCausal => session(true, true, true, true),
-            Level::ReadYourWrites => session(true, false, false, false),
-            Level::MonotonicReads => session(false, true, false, false),
-            Level::MonotonicWrites => session(false, false, true, false),
-            Level::WritesFollowReads => session(false, false, false, true),
-            Level::Bounded(bound) => Rule::Bounded(nanoseconds(bound.0)),
-            Level::Atomic | Level::Linearizable => Rule::OneCopy,
-            Level::Causal => Rule::Ordering(Ordering::Causal),
-            Level::PerKeySequential => Rule::Ordering(Ordering::PerKeySequential),
-            Level::PartitionSequential => Rule::Ordering(Ordering::PartitionSequential),
-            Level::Sequential => Rule::Ordering(Ordering::Sequential),
-            Level::One | Level::Quorum | Level::All | Level::Cpq(_) | Level::Delay(_) => Rule::Procedure,
-        }
-    }
 }
 
 /// As many as a signed number holds.
@@ -124,7 +63,7 @@ pub struct Judge<'a> {
     /// The reads that break a session guarantee.
     broken: HashMap<usize, Broken>,
     /// For each operation, whether no order of that kind explains it.
-    learnt: HashMap<Ordering, Vec<bool>>,
+    learnt: HashMap<PromisedOrder, Vec<bool>>,
     /// One copy explains the whole trace.
     is_atomic: bool,
 }
@@ -172,7 +111,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Takes in what an analysis of the whole trace has found: for each operation, whether no order of that kind explains it.
-    pub fn learn(&mut self, ordering: Ordering, contradicted: Vec<bool>) {
+    pub fn learn(&mut self, ordering: PromisedOrder, contradicted: Vec<bool>) {
         self.learnt.insert(ordering, contradicted);
     }
 
@@ -188,23 +127,25 @@ impl<'a> Judge<'a> {
 
     /// Judges some operations at one level, in their order. `places` rise.
     pub fn level(&self, level: Level, places: &[usize]) -> Vec<Verdict> {
-        let rule = Rule::of(level);
-        let one_copy = match rule {
-            Rule::OneCopy => self.one_copy(places),
+        let promise = level.promise();
+        let one_copy = match promise {
+            Promise::OneCopy => self.one_copy(places),
             _ => Vec::new(),
         };
         // Places rise, so they are all if they are as many.
         let is_all = places.len() == self.history.operations.len();
         let judged = places.iter().enumerate().map(|(number, &place)| {
-            let by_rule = match rule {
-                Rule::RealValues => Verdict::NotContradicted,
-                Rule::Session { .. } => self.session(rule, place),
-                Rule::Bounded(bound) => self.staleness(place, bound),
-                Rule::OneCopy => one_copy[number],
-                Rule::Ordering(ordering) => self.ordering(ordering, place, is_all),
-                Rule::Procedure => Verdict::NotAuditable("the level says how it is done, not what is seen"),
+            let by_promise = match promise {
+                Promise::RealValues => Verdict::NotContradicted,
+                Promise::Session { .. } => self.session(promise, place),
+                Promise::Bounded(bound) => self.staleness(place, nanoseconds(bound.0)),
+                Promise::OneCopy => one_copy[number],
+                Promise::Order(ordering) => self.ordering(ordering, place, is_all),
+                Promise::Procedure => {
+                    Verdict::NotAuditable("the level says how it is done, not what is seen")
+                }
             };
-            self.real_value(place).max(by_rule)
+            self.real_value(place).max(by_promise)
         });
         judged.collect()
     }
@@ -239,9 +180,9 @@ impl<'a> Judge<'a> {
         recorder(one).is_some() && recorder(one) == recorder(other)
     }
 
-    fn session(&self, rule: Rule, place: usize) -> Verdict {
+    fn session(&self, promise: Promise, place: usize) -> Verdict {
         let read = &self.history.operations[place];
-        let Rule::Session { ryw, mr, mw, wfr } = rule else {
+        let Promise::Session { ryw, mr, mw, wfr } = promise else {
             return Verdict::NotContradicted;
         };
         if read.kind != Kind::Read {
@@ -314,7 +255,7 @@ impl<'a> Judge<'a> {
         places.iter().map(judge).collect()
     }
 
-    fn ordering(&self, ordering: Ordering, place: usize, is_all: bool) -> Verdict {
+    fn ordering(&self, ordering: PromisedOrder, place: usize, is_all: bool) -> Verdict {
         match self.learnt.get(&ordering).map(|contradicted| contradicted[place]) {
             // Operations at other levels may be what the order breaks at.
             Some(true) if !is_all => Verdict::NotAuditable(

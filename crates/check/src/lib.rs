@@ -59,7 +59,7 @@ mod figures;
 pub use figures::figures;
 mod history;
 pub use history::{
-    BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promise, Receipt, Value,
+    BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promised, Receipt, Value,
 };
 pub mod levels;
 mod order;

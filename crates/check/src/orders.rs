@@ -9,11 +9,8 @@
 //! | `per-key-sequential`, `partition-sequential` | never: that they hold follows from a sequential order of everything; that they do not is not looked for |
 //!
 //! Nothing is said about a trace in which one client was timed by several recorders: its session has no order.
-use crate::{
-    Causal, History, Kind, Sequential, Zones, causal,
-    levels::{Judge, Ordering},
-    sequential,
-};
+use crate::{Causal, History, Kind, Sequential, Zones, causal, levels::Judge, sequential};
+use turnbuckle_core::PromisedOrder;
 
 /// Numbers that the search for a sequential order may keep: 4 MiB. It decides small traces, or none.
 const SEQUENTIAL_NUMBERS: usize = 1 << 20;
@@ -55,7 +52,7 @@ impl Orders {
             contradicted
         };
         if self.causal.cc.holds().is_some() {
-            judge.learn(Ordering::Causal, marked(&self.causal.reads));
+            judge.learn(PromisedOrder::Causal, marked(&self.causal.reads));
         }
         match &self.sequential {
             Sequential::Undecided => {}
@@ -68,13 +65,13 @@ impl Orders {
                 let reads = shown.into_iter().chain(self.causal.reads.iter().copied());
                 let is_read = |&place: &usize| history.operations[place].kind == Kind::Read;
                 let reads: Vec<usize> = reads.filter(is_read).collect();
-                judge.learn(Ordering::Sequential, marked(&reads));
+                judge.learn(PromisedOrder::Sequential, marked(&reads));
             }
             Sequential::Yes => {
                 for ordering in [
-                    Ordering::Sequential,
-                    Ordering::PerKeySequential,
-                    Ordering::PartitionSequential,
+                    PromisedOrder::Sequential,
+                    PromisedOrder::PerKeySequential,
+                    PromisedOrder::PartitionSequential,
                 ] {
                     judge.learn(ordering, marked(&[]));
                 }

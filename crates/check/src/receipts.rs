@@ -16,12 +16,14 @@
 //!
 //! A record that names a level and has no receipt promises that level.
 use crate::{
-    History, Promise,
+    History, Promised,
     levels::{Judge, Verdict, nanoseconds},
 };
+use indexmap::IndexMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use turnbuckle_core::Level;
+use std::hash::RandomState;
+use turnbuckle_core::{Level, Promise};
 
 /// How often each verdict was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -115,7 +117,7 @@ impl Audit {
         !self.broken.is_empty()
     }
 
-    fn note(&mut self, promise: &Promise, name: &str, verdict: Verdict) {
+    fn note(&mut self, promise: &Promised, name: &str, verdict: Verdict) {
         match verdict {
             Verdict::False(why) if self.broken.len() < Audit::MOST_BROKEN => {
                 self.broken.push(BrokenPromise {
@@ -131,12 +133,12 @@ impl Audit {
 }
 
 /// The level that an answer is held to: the one given, or asked for if it says nothing.
-pub(crate) fn promised_level(promise: &Promise) -> Option<u32> {
+pub(crate) fn promised_level(promise: &Promised) -> Option<u32> {
     promise.receipt.map(|receipt| receipt.given).or(promise.level)
 }
 
 /// The worst of a record's operations; a record without some of its operations cannot be judged as a whole.
-fn worst(promise: &Promise, verdicts: impl Iterator<Item = Verdict>) -> Verdict {
+fn worst(promise: &Promised, verdicts: impl Iterator<Item = Verdict>) -> Verdict {
     let missing = match promise.operations.len() < promise.parts as usize {
         true => Verdict::NotAuditable("the operation does not count, or its key is not auditable"),
         false => Verdict::NotContradicted,
@@ -148,21 +150,17 @@ fn worst(promise: &Promise, verdicts: impl Iterator<Item = Verdict>) -> Verdict 
 fn level_verdicts(history: &History, judge: &Judge<'_>) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::NotContradicted; history.operations.len()];
     let parsed: Vec<Option<Level>> = history.levels.iter().map(|level| level.parse().ok()).collect();
-    // Two levels that promise one copy do so together.
-    let mut places: BTreeMap<Level, Vec<usize>> = BTreeMap::new();
+    // Levels that promise the same do so together.
+    let mut places: IndexMap<Promise, (Level, Vec<usize>), RandomState> = IndexMap::default();
     for promise in &history.promises {
         let level = promised_level(promise).and_then(|place| parsed[place as usize]);
         if let Some(level) = level {
-            let level = if level == Level::Atomic {
-                Level::Linearizable
-            } else {
-                level
-            };
             let operations = promise.operations.clone().map(|place| place as usize);
-            places.entry(level).or_default().extend(operations);
+            let (_, places) = places.entry(level.promise()).or_insert((level, Vec::new()));
+            places.extend(operations);
         }
     }
-    for (level, places) in places {
+    for (level, places) in places.into_values() {
         for (&place, verdict) in places.iter().zip(judge.level(level, &places)) {
             verdicts[place] = verdict;
         }
@@ -181,7 +179,7 @@ fn level_verdicts(history: &History, judge: &Judge<'_>) -> Vec<Verdict> {
 
 type Claims = [Option<(&'static str, Verdict)>; 4];
 
-fn claims(history: &History, judge: &Judge<'_>, promise: &Promise, level: Verdict) -> Claims {
+fn claims(history: &History, judge: &Judge<'_>, promise: &Promised, level: Verdict) -> Claims {
     let Some(receipt) = promise.receipt else {
         return [None; 4];
     };

@@ -6,6 +6,7 @@ use crate::{
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
+use turnbuckle_core::{Level, Promise, PromisedOrder};
 
 /// What a trace showed. Keys and values that are not UTF-8 are shown as well as they can be.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -170,6 +171,51 @@ impl Serialize for Fraction {
 }
 
 impl Report {
+    /// What speaks against a level that all operations were promised: the names of what is broken, and how often. What receipts and single operations
+    /// were promised is judged in the [`Audit`].
+    pub fn against(&self, level: Level) -> Vec<(&'static str, u64)> {
+        let (session, within) = (&self.session_violations, &self.session_violations_within_key);
+        // By real time where versions are not known: the last writer is the one with the last stamp, which is another order.
+        let known = u64::from(self.session_order == "versions");
+        let causal = [
+            ("read-your-writes", known * session.ryw),
+            ("monotonic-reads", known * session.mr),
+            ("monotonic-writes", known * session.mw),
+            ("writes-follow-reads", known * session.wfr),
+            ("causal", self.causal_violations.unwrap_or(0)),
+            ("causal-convergence", u64::from(self.causal.ccv == Some(false))),
+        ];
+        let sequential = u64::from(self.sequentially_consistent == Some(false));
+        let promised = |is_promised: bool| known * u64::from(is_promised);
+        let found = match level.promise() {
+            Promise::RealValues | Promise::Bounded(_) | Promise::Procedure => Vec::new(),
+            Promise::Session { ryw, mr, mw, wfr } => vec![
+                ("read-your-writes", promised(ryw) * session.ryw),
+                ("monotonic-reads", promised(mr) * session.mr),
+                ("monotonic-writes", promised(mw) * within.mw),
+                ("writes-follow-reads", promised(wfr) * within.wfr),
+            ],
+            Promise::OneCopy => [("one-copy", self.removed_ops)]
+                .into_iter()
+                .chain(causal)
+                .collect(),
+            Promise::Order(PromisedOrder::Causal) => causal.to_vec(),
+            Promise::Order(PromisedOrder::Sequential) => {
+                [("sequential", sequential)].into_iter().chain(causal).collect()
+            }
+            Promise::Order(PromisedOrder::PerKeySequential | PromisedOrder::PartitionSequential) => {
+                Vec::new()
+            }
+        };
+        found.into_iter().filter(|&(_, count)| count > 0).collect()
+    }
+
+    /// Whether that is all that there is to be said of a level.
+    pub fn decides(&self, level: Level) -> bool {
+        let is_decided = self.causal.ccv.is_some() && self.causal.cc.is_some();
+        !level.promise().is_causal() || is_decided
+    }
+
     /// Judges a trace, also for clocks that may be off by each of `skews` nanoseconds.
     pub fn of(history: &History, skews: &[i64]) -> Report {
         Report::with(history, skews, &Orders::of(history))

@@ -513,10 +513,10 @@ fn an_order_that_somebody_looked_for_decides_about_causal() {
         require(&trace, &judge, Level::Causal),
         Requirement::NotAuditable(_)
     ));
-    judge.learn(turnbuckle_check::levels::Ordering::Causal, vec![false; 4]);
+    judge.learn(turnbuckle_core::PromisedOrder::Causal, vec![false; 4]);
     assert_eq!(require(&trace, &judge, Level::Causal), Requirement::Kept);
     judge.learn(
-        turnbuckle_check::levels::Ordering::Causal,
+        turnbuckle_core::PromisedOrder::Causal,
         vec![false, false, true, false],
     );
     assert!(matches!(

@@ -2,11 +2,12 @@ use crate::Micros;
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
-/// How consistent an operation must be. Which of them a keyspace can give depends on its kind.
+/// How consistent an operation must be. Which of them a keyspace can give depends on its kind, and what each promises is its
+/// [`Promise`](crate::Promise). No order of them means anything.
 ///
 /// Printed and parsed by the same names: lower case words, with an argument in brackets where there is one:
 /// `bounded(2s)`, `delay(15ms)`, `cpq(0.25)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
     /// Whatever the replica at hand has; all replicas agree in the end.
     Eventual,

@@ -124,7 +124,7 @@ impl fmt::Display for Failure {
             Failure::BadLevel { asked, offered } => {
                 write!(f, "this keyspace cannot give {asked}; it offers ")?;
                 for (place, level) in offered.iter().enumerate() {
-                    write!(f, "{}{level}", if place == 0 { "" } else { ", " })?;
+                    write!(f, "{}{}", if place == 0 { "" } else { ", " }, level.form())?;
                 }
                 Ok(())
             }

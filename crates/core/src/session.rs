@@ -1,5 +1,5 @@
 use crate::{
-    Answer, BadToken, Failure, Level, Now, Operation, Protocol, Receipt, ServerId, SiteId, Topology,
+    Answer, BadToken, Failure, Level, Levels, Now, Operation, Protocol, Receipt, ServerId, SiteId, Topology,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -12,8 +12,8 @@ pub trait Session: Sized + Send + 'static {
     /// The server side.
     type Protocol: Protocol;
 
-    /// The levels a keyspace of this protocol offers, default first.
-    const LEVELS: &'static [Level];
+    /// The levels that a keyspace of this protocol offers.
+    const LEVELS: Levels;
 
     /// Whether operations of one client that were sent without waiting may overlap. If not, each starts when the one before is answered, or
     /// was heard ahead of that ([`Session::may_hear_ahead`]). Operations on the same key are always taken in order by the
@@ -27,8 +27,14 @@ pub trait Session: Sized + Send + 'static {
     /// operation comes after all that either has seen. No operation is under way. After an error the session is as it was.
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken>;
 
-    /// A client wants something.
-    fn on_operation(&mut self, cx: &mut SessionContext<'_, Self::Protocol>, tag: u64, operation: Operation);
+    /// A client wants something, at a level that the keyspace offers.
+    fn on_operation(
+        &mut self,
+        cx: &mut SessionContext<'_, Self::Protocol>,
+        tag: u64,
+        operation: Operation,
+        level: Level,
+    );
 
     /// A replica on this node has carried out an operation, and holds this answer until it is durable. Whether the session may have it now, by
     /// [`Session::on_response`], and so begin the next operation; the client hears nothing before it is durable.
@@ -127,17 +133,5 @@ impl<P: Protocol> SessionContext<'_, P> {
     /// Answers an operation with a failure.
     pub fn fail(&mut self, tag: u64, failure: Failure) {
         self.answer(tag, Answer::Failed(failure), None);
-    }
-}
-
-/// The level to give: the one asked, if it is offered, else the default.
-pub fn resolve_level(asked: Option<Level>, offered: &[Level]) -> Result<Level, Failure> {
-    match asked {
-        None => Ok(offered[0]),
-        Some(level) if offered.contains(&level) => Ok(level),
-        Some(level) => Err(Failure::BadLevel {
-            asked: level,
-            offered: offered.to_vec(),
-        }),
     }
 }

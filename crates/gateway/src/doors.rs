@@ -9,15 +9,15 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, Failure, Level, Micros, Now, Operation, Outcome, Protocol, RequestId, ServerId,
-    Session, SessionContext, SessionStep, SiteId, TokenHeader,
+    Answer, BadToken, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol, RequestId,
+    ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
 /// All doors of one loop to one keyspace, whatever its protocol.
 pub(crate) trait AnyDoors {
     fn name(&self) -> &str;
-    fn levels(&self) -> &'static [Level];
+    fn levels(&self) -> KeyspaceLevels;
     fn partitions(&self) -> u16;
     fn open(&mut self) -> u64;
     fn resume(&mut self, door: u64, token: &[u8]) -> Result<(), BadToken>;
@@ -31,6 +31,7 @@ pub(crate) trait AnyDoors {
 
 pub(crate) struct Doors<S: Session> {
     keyspace: Arc<Keyspace<S::Protocol>>,
+    levels: KeyspaceLevels,
     /// Which keyspace of the gateway.
     index: u32,
     options: GatewayOptions,
@@ -101,6 +102,7 @@ struct Ask<P: Protocol> {
 impl<S: Session> Doors<S> {
     pub fn new(
         keyspace: Arc<Keyspace<S::Protocol>>,
+        levels: KeyspaceLevels,
         index: u32,
         home: SiteId,
         options: GatewayOptions,
@@ -111,6 +113,7 @@ impl<S: Session> Doors<S> {
         };
         Doors {
             keyspace,
+            levels,
             index,
             options,
             header,
@@ -162,6 +165,12 @@ impl<S: Session> Doors<S> {
                 );
             }
             operation => {
+                let level = match self.levels.resolve(&operation) {
+                    Ok(level) => level,
+                    Err(failure) => {
+                        return self.answer(door_number, tag, Answer::Failed(failure), None, answers);
+                    }
+                };
                 let mut steps = std::mem::take(&mut self.steps);
                 door.session.on_operation(
                     &mut SessionContext {
@@ -170,6 +179,7 @@ impl<S: Session> Doors<S> {
                     },
                     tag,
                     operation,
+                    level,
                 );
                 self.perform(now, door_number, &mut steps, answers);
                 self.steps = steps;
@@ -463,8 +473,8 @@ impl<S: Session> AnyDoors for Doors<S> {
         self.keyspace.name()
     }
 
-    fn levels(&self) -> &'static [Level] {
-        S::LEVELS
+    fn levels(&self) -> KeyspaceLevels {
+        self.levels
     }
 
     fn partitions(&self) -> u16 {

@@ -2,7 +2,9 @@ use crate::doors::{AnyDoors, Doors};
 use bytes::Bytes;
 use std::sync::Arc;
 use thiserror::Error;
-use turnbuckle_core::{Answered, BadToken, ClusterSecret, Level, Micros, Now, Operation, Session, SiteId};
+use turnbuckle_core::{
+    Answered, BadToken, ClusterSecret, KeyspaceLevels, Micros, Now, Operation, Session, SiteId,
+};
 use turnbuckle_node::Keyspace;
 
 /// A door: one client's way into one keyspace.
@@ -57,8 +59,8 @@ pub struct GatewayOptions {
 pub struct KeyspaceAbout {
     /// Its name.
     pub name: String,
-    /// The levels its operations may name, default first.
-    pub levels: &'static [Level],
+    /// The levels of its operations.
+    pub levels: KeyspaceLevels,
     /// How many partitions it has.
     pub partitions: u16,
 }
@@ -94,10 +96,11 @@ impl Gateway {
     }
 
     /// Adds a keyspace whose clients are sessions of type `S`.
-    pub fn add<S: Session>(&mut self, keyspace: Arc<Keyspace<S::Protocol>>) {
+    pub fn add<S: Session>(&mut self, keyspace: Arc<Keyspace<S::Protocol>>, levels: KeyspaceLevels) {
         let index = self.keyspaces.len() as u32;
         self.keyspaces.push(Box::new(Doors::<S>::new(
             keyspace,
+            levels,
             index,
             self.home,
             self.options.clone(),

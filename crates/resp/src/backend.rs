@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
-use turnbuckle_core::{Answered, BadToken, Level, Operation, SiteId};
+use turnbuckle_core::{Answered, BadToken, KeyspaceLevels, Level, Operation, SiteId};
 
 /// The client side of a keyspace's protocol, opened for one connection. The backend chooses the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,12 +84,8 @@ pub struct Keyspace {
     pub kind: String,
     /// The protocol that it runs.
     pub protocol: String,
-    /// The levels that it offers, default first.
-    pub levels: Vec<Level>,
-    /// The level of a read that names none.
-    pub read: Level,
-    /// The level of a write that names none.
-    pub write: Level,
+    /// The levels of its operations.
+    pub levels: KeyspaceLevels,
     /// How many partitions it has.
     pub partitions: u16,
     /// More about it, by name: `durability`, for one.

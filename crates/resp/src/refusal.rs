@@ -1,5 +1,5 @@
 use std::fmt::Display;
-use turnbuckle_core::{BadLevel, Failure, Level};
+use turnbuckle_core::{BadLevel, Failure, Level, Levels};
 
 /// Why a read of much has no answer.
 pub(crate) const NO_ROOM_FOR_REPLY: &str = "the node's memory for clients (client_memory_mb) has no room for the reply now; \
@@ -62,20 +62,19 @@ impl Refusal {
     }
 
     /// What a command that promises a snapshot cannot be asked for.
-    pub(crate) fn not_a_snapshot(asked: Level, offered: &[Level]) -> Refusal {
-        let offered: Vec<String> = offered.iter().map(Level::to_string).collect();
-        let offered = offered.join(", ");
-        Refusal(format!(
-            "BADLEVEL a snapshot cannot be had at {asked}; ROTX offers {offered}. MGET reads at every level of the keyspace"
-        ))
-    }
-
-    pub(crate) fn level_not_offered(asked: Level, offered: &[Level]) -> Refusal {
-        let failure = Failure::BadLevel {
-            asked,
-            offered: offered.to_vec(),
+    pub(crate) fn not_a_snapshot(asked: Level, offered: Levels) -> Refusal {
+        let snapshots = offered
+            .reads
+            .iter()
+            .filter(|level| level.promise().makes_snapshots());
+        let snapshots: Vec<String> = snapshots.map(|level| level.form()).collect();
+        let offers = match snapshots.is_empty() {
+            true => "this keyspace has none".to_string(),
+            false => format!("ROTX offers {}", snapshots.join(", ")),
         };
-        Refusal::from(&failure)
+        Refusal(format!(
+            "BADLEVEL a snapshot cannot be had at {asked}; {offers}. MGET reads at every level of the keyspace"
+        ))
     }
 }
 

@@ -39,7 +39,7 @@
 //! for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on, and the [`ClusterConfig::terms`] of the keyspaces
 //! that both ends of a link have.
 use std::path::{Path, PathBuf};
-use turnbuckle_core::{ClusterSecret, HASH_SLOTS, ServerId, SiteId, Topology};
+use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, ServerId, SiteId, Topology};
 use turnbuckle_node::KeyspaceTerms;
 
 use crate::{
@@ -122,6 +122,8 @@ pub struct KeyspaceEntry {
     pub durability: Durability,
     /// How often its replicas speak.
     pub pace: Pace,
+    /// What its operations may ask for.
+    pub levels: KeyspaceLevels,
 }
 
 impl ClusterConfig {

@@ -7,7 +7,7 @@ use turnbuckle_causal::{
     CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
     GentleRainConfig, GentleRainSession,
 };
-use turnbuckle_core::{Level, Micros, Protocol, Session};
+use turnbuckle_core::{Levels, Micros, Protocol, Session};
 
 /// A protocol. It is shown by its own name, which is what it has on disk, between nodes and in what a node says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,16 +93,16 @@ impl KnownProtocol {
         self != KnownProtocol::GentleRain
     }
 
-    /// The levels that it offers, default first.
-    pub fn levels(self) -> &'static [Level] {
-        struct Levels;
-        impl ForProtocol for Levels {
-            type Output = &'static [Level];
-            fn with<S: Session>(self, _: <S::Protocol as Protocol>::Config) -> &'static [Level] {
+    /// The levels that it offers.
+    pub fn levels(self) -> Levels {
+        struct Offered;
+        impl ForProtocol for Offered {
+            type Output = Levels;
+            fn with<S: Session>(self, _: <S::Protocol as Protocol>::Config) -> Levels {
                 S::LEVELS
             }
         }
-        self.apply(Pace::default(), Levels)
+        self.apply(Pace::default(), Offered)
     }
 
     /// Does something with this protocol.
@@ -147,7 +147,8 @@ mod tests {
                 Some(protocol),
                 "{name}"
             );
-            assert!(!protocol.levels().is_empty(), "{name} offers no level");
+            let Levels { reads, writes } = protocol.levels();
+            assert!(!reads.is_empty() && !writes.is_empty(), "{name} offers no level");
         }
         for kind in KINDS {
             assert_eq!(KnownProtocol::named(kind).map(KnownProtocol::kind), Some(*kind));

@@ -65,7 +65,8 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Failure, Key, Level, Micros, Operation, Receipt, ServerId, SiteId, Topology, VersionId,
+    Answer, Failure, Key, KeyspaceLevels, Micros, Operation, Promise, Receipt, ServerId, SiteId, Topology,
+    VersionId,
 };
 use turnbuckle_node::NO_ROOM;
 
@@ -135,6 +136,7 @@ pub struct Judge {
     topology: Topology,
     /// The protocol has sessions that see more than others.
     has_sessions: bool,
+    levels: KeyspaceLevels,
     keys: BTreeMap<Key, OfKey>,
     /// What was written to which key.
     values: BTreeMap<(Key, Bytes), Written>,
@@ -213,10 +215,17 @@ struct Pending {
 
 impl Judge {
     /// Who has seen nothing yet. With sessions, what was shown binds these; without, replicas.
-    pub(crate) fn new(topology: Topology, has_sessions: bool) -> Judge {
+    /// What an operation was promised, if the keyspace offers its level.
+    fn promise_of(&self, operation: &Operation) -> Promise {
+        let level = self.levels.resolve(operation);
+        level.map_or(Promise::RealValues, |level| level.promise())
+    }
+
+    pub(crate) fn new(topology: Topology, levels: KeyspaceLevels) -> Judge {
         Judge {
             topology,
-            has_sessions,
+            levels,
+            has_sessions: levels.read.promise().is_causal(),
             keys: BTreeMap::new(),
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -413,7 +422,7 @@ impl Judge {
                 true => Witness::Session(record.client, record.session),
                 false => Witness::Replica(server),
             },
-            is_careless: self.has_sessions && record.operation.level() == Some(Level::Eventual),
+            is_careless: self.has_sessions && !self.promise_of(&record.operation).is_causal(),
             staleness: receipt.staleness,
             ahead: None,
             is_answer: true,

@@ -12,7 +12,9 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use turnbuckle_core::{ClusterSecret, Micros, Now, Protocol, Room, Session, SiteId, Topology};
+use turnbuckle_core::{
+    ClusterSecret, KeyspaceLevels, Micros, Now, Protocol, Room, Session, SiteId, Topology,
+};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 use turnbuckle_log::{LogError, SimulatedDisk};
 use turnbuckle_node::{
@@ -308,7 +310,7 @@ impl<S: Session> Machine<S> {
         );
         keyspaces
             .values()
-            .for_each(|keyspace| gateway.add::<S>(keyspace.clone()));
+            .for_each(|keyspace| gateway.add::<S>(keyspace.clone(), KeyspaceLevels::of(S::LEVELS)));
         self.lives += 1;
         self.synced_at = time;
         self.process = Some(Process {

@@ -107,7 +107,7 @@ impl Record {
         };
         let returned = self.returned.as_ref();
         let receipt = returned.and_then(|(_, (_, receipt))| receipt.as_ref());
-        let is_snapshot = |receipt: &Receipt| receipt.given > turnbuckle_core::Level::PerKeyCausal;
+        let is_snapshot = |receipt: &Receipt| receipt.given.promise().makes_snapshots();
         if op == Op::Snapshot && !receipt.is_some_and(is_snapshot) {
             return None;
         }

@@ -7,7 +7,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
-use turnbuckle_core::{Level, Micros, Now, Protocol, ServerId, Session, SiteId, Topology};
+use turnbuckle_core::{KeyspaceLevels, Micros, Now, Protocol, ServerId, Session, SiteId, Topology};
 use turnbuckle_node::{KeyspaceStatus, NodeId, Placement, Written};
 
 mod choices;
@@ -171,7 +171,7 @@ impl<S: Session> World<S> {
         let links = (0..machines.len() * machines.len())
             .map(|_| Link::new())
             .collect();
-        let judge = Judge::new(topology.clone(), S::LEVELS[0] != Level::Eventual);
+        let judge = Judge::new(topology.clone(), KeyspaceLevels::of(S::LEVELS));
         let mut world = World {
             random: Random::new(options.seed),
             protocol,

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
-use turnbuckle_core::{Answer, ClusterSecret, Key, Micros, Now, Operation, SiteId, Topology, WallInterval};
+use turnbuckle_core::{
+    Answer, ClusterSecret, Key, KeyspaceLevels, Micros, Now, Operation, Session, SiteId, Topology,
+    WallInterval,
+};
 use turnbuckle_gateway::{Gateway, GatewayOptions};
 use turnbuckle_log::SimulatedDisk;
 use turnbuckle_node::{Durability, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, Placement, Wake};
@@ -70,7 +73,10 @@ impl Machine {
                 durability: Durability::Fsync,
             };
             let keyspace = builder.keyspace(keyspace, EventualConfig::default(), 1 << 20);
-            gateway.add::<EventualSession>(keyspace.expect("it opens"));
+            gateway.add::<EventualSession>(
+                keyspace.expect("it opens"),
+                KeyspaceLevels::of(EventualSession::LEVELS),
+            );
         }
         let node = builder.open(self.now()).expect("the node opens");
         self.process = Some((node, gateway));

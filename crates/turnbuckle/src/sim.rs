@@ -18,7 +18,7 @@ use std::{
     time::Instant,
 };
 use turnbuckle_check::Report;
-use turnbuckle_core::{Level, Micros};
+use turnbuckle_core::{Level, Levels, Micros};
 use turnbuckle_server::protocols::KnownProtocol;
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Judged, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
@@ -251,12 +251,12 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     if options.exhaustive.is_asked() {
         return exhaust::run(&options.exhaustive, &name, protocol, &options.plant, options.json);
     }
-    if let Some(level) = options.level
-        && !protocol.levels().contains(&level)
-    {
-        let offered: Vec<String> = protocol.levels().iter().map(Level::to_string).collect();
-        let message = format!("{name} cannot give {level}; it offers {}", offered.join(", "));
-        return Err(usage(&message));
+    if let Some(level) = options.level {
+        let Levels { reads, writes } = protocol.levels();
+        for offered in [reads, writes] {
+            let refused = |failure| usage(&format!("{name}: {failure}"));
+            level.offered_by(offered).map_err(refused)?;
+        }
     }
     let usual = file.as_ref().map_or(1, |file| file.scenario.world.seed);
     let seeds = match (&options.seeds, options.seed.unwrap_or(usual)) {
@@ -451,10 +451,10 @@ fn run_all(
         let scenario = scenario_of(seed);
         // What the panic said has been printed.
         let mut outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario))).ok()?;
-        let level = scenario.load.read.unwrap_or(protocol.levels()[0]);
+        let level = scenario.load.read.unwrap_or(protocol.levels().reads[0]);
         let report = outcome.check().map_err(|error| error.to_string());
         // Without a load that mixes levels it is the same.
-        let careful = match level > Level::Eventual && scenario.load.is_careless() {
+        let careful = match level.promise().is_causal() && scenario.load.is_careless() {
             true => outcome.check_careful().map_err(|error| error.to_string()),
             false => report.clone(),
         };
@@ -581,26 +581,11 @@ impl Summary {
     /// What the level promises, held against what clients saw, whatever the receipts say. What a power loss may have taken is not
     /// in the report.
     fn hold_to_level(&mut self, done: &Done, report: &Report) {
-        if done.level < Level::Causal {
-            return;
-        }
-        let session = &report.session_violations;
-        let causal = &report.causal;
-        // By real time where versions are not known: the last writer is the one with the last stamp, which is another order.
-        let known = u64::from(report.session_order == "versions");
-        let found = [
-            ("read-your-writes", known * session.ryw),
-            ("monotonic-reads", known * session.mr),
-            ("monotonic-writes", known * session.mw),
-            ("writes-follow-reads", known * session.wfr),
-            ("causal", report.causal_violations.unwrap_or(0)),
-            ("causal-convergence", u64::from(causal.ccv == Some(false))),
-        ];
-        for (promise, count) in found.into_iter().filter(|&(_, count)| count > 0) {
+        for (promise, count) in report.against(done.level) {
             eprintln!("seed {}: the checker says: {count} against {promise}", done.seed);
             *self.violations.entry(promise.into()).or_default() += count;
         }
-        self.observed.undecided += u64::from(causal.ccv.is_none() || causal.cc.is_none());
+        self.observed.undecided += u64::from(!report.decides(done.level));
     }
 
     /// What the checker found false from the outside, where no clock that lied excuses it. What a power loss may have taken is not in

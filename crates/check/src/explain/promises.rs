@@ -6,12 +6,12 @@ use super::{
     staleness::{missed, stale},
 };
 use crate::{
-    Audit, Broken, BrokenPromise, Finding, History, Kind, Promise, Zones,
-    levels::Rule,
+    Audit, Broken, BrokenPromise, Finding, History, Kind, Promised, Zones,
     order::is_sensible,
     timeline::{readable, span},
 };
 use std::collections::BTreeMap;
+use turnbuckle_core::{Level, Promise};
 
 /// Levels and claims of receipts that were broken: for each how often, among the first that were found, and the first of all.
 pub(super) fn promises<'a>(look: &'a Look<'a>, zones: &'a [Zones], audit: &'a Audit) -> Vec<Fault<'a>> {
@@ -73,7 +73,7 @@ fn broken_promise(look: &Look<'_>, zones: &[Zones], broken: &BrokenPromise, time
 }
 
 /// What a receipt says, if that can be shown beside what happened.
-fn receipt(history: &History, promise: &Promise) -> Option<String> {
+fn receipt(history: &History, promise: &Promised) -> Option<String> {
     let receipt = promise.receipt?;
     let level = |place: u32| readable(history.levels[place as usize].as_bytes(), 32);
     let mut says = format!(
@@ -94,7 +94,7 @@ fn receipt(history: &History, promise: &Promise) -> Option<String> {
 const MOST_READS: usize = 64;
 
 /// The argument against a promise, if one of the analyses has it.
-fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promise, name: &str) -> Option<Explanation> {
+fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promised, name: &str) -> Option<Explanation> {
     let operations = || promise.operations.clone().map(|place| place as usize);
     let counts =
         |&place: &usize| look.at(place).kind == Kind::Read && is_sensible(look.history, look.at(place));
@@ -106,9 +106,9 @@ fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promise, name: &str) -> Opt
     if name == "staleness" {
         return missed_most();
     }
-    match Rule::of(name.parse().ok()?) {
-        Rule::Bounded(_) => missed_most(),
-        Rule::Session { ryw, mr, mw, wfr } => {
+    match name.parse::<Level>().ok()?.promise() {
+        Promise::Bounded(_) => missed_most(),
+        Promise::Session { ryw, mr, mw, wfr } => {
             let bound = Broken {
                 ryw,
                 mr,
@@ -122,7 +122,7 @@ fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promise, name: &str) -> Opt
                 Some(session(look, guarantee, read, known))
             })
         }
-        Rule::OneCopy => operations().take(MOST_READS).find_map(|place| {
+        Promise::OneCopy => operations().take(MOST_READS).find_map(|place| {
             let key = look.at(place).key as usize;
             let clusters = &zones[key].clusters;
             let mine = clusters
@@ -134,7 +134,7 @@ fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promise, name: &str) -> Opt
             let gamma = (mine.s.saturating_sub(other.f)).min(other.s.saturating_sub(mine.f));
             Some(conflict(look.history, &look.by_key[key], *mine, *other, gamma))
         }),
-        Rule::RealValues | Rule::Ordering(_) | Rule::Procedure => None,
+        Promise::RealValues | Promise::Order(_) | Promise::Procedure => None,
     }
 }
 

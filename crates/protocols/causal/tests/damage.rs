@@ -5,7 +5,7 @@ use turnbuckle_causal::{
     CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
     GentleRainConfig, GentleRainSession,
 };
-use turnbuckle_core::{Level, Micros, Protocol, Session};
+use turnbuckle_core::{Micros, Protocol, Session};
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{
     Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Random, Scenario, Span, WorldOptions, plant,
@@ -107,7 +107,7 @@ fn wrong<S: Session>(scenario: &Scenario, config: Config<S>) -> Vec<String> {
     let outcome = scenario.run::<S>(config, Keep::JUDGE_AND_TRACE);
     let judged = outcome.violations.iter().map(|violation| violation.words.clone());
     let report = outcome.check_careful().expect("the trace is one");
-    let is_causal = S::LEVELS.contains(&Level::Causal);
+    let is_causal = S::LEVELS.reads[0].promise().is_causal();
     let violations = report.causal_violations.filter(|_| is_causal).unwrap_or(0);
     let checked = (violations > 0).then(|| format!("{violations} against causal consistency"));
     judged.chain(checked).collect()

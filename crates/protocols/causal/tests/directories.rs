@@ -6,7 +6,7 @@ use turnbuckle_causal::{
     CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
     GentleRainConfig, GentleRainSession,
 };
-use turnbuckle_core::{Level, Micros, Protocol, Session};
+use turnbuckle_core::{Micros, Protocol, Session};
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{
     Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Outcome, Random, Scenario, Span, WorldOptions,
@@ -16,7 +16,7 @@ use turnbuckle_sim::{
 type Config<S> = <<S as Session>::Protocol as Protocol>::Config;
 
 fn run<S: Session>(scenario: &Scenario, config: Config<S>) -> Vec<String> {
-    let is_causal = S::LEVELS.contains(&Level::Causal);
+    let is_causal = S::LEVELS.reads[0].promise().is_causal();
     found(&scenario.run::<S>(config, Keep::JUDGE_AND_TRACE), is_causal)
 }
 

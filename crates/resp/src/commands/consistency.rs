@@ -4,8 +4,7 @@ use super::{
     reply_help,
 };
 use crate::{call::Call, refusal::Refusal};
-use std::mem::discriminant;
-use turnbuckle_core::Level;
+use turnbuckle_core::Levels;
 
 pub(super) const CONSISTENCY: Spec = Spec {
     name: "consistency",
@@ -20,7 +19,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         1 => show(call),
         2 if call.arguments.is(1, "LIST") => {
             let levels = described(call, &call.connection.state.keyspace)?.levels;
-            call.reply(|writer| write_levels(&levels, writer))
+            call.reply(|writer| write_levels(levels.offered, writer))
         }
         2 if call.arguments.is(1, "HELP") => help(call),
         _ => change(call),
@@ -50,8 +49,8 @@ fn help(call: &mut Call<'_>) -> Result<(), Refusal> {
 
 fn show(call: &mut Call<'_>) -> Result<(), Refusal> {
     let keyspace = described(call, &call.connection.state.keyspace)?;
-    let read = call.connection.state.read.unwrap_or(keyspace.read);
-    let write = call.connection.state.write.unwrap_or(keyspace.write);
+    let read = call.connection.state.read.unwrap_or(keyspace.levels.read);
+    let write = call.connection.state.write.unwrap_or(keyspace.levels.write);
     call.reply(|writer| {
         writer.map(3);
         for (name, value) in [
@@ -69,35 +68,30 @@ fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
     if call.len().is_multiple_of(2) {
         return Err(usage());
     }
-    let offered = described(call, &call.connection.state.keyspace)?.levels;
+    let Levels { reads, writes } = described(call, &call.connection.state.keyspace)?.levels.offered;
     let (mut read, mut write) = (call.connection.state.read, call.connection.state.write);
     for place in (1..call.len()).step_by(2) {
-        let changed = if call.arguments.is(place, "READ") {
-            &mut read
+        let (changed, offered) = if call.arguments.is(place, "READ") {
+            (&mut read, reads)
         } else if call.arguments.is(place, "WRITE") {
-            &mut write
+            (&mut write, writes)
         } else {
             return Err(usage());
         };
         *changed = if call.arguments.is(place + 1, "DEFAULT") {
             None
         } else {
-            Some(offered_level(call.level(place + 1)?, &offered)?)
+            // What every later operation would be refused for is refused here and now.
+            let level = call.level(place + 1)?;
+            Some(
+                level
+                    .offered_by(offered)
+                    .map_err(|failure| Refusal::from(&failure))?,
+            )
         };
     }
     // Nothing is changed before everything is understood.
     call.connection.state.read = read;
     call.connection.state.write = write;
     call.reply_ok()
-}
-
-/// Refuses here and now what every later operation would be refused for. A level with an argument is offered with any.
-fn offered_level(level: Level, offered: &[Level]) -> Result<Level, Refusal> {
-    if offered
-        .iter()
-        .any(|known| discriminant(known) == discriminant(&level))
-    {
-        return Ok(level);
-    }
-    Err(Refusal::level_not_offered(level, offered))
 }

@@ -1,6 +1,6 @@
 use super::{PLAIN, Spec, check_subcommand, reply_help, unknown_subcommand};
 use crate::{Keyspace, Writer, call::Call, refusal::Refusal};
-use turnbuckle_core::Level;
+use turnbuckle_core::Levels;
 
 pub(super) const KEYSPACE: Spec = Spec {
     name: "keyspace",
@@ -57,10 +57,10 @@ pub(super) fn described(call: &Call<'_>, name: &str) -> Result<Keyspace, Refusal
     found.ok_or_else(|| call.no_keyspace(name))
 }
 
-pub(super) fn write_levels(levels: &[Level], writer: &mut Writer<'_>) {
-    writer.array(levels.len());
-    for level in levels {
-        writer.bulk(level.to_string().as_bytes());
+pub(super) fn write_levels(levels: Levels, writer: &mut Writer<'_>) {
+    writer.array(levels.all().count());
+    for level in levels.all() {
+        writer.bulk(level.form().as_bytes());
     }
 }
 
@@ -74,9 +74,9 @@ fn write_info(keyspace: &Keyspace, writer: &mut Writer<'_>) {
     text(writer, "kind", &keyspace.kind);
     text(writer, "protocol", &keyspace.protocol);
     writer.bulk(b"levels");
-    write_levels(&keyspace.levels, writer);
-    text(writer, "read", &keyspace.read.to_string());
-    text(writer, "write", &keyspace.write.to_string());
+    write_levels(keyspace.levels.offered, writer);
+    text(writer, "read", &keyspace.levels.read.to_string());
+    text(writer, "write", &keyspace.levels.write.to_string());
     writer.bulk(b"partitions");
     writer.integer(i64::from(keyspace.partitions));
     for (name, value) in &keyspace.details {

@@ -1,4 +1,4 @@
-use super::{Keys, PLAIN, Spec};
+use super::{Keys, PLAIN, Spec, keyspace::described};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 use turnbuckle_core::{Level, Operation};
 
@@ -14,15 +14,13 @@ pub(super) const ROTX: Spec = Spec {
     ..PLAIN
 };
 
-/// The levels at which a read of several keys is a causally consistent snapshot.
-const SNAPSHOTS: [Level; 1] = [Level::Causal];
-
 /// MGET that insists on a snapshot, whatever the connection's level: a keyspace without them says which levels it has.
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
     let level = level.unwrap_or(Level::Causal);
-    if !SNAPSHOTS.contains(&level) {
-        return Err(Refusal::not_a_snapshot(level, &SNAPSHOTS));
+    if !level.promise().makes_snapshots() {
+        let offered = described(call, &call.connection.state.keyspace)?.levels.offered;
+        return Err(Refusal::not_a_snapshot(level, offered));
     }
     let read = Operation::ReadMany {
         keys: (1..end).map(|place| call.key(place)).collect::<Result<_, _>>()?,

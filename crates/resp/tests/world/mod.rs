@@ -3,10 +3,9 @@
 
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::mem::discriminant;
 use turnbuckle_core::{
-    Answer, Answered, BadFrame, BadToken, ClusterSecret, Failure, Hlc, Key, Level, Micros, Operation,
-    Receipt, Route, ServerId, SiteId, TokenHeader, VersionId, resolve_level,
+    Answer, Answered, BadFrame, BadToken, ClusterSecret, Failure, Hlc, Key, KeyspaceLevels, Level, Levels,
+    Micros, Operation, Receipt, Route, ServerId, SiteId, TokenHeader, VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, DoorId, Greeting, InfoSection, Keyspace, Limits, SelectError,
@@ -102,8 +101,8 @@ impl World {
             Operation::Scan { .. } | Operation::Count => None,
         };
         let offered = Self::levels(keyspace);
-        let known = level.filter(|asked| offered.iter().any(|one| discriminant(one) == discriminant(asked)));
-        let asked = match known.map_or_else(|| resolve_level(level, offered), Ok) {
+        let named = level.map_or(Ok(offered[0]), |level| level.offered_by(offered));
+        let asked = match named {
             Ok(level) => level,
             Err(failure) => return (Answer::Failed(failure), None),
         };
@@ -232,13 +231,11 @@ impl Backend for World {
     }
 
     fn keyspaces(&self) -> Vec<Keyspace> {
-        let described = |(name, levels): &(&str, &[Level])| Keyspace {
+        let described = |(name, levels): &(&str, &'static [Level])| Keyspace {
             name: (*name).into(),
             kind: (*name).into(),
             protocol: "test".into(),
-            levels: levels.to_vec(),
-            read: levels[0],
-            write: levels[0],
+            levels: KeyspaceLevels::of(Levels::of_both(levels)),
             partitions: 2,
             details: vec![("durability".into(), "interval(10ms)".into())],
         };

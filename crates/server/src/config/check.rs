@@ -16,7 +16,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 use toml::Spanned;
-use turnbuckle_core::{ClusterSecret, Micros, SiteId, SiteSet, Topology};
+use turnbuckle_core::{ClusterSecret, KeyspaceLevels, Level, Levels, Micros, SiteId, SiteSet, Topology};
 
 /// How long a secret is, in bytes. Shorter ones can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
@@ -285,7 +285,31 @@ fn check_keyspace(
             heartbeat: interval(document, raw.heartbeat.as_ref())?,
             theta: interval(document, raw.theta.as_ref())?,
         },
+        levels: check_levels(document, raw, protocol)?,
     })
+}
+
+/// The levels of operations that name none, if they are not the protocol's defaults.
+fn check_levels(
+    document: &Document<'_>,
+    raw: &RawKeyspace,
+    protocol: KnownProtocol,
+) -> Result<KeyspaceLevels, WrongConfig> {
+    let mut levels = KeyspaceLevels::of(protocol.levels());
+    let Levels { reads, writes } = levels.offered;
+    for (given, offered, default) in [
+        (&raw.read, reads, &mut levels.read),
+        (&raw.write, writes, &mut levels.write),
+    ] {
+        let Some(text) = given else { continue };
+        let level = text.get_ref().parse::<Level>().ok();
+        *default = level.filter(|level| level.is_among(offered)).ok_or_else(|| {
+            let names: Vec<String> = offered.iter().map(|level| level.form()).collect();
+            let expected = format!("a level that {protocol} offers: {}", names.join(", "));
+            document.wrong(text.span(), quote(text), expected)
+        })?;
+    }
+    Ok(levels)
 }
 
 fn check_protocol(

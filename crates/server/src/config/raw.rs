@@ -59,5 +59,7 @@ pub(super) struct RawKeyspace {
     pub(super) durability: Option<Text>,
     pub(super) heartbeat: Option<Text>,
     pub(super) theta: Option<Text>,
+    pub(super) read: Option<Text>,
+    pub(super) write: Option<Text>,
     pub(super) default: Option<Spanned<bool>>,
 }

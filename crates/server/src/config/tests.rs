@@ -1,6 +1,7 @@
 use super::*;
 use crate::wan::LinkDelay;
 use proptest::prelude::*;
+use turnbuckle_core::Level;
 
 const GOOD: &str = r#"
 cluster = "shop"
@@ -38,6 +39,7 @@ data = "/var/lib/turnbuckle"
 name = "carts"
 protocol = "causal"
 partitions = 3
+read = "eventual"
 [[keyspace]]
 name = "likes"
 protocol = "eventual"
@@ -246,6 +248,24 @@ fn the_demo_goes_through_the_same_checks() {
     let mut wrong = demo;
     wrong.ports[1].peer = wrong.ports[0].resp;
     assert_eq!(wrong.config().unwrap_err().field, "node[b1].peer");
+}
+
+#[test]
+fn a_keyspace_has_a_default_level_of_its_own_for_reads_and_for_writes() {
+    let config = good();
+    let carts = config.keyspace(config.keyspace_named("carts").unwrap()).levels;
+    assert_eq!((carts.read, carts.write), (Level::Eventual, Level::Causal));
+    let likes = config.keyspace(config.default_keyspace()).levels;
+    assert_eq!((likes.read, likes.write), (Level::Eventual, Level::Eventual));
+    for wrong in ["linearizable", "bounded(2s)", "eventually", ""] {
+        let text = GOOD.replace("read = \"eventual\"", &format!("write = \"{wrong}\""));
+        let error = ClusterConfig::parse(Path::new("cluster.toml"), &text).unwrap_err();
+        assert_eq!(error.field, "keyspace[carts].write", "{error}");
+        assert_eq!(
+            error.expected,
+            "a level that causalspartanx offers: causal, eventual"
+        );
+    }
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl Backend for LoopBackend<'_> {
 
     fn divides_reads(&self, door: DoorId, level: Option<Level>) -> bool {
         let keyspace = gateway::DoorId::from_bits(door.0).keyspace();
-        level.unwrap_or(self.event_loop.usual_levels[keyspace]) == Level::Eventual
+        let level = level.unwrap_or(self.event_loop.levels[keyspace].read);
+        !level.promise().makes_snapshots()
     }
 
     fn grow_to(&mut self, bytes: usize) -> bool {

@@ -27,7 +27,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use turnbuckle_core::{Answered, Level, Micros, Now, Operation};
+use turnbuckle_core::{Answered, KeyspaceLevels, Micros, Now, Operation};
 use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
 
 /// How often operations are looked through for those whose time is up, and the disk for the room it has.
@@ -56,7 +56,7 @@ pub(super) struct EventLoop {
     /// Operations that are under way, for the metrics.
     started: RefCell<BTreeMap<u64, Started>>,
     /// The level of a read that names none, by keyspace.
-    pub usual_levels: Vec<Level>,
+    pub levels: Vec<KeyspaceLevels>,
     /// How many clients had been condemned when this loop looked last.
     seen_condemned: Cell<u64>,
     /// What clients send is read into these.
@@ -92,7 +92,7 @@ impl EventLoop {
         for add in &host.keyspaces {
             add(&mut gateway);
         }
-        let usual_levels = gateway.keyspaces().map(|keyspace| keyspace.levels[0]).collect();
+        let levels = gateway.keyspaces().map(|keyspace| keyspace.levels).collect();
         let recorder = host.metrics.recorder();
         let now = host.clock.now();
         Rc::new(EventLoop {
@@ -104,7 +104,7 @@ impl EventLoop {
             free: RefCell::default(),
             touched: RefCell::default(),
             line: RefCell::default(),
-            usual_levels,
+            levels,
             seen_condemned: Cell::new(0),
             answers: RefCell::default(),
             started: RefCell::default(),

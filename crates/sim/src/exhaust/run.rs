@@ -3,7 +3,7 @@ use super::{Broken, Exhaust, program::Errand};
 use crate::{Loss, OperationId, Rule, World, world::Due};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use turnbuckle_check::{HistoryBuilder, Report};
-use turnbuckle_core::{Hlc, Level, Micros, Protocol, Session, SiteId};
+use turnbuckle_core::{Hlc, Micros, Protocol, Session, SiteId};
 use turnbuckle_node::NodeId;
 
 /// A run that is still going on.
@@ -317,7 +317,8 @@ impl<'a, S: Session> Run<'a, S> {
     /// What is wrong in the end: also what several answers mean together, which only the trace tells.
     pub fn broken(&self) -> Vec<Broken> {
         let mut broken = self.judged();
-        if S::LEVELS[0] < Level::Causal {
+        let level = S::LEVELS.reads[0];
+        if !level.promise().is_causal() {
             return broken;
         }
         let mut history = HistoryBuilder::new();
@@ -325,14 +326,9 @@ impl<'a, S: Session> Run<'a, S> {
         match added.and_then(|()| history.finish()) {
             Ok(history) => {
                 let report = Report::of(&history, &[]);
-                let missed = report.causal_violations.unwrap_or(0);
-                if missed > 0 {
-                    let words = format!("{missed} reads do not show what they depend on");
-                    broken.push(Broken::new("causal", &words));
-                }
-                if report.causal.ccv == Some(false) {
-                    let words = "no order of all writes explains what clients saw";
-                    broken.push(Broken::new("causal-convergence", words));
+                for (promise, count) in report.against(level) {
+                    let words = format!("the checker says: {count} against {promise}");
+                    broken.push(Broken::new(promise, &words));
                 }
             }
             Err(error) => broken.push(Broken::new("trace", &error.to_string())),

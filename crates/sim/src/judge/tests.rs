@@ -1,6 +1,6 @@
 //! False histories: each rule is broken once, and the judge must say so. Beside it stands the true history that is nearest.
 use super::*;
-use turnbuckle_core::{Failure, Hidden, Hlc, Route, Vector};
+use turnbuckle_core::{Failure, Hidden, Hlc, KeyspaceLevels, Level, Levels, Route, Vector};
 use turnbuckle_node::NodeId;
 
 /// A judge, and the operations that it is told of. Each takes a millisecond; sites are nodes.
@@ -60,7 +60,13 @@ fn some(value: &str) -> Option<Bytes> {
 impl Court {
     fn new(has_sessions: bool) -> Court {
         Court {
-            judge: Judge::new(Topology::new(["a", "b", "c"], 1, 1), has_sessions),
+            judge: Judge::new(
+                Topology::new(["a", "b", "c"], 1, 1),
+                KeyspaceLevels::of(Levels::of_both(match has_sessions {
+                    true => &[Level::Causal, Level::Eventual],
+                    false => &[Level::Eventual],
+                })),
+            ),
             records: Vec::new(),
             now: Micros(1_000_000),
             ahead: None,

@@ -5,7 +5,9 @@ use crate::{
     judge::{Judge, Rule},
     keyspaces::keyspace_of,
 };
-use turnbuckle_core::{Chain, Key, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions};
+use turnbuckle_core::{
+    Chain, Key, KeyspaceLevels, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions,
+};
 use turnbuckle_node::{Durability, KeyspaceStatus, NodeId, StreamStatus};
 use turnbuckle_store::Store;
 
@@ -18,7 +20,10 @@ impl<S: Session> World<S> {
         }
         let (synced_at, time) = (self.machines[place].synced_at, self.time);
         // Not while it is lent to those who look at this world.
-        let mut judge = std::mem::replace(&mut self.judge, Judge::new(self.topology.clone(), false));
+        let mut judge = std::mem::replace(
+            &mut self.judge,
+            Judge::new(self.topology.clone(), KeyspaceLevels::of(S::LEVELS)),
+        );
         let survives =
             |server, key: &Key, version, is_deleted| self.survives(node, server, key, version, is_deleted);
         judge.look_at_spared(survives);

@@ -6,8 +6,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Micros, Operation, Outcome, Receipt, ServerId,
-    Session, SessionContext, SiteId, Topology, VersionId, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, Receipt,
+    ServerId, Session, SessionContext, SiteId, Topology, VersionId,
 };
 
 /// A client.
@@ -227,7 +227,7 @@ impl CopsSession {
 impl Session for CopsSession {
     type Protocol = Cops;
 
-    const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
+    const LEVELS: Levels = Levels::of_both(&[Level::Causal, Level::Eventual]);
 
     /// What a write depends on is known when the operation before it is answered. Other sites wait for these very versions, which must not be
     /// lost any more: so nothing is heard ahead.
@@ -270,11 +270,13 @@ impl Session for CopsSession {
         Ok(())
     }
 
-    fn on_operation(&mut self, cx: &mut SessionContext<'_, Cops>, tag: u64, operation: Operation) {
-        let level = match resolve_level(operation.level(), Self::LEVELS) {
-            Ok(level) => level,
-            Err(failure) => return cx.fail(tag, failure),
-        };
+    fn on_operation(
+        &mut self,
+        cx: &mut SessionContext<'_, Cops>,
+        tag: u64,
+        operation: Operation,
+        level: Level,
+    ) {
         let eventual = level == Level::Eventual;
         self.confirmed_after = Micros(0);
         let must_confirm = self.moved || self.is_full_for(&operation);
@@ -393,7 +395,7 @@ mod tests {
             now: Now::default(),
             steps: &mut steps,
         };
-        session.on_operation(&mut cx, 1, operation);
+        session.on_operation(&mut cx, 1, operation, Level::Causal);
         steps
     }
 

@@ -5,8 +5,8 @@ use super::{
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, Receipt, ServerId, Session,
-    SessionContext, SiteId, Topology, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Operation, Outcome, Receipt, ServerId, Session,
+    SessionContext, SiteId, Topology,
 };
 
 /// A client of an eventual keyspace. It knows nothing that a token would have to carry.
@@ -38,7 +38,7 @@ impl EventualSession {
 impl Session for EventualSession {
     type Protocol = Eventual;
 
-    const LEVELS: &'static [Level] = &[Level::Eventual];
+    const LEVELS: Levels = Levels::of_both(&[Level::Eventual]);
     const OVERLAPS: bool = true;
 
     fn open(_: &EventualConfig, home: SiteId, topology: Topology) -> EventualSession {
@@ -59,10 +59,13 @@ impl Session for EventualSession {
         }
     }
 
-    fn on_operation(&mut self, cx: &mut SessionContext<'_, Eventual>, tag: u64, operation: Operation) {
-        if let Err(failure) = resolve_level(operation.level(), Self::LEVELS) {
-            return cx.fail(tag, failure);
-        }
+    fn on_operation(
+        &mut self,
+        cx: &mut SessionContext<'_, Eventual>,
+        tag: u64,
+        operation: Operation,
+        _: Level,
+    ) {
         match operation {
             Operation::Get { key, .. } => cx.ask(tag, 0, self.server_of(&key), Request::Get(key)),
             Operation::Put { key, value, .. } => {

@@ -3,8 +3,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Operation, Outcome, ServerId, Session, SessionContext,
-    SiteId, Topology, Vector, resolve_level,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Operation, Outcome, ServerId, Session,
+    SessionContext, SiteId, Topology, Vector,
 };
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
@@ -61,7 +61,7 @@ impl<R> TimedSession<R> {
 impl<R: Rules> Session for TimedSession<R> {
     type Protocol = TimedReplica<R>;
 
-    const LEVELS: &'static [Level] = &[Level::Causal, Level::Eventual];
+    const LEVELS: Levels = Levels::of_both(&[Level::Causal, Level::Eventual]);
 
     /// What a write depends on is known when the operation before it is answered, or is a write that has its stamp.
     const OVERLAPS: bool = false;
@@ -90,11 +90,13 @@ impl<R: Rules> Session for TimedSession<R> {
         Ok(())
     }
 
-    fn on_operation(&mut self, cx: &mut SessionContext<'_, TimedReplica<R>>, tag: u64, operation: Operation) {
-        let level = match resolve_level(operation.level(), Self::LEVELS) {
-            Ok(level) => level,
-            Err(failure) => return cx.fail(tag, failure),
-        };
+    fn on_operation(
+        &mut self,
+        cx: &mut SessionContext<'_, TimedReplica<R>>,
+        tag: u64,
+        operation: Operation,
+        level: Level,
+    ) {
         let eventual = level == Level::Eventual;
         match operation {
             Operation::Get { key, .. } => {
@@ -268,7 +270,7 @@ mod tests {
             steps: &mut steps,
         };
         let (key, level) = (Key::from("k"), None);
-        session.on_operation(&mut cx, 1, Operation::Get { key, level });
+        session.on_operation(&mut cx, 1, Operation::Get { key, level }, Level::Causal);
         let [
             SessionStep::Ask {
                 request: Request::Get(get),

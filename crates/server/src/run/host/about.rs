@@ -33,9 +33,7 @@ impl Host {
                 name: about.name,
                 kind: entry.protocol.kind().to_string(),
                 protocol: entry.protocol.to_string(),
-                levels: about.levels.to_vec(),
-                read: about.levels[0],
-                write: about.levels[0],
+                levels: about.levels,
                 partitions: about.partitions,
                 details: vec![("durability".into(), entry.durability.to_string())],
             })
@@ -322,8 +320,8 @@ impl AdminSource for Host {
             levels: keyspace
                 .protocol
                 .levels()
-                .iter()
-                .map(ToString::to_string)
+                .all()
+                .map(turnbuckle_core::Level::form)
                 .collect(),
             parked_operations: state_of(&keyspace.name).map_or(0, |state| state.parked),
             hidden_versions: state_of(&keyspace.name).map_or(0, |state| state.vitals.hidden),

@@ -42,6 +42,9 @@ impl ForProtocol for Add<'_> {
         };
         let keyspace: Arc<Keyspace<S::Protocol>> =
             self.builder.keyspace(config, protocol, self.memory_limit_bytes)?;
-        Ok(Box::new(move |gateway| gateway.add::<S>(keyspace.clone())))
+        let levels = self.entry.levels;
+        Ok(Box::new(move |gateway| {
+            gateway.add::<S>(keyspace.clone(), levels)
+        }))
     }
 }

@@ -1,0 +1,158 @@
+use crate::{Failure, Level, Operation};
+
+/// The levels that operations on keyspaces of a protocol may name, the protocol's default first. One with an argument stands for those with any:
+/// `bounded(0us)` is shown as `bounded(t)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Levels {
+    /// Of reads.
+    pub reads: &'static [Level],
+    /// Of writes and deletes.
+    pub writes: &'static [Level],
+}
+
+impl Levels {
+    /// The same for reads and writes.
+    pub const fn of_both(levels: &'static [Level]) -> Levels {
+        Levels {
+            reads: levels,
+            writes: levels,
+        }
+    }
+
+    /// All of them, those of reads first.
+    pub fn all(self) -> impl Iterator<Item = Level> {
+        let writes = self
+            .writes
+            .iter()
+            .filter(move |level| !level.is_among(self.reads));
+        self.reads.iter().chain(writes).copied()
+    }
+}
+
+/// The levels of one keyspace: what it offers, and what it gives to operations that name none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyspaceLevels {
+    /// What its protocol offers.
+    pub offered: Levels,
+    /// The default of reads.
+    pub read: Level,
+    /// The default of writes and deletes.
+    pub write: Level,
+}
+
+impl KeyspaceLevels {
+    /// With the protocol's defaults.
+    pub fn of(offered: Levels) -> KeyspaceLevels {
+        KeyspaceLevels {
+            offered,
+            read: offered.reads[0],
+            write: offered.writes[0],
+        }
+    }
+
+    /// The level of an operation: the one that it names, or the default.
+    ///
+    /// # Errors
+    /// If the keyspace does not offer it.
+    pub fn resolve(&self, operation: &Operation) -> Result<Level, Failure> {
+        let (default, offered) = match operation {
+            Operation::Put { .. } => (self.write, self.offered.writes),
+            Operation::Get { .. }
+            | Operation::ReadMany { .. }
+            | Operation::Scan { .. }
+            | Operation::Count => (self.read, self.offered.reads),
+        };
+        let level = operation.level().unwrap_or(default);
+        level.offered_by(offered)
+    }
+}
+
+impl Level {
+    /// Whether it is one of these, whatever their arguments.
+    pub fn is_among(self, levels: &[Level]) -> bool {
+        let kind = std::mem::discriminant(&self);
+        levels.iter().any(|level| std::mem::discriminant(level) == kind)
+    }
+
+    /// This level, if it is one of those that are offered.
+    ///
+    /// # Errors
+    /// If it is not; the failure says which are.
+    pub fn offered_by(self, offered: &[Level]) -> Result<Level, Failure> {
+        match self.is_among(offered) {
+            true => Ok(self),
+            false => Err(Failure::BadLevel {
+                asked: self,
+                offered: offered.to_vec(),
+            }),
+        }
+    }
+
+    /// How it is written, with a letter for its argument.
+    pub fn form(self) -> String {
+        match self {
+            Level::Bounded(_) => "bounded(t)".into(),
+            Level::Delay(_) => "delay(t)".into(),
+            Level::Cpq(_) => "cpq(p)".into(),
+            word => word.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Key, Micros};
+
+    const LEVELS: Levels = Levels {
+        reads: &[Level::Quorum, Level::One, Level::Bounded(Micros(0))],
+        writes: &[Level::Quorum, Level::All],
+    };
+
+    fn get(level: Option<Level>) -> Operation {
+        Operation::Get {
+            key: Key::from("k"),
+            level,
+        }
+    }
+
+    fn put(level: Option<Level>) -> Operation {
+        Operation::Put {
+            key: Key::from("k"),
+            value: None,
+            level,
+        }
+    }
+
+    #[test]
+    fn reads_and_writes_have_defaults_of_their_own() {
+        let levels = KeyspaceLevels {
+            read: Level::One,
+            ..KeyspaceLevels::of(LEVELS)
+        };
+        assert_eq!(levels.resolve(&get(None)), Ok(Level::One));
+        assert_eq!(levels.resolve(&put(None)), Ok(Level::Quorum));
+        assert_eq!(levels.resolve(&put(Some(Level::All))), Ok(Level::All));
+    }
+
+    #[test]
+    fn a_level_with_an_argument_is_offered_with_any() {
+        let levels = KeyspaceLevels::of(LEVELS);
+        let bounded = Level::Bounded(Micros(2_000_000));
+        assert_eq!(levels.resolve(&get(Some(bounded))), Ok(bounded));
+        let refused = levels
+            .resolve(&put(Some(bounded)))
+            .expect_err("a write has no bound");
+        assert!(refused.to_string().contains("quorum, all"), "{refused}");
+        let refused = levels
+            .resolve(&get(Some(Level::All)))
+            .expect_err("no read asks all");
+        assert!(refused.to_string().contains("bounded(t)"), "{refused}");
+    }
+
+    #[test]
+    fn every_level_is_listed_once() {
+        let all: Vec<String> = LEVELS.all().map(Level::form).collect();
+        assert_eq!(all, ["quorum", "one", "bounded(t)", "all"]);
+    }
+}

@@ -1,0 +1,102 @@
+use crate::{Level, Micros};
+
+/// What a level promises its client. It is said here alone: the checker, the simulator's judge and the gateway go by it. Promises have no total
+/// order: `bounded(2s)` promises something that `causal` does not, and the other way round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// That what is read was written, and no more.
+    RealValues,
+    /// None of these is broken, within the key.
+    Session {
+        /// Read your writes.
+        ryw: bool,
+        /// Monotonic reads.
+        mr: bool,
+        /// Monotonic writes.
+        mw: bool,
+        /// Writes follow reads.
+        wfr: bool,
+    },
+    /// It reflects every write that was acknowledged longer ago than this.
+    Bounded(Micros),
+    /// One copy of the data explains it.
+    OneCopy,
+    /// Some order explains it.
+    Order(PromisedOrder),
+    /// How it is done. No client sees that.
+    Procedure,
+}
+
+/// An order of many operations, which one of them alone does not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PromisedOrder {
+    /// `causal`.
+    Causal,
+    /// `per-key-sequential`.
+    PerKeySequential,
+    /// `partition-sequential`.
+    PartitionSequential,
+    /// `sequential`.
+    Sequential,
+}
+
+impl Level {
+    /// What it promises.
+    pub fn promise(self) -> Promise {
+        let session = |ryw, mr, mw, wfr| Promise::Session { ryw, mr, mw, wfr };
+        match self {
+            Level::Eventual => Promise::RealValues,
+            Level::Session | Level::PerKeyCausal => session(true, true, true, true),
+            Level::ReadYourWrites => session(true, false, false, false),
+            Level::MonotonicReads => session(false, true, false, false),
+            Level::MonotonicWrites => session(false, false, true, false),
+            Level::WritesFollowReads => session(false, false, false, true),
+            Level::Bounded(bound) => Promise::Bounded(bound),
+            Level::Atomic | Level::Linearizable => Promise::OneCopy,
+            Level::Causal => Promise::Order(PromisedOrder::Causal),
+            Level::PerKeySequential => Promise::Order(PromisedOrder::PerKeySequential),
+            Level::PartitionSequential => Promise::Order(PromisedOrder::PartitionSequential),
+            Level::Sequential => Promise::Order(PromisedOrder::Sequential),
+            Level::One | Level::Quorum | Level::All | Level::Cpq(_) | Level::Delay(_) => Promise::Procedure,
+        }
+    }
+}
+
+impl Promise {
+    /// Whether a client that is promised this sees nothing without what it depends on, on any key. One copy of each key implies it:
+    /// linearizable registers are linearizable together.
+    pub fn is_causal(self) -> bool {
+        matches!(
+            self,
+            Promise::OneCopy | Promise::Order(PromisedOrder::Causal | PromisedOrder::Sequential)
+        )
+    }
+
+    /// Whether a read of several keys shows them as of one moment. Where it need not, the keys may be read one by one.
+    pub fn makes_snapshots(self) -> bool {
+        matches!(
+            self,
+            Promise::Order(PromisedOrder::Causal | PromisedOrder::Sequential)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_that_come_late_in_a_list_promise_no_more_for_that() {
+        for level in [
+            Level::One,
+            Level::Quorum,
+            Level::Bounded(Micros(7)),
+            Level::Delay(Micros(7)),
+        ] {
+            assert!(!level.promise().is_causal(), "{level}");
+            assert!(!level.promise().makes_snapshots(), "{level}");
+        }
+        assert!(Level::Causal.promise().is_causal() && Level::Atomic.promise().is_causal());
+        assert!(!Level::Linearizable.promise().makes_snapshots());
+    }
+}
