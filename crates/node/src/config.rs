@@ -1,6 +1,7 @@
-use crate::{durability::Durability, stream::StreamLimits};
+use crate::durability::Durability;
 use std::collections::BTreeSet;
 use turnbuckle_core::{Hlc, Micros, Now, ServerId, SiteId, Topology};
+use turnbuckle_replication::StreamLimits;
 
 /// A node by its place in the cluster's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

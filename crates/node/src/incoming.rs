@@ -1,8 +1,8 @@
 //! The receiver's side of one peer's stream.
+use crate::entry::decode_entry;
 use crate::{
-    frame::{decode_entry, encode_entry},
+    entry::encode_entry,
     pending::{Item, Pending},
-    stream::StreamPosition,
 };
 use bytes::{Bytes, BytesMut};
 use std::{
@@ -12,6 +12,7 @@ use std::{
 use turnbuckle_core::{
     BadFrame, Chain, Hlc, Key, Protocol, Recovered, SiteId, Topology, Version, VersionId, Wire,
 };
+use turnbuckle_replication::{CopyBeginFrame, StreamPosition};
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, compare_rows, rows};
 
 /// How many bytes of rows are read at a time for a peer, unless one row is larger.
@@ -343,7 +344,7 @@ pub(crate) struct RowsOut<M> {
     /// There are no more rows behind those.
     is_read: bool,
     /// What a full copy says in front of its rows.
-    pub begin: Option<crate::frame::CopyBeginFrame>,
+    pub begin: Option<CopyBeginFrame>,
     pub purpose: Purpose,
     /// What is said behind the rows that are given back. The cut has the newest delete of each site that has kept a version from being given back;
     /// `named` has what is kept beside versions.
@@ -351,11 +352,7 @@ pub(crate) struct RowsOut<M> {
 }
 
 impl<M: Wire + Clone> RowsOut<M> {
-    pub fn new(
-        snapshot: Box<dyn Snapshot>,
-        begin: Option<crate::frame::CopyBeginFrame>,
-        purpose: Purpose,
-    ) -> RowsOut<M> {
+    pub fn new(snapshot: Box<dyn Snapshot>, begin: Option<CopyBeginFrame>, purpose: Purpose) -> RowsOut<M> {
         RowsOut {
             snapshot,
             cursor: None,

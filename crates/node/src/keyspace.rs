@@ -231,22 +231,26 @@ impl<P: Protocol> Keyspace<P> {
     /// A frame of a peer's server for one of ours.
     pub(crate) fn on_frame(&self, now: Now, node: NodeId, frame: Frame) -> Result<(), BadFrame> {
         let (from, to) = (frame.from(), frame.to());
-        match frame
-            .body
-            .ok_or_else(|| BadFrame::new("a frame with a body this release knows", "another"))?
-        {
-            Body::Request(request) => self.on_request(now, node, to, request),
-            Body::Response(response) => self.on_response(node, response),
-            body => {
-                let known = self.topology().contains(from) && self.node_of(from) == node;
-                let cell = self.cell(to).filter(|_| known && from != to);
-                let cell = cell.ok_or_else(|| {
-                    BadFrame::new("servers of the two nodes of the link", format!("{from} to {to}"))
-                })?;
-                let mut lane = self.enter(cell);
-                lane.on_body(now, from, body)
+        match (frame.body, frame.stream) {
+            (Some(Body::Request(request)), _) => self.on_request(now, node, to, request),
+            (Some(Body::Response(response)), _) => self.on_response(node, response),
+            (Some(Body::Message(message)), _) => {
+                let cell = self.spoken_to(node, from, to)?;
+                self.enter(cell).on_message(now, from, message)
             }
+            (None, Some(body)) => {
+                let cell = self.spoken_to(node, from, to)?;
+                self.enter(cell).on_body(now, from, body)
+            }
+            (None, None) => Err(BadFrame::new("a frame with a body this release knows", "another")),
         }
+    }
+
+    /// The lane that a server of another node speaks to.
+    fn spoken_to(&self, node: NodeId, from: ServerId, to: ServerId) -> Result<&LaneCell<P>, BadFrame> {
+        let known = self.topology().contains(from) && self.node_of(from) == node;
+        let cell = self.cell(to).filter(|_| known && from != to);
+        cell.ok_or_else(|| BadFrame::new("servers of the two nodes of the link", format!("{from} to {to}")))
     }
 
     /// Opens the store of every lane that stands on this node.

@@ -12,11 +12,9 @@ use crate::{
     cold::Cold,
     durability::Durability,
     environment::Environment,
-    frame::{self, Body},
     incoming::{CopyIn, CopyState, Errand, Incoming, RowsOut},
-    record::{CheckpointMeta, ReceivedRecord, Record, WriteRecord},
+    record::{CheckpointMeta, Record, WriteRecord},
     status::Written,
-    stream::{Entry, Outgoing, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -27,6 +25,9 @@ use turnbuckle_core::{
     SiteId, SiteSet, Versions, Wire, Write,
 };
 use turnbuckle_log::Position;
+use turnbuckle_replication::{
+    Entry, MarkFrame, Outgoing, ReceivedRecord, StreamBody, StreamPosition, cut_to_frames,
+};
 use turnbuckle_store::{Chunk, Store};
 use unheard::Unheard;
 
@@ -390,12 +391,12 @@ impl<P: Protocol> Lane<P> {
         if self.env.shared().config.planted.marks_overtake {
             for site in to.iter() {
                 let incarnation = self.outgoing.incarnation();
-                let mark = frame::MarkFrame {
+                let mark = MarkFrame {
                     incarnation,
                     after: 0,
                     body: body.clone(),
                 };
-                self.say(self.env.topology().peer_at(self.me, site), Body::Mark(mark));
+                self.say(self.env.topology().peer_at(self.me, site), StreamBody::Mark(mark));
             }
             return;
         }
@@ -550,7 +551,7 @@ impl<P: Protocol> Lane<P> {
         for (site, position) in acks {
             self.say(
                 self.env.topology().peer_at(self.me, site),
-                Body::Ack(position.into()),
+                StreamBody::Ack(position.into()),
             );
         }
         self.settle_promises();
@@ -774,7 +775,7 @@ impl<P: Protocol> Lane<P> {
                 .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.logged))
                 .collect(),
             bound: self.bound.0,
-            cut: frame::cut_to_frames(&self.cut()),
+            cut: cut_to_frames(&self.cut()),
             ..CheckpointMeta::default()
         };
         meta.repair = self.repair.as_ref().map(Repair::record);

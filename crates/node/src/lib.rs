@@ -20,7 +20,7 @@
 //! inbox of a lane here, a link's queue, a loop's mailbox, or the log. Nobody holds two lanes' locks. A lane's
 //! batches reach the log in the order in which they were staged.
 //!
-//! **Streams** are in [`stream`], with incarnations and take-backs; **full copies** are a checkpoint, streamed, and are put in
+//! **Streams**, with incarnations and take-backs, are in [`turnbuckle_replication`]; **full copies** are a checkpoint, streamed, and are put in
 //! place in `background`, replacing what they cover. **Checkpoints** write dirty versions into the engine, a chunk at a time, after the
 //! log has been synced up to them: what the engine has, the log has too, or has had.
 //!
@@ -32,7 +32,6 @@
 //! Caveats: a lane has one peer per other site (one member). A lane's replay reads keys one by one from the engine if they do not fit
 //! into memory.
 //!
-//! [`stream`]: StreamPosition
 mod agreement;
 pub use agreement::{Agreement, Disagreement, KeyspaceTerms};
 mod background;
@@ -43,6 +42,7 @@ mod config;
 pub use config::{KeyspaceConfig, NodeConfig, NodeId, Placement, Planted};
 mod durability;
 pub use durability::{BadDurability, Durability};
+mod entry;
 mod environment;
 mod frame;
 pub use frame::{FrameAbout, MOST_FRAME_BYTES, WIRE_VERSION};
@@ -63,7 +63,6 @@ mod status;
 pub use status::{CheckpointCounts, KeyspaceStatus, StreamStatus, Written};
 mod steps;
 pub use steps::Work;
-mod stream;
-pub use stream::{StreamLimits, StreamPosition};
 mod survey;
 pub use survey::{Survey, Surveyed, first_cursor_of};
+pub use turnbuckle_replication::{StreamLimits, StreamPosition};

@@ -1,16 +1,13 @@
 //! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
 use crate::{
     durability::Durability,
+    entry,
     environment::Environment,
-    frame::{
-        self, Body, CopyBeginFrame, CopyRowsFrame, EntriesFrame, MarkFrame, ResumeFrame, ReturnedFrame,
-        TakeBackFrame,
-    },
+    frame::Frame,
     incoming::{CopyIn, CopyState, Errand, Incoming, OpenRow, Purpose, RowsOut, TakeBack},
     lane::{Lane, entries_of},
     pending::Item,
-    record::{NamedRecord, Record, named_of},
-    stream::{CursorState, Incarnation, Resumption, Step, StreamPosition},
+    record::Record,
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -18,6 +15,11 @@ use turnbuckle_core::{
     BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Topology, Wire,
 };
 use turnbuckle_log::Position;
+use turnbuckle_replication::{
+    CopyBeginFrame, CopyRowsFrame, CursorState, EntriesFrame, Incarnation, MarkFrame, NamedRecord,
+    ResumeFrame, Resumption, ReturnedFrame, Step, StreamBody, StreamPosition, TakeBackFrame, cut_from_frames,
+    cut_to_frames, named_of,
+};
 use turnbuckle_store::{StoreError, clear_staged, stage};
 
 /// How much of the log is read at a time for a peer that lags.
@@ -47,36 +49,40 @@ impl<P: Protocol> Lane<P> {
         self.step(now, Input::Link { peer, up });
     }
 
+    /// A message of another replica.
+    pub fn on_message(&mut self, now: Now, from: ServerId, message: Bytes) -> Result<(), BadFrame> {
+        let site = from.site;
+        let message = message_of::<P>(self.env.topology(), message)?;
+        let newest = message.newest();
+        if newest > self.horizon(now) {
+            // It may be lost.
+            self.hold(site, newest);
+            return Ok(());
+        }
+        if site == self.me.site {
+            self.held_peers.remove(&site);
+        }
+        self.hear(now, from, message);
+        Ok(())
+    }
+
     /// A frame of a peer's server.
-    pub fn on_body(&mut self, now: Now, from: ServerId, body: Body) -> Result<(), BadFrame> {
+    pub fn on_body(&mut self, now: Now, from: ServerId, body: StreamBody) -> Result<(), BadFrame> {
         let site = from.site;
         match body {
-            Body::Message(message) => {
-                let message = message_of::<P>(self.env.topology(), message)?;
-                let newest = message.newest();
-                if newest > self.horizon(now) {
-                    // It may be lost.
-                    self.hold(site, newest);
-                    return Ok(());
-                }
-                if site == self.me.site {
-                    self.held_peers.remove(&site);
-                }
-                self.hear(now, from, message);
-            }
-            Body::Entries(frame) => self.on_entries(now, site, frame)?,
-            Body::Mark(frame) => self.on_mark(now, site, frame)?,
-            Body::Ack(position) => {
+            StreamBody::Entries(frame) => self.on_entries(now, site, frame)?,
+            StreamBody::Mark(frame) => self.on_mark(now, site, frame)?,
+            StreamBody::Ack(position) => {
                 self.outgoing
                     .acknowledge(site, StreamPosition::from(position).number);
                 self.wake_links(turnbuckle_core::SiteSet::one(site));
                 self.ask_for_copy();
             }
-            Body::Resume(frame) => {
+            StreamBody::Resume(frame) => {
                 self.on_resume(now, from, frame)?;
                 self.ask_for_copy();
             }
-            Body::TakeBack(frame) => {
+            StreamBody::TakeBack(frame) => {
                 let purpose = Purpose::Return(TakeBack {
                     since: Hlc(frame.since),
                     forgettable: Hlc::ZERO,
@@ -84,10 +90,10 @@ impl<P: Protocol> Lane<P> {
                 self.want_rows(site, Errand::new(purpose, 0));
                 self.give_nothing();
             }
-            Body::Returned(frame) => self.on_returned(now, site, frame)?,
-            Body::CopyBegin(frame) => self.on_copy_begin(now, site, &frame)?,
-            Body::CopyRows(frame) => self.on_copy_rows(now, site, frame)?,
-            Body::TakenBack(position) => {
+            StreamBody::Returned(frame) => self.on_returned(now, site, frame)?,
+            StreamBody::CopyBegin(frame) => self.on_copy_begin(now, site, &frame)?,
+            StreamBody::CopyRows(frame) => self.on_copy_rows(now, site, frame)?,
+            StreamBody::TakenBack(position) => {
                 let waits = self.waits_for_copy(site);
                 if !self.env.shared().config.planted.takes_again_what_it_had {
                     self.cover_what_was_here();
@@ -101,9 +107,6 @@ impl<P: Protocol> Lane<P> {
                     true => self.resume(site),
                     false => drop(incoming.resume()),
                 }
-            }
-            Body::Request(_) | Body::Response(_) => {
-                return Err(BadFrame::new("a frame between replicas", "a request or response"));
             }
         }
         Ok(())
@@ -149,7 +152,7 @@ impl<P: Protocol> Lane<P> {
         let me = self.me.site;
         let incoming = incoming_from(&mut self.incoming, site)?;
         for entry in frame.entries {
-            let (key, version) = frame::decode_entry::<P::Meta>(entry, self.env.topology())?;
+            let (key, version) = entry::decode_entry::<P::Meta>(entry, self.env.topology())?;
             if version.id.site != me {
                 return Err(BadFrame::new(
                     "versions of this site given back",
@@ -159,7 +162,7 @@ impl<P: Protocol> Lane<P> {
             incoming.pending.push(Item::Returned { key, version })?;
         }
         if frame.end {
-            let cut = frame::cut_from_frames(&frame.withheld)?;
+            let cut = cut_from_frames(&frame.withheld)?;
             self.env
                 .topology()
                 .check_sites(cut.iter().map(|&(site, _)| site).collect())?;
@@ -179,7 +182,7 @@ impl<P: Protocol> Lane<P> {
             return Err(BadFrame::new("room for a full copy", "a disk that is full"));
         }
         let copied = Recovered {
-            cut: frame::cut_from_frames(&frame.cut)?,
+            cut: cut_from_frames(&frame.cut)?,
             named: named_of(&frame.named),
             lacks_rows: false,
         };
@@ -247,8 +250,8 @@ impl<P: Protocol> Lane<P> {
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
         for entry in frame.entries {
             let bytes = entry.len();
-            let (key, version) = frame::decode_entry(entry, self.env.topology())?;
-            not_beyond(horizon, frame::newest(&version))?;
+            let (key, version) = entry::decode_entry(entry, self.env.topology())?;
+            not_beyond(horizon, entry::newest(&version))?;
             staged.extend(copy.take(key, version, bytes)?);
         }
         if frame.end {
@@ -314,7 +317,7 @@ impl<P: Protocol> Lane<P> {
                     "the end of this node's log was lost; taking back from the peer what it holds since {since}"
                 );
                 let frame = TakeBackFrame { since: since.0 };
-                self.say(from, Body::TakeBack(frame));
+                self.say(from, StreamBody::TakeBack(frame));
             }
             Resumption::Copy => {
                 let behind = frame.copy.map(StreamPosition::from);
@@ -348,7 +351,7 @@ impl<P: Protocol> Lane<P> {
             });
         }
         let frame = TakeBackFrame { since: Hlc::ZERO.0 };
-        self.say(peer, Body::TakeBack(frame));
+        self.say(peer, StreamBody::TakeBack(frame));
     }
 
     fn begin_incarnation(&mut self, number: u64) -> Option<Incarnation> {
@@ -386,7 +389,7 @@ impl<P: Protocol> Lane<P> {
             cursor.set_state(CursorState::TakingHeld { at, held });
         }
         let frame = TakeBackFrame { since: since.0 };
-        self.say(peer, Body::TakeBack(frame));
+        self.say(peer, StreamBody::TakeBack(frame));
         Ok(())
     }
 
@@ -397,7 +400,7 @@ impl<P: Protocol> Lane<P> {
             cursor.set_state(CursorState::Silent);
         }
         let peer = self.env.topology().peer_at(self.me, site);
-        self.say(peer, Body::TakenBack(at.into()));
+        self.say(peer, StreamBody::TakenBack(at.into()));
     }
 
     /// A peer is to be sent a full copy, of whose stream `has` is all that it has taken in.
@@ -476,16 +479,16 @@ impl<P: Protocol> Lane<P> {
                 .outgoing
                 .cursor(peer.site)
                 .and_then(|cursor| cursor.begins.take());
-            let begun = begun.map(|position| Body::TakenBack(position.into()));
+            let begun = begun.map(|position| StreamBody::TakenBack(position.into()));
             let body = begun.or_else(|| self.next_rows(peer.site));
             let body = body.or_else(|| self.next_step(peer.site));
             let Some(body) = body else { return false };
-            frame::Frame::new(self.env.tag(), self.me, peer, body).put(out);
+            Frame::of_stream(self.env.tag(), self.me, peer, body).put(out);
         }
         true
     }
 
-    fn next_step(&mut self, site: SiteId) -> Option<Body> {
+    fn next_step(&mut self, site: SiteId) -> Option<StreamBody> {
         let mut step = self.outgoing.step(site);
         while let Step::ReadLog { after, from } = step {
             step = self.read_log(site, after, from)?;
@@ -503,7 +506,7 @@ impl<P: Protocol> Lane<P> {
                 last,
                 entries,
                 numbers,
-            } => Some(Body::Entries(EntriesFrame {
+            } => Some(StreamBody::Entries(EntriesFrame {
                 incarnation,
                 previous,
                 last,
@@ -514,7 +517,7 @@ impl<P: Protocol> Lane<P> {
                 incarnation,
                 after,
                 body,
-            } => Some(Body::Mark(MarkFrame {
+            } => Some(StreamBody::Mark(MarkFrame {
                 incarnation,
                 after,
                 body,
@@ -564,12 +567,12 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The next rows of a full copy or a take-back.
-    fn next_rows(&mut self, site: SiteId) -> Option<Body> {
+    fn next_rows(&mut self, site: SiteId) -> Option<StreamBody> {
         let most_rows = self.env.shared().config.batch_keys;
         let errands = self.rows_out.get_mut(&site)?;
         let rows_out = errands.front_mut()?;
         if let Some(begin) = rows_out.begin.take() {
-            return Some(Body::CopyBegin(begin));
+            return Some(StreamBody::CopyBegin(begin));
         }
         let (entries, end) = match rows_out.next(site, most_rows) {
             Ok(next) => next,
@@ -589,16 +592,16 @@ impl<P: Protocol> Lane<P> {
             }
         };
         let body = match &rows_out.purpose {
-            Purpose::Copy => Body::CopyRows(CopyRowsFrame { entries, end }),
+            Purpose::Copy => StreamBody::CopyRows(CopyRowsFrame { entries, end }),
             Purpose::Return(_) => {
                 let told = match end {
                     true => std::mem::take(&mut rows_out.told),
                     false => Recovered::default(),
                 };
-                Body::Returned(ReturnedFrame {
+                StreamBody::Returned(ReturnedFrame {
                     entries,
                     end,
-                    withheld: frame::cut_to_frames(&told.cut),
+                    withheld: cut_to_frames(&told.cut),
                     named: NamedRecord::all(&told.named),
                 })
             }

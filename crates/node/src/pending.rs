@@ -2,7 +2,6 @@
 //!
 //! A stream's source stops a window ahead of its acknowledgement, so more than that is refused. What a peer gives back has no
 //! window: while much of it waits, the driver does not read from links ([`crate::Node::wants_frames`]).
-use crate::stream::StreamPosition;
 use bytes::Bytes;
 use std::{
     collections::VecDeque,
@@ -12,6 +11,7 @@ use std::{
     },
 };
 use turnbuckle_core::{BadFrame, Key, Protocol, Recovered, Version};
+use turnbuckle_replication::StreamPosition;
 
 /// Something that arrived in stream order.
 pub(crate) enum Item<P: Protocol> {

@@ -1,16 +1,18 @@
 //! What lies in the commit log: one record is one batch of one lane.
 use crate::{
-    frame::{check_places, check_time, cut_from_frames, decode_entry, encode_and_count, site_of},
+    entry::{decode_entry, encode_and_count},
     status::Written,
-    stream::{Incarnation, StreamPosition},
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use std::collections::BTreeMap;
 use turnbuckle_core::{
     BadFrame, Hlc, Key, Recovered, ServerId, SiteId, SiteSet, Topology, Version, VersionId, Wire, Write,
 };
 use turnbuckle_log::Position;
+use turnbuckle_replication::{
+    CutFrame, IncarnationRecord, NamedRecord, ReceivedRecord, check_lives, check_places, check_time,
+    cut_from_frames, named_of, site_of,
+};
 
 /// A batch as it lies in the log.
 #[derive(Clone, PartialEq, Message)]
@@ -70,45 +72,6 @@ struct DropRecord {
     site: u32,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct NamedRecord {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(bytes = "bytes", tag = "2")]
-    bytes: Bytes,
-}
-
-impl NamedRecord {
-    /// Everything that is kept beside versions.
-    pub fn all<'a>(named: impl IntoIterator<Item = (&'a String, &'a Bytes)>) -> Vec<NamedRecord> {
-        let record = |(name, bytes): (&String, &Bytes)| NamedRecord {
-            name: name.clone(),
-            bytes: bytes.clone(),
-        };
-        named.into_iter().map(record).collect()
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct ReceivedRecord {
-    #[prost(uint32, tag = "1")]
-    site: u32,
-    #[prost(uint64, tag = "2")]
-    incarnation: u64,
-    #[prost(uint64, tag = "3")]
-    number: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub(crate) struct IncarnationRecord {
-    #[prost(uint64, tag = "1")]
-    number: u64,
-    #[prost(uint64, tag = "2")]
-    start: u64,
-    #[prost(fixed64, tag = "3")]
-    clock: u64,
-}
-
 /// What a finished checkpoint says about itself: everything of a lane that is not a version.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct CheckpointMeta {
@@ -127,7 +90,7 @@ pub(crate) struct CheckpointMeta {
     pub bound: u64,
     /// The cut that the rows cover.
     #[prost(message, repeated, tag = "6")]
-    pub cut: Vec<crate::frame::CutFrame>,
+    pub cut: Vec<CutFrame>,
     #[prost(message, repeated, tag = "7")]
     pub(crate) named: Vec<NamedRecord>,
     /// Where stream entries lie in the log: entry numbers, and as many log positions.
@@ -226,10 +189,7 @@ impl WriteRecord {
                 });
             }
             Write::Named { name, bytes } => {
-                record.named = Some(NamedRecord {
-                    name: (*name).to_string(),
-                    bytes: bytes.clone(),
-                })
+                record.named = Some(NamedRecord::new((*name).to_string(), bytes.clone()));
             }
             Write::Bound(bound) => record.bound = Some(bound.0),
         }
@@ -258,10 +218,8 @@ impl WriteRecord {
             });
         }
         if let Some(named) = self.named {
-            return Ok(Replayed::Named {
-                name: named.name,
-                bytes: named.bytes,
-            });
+            let (name, bytes) = named.into_parts();
+            return Ok(Replayed::Named { name, bytes });
         }
         let bound = self
             .bound
@@ -279,17 +237,7 @@ impl CheckpointMeta {
         meta.received.iter().try_for_each(|received| received.check())?;
         let waits = meta.repair.iter().flat_map(|repair| &repair.waits);
         waits.copied().try_for_each(ReceivedRecord::check)?;
-        meta.incarnations.iter().try_for_each(IncarnationRecord::check)?;
-        let rising =
-            |pair: &[IncarnationRecord]| pair[0].number < pair[1].number && pair[0].start <= pair[1].start;
-        if !meta.incarnations.windows(2).all(rising)
-            || meta
-                .incarnations
-                .last()
-                .is_some_and(|last| last.start > meta.next_position.max(1))
-        {
-            return Err(BadFrame::new("incarnations that follow each other", "others"));
-        }
+        check_lives(&meta.incarnations, meta.next_position.max(1))?;
         check_time(meta.bound)?;
         cut_from_frames(&meta.cut)?;
         Ok(meta)
@@ -318,70 +266,4 @@ impl CheckpointMeta {
             lacks_rows: false,
         }
     }
-}
-
-impl IncarnationRecord {
-    fn check(&self) -> Result<(), BadFrame> {
-        check_places([self.number, self.start])?;
-        if self.start == 0 {
-            return Err(BadFrame::new(
-                "an incarnation that begins with entry 1 or later",
-                "0",
-            ));
-        }
-        check_time(self.clock).map(drop)
-    }
-}
-
-impl ReceivedRecord {
-    pub fn check(self) -> Result<(), BadFrame> {
-        site_of(self.site)?;
-        check_places([self.incarnation, self.number])
-    }
-
-    pub fn new(site: SiteId, position: StreamPosition) -> ReceivedRecord {
-        ReceivedRecord {
-            site: site.0.into(),
-            incarnation: position.incarnation,
-            number: position.number,
-        }
-    }
-
-    pub fn parts(self) -> (SiteId, StreamPosition) {
-        (
-            SiteId(self.site as u16),
-            StreamPosition {
-                incarnation: self.incarnation,
-                number: self.number,
-            },
-        )
-    }
-}
-
-impl From<Incarnation> for IncarnationRecord {
-    fn from(incarnation: Incarnation) -> IncarnationRecord {
-        IncarnationRecord {
-            number: incarnation.number,
-            start: incarnation.start,
-            clock: incarnation.clock.0,
-        }
-    }
-}
-
-impl From<IncarnationRecord> for Incarnation {
-    fn from(record: IncarnationRecord) -> Incarnation {
-        Incarnation {
-            number: record.number,
-            start: record.start,
-            clock: Hlc(record.clock),
-        }
-    }
-}
-
-/// By name; of two with one name the last counts.
-pub(crate) fn named_of(named: &[NamedRecord]) -> BTreeMap<String, Bytes> {
-    let pairs = named
-        .iter()
-        .map(|named| (named.name.clone(), named.bytes.clone()));
-    pairs.collect()
 }

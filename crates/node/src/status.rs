@@ -1,6 +1,7 @@
-use crate::{keyspace::Keyspace, stream::CursorState, stream::StreamPosition};
+use crate::keyspace::Keyspace;
 use std::sync::atomic::Ordering;
 use turnbuckle_core::{Hlc, Micros, Now, Protocol, SiteId, Vitals};
+use turnbuckle_replication::{CursorState, StreamPosition};
 
 /// What can be seen of a keyspace on a node.
 #[derive(Debug, Clone, Default)]

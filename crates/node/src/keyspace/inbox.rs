@@ -7,6 +7,7 @@ use crate::{
 use bytes::BytesMut;
 use std::sync::atomic::Ordering;
 use turnbuckle_core::{Now, Protocol, ServerId, SiteSet, Wire};
+use turnbuckle_replication::StreamBody;
 
 /// How many messages between the lanes of a keyspace are handled before others are served.
 const MOST_MESSAGES: usize = 256;
@@ -26,12 +27,13 @@ impl<P: Protocol> Keyspace<P> {
         }
         let mut body = BytesMut::new();
         message.encode(&mut body);
-        self.say(from, to, Body::Message(body.freeze()));
+        let frame = Frame::new(self.tag(), from, to, Body::Message(body.freeze()));
+        let _ = self.shared().send(self.node_of(to), &frame);
     }
 
     /// Lost if there is no way: so are messages, and what else is said comes again when the link does.
-    pub(super) fn say(&self, from: ServerId, to: ServerId, body: Body) {
-        let frame = Frame::new(self.tag(), from, to, body);
+    pub(super) fn say(&self, from: ServerId, to: ServerId, body: StreamBody) {
+        let frame = Frame::of_stream(self.tag(), from, to, body);
         let _ = self.shared().send(self.node_of(to), &frame);
     }
 

@@ -1,12 +1,9 @@
 //! What comes in: the streams of other sites in their order, and keys that were fetched from disk.
 use super::{Lane, Question, Waiting};
-use crate::{
-    frame,
-    pending::Item,
-    stream::{CursorState, StreamPosition},
-};
+use crate::{entry, pending::Item};
 use bytes::Bytes;
 use turnbuckle_core::{Hlc, Input, Key, Now, Outcome, Protocol, SiteId, SiteSet, Version, Versions, Wire};
+use turnbuckle_replication::{CursorState, StreamPosition};
 use turnbuckle_store::StoreError;
 
 /// How many entries of a stream are looked at ahead for keys to read from disk.
@@ -31,7 +28,7 @@ impl<P: Protocol> Lane<P> {
             .and_then(|incoming| incoming.pending.front())
         {
             let newest = match item {
-                Item::Entry { version, .. } | Item::Returned { version, .. } => frame::newest(version),
+                Item::Entry { version, .. } | Item::Returned { version, .. } => entry::newest(version),
                 Item::Mark(message) => message.newest(),
                 Item::ReturnedEnd(returned) => {
                     returned.cut.iter().map(|&(_, at)| at).max().unwrap_or_default()

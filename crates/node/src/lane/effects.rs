@@ -1,8 +1,8 @@
 //! What a lane wants done. A lane does nothing to others by itself: it emits effects, and its keyspace performs them in their order, while the
 //! lane is still locked.
 use super::Lane;
-use crate::frame::Body;
 use turnbuckle_core::{Outcome, Protocol, RequestId, ServerId, SiteSet};
+use turnbuckle_replication::StreamBody;
 
 /// One thing to be done.
 pub(crate) enum Effect<P: Protocol> {
@@ -15,7 +15,7 @@ pub(crate) enum Effect<P: Protocol> {
     Send { to: ServerId, message: P::Message },
     /// Say something to a server on another node. It is lost if there is no way: so are messages, and what else is said comes again when the link
     /// does.
-    Say { to: ServerId, body: Body },
+    Say { to: ServerId, body: StreamBody },
     /// Streams or marks wait for the partition's replicas at these sites.
     WakeLinks(SiteSet),
     /// Background work waits.
@@ -43,7 +43,7 @@ impl<P: Protocol> Lane<P> {
         self.effects.push(Effect::Send { to, message });
     }
 
-    pub(crate) fn say(&mut self, to: ServerId, body: Body) {
+    pub(crate) fn say(&mut self, to: ServerId, body: StreamBody) {
         self.effects.push(Effect::Say { to, body });
     }
 

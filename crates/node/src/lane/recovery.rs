@@ -3,11 +3,11 @@ use super::Lane;
 use crate::{
     record::{Record, Replayed, WriteRecord},
     status::Written,
-    stream::{Entry, Incarnation},
 };
 use prost::Message;
 use turnbuckle_core::{BadFrame, Hlc, Now, Protocol, Replica, Versions, Write};
 use turnbuckle_log::{LogError, Position};
+use turnbuckle_replication::{Entry, Incarnation};
 use turnbuckle_store::StoreError;
 
 /// Why a record could not be replayed.

@@ -31,15 +31,13 @@
 //! last checkpoint is among what is missing, nothing of the table is used: the lane is one whose directory was lost, and
 //! every peer gives it what it has.
 use super::Lane;
-use crate::{
-    frame::{Body, LAST_PLACE, ResumeFrame},
-    incoming::CopyIn,
-    record::{ReceivedRecord, RepairRecord},
-    stream::{CursorState, StreamPosition},
-};
+use crate::{incoming::CopyIn, record::RepairRecord};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use turnbuckle_core::{Hlc, Micros, Protocol, SiteId};
+use turnbuckle_replication::{
+    CursorState, LAST_PLACE, ReceivedRecord, ResumeFrame, StreamBody, StreamPosition,
+};
 use turnbuckle_store::StoreError;
 
 /// What is still missing.
@@ -201,7 +199,7 @@ impl<P: Protocol> Lane<P> {
         let mut frame = ResumeFrame::new(at, clock, &forgotten, copy);
         frame.held = held.map(Into::into);
         frame.word_number = word_number;
-        self.say(peer, Body::Resume(frame));
+        self.say(peer, StreamBody::Resume(frame));
     }
 
     /// A copy is in place. The streams of other sites that waited for it go on, or the next peer is asked. Its source is told by who calls: told twice, it

@@ -35,16 +35,12 @@
 //!
 //! For that word requests wait two seconds at most, then they are served.
 use super::{Lane, MOST_COLD, Question, Waiting};
-use crate::{
-    durability::Durability,
-    frame::{Body, ReturnedFrame},
-    incoming::Purpose,
-    stream::StreamPosition,
-};
+use crate::{durability::Durability, incoming::Purpose};
 use std::collections::VecDeque;
 use turnbuckle_core::{
     Forgotten, Hlc, HybridClock, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet,
 };
+use turnbuckle_replication::{Cursor, ReturnedFrame, StreamBody, StreamPosition};
 
 /// How long requests wait at most.
 const PATIENCE: Micros = Micros::from_millis(2_000);
@@ -230,7 +226,7 @@ impl<P: Protocol> Lane<P> {
                 ..ReturnedFrame::default()
             };
             let peer = self.env.topology().peer_at(self.me, site);
-            self.say(peer, Body::Returned(nothing));
+            self.say(peer, StreamBody::Returned(nothing));
         }
     }
 
@@ -271,7 +267,7 @@ impl<P: Protocol> Lane<P> {
         let is_over = match unheard.missing {
             Missing::Returns(SiteSet(0)) => true,
             Missing::Returns(_) => {
-                let gives = |cursor: &crate::stream::Cursor| cursor.state.takes_back();
+                let gives = |cursor: &Cursor| cursor.state.takes_back();
                 let is_given = self.outgoing.cursors().any(|(_, cursor)| gives(cursor));
                 is_late && !self.had_earlier_life && !is_given && !is_alone
             }

@@ -44,7 +44,7 @@ pub struct StreamPosition {
 
 /// One life of a stream's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Incarnation {
+pub struct Incarnation {
     /// 1 for the first.
     pub number: u64,
     /// The number of its first entry.
@@ -85,7 +85,7 @@ const MOST_TIMES: usize = 4096;
 const INDEX_EVERY_BYTES: u64 = 64 << 10;
 
 /// The source's side of a stream.
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     limits: StreamLimits,
     incarnations: Vec<Incarnation>,
     next: u64,
@@ -105,15 +105,19 @@ pub(crate) struct Outgoing {
 
 /// An entry on its way.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub struct Entry {
+    /// Its place among those of its source, counted from 1.
     pub number: u64,
+    /// The sites it goes to.
     pub to: SiteSet,
+    /// What it is, encoded.
     pub bytes: Bytes,
 }
 
 /// How far one peer is.
 #[derive(Default)]
-pub(crate) struct Cursor {
+pub struct Cursor {
+    /// What the peer is being sent.
     pub state: CursorState,
     /// What the peer has said it holds durably.
     pub acked: u64,
@@ -129,7 +133,7 @@ pub(crate) struct Cursor {
     /// The receiver is told first that the stream goes on from here, since what was lost is taken back. It goes the way of the entries: what is sent
     /// one by one could come behind them.
     pub begins: Option<StreamPosition>,
-    /// The number of the last [`ResumeFrame`](crate::frame::ResumeFrame) that came from the peer.
+    /// The number of the last [`ResumeFrame`](crate::ResumeFrame) that came from the peer.
     pub heard_word: u64,
 }
 
@@ -145,31 +149,47 @@ impl CursorState {
 
 /// What a peer is being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum CursorState {
+pub enum CursorState {
     /// Nothing: no link, or it has not said where it is.
     #[default]
     Silent,
     /// It gives back what was lost here; afterwards it counts as being at this number, or gets a full copy.
-    TakingBack { end: Option<u64> },
+    TakingBack {
+        /// Where it counts as being afterwards; none if it gets a full copy.
+        end: Option<u64>,
+    },
     /// It gives back what it holds of this up to `held`, by full copies of third sites; afterwards it says once more that it is at `at`.
     TakingHeld {
+        /// Where it has said that it is.
         at: StreamPosition,
+        /// How far what it holds may go.
         held: StreamPosition,
     },
     /// A full copy; the log behind this number is kept for what follows.
-    Copying { resume: u64 },
+    Copying {
+        /// Entries follow behind this number.
+        resume: u64,
+    },
     /// Entries behind `sent`.
-    Streaming { sent: u64 },
+    Streaming {
+        /// The last one that was sent.
+        sent: u64,
+    },
 }
 
 /// How to go on with a receiver that says where it is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Resumption {
+pub enum Resumption {
     /// Entries follow.
     Stream,
     /// It knows more than the source: first it gives back what was stamped after `since`; once the source holds that durably,
     /// it counts as being at `end`. If nobody knows where that is, it gets a full copy.
-    TakeBack { since: Hlc, end: Option<StreamPosition> },
+    TakeBack {
+        /// What was stamped after this is given back.
+        since: Hlc,
+        /// Where the receiver counts as being then, if that is known.
+        end: Option<StreamPosition>,
+    },
     /// The log does not reach back to it.
     Copy,
     /// It has seen more of the stream than there ever was, as far as this side knows: the source's directory was lost, or
@@ -178,31 +198,44 @@ pub(crate) enum Resumption {
 }
 
 /// What to send next.
-pub(crate) enum Step {
+pub enum Step {
     /// Nothing now.
     Idle,
     /// Entries, from the tail.
     Entries {
+        /// Of this life.
         incarnation: u64,
+        /// They continue behind this number.
         previous: u64,
+        /// The number of the last one, or of the last that is skipped.
         last: u64,
+        /// The entries, encoded.
         entries: Vec<Bytes>,
         /// The entries' numbers, if some are skipped.
         numbers: Vec<u64>,
     },
     /// A mark.
     Mark {
+        /// Of this life.
         incarnation: u64,
+        /// It travels behind this entry.
         after: u64,
+        /// The message, encoded.
         body: Bytes,
     },
     /// The entries behind this number have to be read from the log, from this position on.
-    ReadLog { after: u64, from: Position },
+    ReadLog {
+        /// The last entry that was sent.
+        after: u64,
+        /// Where to read on.
+        from: Position,
+    },
     /// They are no longer in the log.
     Copy,
 }
 
 impl Outgoing {
+    /// A source that has written nothing, with receivers at these sites.
     pub fn new(limits: StreamLimits, sites: impl Iterator<Item = SiteId>) -> Outgoing {
         Outgoing {
             limits,
@@ -303,14 +336,17 @@ impl Outgoing {
 
     // ---- the source writes ----------------------------------------------------------------------------------
 
+    /// The number of the next entry, without taking it.
     pub fn next(&self) -> u64 {
         self.next
     }
 
+    /// The number of the last entry that is durable.
     pub fn ready(&self) -> u64 {
         self.ready
     }
 
+    /// The number of this life; 0 before the first.
     pub fn incarnation(&self) -> u64 {
         self.incarnations.last().map_or(0, |last| last.number)
     }
@@ -323,6 +359,7 @@ impl Outgoing {
             .map_or(0, |life| life.number)
     }
 
+    /// The lives that are remembered, oldest first.
     pub fn incarnations(&self) -> &[Incarnation] {
         &self.incarnations
     }
@@ -432,14 +469,17 @@ impl Outgoing {
 
     // ---- peers ----------------------------------------------------------------------------------------------
 
+    /// How far the receiver at a site is.
     pub fn cursor(&mut self, site: SiteId) -> Option<&mut Cursor> {
         self.cursors.get_mut(&site)
     }
 
+    /// How far all receivers are.
     pub fn cursors(&self) -> impl Iterator<Item = (SiteId, &Cursor)> {
         self.cursors.iter().map(|(&site, cursor)| (site, cursor))
     }
 
+    /// The link to the receiver at a site is down.
     pub fn silence(&mut self, site: SiteId) {
         if let Some(cursor) = self.cursors.get_mut(&site) {
             cursor.set_state(CursorState::Silent);
@@ -753,6 +793,7 @@ fn gather<'a>(
 }
 
 impl Cursor {
+    /// From now on the peer is sent something else.
     pub fn set_state(&mut self, state: CursorState) {
         self.state = state;
         self.in_flight.clear();

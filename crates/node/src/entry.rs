@@ -1,0 +1,80 @@
+//! A version with its key, as it lies in the log and travels in streams: encoded once for both.
+use crate::status::Written;
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use turnbuckle_core::{BadFrame, Hlc, Key, SiteSet, Topology, Version, VersionId, Wire};
+use turnbuckle_replication::{check_time, site_of};
+
+/// A version and its key: what lies in the log and travels in streams, encoded once for both.
+#[derive(Clone, PartialEq, Message)]
+struct EntryFrame {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(fixed64, tag = "2")]
+    at: u64,
+    #[prost(uint32, tag = "3")]
+    site: u32,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    value: Option<Bytes>,
+    #[prost(bytes = "bytes", tag = "5")]
+    meta: Bytes,
+}
+
+/// Key and value of an encoded entry, shortened.
+pub(crate) fn entry_words(entry: &Bytes) -> Option<String> {
+    const MOST: usize = 24;
+    let frame = EntryFrame::decode(entry.clone()).ok()?;
+    let short = |bytes: &[u8]| bytes[..bytes.len().min(MOST)].escape_ascii().to_string();
+    Some(match &frame.value {
+        Some(value) => format!("{}={}", short(&frame.key), short(value)),
+        None => format!("{} deleted", short(&frame.key)),
+    })
+}
+
+/// Encodes an entry into the memory of `arena`.
+pub(crate) fn encode_entry<M: Wire>(key: &Key, version: &Version<M>, arena: &mut BytesMut) -> Bytes {
+    encode_and_count(key, version, arena, &mut Written::default())
+}
+
+/// Encodes an entry into the memory of `arena`, and counts it.
+pub(crate) fn encode_and_count<M: Wire>(
+    key: &Key,
+    version: &Version<M>,
+    arena: &mut BytesMut,
+    counted: &mut Written,
+) -> Bytes {
+    version.meta.encode(arena);
+    let meta = arena.split().freeze();
+    counted.versions += 1;
+    counted.metadata_bytes += meta.len() as u64;
+    let frame = EntryFrame {
+        key: key.0.clone(),
+        at: version.id.at.0,
+        site: u32::from(version.id.site.0),
+        value: version.value.clone(),
+        meta,
+    };
+    frame.encode(arena).expect("a BytesMut grows");
+    arena.split().freeze()
+}
+
+/// The newest timestamp that a version speaks of.
+pub(crate) fn newest<M: Wire>(version: &Version<M>) -> Hlc {
+    version.id.at.max(version.meta.newest())
+}
+
+/// Decodes an entry, which names sites of the cluster alone.
+pub(crate) fn decode_entry<M: Wire>(
+    bytes: Bytes,
+    topology: &Topology,
+) -> Result<(Key, Version<M>), BadFrame> {
+    let frame = EntryFrame::decode(bytes).map_err(|error| BadFrame::new("an entry", error.to_string()))?;
+    let id = VersionId {
+        at: check_time(frame.at)?,
+        site: site_of(frame.site)?,
+    };
+    let meta = M::decode(frame.meta)?;
+    topology.check_sites(meta.sites().union(SiteSet::one(id.site)))?;
+    let value = frame.value;
+    Ok((Key(frame.key), Version { id, value, meta }))
+}
