@@ -17,8 +17,9 @@
 //! ```
 //!
 //! - [`World`] is a cluster that is driven by hand: [`World::invoke`], [`World::crash`], [`World::set_cut`], [`World::advance`].
-//! - [`Script`] drives it from a golden script; protocol crates keep their figures and rules as such scripts.
-//! - [`gallery`] runs scripts that show what clients may see and would rather not, the same ones for every protocol.
+//! - `Script` drives it from a golden script; protocol crates keep their figures and rules as such scripts. It is there with the feature `scripts`, for
+//!   tests.
+//! - `gallery` runs scripts that show what clients may see and would rather not, the same ones for every protocol.
 //! - A [`Scenario`] is a world, its clients and its faults as data: written in a file, or drawn from a seed ([`Draw`]). First clients
 //!   and faults (safety), then peace (liveness), in which the cluster must come
 //!   to rest with the same data at every site.
@@ -39,7 +40,9 @@
 mod clock;
 mod diagram;
 pub use diagram::Diagram;
+#[cfg(feature = "scripts")]
 mod gallery;
+#[cfg(feature = "scripts")]
 pub use gallery::{Anomaly, Verdict, gallery};
 mod history;
 pub use history::{OperationId, Record};
@@ -73,7 +76,11 @@ pub use scenario::{Failed, Keep, Outcome, Scenario};
 mod space;
 mod swarm;
 pub use swarm::Draw;
+mod plant;
+pub use plant::plant;
+#[cfg(feature = "scripts")]
 mod script;
+#[cfg(feature = "scripts")]
+pub use script::Script;
 mod trace;
-pub use script::{Script, plant};
 pub use trace::Lost;

@@ -1,4 +1,4 @@
-use crate::{BEGINNING, Diagram, Loss, OperationId, World, WorldOptions};
+use crate::{BEGINNING, Diagram, Loss, OperationId, World, WorldOptions, plant};
 use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
@@ -414,29 +414,6 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
         },
     }
     Ok(())
-}
-
-/// Puts the bugs of these names, with commas between them, into every node, or into what a protocol does; `nothing` is none. False if there is none of
-/// a name. Some bugs are hidden by a second rule that makes up for them, and show only together.
-pub fn plant<P: Protocol>(world: &mut WorldOptions, protocol: &mut P::Config, names: &str) -> bool {
-    names
-        .split(',')
-        .all(|name| match (name, world.planted.named(name)) {
-            ("nothing", _) => true,
-            ("follows_clock_jumps", _) => {
-                world.steady_clocks = false;
-                true
-            }
-            ("opens_with_a_new_clock", _) => {
-                world.keeps_clocks = false;
-                true
-            }
-            (_, Some(bug)) => {
-                *bug = true;
-                true
-            }
-            (_, None) => P::plant(protocol, name),
-        })
 }
 
 /// An answer as it is shown.

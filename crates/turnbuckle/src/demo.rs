@@ -7,6 +7,7 @@ use crate::{
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use rand::{TryRng, rngs::SysRng};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
@@ -264,7 +265,8 @@ impl Processes<'_> {
 impl Drop for Processes<'_> {
     fn drop(&mut self) {
         for (_, child) in &mut self.running {
-            let _ = Command::new("kill").arg(child.id().to_string()).status();
+            // One that has ended already needs no signal.
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
         }
         for (_, child) in &mut self.running {
             let _ = child.wait();
