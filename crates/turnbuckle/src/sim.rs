@@ -254,8 +254,11 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     if let Some(level) = options.level {
         let Levels { reads, writes } = protocol.levels();
         for offered in [reads, writes] {
-            let refused = |failure| usage(&format!("{name}: {failure}"));
-            level.offered_by(offered).map_err(refused)?;
+            if !level.is_among(offered) {
+                let forms: Vec<String> = offered.iter().map(|level| level.form()).collect();
+                let message = format!("{name} cannot give {level}; it offers {}", forms.join(", "));
+                return Err(usage(&message));
+            }
         }
     }
     let usual = file.as_ref().map_or(1, |file| file.scenario.world.seed);
