@@ -1,9 +1,27 @@
 //! A version with its key, as it lies in the log and travels in streams: encoded once for both.
-use crate::status::Written;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{BadFrame, Hlc, Key, SiteSet, Topology, Version, VersionId, Wire};
 use turnbuckle_replication::{check_time, site_of};
+
+/// Versions that were stamped, deletes among them: each counts where it was written, and not where it arrives. One that a power loss
+/// took and a peer gave back counts again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Written {
+    /// How many.
+    pub versions: u64,
+    /// What the protocol keeps with them, in bytes as it lies in the log and travels. Their timestamp and site, ten bytes that every
+    /// version has, are not in it.
+    pub metadata_bytes: u64,
+}
+
+impl Written {
+    /// Those of others as well.
+    pub fn add(&mut self, other: Written) {
+        self.versions += other.versions;
+        self.metadata_bytes += other.metadata_bytes;
+    }
+}
 
 /// A version and its key: what lies in the log and travels in streams, encoded once for both.
 #[derive(Clone, PartialEq, Message)]

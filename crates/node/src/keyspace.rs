@@ -5,24 +5,33 @@ mod mailbox;
 mod route;
 pub(crate) use cell::LaneCell;
 pub use mailbox::{Delivered, Delivery};
-pub use route::NO_ROOM;
 
 use crate::{
     callers::Callers,
     config::{KeyspaceConfig, NodeId},
     durability::Durability,
     environment::Environment,
-    frame::{Body, Frame},
+    frame::{Body, Frame, ResponseFrame},
     lane::{Effect, Lane},
     shared::{Shared, held},
+    survey::SurveyOutcome,
 };
+use bytes::BytesMut;
+use inbox::Busy;
 use mailbox::Mailbox;
 use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, OnceLock, atomic::Ordering},
+    collections::BTreeMap,
+    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, atomic::Ordering},
 };
-use turnbuckle_core::{BadFrame, Input, Micros, Now, Outcome, Protocol, RequestId, ServerId, Topology};
+use turnbuckle_core::{
+    BadFrame, Input, Micros, Now, Outcome, Protocol, RequestId, ServerId, SiteSet, Topology, Wire,
+};
+use turnbuckle_replication::StreamBody;
 use turnbuckle_store::Store;
+
+/// How many messages between the lanes of a keyspace are handled before others are served.
+const MOST_MESSAGES: usize = 256;
 
 /// One keyspace on one node: its lanes, and the way to those on other nodes.
 ///
@@ -39,8 +48,8 @@ pub struct Keyspace<P: Protocol> {
     /// Requests passed on to other nodes: failed when the link goes.
     forwarded: Mutex<BTreeMap<RequestId, (NodeId, bool)>>,
     callers: Mutex<Callers>,
-    /// Lanes whose inbox may not be empty, each once.
-    busy: Mutex<VecDeque<usize>>,
+    /// Lanes whose inbox may not be empty.
+    busy: Busy,
 }
 
 impl<P: Protocol> Keyspace<P> {
@@ -54,7 +63,7 @@ impl<P: Protocol> Keyspace<P> {
             deliveries: (0..loops).map(|_| Mailbox::new()).collect(),
             forwarded: Mutex::default(),
             callers: Mutex::default(),
-            busy: Mutex::default(),
+            busy: Busy::default(),
         }
     }
 
@@ -133,6 +142,20 @@ impl<P: Protocol> Keyspace<P> {
 
     // ---- what lanes want done -------------------------------------------------------------------------------
 
+    /// Locks a lane, to step it.
+    pub(crate) fn enter<'a>(&'a self, cell: &'a LaneCell<P>) -> Entered<'a, P> {
+        let lane = held(&cell.lane);
+        assert!(
+            lane.effects.is_empty(),
+            "a lane's effects are performed before it is unlocked"
+        );
+        Entered {
+            keyspace: self,
+            cell,
+            lane,
+        }
+    }
+
     /// Does what a lane wants done. The lane is still locked.
     fn perform(&self, me: ServerId, effects: &mut Vec<Effect<P>>) {
         for effect in effects.drain(..) {
@@ -144,6 +167,115 @@ impl<P: Protocol> Keyspace<P> {
                 Effect::WakeWorker => self.shared().wake.wake_worker(),
                 Effect::Sync => self.shared().want_sync(),
             }
+        }
+    }
+
+    /// A replica's message: to the inbox of one on this node, else to the link.
+    fn send(&self, from: ServerId, to: ServerId, message: P::Message) {
+        if let Some(place) = self.place_of(to) {
+            let inbox = &self.lanes()[place].inbox;
+            inbox.push(from, message);
+            return self.busy.note(place, inbox);
+        }
+        if !self.topology().contains(to) {
+            return;
+        }
+        let mut body = BytesMut::new();
+        message.encode(&mut body);
+        let frame = Frame::new(self.tag(), from, to, Body::Message(body.freeze()));
+        let _ = self.shared().send(self.node_of(to), &frame);
+    }
+
+    /// Lost if there is no way: so are messages, and what else is said comes again when the link does.
+    fn say(&self, from: ServerId, to: ServerId, body: StreamBody) {
+        let frame = Frame::of_stream(self.tag(), from, to, body);
+        let _ = self.shared().send(self.node_of(to), &frame);
+    }
+
+    /// Streams or marks wait for the partition's replicas at these sites.
+    fn wake_links(&self, from: ServerId, to: SiteSet) {
+        for site in self
+            .topology()
+            .sites()
+            .filter(|&site| site != from.site && to.contains(site))
+        {
+            self.shared()
+                .wake
+                .wake_link(self.node_of(self.topology().peer_at(from, site)));
+        }
+    }
+
+    /// Steps the lanes that others on this node have sent something, until their inboxes are empty or a share of messages is handled. A read of
+    /// many keys is as many messages: the first loop is woken to go on with what is left, and serves others in between.
+    pub(crate) fn run_inboxes(&self, now: Now) {
+        let mut left = MOST_MESSAGES;
+        while left > 0 {
+            let Some(place) = self.busy.next(|place| &self.lanes()[place].inbox) else {
+                return;
+            };
+            let cell = &self.lanes()[place];
+            if cell.inbox.is_empty() {
+                continue;
+            }
+            let mut lane = self.enter(cell);
+            while left > 0
+                && let Some((from, message)) = cell.inbox.pop()
+            {
+                lane.hear(now, from, message);
+                left -= 1;
+            }
+            drop(lane);
+            if left == 0 && !cell.inbox.is_empty() {
+                self.busy.note(place, &cell.inbox);
+            }
+        }
+        if !self.busy.is_empty() {
+            self.shared().wake.wake_loop(0);
+        }
+    }
+
+    // ---- answers -------------------------------------------------------------------------------------------
+
+    /// The loop will call [`Keyspace::take_deliveries`] by itself, next thing: until then nobody wakes it.
+    pub fn attend(&self, loop_index: usize) {
+        self.deliveries[loop_index].attend();
+    }
+
+    /// The answers that wait for a loop.
+    pub fn take_deliveries(&self, loop_index: usize, into: &mut Vec<Delivery<P>>) {
+        self.deliveries[loop_index].take(into);
+    }
+
+    /// An answer: to a loop's session, or back to the node that passed the request on.
+    pub(crate) fn deliver(&self, id: RequestId, outcome: Outcome<P::Response>) {
+        match id.loop_index() {
+            Some(index) => self.hand_over(
+                index,
+                Delivery {
+                    id,
+                    answer: Delivered::Response(outcome),
+                },
+            ),
+            None => self.answer_peer(id, |caller| ResponseFrame::answer(caller, outcome)),
+        }
+    }
+
+    pub(crate) fn deliver_survey(&self, id: RequestId, surveyed: SurveyOutcome) {
+        match id.loop_index() {
+            Some(index) => self.hand_over(
+                index,
+                Delivery {
+                    id,
+                    answer: Delivered::Surveyed(surveyed),
+                },
+            ),
+            None => self.answer_peer(id, |caller| ResponseFrame::survey(caller, surveyed)),
+        }
+    }
+
+    fn hand_over(&self, index: usize, delivery: Delivery<P>) {
+        if self.deliveries[index].put(delivery) {
+            self.shared().wake.wake_loop(index);
         }
     }
 
@@ -273,5 +405,38 @@ impl<P: Protocol> Keyspace<P> {
     pub fn inspect<R>(&self, server: ServerId, look: impl FnOnce(&P, &Store<P::Meta>) -> R) -> Option<R> {
         let lane = self.cell(server)?.look();
         Some(look(lane.replica.protocol(), &lane.store))
+    }
+}
+
+/// A lane that is being stepped. Before it is unlocked its effects are performed, in their order.
+pub(crate) struct Entered<'a, P: Protocol> {
+    keyspace: &'a Keyspace<P>,
+    cell: &'a LaneCell<P>,
+    lane: MutexGuard<'a, Lane<P>>,
+}
+
+impl<P: Protocol> Deref for Entered<'_, P> {
+    type Target = Lane<P>;
+
+    fn deref(&self) -> &Lane<P> {
+        &self.lane
+    }
+}
+
+impl<P: Protocol> DerefMut for Entered<'_, P> {
+    fn deref_mut(&mut self) -> &mut Lane<P> {
+        &mut self.lane
+    }
+}
+
+impl<P: Protocol> Drop for Entered<'_, P> {
+    fn drop(&mut self) {
+        self.keyspace.perform(self.cell.me, &mut self.lane.effects);
+        if self.lane.take_moved() {
+            let deadline = self.lane.replica.next_deadline();
+            let deadline_us = deadline.map_or(u64::MAX, |deadline| deadline.0);
+            self.cell.deadline_us.store(deadline_us, Ordering::Release);
+            self.cell.dirty.store(true, Ordering::Release);
+        }
     }
 }

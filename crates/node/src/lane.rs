@@ -11,10 +11,10 @@ pub(crate) use repair::Repair;
 use crate::{
     cold::Cold,
     durability::Durability,
+    entry::Written,
     environment::Environment,
     incoming::{CopyIn, CopyState, Errand, Incoming, RowsOut},
     record::{CheckpointMeta, Record, WriteRecord},
-    status::Written,
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;

@@ -1,7 +1,7 @@
 //! What lies in the commit log: one record is one batch of one lane.
 use crate::{
+    entry::Written,
     entry::{decode_entry, encode_and_count},
-    status::Written,
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message;

@@ -25,6 +25,9 @@ pub trait Wake: Send + Sync {
     fn wake_worker(&self);
 }
 
+/// How the words begin with which a request is refused that would take room on a disk that has too little.
+pub const NO_ROOM: &str = "the disk of the node has less than";
+
 /// What everything in a node shares.
 pub(crate) struct Shared {
     pub config: NodeConfig,

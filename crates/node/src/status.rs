@@ -1,4 +1,4 @@
-use crate::keyspace::Keyspace;
+use crate::{entry::Written, keyspace::Keyspace};
 use std::sync::atomic::Ordering;
 use turnbuckle_core::{Hlc, Micros, Now, Protocol, SiteId, Vitals};
 use turnbuckle_replication::{CursorState, StreamPosition};
@@ -32,25 +32,6 @@ pub struct KeyspaceStatus {
     pub lost: Vec<(u16, String)>,
     /// Its lanes' streams.
     pub streams: Vec<StreamStatus>,
-}
-
-/// Versions that were stamped, deletes among them: each counts where it was written, and not where it arrives. One that a power loss
-/// took and a peer gave back counts again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Written {
-    /// How many.
-    pub versions: u64,
-    /// What the protocol keeps with them, in bytes as it lies in the log and travels. Their timestamp and site, ten bytes that every
-    /// version has, are not in it.
-    pub metadata_bytes: u64,
-}
-
-impl Written {
-    /// Those of others as well.
-    pub fn add(&mut self, other: Written) {
-        self.versions += other.versions;
-        self.metadata_bytes += other.metadata_bytes;
-    }
 }
 
 /// The checkpoints of a node's life.

@@ -35,6 +35,9 @@ pub enum Surveyed {
     },
 }
 
+/// What became of a survey, or why not.
+pub type SurveyOutcome = Result<Surveyed, String>;
+
 impl From<Survey> for SurveyFrame {
     fn from(survey: Survey) -> SurveyFrame {
         match survey {

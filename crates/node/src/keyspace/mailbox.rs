@@ -1,6 +1,5 @@
 //! Answers that come later: each event loop has a mailbox of them.
-use super::{Keyspace, route::SurveyOutcome};
-use crate::{frame::ResponseFrame, shared::held};
+use crate::{shared::held, survey::SurveyOutcome};
 use std::sync::{
     Mutex,
     atomic::{AtomicBool, Ordering::SeqCst},
@@ -24,8 +23,13 @@ impl<P: Protocol> Mailbox<P> {
         }
     }
 
+    /// The loop will look by itself, next thing: until then it need not be woken.
+    pub fn attend(&self) {
+        self.is_attended.store(true, SeqCst);
+    }
+
     /// Puts an answer in. Returns whether the loop has to be woken.
-    fn put(&self, delivery: Delivery<P>) -> bool {
+    pub fn put(&self, delivery: Delivery<P>) -> bool {
         let mut waiting = held(&self.waiting);
         waiting.push(delivery);
         // Both here and in `take` what is said comes before what is asked: one of the two threads sees the other.
@@ -33,7 +37,8 @@ impl<P: Protocol> Mailbox<P> {
         waiting.len() == 1 && !self.is_attended.load(SeqCst)
     }
 
-    fn take(&self, into: &mut Vec<Delivery<P>>) {
+    /// Moves what waits into `into`.
+    pub fn take(&self, into: &mut Vec<Delivery<P>>) {
         self.is_attended.store(false, SeqCst);
         if self.is_full.load(SeqCst) {
             let mut waiting = held(&self.waiting);
@@ -57,49 +62,4 @@ pub enum Delivered<P: Protocol> {
     Response(Outcome<P::Response>),
     /// A survey.
     Surveyed(SurveyOutcome),
-}
-
-impl<P: Protocol> Keyspace<P> {
-    /// The loop will call [`Keyspace::take_deliveries`] by itself, next thing: until then nobody wakes it.
-    pub fn attend(&self, loop_index: usize) {
-        self.deliveries[loop_index].is_attended.store(true, SeqCst);
-    }
-
-    /// The answers that wait for a loop.
-    pub fn take_deliveries(&self, loop_index: usize, into: &mut Vec<Delivery<P>>) {
-        self.deliveries[loop_index].take(into);
-    }
-
-    /// An answer: to a loop's session, or back to the node that passed the request on.
-    pub(crate) fn deliver(&self, id: RequestId, outcome: Outcome<P::Response>) {
-        match id.loop_index() {
-            Some(index) => self.hand_over(
-                index,
-                Delivery {
-                    id,
-                    answer: Delivered::Response(outcome),
-                },
-            ),
-            None => self.answer_peer(id, |caller| ResponseFrame::answer(caller, outcome)),
-        }
-    }
-
-    pub(crate) fn deliver_survey(&self, id: RequestId, surveyed: SurveyOutcome) {
-        match id.loop_index() {
-            Some(index) => self.hand_over(
-                index,
-                Delivery {
-                    id,
-                    answer: Delivered::Surveyed(surveyed),
-                },
-            ),
-            None => self.answer_peer(id, |caller| ResponseFrame::survey(caller, surveyed)),
-        }
-    }
-
-    fn hand_over(&self, index: usize, delivery: Delivery<P>) {
-        if self.deliveries[index].put(delivery) {
-            self.shared().wake.wake_loop(index);
-        }
-    }
 }

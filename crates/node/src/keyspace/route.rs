@@ -5,19 +5,13 @@ use crate::{
     config::NodeId,
     frame::{Body, Frame, RequestFrame, ResponseFrame},
     lane::{Lane, Question},
-    shared::{Unsent, held},
-    survey::{Survey, Surveyed},
+    shared::{NO_ROOM, Unsent, held},
+    survey::{Survey, SurveyOutcome, Surveyed},
 };
 use bytes::BytesMut;
 use std::sync::atomic::Ordering;
 use turnbuckle_core::{BadFrame, Now, Outcome, Protocol, Receipt, RequestId, ServerId, Wire};
 use turnbuckle_store::scan_rows;
-
-/// How the words begin with which a request is refused that would take room on a disk that has too little.
-pub const NO_ROOM: &str = "the disk of the node has less than";
-
-/// What became of a survey, or why not.
-pub type SurveyOutcome = Result<Surveyed, String>;
 
 impl<P: Protocol> Keyspace<P> {
     // ---- requests of sessions -------------------------------------------------------------------------------

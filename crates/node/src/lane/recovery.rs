@@ -1,8 +1,8 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
 use super::Lane;
 use crate::{
+    entry::Written,
     record::{Record, Replayed, WriteRecord},
-    status::Written,
 };
 use prost::Message;
 use turnbuckle_core::{BadFrame, Hlc, Now, Protocol, Replica, Versions, Write};
