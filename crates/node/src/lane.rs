@@ -1,6 +1,8 @@
 //! One replica with everything around it: its store, its stream, and those of its peers.
 mod arrivals;
+mod cold;
 mod effects;
+mod peer;
 mod recovery;
 mod repair;
 mod unheard;
@@ -9,7 +11,6 @@ pub use recovery::ReplayError;
 pub(crate) use repair::Repair;
 
 use crate::{
-    cold::Cold,
     durability::Durability,
     entry::Written,
     environment::Environment,
@@ -17,6 +18,7 @@ use crate::{
     record::{CheckpointMeta, Record, WriteRecord},
 };
 use bytes::{Bytes, BytesMut};
+use cold::Cold;
 use prost::Message;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};

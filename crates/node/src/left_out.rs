@@ -16,19 +16,15 @@
 //! that serves has a checkpoint, and what the log has of a lane without one is nothing that anybody was told.
 use crate::{
     agreement::tag_of,
-    node::OpenError,
+    error::OpenError,
     record::{CheckpointMeta, Record},
+    table::lane_of,
 };
 use bytes::Bytes;
 use std::{collections::BTreeSet, sync::Arc};
-use turnbuckle_core::{BadFrame, ServerId, SiteId};
+use turnbuckle_core::BadFrame;
 use turnbuckle_log::Position;
 use turnbuckle_store::{Engine, EngineError, Table, TableWrite, read_meta};
-
-/// A lane's table, by name.
-pub(crate) fn table_name(keyspace: &str, server: ServerId) -> String {
-    format!("{keyspace}.{}.{}", server.partition, server.member)
-}
 
 /// The ending of the table beside it.
 const ASIDE: &str = ".log";
@@ -205,21 +201,11 @@ impl Lane {
     }
 }
 
-/// The keyspace and the lane of a table's name.
-fn lane_of(table: &str) -> Option<(&str, ServerId)> {
-    let mut parts = table.rsplitn(3, '.');
-    let (member, partition) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let server = ServerId {
-        site: SiteId(0),
-        partition,
-        member,
-    };
-    Some((parts.next()?, server))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::table_name;
+    use turnbuckle_core::{ServerId, SiteId};
 
     #[test]
     fn names_of_tables_are_read_back() {

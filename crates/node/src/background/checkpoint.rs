@@ -3,9 +3,9 @@ use super::WorkError;
 use crate::{
     keyspace::{Keyspace, LaneCell},
     lane::Lane,
-    left_out::table_name,
     record::CheckpointMeta,
     steps::Steps,
+    table::table_name,
 };
 use prost::Message;
 use std::sync::atomic::Ordering::Relaxed;

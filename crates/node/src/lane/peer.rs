@@ -1,11 +1,11 @@
 //! A lane and its peers: streams, marks, full copies and take-backs, frame by frame.
+use super::{Lane, entries_of};
 use crate::{
     durability::Durability,
     entry,
     environment::Environment,
     frame::Frame,
     incoming::{CopyIn, CopyState, Errand, Incoming, OpenRow, Purpose, RowsOut, TakeBack},
-    lane::{Lane, entries_of},
     pending::Item,
     record::Record,
 };
