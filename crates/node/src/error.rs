@@ -1,6 +1,6 @@
-use crate::{background::WorkError, lane::ReplayError};
+use turnbuckle_core::BadFrame;
 use turnbuckle_log::{LogError, OpenError as LogOpenError};
-use turnbuckle_store::EngineError;
+use turnbuckle_store::{EngineError, StoreError};
 
 /// Why a node cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,65 @@ impl OpenError {
             OpenError::Replay(ReplayError::Store(error)) => error.is_damage(),
             OpenError::Checkpoint(error) => error.is_damage(),
             _ => false,
+        }
+    }
+}
+
+/// Why a record could not be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It does not decode.
+    #[error("a record of the log does not decode: {0}")]
+    Record(#[from] BadFrame),
+    /// A key that it names cannot be read.
+    #[error("a key named in the log cannot be read: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// Background work that could not be done. It is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// The commit log failed.
+    #[error("the commit log: {0}")]
+    Log(#[from] LogError),
+    /// The engine failed.
+    #[error("the engine: {0}")]
+    Engine(#[from] EngineError),
+    /// A row could not be read.
+    #[error("the store: {0}")]
+    Store(#[from] StoreError),
+    /// Rows are damaged, and peers have them: the node is to be opened anew, and the engine salvaged before that.
+    #[error(
+        "rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and are to be taken from other sites: {why}"
+    )]
+    Damaged {
+        /// The keyspace.
+        keyspace: String,
+        /// Which.
+        partition: u16,
+        /// What could not be read.
+        why: String,
+    },
+}
+
+impl WorkError {
+    /// Whether something on the disk is damaged.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            WorkError::Log(_) => false,
+            WorkError::Engine(error) => error.is_damage(),
+            WorkError::Store(error) => error.is_damage(),
+            WorkError::Damaged { .. } => true,
+        }
+    }
+
+    /// Whether trying again is of no use: the node has to be opened again.
+    pub fn is_final(&self) -> bool {
+        match self {
+            WorkError::Log(error) => matches!(error, LogError::Poisoned(_)),
+            WorkError::Engine(error) | WorkError::Store(StoreError::Engine(error)) => error.is_final(),
+            WorkError::Store(StoreError::BadRow { .. }) => false,
+            WorkError::Damaged { .. } => true,
         }
     }
 }

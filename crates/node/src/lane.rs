@@ -2,13 +2,15 @@
 mod arrivals;
 mod cold;
 mod effects;
+mod missing;
 mod peer;
 mod recovery;
 mod repair;
 mod unheard;
+mod waiting;
 pub(crate) use effects::Effect;
-pub use recovery::ReplayError;
-pub(crate) use repair::Repair;
+pub(crate) use missing::Repair;
+pub(crate) use waiting::Question;
 
 use crate::{
     durability::Durability,
@@ -19,6 +21,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use cold::Cold;
+use missing::Unheard;
 use prost::Message;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +34,7 @@ use turnbuckle_replication::{
     Entry, MarkFrame, Outgoing, ReceivedRecord, StreamBody, StreamPosition, cut_to_frames,
 };
 use turnbuckle_store::{Chunk, Store};
-use unheard::Unheard;
+use waiting::Waiting;
 
 /// How much memory is taken at a time for encoded versions.
 const ARENA_BYTES: usize = 64 << 10;
@@ -136,19 +139,6 @@ pub(crate) struct Lane<P: Protocol> {
     pub moved: bool,
     /// Entries of the last batch, if their order is a planted bug.
     swapped: Vec<Entry>,
-}
-
-/// A request on its way to a replica.
-pub(crate) struct Question<P: Protocol> {
-    pub id: RequestId,
-    pub request: P::Request,
-    pub since: Option<Micros>,
-}
-
-/// What waits for keys from disk.
-pub(crate) enum Waiting<P: Protocol> {
-    Question(Question<P>),
-    Message { from: ServerId, message: P::Message },
 }
 
 /// A batch in the log.
@@ -420,6 +410,42 @@ impl<P: Protocol> Lane<P> {
         for (_, (promise, number)) in self.promises.drain(..done).filter(|_| is_settled) {
             self.replica.handle_mark_synced(promise, number);
         }
+    }
+
+    // ---- effects --------------------------------------------------------------------------------------------
+
+    pub(crate) fn deliver(&mut self, id: RequestId, outcome: Outcome<P::Response>) {
+        self.effects.push(Effect::Deliver { id, outcome });
+    }
+
+    /// The answer to a request, if it is there. The others are delivered.
+    pub(crate) fn take_answer(&mut self, asked: RequestId) -> Option<Outcome<P::Response>> {
+        let is_asked = |effect: &Effect<P>| matches!(effect, Effect::Deliver { id, .. } if *id == asked);
+        let place = self.effects.iter().rposition(is_asked)?;
+        match self.effects.remove(place) {
+            Effect::Deliver { outcome, .. } => Some(outcome),
+            _ => unreachable!("it was just seen to be an answer"),
+        }
+    }
+
+    fn send(&mut self, to: ServerId, message: P::Message) {
+        self.effects.push(Effect::Send { to, message });
+    }
+
+    pub(crate) fn say(&mut self, to: ServerId, body: StreamBody) {
+        self.effects.push(Effect::Say { to, body });
+    }
+
+    pub(crate) fn wake_links(&mut self, to: SiteSet) {
+        self.effects.push(Effect::WakeLinks(to));
+    }
+
+    pub(crate) fn wake_worker(&mut self) {
+        self.effects.push(Effect::WakeWorker);
+    }
+
+    fn want_sync(&mut self) {
+        self.effects.push(Effect::Sync);
     }
 
     // ---- the barrier ----------------------------------------------------------------------------------------

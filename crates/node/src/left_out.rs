@@ -76,7 +76,7 @@ impl Aside {
             };
             from = [last, &[0][..]].concat();
             for (key, bytes) in rows {
-                let record = Record::parse(bytes).map_err(crate::lane::ReplayError::from)?;
+                let record = Record::parse(bytes).map_err(crate::error::ReplayError::from)?;
                 visit(record, position_of(&key)?)?;
             }
         }
@@ -100,7 +100,7 @@ fn position_of(key: &[u8]) -> Result<Position, OpenError> {
 fn position_in(bytes: &[u8]) -> Result<Position, OpenError> {
     let bad = |_| BadFrame::new("a log position of 8 bytes", format!("{} bytes", bytes.len()));
     let bytes = <[u8; 8]>::try_from(bytes).map_err(bad);
-    let bytes = bytes.map_err(crate::lane::ReplayError::from)?;
+    let bytes = bytes.map_err(crate::error::ReplayError::from)?;
     Ok(Position(u64::from_be_bytes(bytes)))
 }
 
@@ -135,7 +135,7 @@ impl LeftOut {
                 continue;
             };
             keyspaces.insert(keyspace.to_string());
-            let meta = CheckpointMeta::parse(meta).map_err(crate::lane::ReplayError::from)?;
+            let meta = CheckpointMeta::parse(meta).map_err(crate::error::ReplayError::from)?;
             if Aside::of(engine, &name, Position(meta.log_position))?.is_some() {
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Checkpoints: what changed goes into the engine, deletes that nobody needs go from it, and the log is kept from where somebody needs it.
-use super::WorkError;
 use crate::{
+    error::WorkError,
     keyspace::{Keyspace, LaneCell},
     lane::Lane,
     record::CheckpointMeta,

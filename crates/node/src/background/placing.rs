@@ -20,8 +20,9 @@
 //!   its stream until the cut counts, and is then passed over. Entries that the copy does not cover go on.
 //! - **Another copy** may be offered. It is declined until no row of this one is staged any more: they share the place.
 //! - **Clients** write and delete. What they write is stamped above every cut.
-use super::{PAGE_BYTES, WorkError};
+use super::PAGE_BYTES;
 use crate::{
+    error::WorkError,
     incoming::{CopyIn, CopyState},
     keyspace::{Keyspace, LaneCell},
     lane::Lane,

@@ -1,5 +1,8 @@
 //! What comes in: the streams of other sites in their order, and keys that were fetched from disk.
-use super::{Lane, Question, Waiting};
+use super::{
+    Lane,
+    waiting::{Question, Waiting},
+};
 use crate::{entry, pending::Item};
 use bytes::Bytes;
 use turnbuckle_core::{Hlc, Input, Key, Now, Outcome, Protocol, SiteId, SiteSet, Version, Versions, Wire};

@@ -2,24 +2,13 @@
 use super::Lane;
 use crate::{
     entry::Written,
+    error::ReplayError,
     record::{Record, Replayed, WriteRecord},
 };
 use prost::Message;
-use turnbuckle_core::{BadFrame, Hlc, Now, Protocol, Replica, Versions, Write};
+use turnbuckle_core::{Hlc, Now, Protocol, Replica, Versions, Write};
 use turnbuckle_log::{LogError, Position};
 use turnbuckle_replication::{Entry, Incarnation};
-use turnbuckle_store::StoreError;
-
-/// Why a record could not be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// It does not decode.
-    #[error("a record of the log does not decode: {0}")]
-    Record(#[from] BadFrame),
-    /// A key that it names cannot be read.
-    #[error("a key named in the log cannot be read: {0}")]
-    Store(#[from] StoreError),
-}
 
 impl<P: Protocol> Lane<P> {
     /// Nothing in the log is for this lane: it has not served yet, or what the log had of it was set aside and is replayed.

@@ -34,7 +34,11 @@
 //! all have given back what they hold. Under `interval` and `none` an old copy looks like the end of a log that a power loss took.
 //!
 //! For that word requests wait two seconds at most, then they are served.
-use super::{Lane, MOST_COLD, Question, Waiting};
+use super::{
+    Lane, MOST_COLD,
+    missing::{Missing, Unheard},
+    waiting::{Question, Waiting},
+};
 use crate::{durability::Durability, incoming::Purpose};
 use std::collections::VecDeque;
 use turnbuckle_core::{
@@ -47,20 +51,6 @@ const PATIENCE: Micros = Micros::from_millis(2_000);
 
 /// How long others wait at most for what is given to them: a site that was away itself is heard only when it has sent a full copy.
 const GIVES_AFTER: Micros = Micros::from_millis(10_000);
-
-/// What a replica waits for after a start, and what waits for it.
-pub(crate) struct Unheard<P: Protocol> {
-    missing: Missing,
-    until: Micros,
-    waiting: VecDeque<Waiting<P>>,
-}
-
-enum Missing {
-    /// What these sites give back.
-    Returns(SiteSet),
-    /// What any site has forgotten.
-    Word,
-}
 
 impl<P: Protocol> Lane<P> {
     /// The lane begins a life.

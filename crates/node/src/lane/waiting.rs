@@ -1,0 +1,15 @@
+//! What waits in a lane until it can be handled.
+use turnbuckle_core::{Micros, Protocol, RequestId, ServerId};
+
+/// A request on its way to a replica.
+pub(crate) struct Question<P: Protocol> {
+    pub id: RequestId,
+    pub request: P::Request,
+    pub since: Option<Micros>,
+}
+
+/// What waits for keys from disk.
+pub(crate) enum Waiting<P: Protocol> {
+    Question(Question<P>),
+    Message { from: ServerId, message: P::Message },
+}
