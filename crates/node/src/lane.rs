@@ -1,11 +1,15 @@
 //! One replica with everything around it: its store, its stream, and those of its peers.
 mod arrivals;
+mod checkpoint;
 mod cold;
+mod commit;
+mod copies;
 mod effects;
 mod missing;
 mod peer;
 mod recovery;
 mod repair;
+mod rows;
 mod unheard;
 mod waiting;
 pub(crate) use effects::Effect;
@@ -13,27 +17,22 @@ pub(crate) use missing::Repair;
 pub(crate) use waiting::Question;
 
 use crate::{
-    durability::Durability,
     entry::Written,
     environment::Environment,
-    incoming::{CopyIn, CopyState, Errand, Incoming, RowsOut},
-    record::{CheckpointMeta, Record, WriteRecord},
+    incoming::{Errand, Incoming, RowsOut},
+    record::{CheckpointMeta, Record},
 };
 use bytes::{Bytes, BytesMut};
 use cold::Cold;
 use missing::Unheard;
-use prost::Message;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    Batch, Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Recovered, Replica, RequestId, ServerId,
-    SiteId, SiteSet, Versions, Wire, Write,
+    Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Replica, RequestId, ServerId, SiteId, SiteSet,
+    Versions, Wire,
 };
 use turnbuckle_log::Position;
-use turnbuckle_replication::{
-    Entry, MarkFrame, Outgoing, ReceivedRecord, StreamBody, StreamPosition, cut_to_frames,
-};
-use turnbuckle_store::{Chunk, Store};
+use turnbuckle_replication::{Entry, MarkFrame, Outgoing, StreamBody, StreamPosition};
+use turnbuckle_store::Store;
 use waiting::Waiting;
 
 /// How much memory is taken at a time for encoded versions.
@@ -45,15 +44,6 @@ const MOST_PROMISES: usize = 64;
 /// Once so many inputs wait for keys from disk, messages that would wait, too, are lost: their senders are prepared for that and ask again, and
 /// a disk that is slower than they ask would never be done.
 const MOST_COLD: usize = 1024;
-
-/// For so few deletes that were forgotten no table is merged anew.
-const FEW_FORGOTTEN: u64 = 1_000;
-
-/// A table whose merge gave no disk back is merged again after at most this number of checkpoints.
-const LONGEST_RECLAIM_WAIT: u32 = 64;
-
-/// How much of a large record's memory is kept for the next one.
-const KEPT_BYTES: usize = 1 << 20;
 
 /// A lane. Everything here happens under its lock, in the order in which the lock was taken; what it emits is handed on
 /// under the lock too.
@@ -446,443 +436,6 @@ impl<P: Protocol> Lane<P> {
 
     fn want_sync(&mut self) {
         self.effects.push(Effect::Sync);
-    }
-
-    // ---- the barrier ----------------------------------------------------------------------------------------
-
-    /// Appends what is staged to the log, as one record.
-    pub fn append(&mut self) {
-        let batch = self.replica.take_batch();
-        let received = self.take_received();
-        let taken = std::mem::take(&mut self.taken);
-        if batch.is_none() && received.is_empty() && taken.is_empty() {
-            return;
-        }
-        let from = self.env.shared().log().end();
-        let (record, entries, bound) =
-            self.record(batch.as_ref().map_or(&[], |batch| &batch.writes), &received);
-        self.encoded.clear();
-        record.encode(&mut self.encoded).expect("a Vec grows");
-        let end = self.env.shared().log().append(&[&self.encoded]);
-        self.encoded.shrink_to(KEPT_BYTES);
-        if let Some(first) = entries.first() {
-            self.outgoing.note_position(first.number, from);
-        }
-        let must_sync = batch.as_ref().is_some_and(|batch| batch.must_sync);
-        // What was given back is not to be lost once more: the peer forgets that it was ahead.
-        let sync = must_sync || !taken.is_empty() || matches!(self.env.durability(), Durability::Fsync);
-        if let Some(bound) = bound {
-            self.bound = bound;
-            self.bounds.push_back((end, bound));
-        }
-        let number = batch.as_ref().map(|batch| batch.number);
-        self.logged.push_back(Logged {
-            number,
-            end,
-            sync,
-            entries,
-            received,
-            taken,
-        });
-        if let Some(Batch { writes, .. }) = batch {
-            self.replica.recycle(writes);
-        }
-        if self.env.shared().config.planted.answers_early
-            && let Some(number) = number
-        {
-            self.replica.handle_durable(number);
-            self.route();
-        }
-    }
-
-    fn take_received(&mut self) -> Vec<(SiteId, StreamPosition)> {
-        let moved = self
-            .incoming
-            .iter_mut()
-            .filter(|(_, incoming)| incoming.logged != incoming.received);
-        moved
-            .map(|(&site, incoming)| {
-                incoming.logged = incoming.received;
-                (site, incoming.received)
-            })
-            .collect()
-    }
-
-    fn record(
-        &mut self,
-        writes: &[Write<P::Meta>],
-        received: &[(SiteId, StreamPosition)],
-    ) -> (Record, Vec<Entry>, Option<Hlc>) {
-        let mut record = Record::new(self.env.tag(), self.me);
-        record.first_position = self.outgoing.next();
-        record.incarnation = self.outgoing.incarnation();
-        record.received = received
-            .iter()
-            .map(|&(site, position)| ReceivedRecord::new(site, position))
-            .collect();
-        record.writes.reserve(writes.len());
-        let (mut entries, mut bound) = (Vec::new(), None);
-        for write in writes {
-            let mut encoded = Written::default();
-            let written = WriteRecord::new(write, &mut self.arena, &mut encoded);
-            // Not those of a full copy.
-            if matches!(write, Write::Put { version, .. } if version.id.site == self.me.site) {
-                self.written.add(encoded);
-            }
-            match write {
-                Write::Put { to, .. } if to.0 != 0 => {
-                    let bytes = written.entry.clone().expect("a put has an entry");
-                    entries.push(Entry {
-                        number: self.outgoing.assign(),
-                        to: *to,
-                        bytes,
-                    });
-                }
-                Write::Named { name, bytes } => drop(self.named.insert((*name).to_string(), bytes.clone())),
-                Write::Bound(higher) => bound = Some(*higher),
-                Write::Put { .. } | Write::Drop { .. } => {}
-            }
-            record.writes.push(written);
-        }
-        (record, entries, bound)
-    }
-
-    /// The log has everything up to `written` and on disk up to `synced`: what was held behind it goes out. Returns whether more waits.
-    pub fn release(&mut self, now: Now, written: Position, synced: Position) -> bool {
-        while self.bounds.front().is_some_and(|&(end, _)| end <= synced) {
-            let (_, bound) = self.bounds.pop_front().expect("just seen");
-            self.replica.handle_bound_synced(bound);
-        }
-        let mut acks: BTreeMap<SiteId, StreamPosition> = BTreeMap::new();
-        while self
-            .logged
-            .front()
-            .is_some_and(|batch| batch.end <= if batch.sync { synced } else { written })
-        {
-            let batch = self.logged.pop_front().expect("just seen");
-            if let Some(number) = batch.number {
-                self.replica.handle_durable(number);
-            }
-            let mut entries = batch.entries;
-            if self.env.shared().config.planted.outputs_swapped {
-                std::mem::swap(&mut entries, &mut self.swapped);
-                self.route();
-            }
-            if !entries.is_empty() && self.outgoing.make_ready(now.monotonic, entries) {
-                self.wake_links(self.env.topology().all_sites());
-            }
-            acks.extend(batch.received);
-            for site in batch.taken {
-                self.taken_back(site);
-            }
-        }
-        for (site, position) in acks {
-            self.say(
-                self.env.topology().peer_at(self.me, site),
-                StreamBody::Ack(position.into()),
-            );
-        }
-        self.settle_promises();
-        self.settle(now);
-        // Only now that it is written: a sync that was asked for earlier might have been over before.
-        if self.waits_for_sync() {
-            self.want_sync();
-        }
-        !self.logged.is_empty() || !self.bounds.is_empty() || !self.promises.is_empty()
-    }
-
-    /// Whether something is held until the log has been synced, and no interval brings that about.
-    fn waits_for_sync(&self) -> bool {
-        let promises = !self.promises.is_empty() && self.env.durability() == Durability::None;
-        promises || !self.bounds.is_empty() || self.logged.front().is_some_and(|batch| batch.sync)
-    }
-
-    /// Whether anything was done since the last call that may have staged something.
-    pub fn take_moved(&mut self) -> bool {
-        std::mem::take(&mut self.moved)
-    }
-
-    /// What waits of a peer that was too far ahead, or for a key that could not be read, gets another chance.
-    pub fn retry_pending(&mut self, now: Now) {
-        let waiting = self
-            .incoming
-            .iter()
-            .filter(|(_, incoming)| incoming.pending.front().is_some());
-        for site in waiting.map(|(&site, _)| site).collect::<Vec<_>>() {
-            self.drain(now, site);
-        }
-        self.ask_for_copy();
-    }
-
-    /// Whether something is appended and not yet durable.
-    pub fn is_waiting(&self) -> bool {
-        !self.logged.is_empty()
-    }
-
-    // ---- checkpoints ----------------------------------------------------------------------------------------
-
-    /// What this replica covers: the protocol's cut, but of what it stamped itself no more than it knows to have.
-    pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
-        let mut cut = self.replica.protocol().cut();
-        if self.is_blank() {
-            return Lane::<P>::blank_cut(cut);
-        }
-        if self.unsettled.0 != 0 {
-            for (_, until) in cut.iter_mut().filter(|(site, _)| *site == self.me.site) {
-                *until = self.recovered.min(*until);
-            }
-        }
-        cut
-    }
-
-    /// Deletes up to here are forgotten: see [`Protocol::settled`], but never what may come back in no order.
-    pub fn settled(&self) -> Hlc {
-        let settled = self.replica.protocol().settled();
-        match self.unsettled.0 {
-            0 => settled,
-            _ => settled.min(self.recovered),
-        }
-    }
-
-    /// Whether deletes may have been forgotten here, in this life or an earlier one. After a start a protocol may not know yet what is settled.
-    pub fn has_forgotten(&self) -> bool {
-        let protocol = self.replica.protocol();
-        protocol
-            .settled()
-            .max(protocol.forgotten().until.unwrap_or_default())
-            > Hlc::ZERO
-    }
-
-    /// Whether a checkpoint would bring deletes nearer to being forgotten. The first one writes them down, and the next one forgets them. In
-    /// between, what is settled has to pass them; while a site is away it does not, and a checkpoint would be of no use.
-    pub fn can_forget(&self) -> bool {
-        self.store.deleted_keys() > 0 && self.settled() > self.forgets_behind
-    }
-
-    /// Whether more was forgotten than there is left: the table is merged anew then, which takes about as long as that forgetting did.
-    pub fn is_reclaim_due(&mut self) -> bool {
-        let is_due = self.forgotten > self.store.live_keys().max(FEW_FORGOTTEN);
-        let is_now = is_due && self.reclaim_after == 0;
-        self.reclaim_after -= u32::from(is_due && !is_now);
-        is_now
-    }
-
-    /// It was merged anew. If that gave nothing back yet, it is tried again, after twice as many checkpoints each time.
-    pub fn reclaimed(&mut self, has_given: bool) {
-        self.reclaim_wait = match has_given {
-            true => 0,
-            false => (2 * self.reclaim_wait).clamp(1, LONGEST_RECLAIM_WAIT),
-        };
-        self.reclaim_after = self.reclaim_wait;
-        if has_given {
-            self.forgotten = 0;
-        }
-    }
-
-    /// What is kept of it beside its versions, as of now.
-    pub fn beside(&self, cut: Vec<(SiteId, Hlc)>) -> Recovered {
-        let named = self.named.clone();
-        Recovered {
-            cut,
-            named,
-            lacks_rows: self.is_blank(),
-        }
-    }
-
-    /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.
-    pub fn next_chunk(&mut self, most_keys: usize) -> Option<Chunk<P::Meta>> {
-        let Lane { store, replica, .. } = self;
-        store.next_chunk(most_keys, |version| replica.covered(version))
-    }
-
-    /// The store holds what `cut` covers, whatever the streams bring.
-    pub fn cover(&mut self, cut: &[(SiteId, Hlc)]) {
-        for (site, until) in cut {
-            if let Some(incoming) = self.incoming.get_mut(site) {
-                incoming.covered = incoming.covered.max(*until);
-            }
-        }
-    }
-
-    /// A peer may send its stream from an earlier place, when it has taken back what it had lost. What was here stays as it is: a delete of it may be
-    /// forgotten. The cut does not have all of that after a restart, and what every site shows was here, too.
-    pub fn cover_what_was_here(&mut self) {
-        if self.is_blank() {
-            return;
-        }
-        let (mut cut, settled) = (self.cut(), self.settled());
-        for (_, until) in &mut cut {
-            *until = settled.max(*until);
-        }
-        self.cover(&cut);
-    }
-
-    /// A full copy that has arrived whole, and whose.
-    pub fn whole_copy(&self) -> Option<(SiteId, CopyIn<P::Meta>)> {
-        let mut copies = self
-            .incoming
-            .iter()
-            .filter_map(|(&site, incoming)| Some((site, incoming.copy.as_ref()?)));
-        let (site, copy) = copies.find(|(_, copy)| copy.state >= CopyState::Whole)?;
-        Some((site, copy.clone()))
-    }
-
-    /// How far a full copy is.
-    pub fn set_copy_state(&mut self, site: SiteId, state: CopyState) {
-        let incoming = self.incoming.get_mut(&site);
-        if let Some(copy) = incoming.and_then(|incoming| incoming.copy.as_mut()) {
-            copy.state = state;
-        }
-    }
-
-    /// Up to where the entries of a site wait: a full copy that covers them is being put in place.
-    pub fn covered_by_placing(&self, site: SiteId) -> Hlc {
-        let copies = self
-            .incoming
-            .values()
-            .filter_map(|incoming| incoming.copy.as_ref());
-        let mut placing = copies.filter(|copy| copy.state == CopyState::Placing);
-        let cut = placing.next().map_or(&[][..], |copy| &copy.copied.cut);
-        cut.iter()
-            .find(|(origin, _)| *origin == site)
-            .map_or(Hlc::ZERO, |&(_, until)| until)
-    }
-
-    /// The rows of a full copy are about to come in, and may never come in whole. That some may be here, of its source and of others, is written
-    /// down in front of them.
-    pub fn hold_copied(&mut self, from: SiteId, copy: &CopyIn<P::Meta>) {
-        let of_others = || copy.held.iter().map(|(&site, &place)| (site, place));
-        let held = || of_others().chain([(from, copy.resume)]);
-        hold(&mut self.incoming, held());
-        let mut record = Record::new(self.env.tag(), self.me);
-        record.held = held()
-            .map(|(site, place)| ReceivedRecord::new(site, place))
-            .collect();
-        self.env.shared().log().append(&[&record.encode_to_vec()]);
-        self.moved = true;
-    }
-
-    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind `resume`, and its source is told.
-    pub fn copied(&mut self, site: SiteId, copy: &CopyIn<P::Meta>) {
-        let Some(incoming) = self.incoming.get_mut(&site) else {
-            return;
-        };
-        incoming.received = copy.resume;
-        incoming.copy = None;
-        self.moved = true;
-        self.repair_with(site, copy);
-        if self.env.is_up(self.env.topology().peer_at(self.me, site)) {
-            self.resume(site);
-        }
-        self.resume_declined();
-        self.ask_for_copy();
-    }
-
-    /// No copy is under way any more. Whose copy came at the wrong time is told again where its stream goes on.
-    pub fn resume_declined(&mut self) {
-        let declined = self.incoming.iter().filter(|(_, incoming)| incoming.declined);
-        for site in declined.map(|(&site, _)| site).collect::<Vec<_>>() {
-            self.resume(site);
-        }
-    }
-
-    /// What a checkpoint taken now says about everything that is not a version.
-    pub fn meta(&self, log_position: Position) -> CheckpointMeta {
-        let mut meta = CheckpointMeta {
-            log_position: log_position.0,
-            next_position: self.outgoing.next(),
-            incarnations: self
-                .outgoing
-                .incarnations()
-                .iter()
-                .map(|&life| life.into())
-                .collect(),
-            received: self
-                .incoming
-                .iter()
-                .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.logged))
-                .collect(),
-            bound: self.bound.0,
-            cut: cut_to_frames(&self.cut()),
-            ..CheckpointMeta::default()
-        };
-        meta.repair = self.repair.as_ref().map(Repair::record);
-        meta.given_back = self.given_back;
-        let held = self.incoming.iter();
-        meta.held = held
-            .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.held()))
-            .collect();
-        meta.set_named(&self.named);
-        (meta.index_numbers, meta.index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
-        meta
-    }
-
-    /// A peer needs rows, and for them a checkpoint that begins after now.
-    pub fn want_rows(&mut self, site: SiteId, errand: Errand) {
-        let wanted = self.rows_wanted.entry(site).or_default();
-        wanted.retain(|other| {
-            std::mem::discriminant(&other.purpose) != std::mem::discriminant(&errand.purpose)
-        });
-        wanted.push(Errand {
-            in_checkpoint: false,
-            ..errand
-        });
-        self.wake_worker();
-    }
-
-    /// Whether peers wait for rows and no checkpoint has begun since they asked, or the lane has none of its own yet.
-    pub fn wants_row_checkpoint(&self) -> bool {
-        let waits = |site: &SiteId, errand: &Errand| !errand.in_checkpoint && self.is_due(*site, errand);
-        let mut wanted = self.rows_wanted.iter();
-        self.is_new || wanted.any(|(site, errands)| errands.iter().any(|errand| waits(site, errand)))
-    }
-
-    /// Whether a checkpoint may begin for a peer. A replica that lacks rows itself waits for nothing of a peer that lacks rows, too. To another one it gives
-    /// back what that has lost, or sends a copy where its log does not reach back, only if nobody else can send a copy first: the peer sends its
-    /// copy afterwards, and each would wait for the other.
-    fn is_due(&self, site: SiteId, errand: &Errand) -> bool {
-        let logged = self.incoming.get(&site).map(|incoming| incoming.logged);
-        let has_all = match (&self.repair, errand.behind) {
-            (None, behind) => logged.unwrap_or_default() >= behind.unwrap_or_default(),
-            (Some(repair), None) => self.is_first_to_be_served(repair, site, errand.has),
-            (Some(_), Some(_)) => true,
-        };
-        self.may_give() && has_all
-    }
-
-    /// Every peer whose copy is needed waits for rows of this lane itself, and none of them has taken in more of it than this one. The one that has most goes
-    /// first: its copy may bring what the next one lacks.
-    fn is_first_to_be_served(&self, repair: &Repair, site: SiteId, has: u64) -> bool {
-        let is_behind = |other: SiteId| {
-            let waits = self.rows_wanted.get(&other);
-            let is_less = |errand: &Errand| (errand.has, Reverse(other)) < (has, Reverse(site));
-            waits.is_some_and(|errands| !errands.is_empty() && errands.iter().all(is_less))
-        };
-        repair.open().filter(|&other| other != site).all(is_behind)
-    }
-
-    /// A checkpoint begins: it will have what peers have asked for so far.
-    pub fn begin_row_checkpoint(&mut self) {
-        self.is_new = false;
-        self.forgets_behind = self.replica.clock();
-        let mut wanted = self.rows_wanted.clone();
-        for (&site, errands) in &mut wanted {
-            for errand in errands {
-                errand.in_checkpoint |= self.is_due(site, errand);
-            }
-        }
-        self.rows_wanted = wanted;
-    }
-
-    /// The checkpoint is over: what peers asked for before it began. Those whose link has broken meanwhile ask again.
-    pub fn take_errands(&mut self) -> Vec<(SiteId, Errand)> {
-        let takes_all = self.env.shared().config.planted.rows_of_begun_checkpoint;
-        let mut taken = Vec::new();
-        for (&site, errands) in &mut self.rows_wanted {
-            let done = errands.extract_if(.., |errand| takes_all || errand.in_checkpoint);
-            taken.extend(done.map(|errand| (site, errand)));
-        }
-        taken
     }
 
     pub fn live_keys(&self) -> u64 {

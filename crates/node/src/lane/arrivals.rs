@@ -110,6 +110,18 @@ impl<P: Protocol> Lane<P> {
         self.settle(now);
     }
 
+    /// What waits of a peer that was too far ahead, or for a key that could not be read, gets another chance.
+    pub fn retry_pending(&mut self, now: Now) {
+        let waiting = self
+            .incoming
+            .iter()
+            .filter(|(_, incoming)| incoming.pending.front().is_some());
+        for site in waiting.map(|(&site, _)| site).collect::<Vec<_>>() {
+            self.drain(now, site);
+        }
+        self.ask_for_copy();
+    }
+
     /// Whether a planted bug loses an entry.
     fn is_dropped(&mut self, key: &Key, version: &Version<P::Meta>) -> bool {
         let planted = &self.env.shared().config.planted;
