@@ -17,10 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 use turnbuckle_core::SiteId;
+use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_server::{
     admin::{AdminClient, LinkName},
     config::{Demo, DemoKeyspace, DemoPorts, Limits},
-    protocols::KnownProtocol,
     status::Status,
     wan::{LinkDelay, WanDelays},
 };
@@ -365,7 +365,7 @@ impl Cluster {
         let keeps_going = self
             .keyspaces
             .iter()
-            .any(|keyspace| !keyspace.protocol.stands_clock_steps());
+            .any(|keyspace| !keyspace.protocol.descriptor().stands_clock_steps);
         let mut text = format!(
             "clock_offset_us = {}\nclock_never_goes_back = {keeps_going}\ndisk_is_full = {}\n",
             wrongs.clock_offset_us,

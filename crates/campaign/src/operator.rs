@@ -414,7 +414,7 @@ impl<'a> Operator<'a> {
 
     fn rests_on_clocks(&self) -> bool {
         let mut keyspaces = self.cluster.keyspaces().iter();
-        keyspaces.any(|keyspace| !keyspace.protocol.stands_clock_steps())
+        keyspaces.any(|keyspace| !keyspace.protocol.descriptor().stands_clock_steps)
     }
 
     fn broken(&self, what: String) {

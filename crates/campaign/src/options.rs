@@ -2,7 +2,7 @@
 use crate::{cluster::Keyspace, fault::Kind};
 use clap::Args;
 use std::path::PathBuf;
-use turnbuckle_server::protocols::KnownProtocol;
+use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_workload::Random;
 
 /// Runs real processes of turnbuckle under load and faults, and judges what they did.

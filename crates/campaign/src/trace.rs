@@ -183,7 +183,7 @@ pub fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_server::protocols::KnownProtocol;
+    use turnbuckle_protocols::KnownProtocol;
     use turnbuckle_workload::{Claim, Octets, Op};
 
     const MS: i64 = 1_000_000;

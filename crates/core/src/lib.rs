@@ -1,4 +1,6 @@
 //! The seam, and the words everyone uses.
+mod descriptor;
+pub use descriptor::{Descriptor, Replication};
 mod frame;
 pub use frame::{BadFrame, Wire};
 mod hlc;
@@ -11,6 +13,8 @@ mod levels;
 pub use levels::{KeyspaceLevels, Levels};
 mod operation;
 pub use operation::{Answer, Answered, Failure, Operation};
+mod parameter;
+pub use parameter::{BadSetting, Given, Parameter, ParameterLine, Setting, Settings, Value};
 mod promise;
 pub use promise::{Promise, PromisedOrder};
 mod protocol;

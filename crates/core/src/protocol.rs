@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Chain, Hidden, Hlc, Key, Level, Micros, Now, Receipt, Route, ServerId, SiteId, SiteSet,
-    Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
+    BadFrame, Chain, Descriptor, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Receipt, Route, ServerId,
+    SiteId, SiteSet, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 /// input, chance comes from the seed, and what is written is durable before anything emitted after it leaves. So
 /// the same code runs in the server and in the simulator, and a run is determined by its inputs.
 pub trait Protocol: Sized + Send + 'static {
-    /// What a keyspace's configuration may set.
-    type Config: Clone + Send + Sync + 'static;
+    /// How it is set up; its default has the defaults of all parameters.
+    type Config: Clone + Default + Send + Sync + 'static;
     /// What this protocol's sessions ask of a replica.
     type Request: Wire + Send + 'static;
     /// What a replica answers.
@@ -27,8 +27,10 @@ pub trait Protocol: Sized + Send + 'static {
     /// What parked requests wait on: a monotone number, such as an entry of a vector.
     type Line: Copy + Ord + Send + 'static;
 
-    /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
-    const HISTORY: bool;
+    /// What it is like.
+    const DESCRIPTOR: Descriptor;
+    /// What a keyspace's configuration may set.
+    const PARAMETERS: &'static [Parameter<Self::Config>];
 
     /// Puts the bug of a name into a configuration, to see whether tests notice it. False if this protocol has none of that name.
     fn plant(_config: &mut Self::Config, _bug: &str) -> bool {
@@ -49,44 +51,33 @@ pub trait Protocol: Sized + Send + 'static {
         seed: u64,
     ) -> Self;
 
-    /// The keys that `request` may read or write. The driver makes them resident first.
-    fn keys(request: &Self::Request, each: &mut dyn FnMut(&Key));
+    // ---- what an input needs ------------------------------------------------------------------------------------
+
+    /// The keys that `request` may read or write, as far as this replica knows now. The driver makes them resident and asks again, until all are; then
+    /// the request is handled.
+    fn keys(&self, request: &Self::Request, each: &mut dyn FnMut(&Key));
+
+    /// The keys that a peer's `message` makes this replica read or write: those that it names, and those of what the replica has under way that it brings to
+    /// an end. Made resident likewise; if one cannot be read the message is lost.
+    fn message_keys(&self, _from: ServerId, _message: &Self::Message, _each: &mut dyn FnMut(&Key)) {}
 
     /// The keys that `request` makes this replica ask other servers of its site for. If one of these cannot be asked, and will not be before
     /// its node is restarted, the driver refuses the request.
     fn keys_elsewhere(_request: &Self::Request, _each: &mut dyn FnMut(&Key)) {}
 
-    /// The keys that a peer's `message` makes this replica read or write. The driver makes them resident first; if one cannot be
-    /// read the message is lost.
-    fn message_keys(_message: &Self::Message, _each: &mut dyn FnMut(&Key)) {}
-
     /// Whether `request` may write. While a node's disk has no room, those that do are refused and the others served.
     fn is_write(request: &Self::Request) -> bool;
+
+    // ---- inputs ---------------------------------------------------------------------------------------------------
 
     /// Once, before any other input.
     fn on_start(&mut self, cx: &mut Context<'_, Self>);
 
-    /// A session asks. Answer with [`Context::reply`] or park it with [`Context::wait`]; every request gets one reply.
+    /// A session asks. Answer with [`Context::reply`], now or later, or park it with [`Context::wait`]; every request gets one reply.
     fn on_request(&mut self, cx: &mut Context<'_, Self>, id: RequestId, request: Self::Request);
 
     /// A peer's [`Context::send`] arrives. Some never do.
     fn on_message(&mut self, cx: &mut Context<'_, Self>, from: ServerId, message: Self::Message);
-
-    /// The next entry of a peer's durable stream: exactly once, in order, across crashes of either end. The
-    /// stream's position commits with what this handler stages.
-    ///
-    /// `from` is this replica itself for writes of its own that a power loss took and a peer gave back: they
-    /// must be put and replicated again.
-    fn on_replicated(
-        &mut self,
-        cx: &mut Context<'_, Self>,
-        from: ServerId,
-        key: Key,
-        version: Version<Self::Meta>,
-    );
-
-    /// A peer's [`Context::mark`], behind every stream entry that the peer had replicated before it.
-    fn on_mark(&mut self, cx: &mut Context<'_, Self>, from: ServerId, message: Self::Message);
 
     /// A timer is due.
     fn on_timer(&mut self, cx: &mut Context<'_, Self>, timer: Self::Timer);
@@ -97,6 +88,25 @@ pub trait Protocol: Sized + Send + 'static {
     /// The link to the node of a peer came up or went down.
     fn on_link(&mut self, _: &mut Context<'_, Self>, _peer: ServerId, _up: bool) {}
 
+    // ---- streams: never called where the descriptor says that there are none ----------------------------------------
+
+    /// The next entry of a peer's durable stream: exactly once, in order, across crashes of either end. The
+    /// stream's position commits with what this handler stages.
+    ///
+    /// `from` is this replica itself for writes of its own that a power loss took and a peer gave back: they
+    /// must be put and replicated again.
+    fn on_replicated(
+        &mut self,
+        _: &mut Context<'_, Self>,
+        _from: ServerId,
+        _key: Key,
+        _version: Version<Self::Meta>,
+    ) {
+    }
+
+    /// A peer's [`Context::mark`], behind every stream entry that the peer had replicated before it.
+    fn on_mark(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _message: Self::Message) {}
+
     /// The link to a peer at another site is up, and it says what may be forgotten there. This comes before anything else of that peer.
     fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: &Forgotten) {}
 
@@ -105,33 +115,47 @@ pub trait Protocol: Sized + Send + 'static {
     /// and if this replica lost everything, `named` has what the peer keeps beside its versions.
     fn on_returned(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _returned: &Recovered) {}
 
+    /// The cut this replica covers: for each site, everything that site stamped up to this time is in the store (or was,
+    /// until something newer made it collectable). A full copy made now claims this much, and what comes again after a restart is passed
+    /// over up to here. So of another site it is no more than what no power loss can take there any more: what is given back after one
+    /// comes with its old time. A copy of a replica that claims nothing is merged into what is there.
+    fn cut(&self) -> Vec<(SiteId, Hlc)> {
+        Vec::new()
+    }
+
+    /// Which deletes may be forgotten, as far as it is known here. Peers are told when a link comes up ([`Protocol::on_resumed`]).
+    fn forgotten(&self) -> Forgotten {
+        Forgotten::default()
+    }
+
+    // ---- full copies ------------------------------------------------------------------------------------------------
+
     /// A full copy of `from` is about to replace, row by row, what it covers. `copied` is what `from` had beside its versions.
     fn on_copying(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
 
     /// It has: for each site of its cut, everything stamped up to the time is here.
-    fn on_copied(&mut self, cx: &mut Context<'_, Self>, from: ServerId, copied: &Recovered);
+    fn on_copied(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
 
-    /// The cut this replica covers: for each site, everything that site stamped up to this time is in the store (or was,
-    /// until something newer made it collectable). A full copy made now claims this much, and what comes again after a restart is passed
-    /// over up to here. So of another site it is no more than what no power loss can take there any more: what is given back after one
-    /// comes with its old time.
-    fn cut(&self) -> Vec<(SiteId, Hlc)>;
+    // ---- what may be collected and forgotten ------------------------------------------------------------------------
 
     /// Whether nobody may ask this replica any more for what is older than this version: then that is collected. Never asked of
-    /// a protocol without [`Protocol::HISTORY`].
+    /// a protocol without history.
     fn covered(&self, _version: &Version<Self::Meta>) -> bool {
         false
     }
 
     /// Nobody asks for less than what was stamped up to here, and every site shows everything that was stamped up to here, whatever
-    /// is lost there: a delete up to here that is its key's newest version is forgotten.
-    fn settled(&self) -> Hlc;
+    /// is lost there: a delete up to here that is its key's newest version is forgotten. A protocol that cannot know that keeps all deletes.
+    fn settled(&self) -> Hlc {
+        Hlc::ZERO
+    }
 
     /// Everything that was stamped up to here is shown here, and others may know that: they may have forgotten deletes up to here.
-    fn shown(&self) -> Hlc;
+    fn shown(&self) -> Hlc {
+        Hlc::ZERO
+    }
 
-    /// Which deletes may be forgotten, as far as it is known here. Peers are told when a link comes up ([`Protocol::on_resumed`]).
-    fn forgotten(&self) -> Forgotten;
+    // ---- for those who watch ----------------------------------------------------------------------------------------
 
     /// Whether this replica knows that its data directory is an old copy: it serves nothing then, and gives others nothing.
     fn is_outdated(&self) -> bool {
@@ -378,6 +402,12 @@ impl<P: Protocol> Context<'_, P> {
     /// wait for a checkpoint.
     pub fn collect(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
         self.store.collect(key.as_ref(), &covered);
+    }
+
+    /// What is staged in this batch is synced before anything emitted after it leaves, whatever the keyspace's durability: a power loss takes nothing
+    /// of it. Nothing happens if nothing is staged.
+    pub fn sync(&mut self) {
+        self.parts.must_sync |= !self.parts.staged.is_empty();
     }
 
     /// Stages a piece of the protocol's own state.

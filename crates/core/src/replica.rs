@@ -203,7 +203,7 @@ pub(crate) struct Parts<P: Protocol> {
     /// The version that is being handled, as it arrived.
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
-    must_sync: bool,
+    pub must_sync: bool,
     open_batch: u64,
     held: VecDeque<(u64, Output<P>)>,
     pub timers: Timers<P::Timer>,

@@ -141,6 +141,11 @@ impl NodeConfig {
         }
     }
 
+    /// Whether nobody can hold anything of a keyspace that this node wrote and does not remember.
+    pub(crate) fn is_first_life_of(&self, keyspace: &str) -> bool {
+        self.is_new_cluster || self.new_keyspaces.contains(keyspace)
+    }
+
     /// No timestamp beyond it is believed: how far a peer's clock may be ahead of this node's. A clock that has jumped widens the interval that it gives,
     /// but not what is believed.
     pub(crate) fn horizon(&self, now: Now) -> Hlc {

@@ -269,7 +269,7 @@ impl<P: Protocol> Lane<P> {
             return self.hold_question(now, question);
         }
         let mut all_resident = true;
-        P::keys(&question.request, &mut |key| {
+        self.replica.protocol().keys(&question.request, &mut |key| {
             all_resident &= self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);
         });
         if all_resident {
@@ -278,7 +278,9 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         let mut keys = Vec::new();
-        P::keys(&question.request, &mut |key| keys.push(key.clone()));
+        self.replica
+            .protocol()
+            .keys(&question.request, &mut |key| keys.push(key.clone()));
         self.park(keys, Waiting::Question(question));
     }
 
@@ -297,7 +299,7 @@ impl<P: Protocol> Lane<P> {
 
     fn hear_or_park(&mut self, now: Now, from: ServerId, message: P::Message) {
         let (mut all_resident, mut names_keys) = (true, false);
-        P::message_keys(&message, &mut |key| {
+        self.replica.protocol().message_keys(from, &message, &mut |key| {
             names_keys = true;
             all_resident &= self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);
         });
@@ -311,7 +313,9 @@ impl<P: Protocol> Lane<P> {
             self.handle(now, Input::Message { from, message });
         } else if self.cold.len() < MOST_COLD {
             let mut keys = Vec::new();
-            P::message_keys(&message, &mut |key| keys.push(key.clone()));
+            self.replica
+                .protocol()
+                .message_keys(from, &message, &mut |key| keys.push(key.clone()));
             self.park(keys, Waiting::Message { from, message });
         }
     }

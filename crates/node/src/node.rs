@@ -21,7 +21,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol};
+use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol, Replication};
 use turnbuckle_log::{
     Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position, newest_segment,
 };
@@ -158,7 +158,7 @@ impl NodeBuilder {
             let table = Arc::clone(&lane_table);
             let options = StoreOptions {
                 memory_limit_bytes: memory_limit_bytes / servers.len() as u64,
-                history: P::HISTORY,
+                history: P::DESCRIPTOR.history,
                 hash_seed: self.shared.config.seed,
             };
             let (store, meta) = Store::open(table, options).map_err(|error| match error.is_damage() {
@@ -176,8 +176,11 @@ impl NodeBuilder {
             let aside = Aside::of(&*self.engine, &name, Position(meta.log_position))?;
             let config = keyspace.protocol();
             let others = keyspace.topology().sites().filter(|&site| site != server.site);
-            let repair = match lacks {
-                true => Some(Repair::of_all(others, !is_new)),
+            let streams = P::DESCRIPTOR.replication == Replication::Streams;
+            // Without streams nothing tells what the others have, and only their own copies will do.
+            let is_emptied = is_new && !streams && !self.shared.config.is_first_life_of(keyspace.name());
+            let repair = match lacks || is_emptied {
+                true => Some(Repair::of_all(others, !is_new && streams)).filter(|repair| !repair.is_over()),
                 false => meta.repair.as_ref().map(Repair::restore),
             };
             let seed = self.shared.config.seed;

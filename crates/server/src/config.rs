@@ -39,13 +39,11 @@
 //! for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on, and the [`ClusterConfig::terms`] of the keyspaces
 //! that both ends of a link have.
 use std::path::{Path, PathBuf};
-use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, ServerId, SiteId, Topology};
+use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, ServerId, Settings, SiteId, Topology};
 use turnbuckle_node::KeyspaceTerms;
+use turnbuckle_protocols::KnownProtocol;
 
-use crate::{
-    protocols::{KnownProtocol, Pace},
-    wan::WanDelays,
-};
+use crate::wan::WanDelays;
 
 mod address;
 pub use address::{Address, BadAddress};
@@ -120,8 +118,8 @@ pub struct KeyspaceEntry {
     pub topology: Topology,
     /// When its writes are acknowledged.
     pub durability: Durability,
-    /// How often its replicas speak.
-    pub pace: Pace,
+    /// What the protocol is set to.
+    pub parameters: Settings,
     /// What its operations may ask for.
     pub levels: KeyspaceLevels,
 }

@@ -15,7 +15,6 @@
 //!
 //! - [`admin`]: HTTP for people and monitoring, and a client for it.
 //! - [`config`]: the cluster's file, parsed into what it means or refused with file, line and field.
-//! - [`protocols`]: what a keyspace can have.
 //! - [`metrics`] and [`status`]: what it counts and what it says about itself.
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
@@ -25,7 +24,6 @@ pub use clock::Clock;
 pub mod config;
 pub mod metrics;
 mod peer;
-pub mod protocols;
 mod run;
 pub use run::{IdentityError, OpenAnewError, Running, StartError, StartOptions, start, start_with};
 pub mod status;

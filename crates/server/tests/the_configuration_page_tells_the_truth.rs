@@ -1,13 +1,17 @@
 //! `docs/configuration.md` is what people copy from: its example must be accepted, and its limits be those of the code.
-use std::{fs, path::Path};
-use turnbuckle_server::{
-    config::{ClusterConfig, Limits},
-    protocols::KnownProtocol,
+use std::{
+    fs,
+    path::{Path, PathBuf},
 };
+use turnbuckle_protocols::KnownProtocol;
+use turnbuckle_server::config::{ClusterConfig, Limits};
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md")
+}
 
 fn page() -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
-    fs::read_to_string(page).expect("the page is there")
+    fs::read_to_string(path()).expect("the page is there")
 }
 
 #[test]
@@ -31,20 +35,43 @@ fn the_example_is_accepted() {
 }
 
 #[test]
-fn every_protocol_stands_there_and_whether_it_has_a_theta() {
+fn every_protocol_stands_there() {
     let page = page();
     for (name, protocol) in KnownProtocol::names() {
         let row = page
             .lines()
             .find(|line| line.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("{name} is not in docs/configuration.md"));
-        let theta = if protocol.has_theta() { "`5ms`" } else { "none" };
-        assert!(row.ends_with(&format!(" | {theta} |")), "{row}");
         let is_alias = protocol.to_string() != name;
         assert_eq!(
             row.contains(&format!("another name of `{protocol}`")),
             is_alias,
             "{row}"
+        );
+    }
+}
+
+/// With `UPDATE_GOLDEN=1` the rows are written anew.
+#[test]
+fn every_parameter_stands_there_as_the_protocol_has_it() {
+    let mut rows = String::new();
+    for protocol in KnownProtocol::ALL {
+        for line in protocol.parameters() {
+            let (name, default, what, expected) = (line.name, line.default, line.what, line.expected);
+            rows += &format!("| `{protocol}` | `{name}` | `{default}` | {what} | {expected} |\n");
+        }
+    }
+    let page = page();
+    let head = "| protocol | parameter | default | | expected |\n|---|---|---|---|---|\n";
+    let (before, table) = page.split_once(head).expect("the page has a table of parameters");
+    let (found, after) = table.split_once("\n\n").expect("something follows the table");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(path(), format!("{before}{head}{rows}\n{after}")).expect("it can be written");
+    } else {
+        assert_eq!(
+            format!("{found}\n"),
+            rows,
+            "UPDATE_GOLDEN=1 writes the table anew"
         );
     }
 }

@@ -42,8 +42,7 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
         },
         safety,
         faults: Vec::new(),
-        heartbeat: None,
-        theta: None,
+        parameters: turnbuckle_core::Settings::default(),
     }
 }
 

@@ -10,8 +10,7 @@
 //! partitions = 2                   # default 1
 //! keyspaces = 2                    # default 1, at most 9; `mixed` clients are in all of them, others in the first
 //! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
-//! heartbeat = "50ms"               # default: the protocol's
-//! theta = "5ms"                    # likewise
+//! parameters = { heartbeat = "50ms", theta = "5ms" } # of protocols that have them (docs/configuration.md); default: theirs
 //! clock_bound = "1ms"              # what nodes believe of their clocks
 //! clock_offsets = ["0ms", "-1ms"]  # node by node, ahead of true time; those left out are exact
 //! clock_spread = "2ms"             # those left out are off by at most so much, either way, as the seed has it
@@ -97,7 +96,7 @@ use crate::{Fault, Hot, Jitter, Kind, Load, Mixed, Random, Scenario, Service, Sp
 use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range, str::FromStr};
 use toml::Spanned;
-use turnbuckle_core::Micros;
+use turnbuckle_core::{Micros, Settings, Value};
 use turnbuckle_workload::{Arrival, BadFile, Misplaced, Workload, WorkloadTable};
 
 mod faults;
@@ -143,8 +142,8 @@ struct File {
     partitions: Placed<u16>,
     keyspaces: Placed<usize>,
     durability: Placed<String>,
-    heartbeat: Placed<String>,
-    theta: Placed<String>,
+    #[serde(default)]
+    parameters: BTreeMap<String, Spanned<ParameterText>>,
     clock_bound: Placed<String>,
     clock_offsets: Option<Vec<Spanned<String>>>,
     clock_spread: Placed<String>,
@@ -157,6 +156,14 @@ struct File {
     workload: Option<Spanned<WorkloadTable>>,
     #[serde(default)]
     fault: Vec<Spanned<FaultTable>>,
+}
+
+/// What a parameter of a protocol is set to.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a time in quotes, such as \"5ms\", or a whole number")]
+enum ParameterText {
+    Count(usize),
+    Interval(String),
 }
 
 #[derive(Deserialize)]
@@ -234,8 +241,7 @@ impl File {
                 name: name.into(),
                 load: self.load.unwrap_or_default().check(&world, self.workload)?,
                 safety,
-                heartbeat: interval(&self.heartbeat, "heartbeat")?,
-                theta: interval(&self.theta, "theta")?,
+                parameters: settings(&self.parameters)?,
                 faults: faults?,
                 world,
             },
@@ -529,12 +535,24 @@ fn time(given: &Placed<String>, name: &str) -> Result<Option<Micros>, Misplaced>
     given.as_ref().map(|given| parsed(given, name)).transpose()
 }
 
-/// How often something happens.
-fn interval(given: &Placed<String>, name: &str) -> Result<Option<Micros>, Misplaced> {
-    match (time(given, name)?, span(given)) {
-        (Some(Micros(0)), Some(place)) => Err((place, format!("{name}: 0; expected some time, such as 5ms"))),
-        (interval, _) => Ok(interval),
+/// What protocols are set to. A file may be for several of them: whether each of these is a parameter of one is for those who know them.
+fn settings(given: &BTreeMap<String, Spanned<ParameterText>>) -> Result<Settings, Misplaced> {
+    let mut settings = Settings::default();
+    for (name, given) in given {
+        let value = match given.get_ref() {
+            ParameterText::Count(count) => Value::Count(*count),
+            ParameterText::Interval(text) => match text.parse() {
+                Ok(Micros(0)) => Err((
+                    given.span(),
+                    format!("{name}: 0; expected some time, such as 5ms"),
+                )),
+                Ok(interval) => Ok(Value::Interval(interval)),
+                Err(error) => Err((given.span(), format!("{name}: '{text}': {error}"))),
+            }?,
+        };
+        settings.set(name, value);
     }
+    Ok(settings)
 }
 
 /// A time that may be negative, in microseconds.

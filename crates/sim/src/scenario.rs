@@ -16,7 +16,7 @@ use std::{
     fmt,
 };
 use turnbuckle_check::{BadTrace, HistoryBuilder, Orders, Report};
-use turnbuckle_core::{Level, Micros, Protocol, Session};
+use turnbuckle_core::{Level, Micros, Protocol, Session, Settings};
 use turnbuckle_node::Written;
 use turnbuckle_workload::{Op, Record};
 
@@ -36,11 +36,8 @@ pub struct Scenario {
     pub safety: Micros,
     /// What goes wrong.
     pub faults: Vec<Fault>,
-    /// How often replicas tell each other how far they are; the protocol's own default if none. The caller configures the protocol
-    /// with it.
-    pub heartbeat: Option<Micros>,
-    /// How often a site works out what is stable; likewise.
-    pub theta: Option<Micros>,
+    /// What the protocol is set to, if it has such parameters. The caller configures the protocol with it.
+    pub parameters: Settings,
 }
 
 /// What is to be kept of a run. What is not kept costs no memory, however long the run.

@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::Micros;
+use turnbuckle_core::{Micros, Settings};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: what kind of world, load and trouble. [`Draw::scenario`] draws the faults one by one.
@@ -334,8 +334,7 @@ impl Draw {
             load: self.load.clone(),
             safety: self.safety,
             faults,
-            heartbeat: Some(self.heartbeat),
-            theta: Some(self.theta),
+            parameters: Settings::from([("heartbeat", self.heartbeat), ("theta", self.theta)]),
         }
     }
 

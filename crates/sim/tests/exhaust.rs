@@ -1,13 +1,15 @@
 //! Every order of events of a small world: nothing goes wrong in it, planted bugs do by a short schedule, and the states that are not explored again
 //! would have shown nothing new.
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
-    GentleRainConfig, GentleRainSession,
+    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsSession, Eventual, EventualConfig,
+    EventualSession, GentleRain, GentleRainSession,
 };
-use turnbuckle_core::{Protocol, Session};
+use turnbuckle_core::{Protocol, Session, Settings};
 use turnbuckle_sim::{Exhaust, Explored, Program, plant};
 
-const PACE: Option<turnbuckle_core::Micros> = Some(Exhaust::STEP);
+fn pace() -> Settings {
+    Settings::from([("heartbeat", Exhaust::STEP), ("theta", Exhaust::STEP)])
+}
 
 fn small(depth: usize) -> Exhaust {
     Exhaust {
@@ -22,11 +24,11 @@ fn programs(texts: &[&str]) -> Vec<Program> {
 }
 
 fn eventual() -> EventualConfig {
-    EventualConfig::paced(PACE, PACE)
+    pace().config::<Eventual>()
 }
 
 fn causalspartanx() -> CausalSpartanXConfig {
-    CausalSpartanXConfig::paced(PACE, PACE)
+    pace().config::<CausalSpartanX>()
 }
 
 /// Explores, and says how much there was.
@@ -55,8 +57,8 @@ fn finds_nothing<S: Session>(small: &Exhaust, config: &<S::Protocol as Protocol>
 fn no_order_of_a_few_steps_breaks_a_promise() {
     finds_nothing::<EventualSession>(&small(3), &eventual());
     finds_nothing::<CausalSpartanXSession>(&small(2), &causalspartanx());
-    finds_nothing::<CopsSession>(&small(2), &CopsConfig::paced(PACE, PACE));
-    finds_nothing::<GentleRainSession>(&small(2), &GentleRainConfig::paced(PACE, PACE));
+    finds_nothing::<CopsSession>(&small(2), &pace().config::<Cops>());
+    finds_nothing::<GentleRainSession>(&small(2), &pace().config::<GentleRain>());
 }
 
 /// A bug breaks a rule after so many steps, and not before; the schedule shows it again.

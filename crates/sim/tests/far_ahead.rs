@@ -20,7 +20,13 @@ fn an_hour_ahead(writes: bool) {
     let mut options = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(10));
     options.clock_offsets_us = vec![0, 0, HOUR_US];
     let heartbeat = Micros::from_millis(20);
-    let mut world = World::<EventualSession>::new(options, EventualConfig::paced(Some(heartbeat), None));
+    let mut world = World::<EventualSession>::new(
+        options,
+        EventualConfig {
+            heartbeat,
+            ..EventualConfig::default()
+        },
+    );
     let clients: Vec<usize> = (0..3).map(|node| world.add_client(NodeId(node))).collect();
     let put = |name: &str| Operation::Put {
         key: Key::from(name),
@@ -71,7 +77,13 @@ fn a_clock_that_breaks_its_bound_proves_no_freshness() {
     let mut options = WorldOptions::plain(["a", "b"], Micros::from_millis(10));
     options.clock_offsets_us = vec![0, 50_000_000];
     let heartbeat = Micros::from_millis(20);
-    let mut world = World::<EventualSession>::new(options, EventualConfig::paced(Some(heartbeat), None));
+    let mut world = World::<EventualSession>::new(
+        options,
+        EventualConfig {
+            heartbeat,
+            ..EventualConfig::default()
+        },
+    );
     let clients: Vec<usize> = (0..2).map(|node| world.add_client(NodeId(node))).collect();
     world.advance(Micros::from_millis(500));
     let staleness = |world: &mut World<EventualSession>, client| {

@@ -1,6 +1,6 @@
 //! What clients do besides asking one thing after the other: that the load really does it, and that the checker can read it.
 use std::collections::BTreeMap;
-use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession};
+use turnbuckle_causal::{CausalSpartanX, CausalSpartanXSession};
 use turnbuckle_sim::{Keep, Outcome, ScenarioFile};
 use turnbuckle_workload::{Op, Record, Status};
 
@@ -11,7 +11,7 @@ fn run(duration: &str, load: &str, rest: &str) -> Outcome {
     let scenario = ScenarioFile::parse("habits", &text)
         .expect("it is right")
         .scenario;
-    let config = CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta);
+    let config = scenario.parameters.config::<CausalSpartanX>();
     let outcome = scenario.run::<CausalSpartanXSession>(config, Keep::JUDGE_AND_TRACE);
     assert!(outcome.tally.answered() > 200, "{:?}", outcome.tally);
     let report = outcome.check().expect("a trace that the checker can read");

@@ -5,7 +5,7 @@
 //! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-sim --test hashes` writes them anew. If they change for no such reason, something
 //! in a node depends on what it must not: a clock, an address, the order of a hash table.
 use std::{fmt::Write, fs, path::PathBuf};
-use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_causal::eventual::{Eventual, EventualSession};
 use turnbuckle_sim::{Draw, Keep};
 
 const SEEDS: u64 = 40;
@@ -15,7 +15,7 @@ fn seeds_mean_what_they_meant() {
     let mut found = String::new();
     for seed in 1..=SEEDS {
         let scenario = Draw::new(seed).scenario();
-        let config = EventualConfig::paced(scenario.heartbeat, scenario.theta);
+        let config = scenario.parameters.config::<Eventual>();
         let keep = Keep {
             trace: false,
             ..Keep::JUDGE_AND_TRACE

@@ -1,7 +1,7 @@
 //! Where it is asked for, data directories are lost one at a time: a fault that takes one is left out while a node at another site does not have
 //! everything again that it lost with its own.
-use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
-use turnbuckle_core::Micros;
+use turnbuckle_causal::eventual::{Eventual, EventualSession};
+use turnbuckle_core::{Micros, Settings};
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{Draw, Fault, FaultKind, Keep, Kind, Loss, Mixed, Scenario, Span, WorldOptions};
 
@@ -40,8 +40,10 @@ fn scenario(faults: &[Fault]) -> Scenario {
         ..Mixed::default()
     });
     let mut scenario = draw.scenario();
-    scenario.heartbeat = Some(Micros::from_millis(20));
-    scenario.theta = Some(Micros::from_millis(5));
+    scenario.parameters = Settings::from([
+        ("heartbeat", Micros::from_millis(20)),
+        ("theta", Micros::from_millis(5)),
+    ]);
     scenario.world = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(10));
     scenario.world.seed = 1;
     scenario.world.shrink = 10;
@@ -51,7 +53,7 @@ fn scenario(faults: &[Fault]) -> Scenario {
 }
 
 fn left_out_of(scenario: &Scenario) -> u64 {
-    let config = EventualConfig::paced(scenario.heartbeat, scenario.theta);
+    let config = scenario.parameters.config::<Eventual>();
     let outcome = scenario.run::<EventualSession>(config, Keep::JUDGE_AND_TRACE);
     assert!(outcome.converged);
     outcome.losses_left_out

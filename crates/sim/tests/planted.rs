@@ -1,6 +1,6 @@
 //! Bugs that are put in on purpose: drawn worlds notice each of them. Directed scripts, one for each, are among the golden
 //! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
-use turnbuckle_causal::eventual::{Eventual, EventualConfig, EventualSession};
+use turnbuckle_causal::eventual::{Eventual, EventualSession};
 use turnbuckle_core::Micros;
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Scenario, Span, plant};
@@ -15,7 +15,7 @@ fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
     const MOST_SEEDS: u64 = 150;
     for seed in 0..MOST_SEEDS {
         let right = bend(Draw::new(seed));
-        let config = EventualConfig::paced(right.heartbeat, right.theta);
+        let config = right.parameters.config::<Eventual>();
         let (mut wrong, mut bugged) = (right.clone(), config);
         assert!(
             plant::<Eventual>(&mut wrong.world, &mut bugged, bug),

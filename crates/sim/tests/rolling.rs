@@ -2,10 +2,10 @@
 //! with different keyspaces go on with those that both have.
 use bytes::Bytes;
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
-    GentleRainConfig, GentleRainSession,
+    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsSession, Eventual,
+    EventualSession, GentleRain, GentleRainSession,
 };
-use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, SiteId};
+use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, Settings, SiteId};
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{
     Fault, FaultKind, Keep, Kind, Load, Mixed, Outcome, Random, Scenario, Span, World, WorldOptions,
@@ -222,8 +222,10 @@ fn rolling(seed: u64) -> Scenario {
         },
         safety: Micros(5 * round.0),
         faults,
-        heartbeat: Some(Micros::from_millis(20)),
-        theta: Some(Micros::from_millis(10)),
+        parameters: Settings::from([
+            ("heartbeat", Micros::from_millis(20)),
+            ("theta", Micros::from_millis(10)),
+        ]),
     }
 }
 
@@ -254,20 +256,20 @@ fn runs<S: Session>(protocol: impl Fn(&Scenario) -> <S::Protocol as Protocol>::C
 
 #[test]
 fn rolling_restarts_lose_nothing_under_eventual() {
-    runs::<EventualSession>(|scenario| EventualConfig::paced(scenario.heartbeat, scenario.theta));
+    runs::<EventualSession>(|scenario| scenario.parameters.config::<Eventual>());
 }
 
 #[test]
 fn rolling_restarts_lose_nothing_under_causalspartanx() {
-    runs::<CausalSpartanXSession>(|scenario| CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta));
+    runs::<CausalSpartanXSession>(|scenario| scenario.parameters.config::<CausalSpartanX>());
 }
 
 #[test]
 fn rolling_restarts_lose_nothing_under_cops() {
-    runs::<CopsSession>(|scenario| CopsConfig::paced(scenario.heartbeat, scenario.theta));
+    runs::<CopsSession>(|scenario| scenario.parameters.config::<Cops>());
 }
 
 #[test]
 fn rolling_restarts_lose_nothing_under_gentlerain() {
-    runs::<GentleRainSession>(|scenario| GentleRainConfig::paced(scenario.heartbeat, scenario.theta));
+    runs::<GentleRainSession>(|scenario| scenario.parameters.config::<GentleRain>());
 }

@@ -1,6 +1,6 @@
 //! The scenarios of the repository, one for each kind of fault: nothing may be broken in them, and each fault must be felt.
 use std::{fs, path::PathBuf};
-use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_causal::eventual::{Eventual, EventualSession};
 use turnbuckle_core::Micros;
 use turnbuckle_sim::{Keep, Kind, Outcome, Scenario, ScenarioFile, Span, WorldOptions};
 use turnbuckle_workload::{Op, Workload};
@@ -17,7 +17,7 @@ fn read(name: &str) -> Scenario {
 }
 
 fn run(scenario: &Scenario) -> Outcome {
-    let config = EventualConfig::paced(scenario.heartbeat, scenario.theta);
+    let config = scenario.parameters.config::<Eventual>();
     scenario.run::<EventualSession>(config, Keep::JUDGE_AND_TRACE)
 }
 

@@ -1,5 +1,5 @@
 //! Worlds drawn from seeds, with the protocol `eventual`. `SEEDS=1000..2000` runs others.
-use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
+use turnbuckle_causal::eventual::{Eventual, EventualConfig, EventualSession};
 use turnbuckle_sim::{Draw, Keep, Outcome, Scenario};
 
 fn run(seed: u64) -> (Scenario, Outcome) {
@@ -13,7 +13,7 @@ fn run(seed: u64) -> (Scenario, Outcome) {
 }
 
 fn config(scenario: &Scenario) -> EventualConfig {
-    EventualConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<Eventual>()
 }
 
 fn seeds() -> std::ops::RangeInclusive<u64> {

@@ -18,10 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 use turnbuckle_core::Micros;
+use turnbuckle_protocols::KINDS;
 use turnbuckle_server::{
     admin::AdminClient,
     config::{ClusterConfig, Demo as DemoConfig, DemoKeyspace, DemoPorts, Limits, NodeId, read_wan_file},
-    protocols::KINDS,
     wan::{WanDelays, WanMatrix},
 };
 

@@ -8,7 +8,7 @@ use std::{
     fmt::{self, Write},
 };
 
-use turnbuckle_server::protocols::KnownProtocol;
+use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{Exhaust, Explored, Program, Replayed, Step};
 
 /// What is explored, and how far.

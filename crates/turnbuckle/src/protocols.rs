@@ -1,9 +1,11 @@
 //! The worlds of a protocol that has been named: what `sim` and `experiment` run.
 use crate::failure::{Failure, usage};
-use turnbuckle_core::{Micros, Protocol, Session};
-use turnbuckle_server::protocols::{ForProtocol, KnownProtocol, Pace};
+use std::collections::BTreeSet;
+use turnbuckle_core::{BadSetting, Micros, Protocol, Session, Settings};
+use turnbuckle_protocols::{ForProtocol, KnownProtocol};
 use turnbuckle_sim::{
-    BadSchedule, Exhaust, Explored, Failed, FaultKind, Keep, Outcome, Replayed, Scenario, WorldOptions, plant,
+    BadSchedule, Exhaust, Explored, Failed, FaultKind, Keep, Loss, Outcome, Replayed, Scenario, WorldOptions,
+    plant,
 };
 
 /// The protocol of that name.
@@ -36,7 +38,7 @@ pub(crate) trait Simulated {
 
 impl Simulated for KnownProtocol {
     fn run(self, scenario: &Scenario, bugs: &[String], keep: Keep) -> Outcome {
-        self.apply(pace(scenario), Run { scenario, bugs, keep })
+        self.apply(&scenario.parameters, Run { scenario, bugs, keep })
     }
 
     fn explain(self, scenario: &Scenario, bugs: &[String], outcome: &Outcome) -> Failed {
@@ -45,11 +47,11 @@ impl Simulated for KnownProtocol {
             bugs,
             outcome,
         };
-        self.apply(pace(scenario), explain)
+        self.apply(&scenario.parameters, explain)
     }
 
     fn explore(self, small: &Exhaust, bugs: &[String]) -> Explored {
-        self.apply(SMALL, Explore { small, bugs })
+        self.apply(&small_steps(), Explore { small, bugs })
     }
 
     fn replay(self, small: &Exhaust, bugs: &[String], schedule: &[usize]) -> Result<Replayed, BadSchedule> {
@@ -58,31 +60,55 @@ impl Simulated for KnownProtocol {
             bugs,
             schedule,
         };
-        self.apply(SMALL, replay)
+        self.apply(&small_steps(), replay)
     }
 
     fn has_bug(self, name: &str) -> bool {
-        self.apply(Pace::default(), HasBug(name))
+        self.apply(&Settings::default(), HasBug(name))
     }
 
-    /// What is set ahead is set back in the end.
+    /// A clock that is set ahead is set back in the end.
     fn allows(self, fault: &FaultKind) -> bool {
-        self.stands_clock_steps() || !matches!(fault, FaultKind::ClockStep { .. })
+        let descriptor = self.descriptor();
+        match fault {
+            FaultKind::ClockStep { .. } => descriptor.stands_clock_steps,
+            FaultKind::Crash { loss: Loss::Old, .. } => descriptor.stands_old_directories,
+            _ => true,
+        }
     }
 }
 
-fn pace(scenario: &Scenario) -> Pace {
-    Pace {
-        heartbeat: scenario.heartbeat,
-        theta: scenario.theta,
+/// What a file sets must be a parameter of some protocol: it may be run with several, one after the other.
+pub(crate) fn check_parameters(settings: &Settings) -> Result<(), String> {
+    for (name, value) in settings.iter() {
+        let read = |protocol: &KnownProtocol| value.read_by(|given| protocol.read(name, given));
+        let of_all: Vec<Result<_, BadSetting>> = KnownProtocol::ALL.iter().map(read).collect();
+        let known = of_all.iter().filter_map(|read| read.as_ref().err());
+        let wrong = known.clone().find(|bad| !bad.is_unknown);
+        if let Some(wrong) = wrong {
+            return Err(format!(
+                "parameter {name}: {}; expected {}",
+                wrong.found, wrong.expected
+            ));
+        }
+        if of_all.iter().all(Result::is_err) {
+            let known: BTreeSet<&str> = KnownProtocol::ALL
+                .iter()
+                .flat_map(|protocol| protocol.parameters())
+                .map(|line| line.name)
+                .collect();
+            let known: Vec<&str> = known.into_iter().collect();
+            let known = known.join(", ");
+            return Err(format!("no protocol has a parameter {name}; expected {known}"));
+        }
     }
+    Ok(())
 }
 
 /// How often replicas speak where time passes in steps.
-const SMALL: Pace = Pace {
-    heartbeat: Some(Exhaust::STEP),
-    theta: Some(Exhaust::STEP),
-};
+fn small_steps() -> Settings {
+    Settings::from([("heartbeat", Exhaust::STEP), ("theta", Exhaust::STEP)])
+}
 
 /// Puts bugs into a world and a configuration.
 fn plant_all<S: Session>(

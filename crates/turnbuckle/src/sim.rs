@@ -2,7 +2,7 @@
 use crate::exhaust::{self, Exhaustive};
 use crate::failure::{Failure, environment, say, usage};
 use crate::hunt::Hunt;
-use crate::protocols::{Simulated, protocol_named};
+use crate::protocols::{Simulated, check_parameters, protocol_named};
 use clap::Args;
 use serde::Serialize;
 use std::{
@@ -19,7 +19,7 @@ use std::{
 };
 use turnbuckle_check::Report;
 use turnbuckle_core::{Level, Levels, Micros};
-use turnbuckle_server::protocols::KnownProtocol;
+use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Judged, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
@@ -373,7 +373,10 @@ fn read(path: &Path) -> Result<ScenarioFile, Failure> {
     let text =
         fs::read_to_string(path).map_err(|error| environment(&format!("{}: {error}", path.display())))?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    ScenarioFile::parse(&name, &text).map_err(|error| usage(&format!("{}:{error}", path.display())))
+    let wrong = |error: String| usage(&format!("{}:{error}", path.display()));
+    let file = ScenarioFile::parse(&name, &text).map_err(|error| wrong(error.to_string()))?;
+    check_parameters(&file.scenario.parameters).map_err(|error| wrong(format!(" {error}")))?;
+    Ok(file)
 }
 
 fn scenario(file: Option<&ScenarioFile>, seed: u64, level: Option<Level>) -> Scenario {

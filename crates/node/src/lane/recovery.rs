@@ -6,7 +6,7 @@ use crate::{
     record::{Record, Replayed, WriteRecord},
 };
 use prost::Message;
-use turnbuckle_core::{Hlc, Now, Protocol, Replica, Versions, Write};
+use turnbuckle_core::{Hlc, Now, Protocol, Replica, Replication, Versions, Write};
 use turnbuckle_log::{LogError, Position};
 use turnbuckle_replication::{Entry, Incarnation};
 
@@ -95,7 +95,9 @@ impl<P: Protocol> Lane<P> {
         if self.env.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
             return;
         }
-        self.unsettled = self.env.topology().all_sites().without(self.me.site);
+        if P::DESCRIPTOR.replication == Replication::Streams {
+            self.unsettled = self.env.topology().all_sites().without(self.me.site);
+        }
         self.patient_until = now.monotonic + self.env.shared().config.patience;
         self.begin_unheard(now);
         let opened = self.outgoing.begin(now.wall.reading.0, self.recovered);

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::incoming::CopyIn;
 use std::sync::atomic::Ordering::Relaxed;
-use turnbuckle_core::{Hlc, Protocol, SiteId};
+use turnbuckle_core::{Hlc, Protocol, Replication, SiteId};
 use turnbuckle_replication::{CursorState, ReceivedRecord, ResumeFrame, StreamBody, StreamPosition};
 use turnbuckle_store::StoreError;
 
@@ -101,7 +101,8 @@ impl<P: Protocol> Lane<P> {
     pub(crate) fn resume(&mut self, site: SiteId) {
         let ready = self.outgoing.ready();
         // What was stamped here is back with the first copy.
-        let needs_own = self.is_blank() && !self.env.shared().config.planted.repaired_by_any_copy;
+        let streams = P::DESCRIPTOR.replication == Replication::Streams;
+        let needs_own = self.is_blank() && streams && !self.env.shared().config.planted.repaired_by_any_copy;
         let copy = self.waits_for_copy(site).then(|| match needs_own {
             true => StreamPosition {
                 incarnation: self.outgoing.incarnation_of(ready),

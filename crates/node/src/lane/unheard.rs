@@ -58,7 +58,7 @@ impl<P: Protocol> Lane<P> {
         let env = self.env.clone();
         let config = &env.shared().config;
         self.unheard_of = self.unsettled;
-        let is_new = config.is_new_cluster || config.new_keyspaces.contains(env.name());
+        let is_new = config.is_first_life_of(env.name());
         self.gives_from = match is_new {
             true => Micros(0),
             false => now.monotonic + GIVES_AFTER,

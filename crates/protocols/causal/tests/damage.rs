@@ -2,10 +2,10 @@
 //! protocol keeps its promises in them; with a rule of the repair left out it does not, and that is seen. `SEEDS=1..500` runs others.
 use std::ops::RangeInclusive;
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
-    GentleRainConfig, GentleRainSession,
+    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsConfig, CopsSession, Eventual,
+    EventualConfig, EventualSession, GentleRain, GentleRainConfig, GentleRainSession,
 };
-use turnbuckle_core::{Micros, Protocol, Session};
+use turnbuckle_core::{Micros, Protocol, Session, Settings};
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{
     Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Random, Scenario, Span, WorldOptions, plant,
@@ -39,8 +39,10 @@ fn world(seed: u64) -> Scenario {
         ..Mixed::default()
     });
     let mut scenario = draw.scenario();
-    scenario.heartbeat = Some(Micros::from_millis(20));
-    scenario.theta = Some(Micros::from_millis(5));
+    scenario.parameters = Settings::from([
+        ("heartbeat", Micros::from_millis(20)),
+        ("theta", Micros::from_millis(5)),
+    ]);
     let sites = &["a", "b", "c"][..random.of(2..=3) as usize];
     let nodes_per_site = random.of(1..=2) as usize;
     let world = &mut scenario.world;
@@ -149,19 +151,19 @@ fn is_caught<S: Session>(bug: &str, config: impl Fn(&Scenario) -> Config<S>) {
 }
 
 fn causalspartanx(scenario: &Scenario) -> CausalSpartanXConfig {
-    CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<CausalSpartanX>()
 }
 
 fn gentlerain(scenario: &Scenario) -> GentleRainConfig {
-    GentleRainConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<GentleRain>()
 }
 
 fn cops(scenario: &Scenario) -> CopsConfig {
-    CopsConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<Cops>()
 }
 
 fn eventual(scenario: &Scenario) -> EventualConfig {
-    EventualConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<Eventual>()
 }
 
 #[test]

@@ -3,10 +3,10 @@
 //! `SEEDS=1..500` runs others.
 use std::ops::RangeInclusive;
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
-    GentleRainConfig, GentleRainSession,
+    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsConfig, CopsSession, Eventual,
+    EventualConfig, EventualSession, GentleRain, GentleRainConfig, GentleRainSession,
 };
-use turnbuckle_core::{Micros, Protocol, Session};
+use turnbuckle_core::{Micros, Protocol, Session, Settings};
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{
     Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Outcome, Random, Scenario, Span, WorldOptions,
@@ -63,8 +63,10 @@ fn base(seed: u64, sites: &[&str], delay_ms: u64, nodes_per_site: usize) -> (Sce
         ..Mixed::default()
     });
     let mut scenario = draw.scenario();
-    scenario.heartbeat = Some(Micros::from_millis(20));
-    scenario.theta = Some(Micros::from_millis(5));
+    scenario.parameters = Settings::from([
+        ("heartbeat", Micros::from_millis(20)),
+        ("theta", Micros::from_millis(5)),
+    ]);
     scenario.world = WorldOptions::plain(sites.iter().copied(), Micros::from_millis(delay_ms));
     scenario.world.seed = seed;
     scenario.world.jitter = Jitter::Uniform(Micros(random.of(100..=5_000)));
@@ -218,19 +220,19 @@ fn is_caught<S: Session>(bug: &str, bend: impl Fn(u64) -> Scenario, config: impl
 }
 
 fn causalspartanx(scenario: &Scenario) -> CausalSpartanXConfig {
-    CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<CausalSpartanX>()
 }
 
 fn gentlerain(scenario: &Scenario) -> GentleRainConfig {
-    GentleRainConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<GentleRain>()
 }
 
 fn cops(scenario: &Scenario) -> CopsConfig {
-    CopsConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<Cops>()
 }
 
 fn eventual(scenario: &Scenario) -> EventualConfig {
-    EventualConfig::paced(scenario.heartbeat, scenario.theta)
+    scenario.parameters.config::<Eventual>()
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What is kept does not grow: of a few keys that are overwritten for an hour, and of keys that were deleted.
 use bytes::Bytes;
 use turnbuckle_causal::{
-    CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
-    GentleRainConfig, GentleRainSession,
+    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsConfig, CopsSession,
+    EventualConfig, EventualSession, GentleRain, GentleRainConfig, GentleRainSession,
 };
-use turnbuckle_core::{Key, Micros, Operation, Protocol, Session};
+use turnbuckle_core::{Key, Micros, Operation, Protocol, Session, Settings};
 use turnbuckle_sim::{World, WorldOptions};
 
 /// Every site reads and overwrites three keys in turn, for an hour. Returns the most that any node had in memory in each ten minutes.
@@ -82,22 +82,24 @@ fn a_hot_key_is_collected_within_its_second() {
     a_second_stays_small::<GentleRainSession>(GentleRainConfig::default());
 }
 
-const HEARTBEAT: Option<Micros> = Some(Micros::from_millis(1_000));
-const THETA: Option<Micros> = Some(Micros::from_millis(500));
+fn pace() -> Settings {
+    let (heartbeat, theta) = (Micros::from_millis(1_000), Micros::from_millis(500));
+    Settings::from([("heartbeat", heartbeat), ("theta", theta)])
+}
 
 #[test]
 fn an_hour_of_overwriting_takes_no_memory_in_causalspartanx() {
-    stays_flat::<CausalSpartanXSession>(CausalSpartanXConfig::paced(HEARTBEAT, THETA));
+    stays_flat::<CausalSpartanXSession>(pace().config::<CausalSpartanX>());
 }
 
 #[test]
 fn an_hour_of_overwriting_takes_no_memory_in_gentlerain() {
-    stays_flat::<GentleRainSession>(GentleRainConfig::paced(HEARTBEAT, THETA));
+    stays_flat::<GentleRainSession>(pace().config::<GentleRain>());
 }
 
 #[test]
 fn an_hour_of_overwriting_takes_no_memory_in_cops() {
-    stays_flat::<CopsSession>(CopsConfig::paced(HEARTBEAT, THETA));
+    stays_flat::<CopsSession>(pace().config::<Cops>());
 }
 
 /// Keys are written and deleted, and then nobody does anything any more. Every site forgets the deletes within two minutes; and while one is

@@ -2,7 +2,9 @@
 //! show it are searched for, so that another order of events does not make a test blind. Two rules that drawn worlds hardly ever miss,
 //! a version's own time and line 21 of Algorithm 5.4, have golden scripts: `goldens/causalspartanx-published` and
 //! `goldens/causalspartanx-without-line-21`.
-use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, causalspartanx::Departures};
+use turnbuckle_causal::{
+    CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, causalspartanx::Departures,
+};
 use turnbuckle_core::{Micros, SiteId};
 use turnbuckle_node::{Durability, Planted};
 use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span};
@@ -33,7 +35,7 @@ fn bent(seed: u64) -> Scenario {
 fn run(scenario: &Scenario, departures: Departures) -> Outcome {
     let config = CausalSpartanXConfig {
         departures,
-        ..CausalSpartanXConfig::paced(scenario.heartbeat, scenario.theta)
+        ..scenario.parameters.config::<CausalSpartanX>()
     };
     scenario.run::<CausalSpartanXSession>(config, Keep::JUDGE_AND_TRACE)
 }

@@ -6,17 +6,19 @@ use super::{
     document::{Document, read_bounded},
     limits::within,
     name,
-    raw::{RawCluster, RawKeyspace, RawNode, RawSite, Text},
+    raw::{RawCluster, RawKeyspace, RawNode, RawParameters, RawSite, Text},
     wan::check_wan,
 };
-use crate::protocols::{KnownProtocol, Pace};
 use std::{
     collections::HashMap,
     ops::Range,
     path::{Component, Path, PathBuf},
 };
 use toml::Spanned;
-use turnbuckle_core::{ClusterSecret, KeyspaceLevels, Level, Levels, Micros, SiteId, SiteSet, Topology};
+use turnbuckle_core::{
+    ClusterSecret, Given, KeyspaceLevels, Level, Levels, Settings, SiteId, SiteSet, Topology,
+};
+use turnbuckle_protocols::KnownProtocol;
 
 /// How long a secret is, in bytes. Shorter ones can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
@@ -262,10 +264,6 @@ fn check_keyspace(
     let (raw, span) = (entry.get_ref(), entry.span());
     let name = names.take(document, raw.name.as_ref(), span.clone())?;
     let protocol = check_protocol(document, raw, span.clone())?;
-    if let (Some(theta), false) = (&raw.theta, protocol.has_theta()) {
-        let found = format!("theta on a keyspace of {protocol}");
-        return Err(document.wrong(theta.span(), found, theta_is_of()));
-    }
     let in_range = format!("a whole number from 1 to {MOST_PARTITIONS}");
     let partitions = required(document, raw.partitions.as_ref(), span, "partitions", in_range)?;
     let partitions = within(document, Some(partitions), 1, 1, MOST_PARTITIONS)? as u16;
@@ -281,10 +279,7 @@ fn check_keyspace(
         protocol,
         topology: Topology::new(sites, partitions, 1),
         durability,
-        pace: Pace {
-            heartbeat: interval(document, raw.heartbeat.as_ref())?,
-            theta: interval(document, raw.theta.as_ref())?,
-        },
+        parameters: check_parameters(document, &raw.parameters, protocol)?,
         levels: check_levels(document, raw, protocol)?,
     })
 }
@@ -326,36 +321,30 @@ fn check_protocol(
     known.ok_or_else(|| document.wrong(protocol.span(), quote(protocol), one_of_them()))
 }
 
-/// Where a `theta` may stand.
-fn theta_is_of() -> String {
-    let have = KnownProtocol::names().filter(|(_, protocol)| protocol.has_theta());
-    let names: Vec<&str> = have.map(|(name, _)| name).collect();
-    format!("it only with {}", names.join(", "))
-}
-
-/// How often something happens.
-fn interval(document: &Document<'_>, given: Option<&Text>) -> Result<Option<Micros>, WrongConfig> {
-    let Some(text) = given else { return Ok(None) };
-    let interval = text.get_ref().parse().ok();
-    match interval.filter(|interval| (LEAST_INTERVAL..=MOST_INTERVAL).contains(interval)) {
-        Some(interval) => Ok(Some(interval)),
-        None => Err(document.wrong(text.span(), quote(text), expected_interval())),
+/// What the protocol is set to.
+fn check_parameters(
+    document: &Document<'_>,
+    raw: &RawParameters,
+    protocol: KnownProtocol,
+) -> Result<Settings, WrongConfig> {
+    let mut settings = Settings::default();
+    for (name, given) in raw {
+        let value = match given.get_ref() {
+            toml::Value::String(text) => protocol.read(name.get_ref(), Given::Text(text)),
+            toml::Value::Integer(number) => protocol.read(name.get_ref(), Given::Number(*number)),
+            other => protocol.read(name.get_ref(), Given::Other(other.type_str())),
+        };
+        let value = value.map_err(|bad| match bad.is_unknown {
+            true => {
+                let expected = format!("a parameter of {protocol}: {}", bad.expected);
+                document.wrong(name.span(), bad.found, expected)
+            }
+            false => document.wrong(given.span(), bad.found, bad.expected),
+        })?;
+        settings.set(name.get_ref(), value);
     }
+    Ok(settings)
 }
-
-fn expected_interval() -> String {
-    format!("a time in quotes from \"{LEAST_INTERVAL}\" to \"{MOST_INTERVAL}\", such as \"5ms\"")
-}
-
-/// What is expected of a field that is text in quotes, where more can be said of it than that.
-pub(super) fn expected_text(field: &str) -> Option<String> {
-    let name = field.rsplit('.').next().unwrap_or_default();
-    matches!(name, "heartbeat" | "theta").then(expected_interval)
-}
-
-/// More often, a node would do nothing else; more seldom, nobody would see anything.
-const LEAST_INTERVAL: Micros = Micros::from_millis(1);
-const MOST_INTERVAL: Micros = Micros::from_millis(60_000);
 
 /// Limits that make no sense beside each other.
 fn check_limits_together(

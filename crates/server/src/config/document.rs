@@ -1,4 +1,4 @@
-use super::{ConfigError, WrongConfig, check::expected_text};
+use super::{ConfigError, WrongConfig};
 use serde::de::DeserializeOwned;
 use std::{
     fs::File,
@@ -46,11 +46,7 @@ impl<'a> Document<'a> {
     pub(super) fn decode<T: DeserializeOwned>(&self) -> Result<T, WrongConfig> {
         T::deserialize(Deserializer::from(self.table.clone())).map_err(|error| {
             let (found, expected) = split_message(error.message());
-            let is_text = expected == TEXT;
             let mut wrong = self.wrong(error.span().unwrap_or(0..0), found, expected);
-            if let (true, Some(form)) = (is_text, expected_text(&wrong.field)) {
-                wrong.expected = form;
-            }
             if wrong.field == "secret" {
                 wrong.found = "something else".into();
             }

@@ -11,6 +11,9 @@ pub(super) type Text = Spanned<String>;
 /// A number as TOML has them; its range is checked later, so that the message can name the bounds.
 pub(super) type Number = Spanned<i64>;
 
+/// What a protocol is set to.
+pub(super) type RawParameters = BTreeMap<Text, Spanned<toml::Value>>;
+
 /// Pairs of sites and the delays between them.
 pub(super) type RawWan = BTreeMap<Text, Text>;
 
@@ -57,8 +60,8 @@ pub(super) struct RawKeyspace {
     pub(super) protocol: Option<Text>,
     pub(super) partitions: Option<Number>,
     pub(super) durability: Option<Text>,
-    pub(super) heartbeat: Option<Text>,
-    pub(super) theta: Option<Text>,
+    #[serde(default)]
+    pub(super) parameters: RawParameters,
     pub(super) read: Option<Text>,
     pub(super) write: Option<Text>,
     pub(super) default: Option<Spanned<bool>>,

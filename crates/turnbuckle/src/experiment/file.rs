@@ -52,13 +52,13 @@
 //! A value's literal takes the place of `"$name"`, quotes and all, before the file is read again for each point: the lines of what is
 //! wrong are right, its columns are those of the line with the values in it.
 use super::measure::What;
-use crate::protocols::protocol_named;
+use crate::protocols::{check_parameters, protocol_named};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::{Spanned, Value};
 use turnbuckle_check::Scale;
 use turnbuckle_core::Micros;
-use turnbuckle_server::protocols::KnownProtocol;
+use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{Scenario, ScenarioTable};
 use turnbuckle_workload::{BadFile, Misplaced};
 
@@ -265,7 +265,10 @@ impl Experiment {
             let error = BadFile::at(&text, place, &message);
             self.left_over(&text).unwrap_or(error)
         };
-        Ok(file.scenario.check(&self.name).map_err(misplaced)?.scenario)
+        let scenario = file.scenario.check(&self.name).map_err(misplaced)?.scenario;
+        let place = text.find("parameters").unwrap_or(0);
+        check_parameters(&scenario.parameters).map_err(|why| misplaced((place..place + 1, why)))?;
+        Ok(scenario)
     }
 
     /// What stands for the value of an axis that there is not.

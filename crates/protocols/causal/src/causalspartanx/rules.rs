@@ -1,7 +1,7 @@
 use crate::Bugs;
 use crate::stable::{Cx, Pace, Put, Rules, Stable};
 use bytes::Bytes;
-use turnbuckle_core::{Hlc, Key, Micros, ServerId, SiteId, Vector, Version, VersionId};
+use turnbuckle_core::{Hlc, Key, Parameter, ServerId, Setting, SiteId, Vector, Version, VersionId};
 
 /// What a keyspace may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,15 +15,6 @@ pub struct CausalSpartanXConfig {
 }
 
 impl CausalSpartanXConfig {
-    /// As it is by default, but for what is given.
-    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> CausalSpartanXConfig {
-        CausalSpartanXConfig {
-            pace: Pace::paced(heartbeat, theta),
-            bugs: Bugs::default(),
-            departures: Departures::default(),
-        }
-    }
-
     /// The algorithms as they are printed.
     pub fn published(self) -> CausalSpartanXConfig {
         let departures = Departures::PUBLISHED;
@@ -96,6 +87,12 @@ impl Rules for CausalSpartanXRules {
     /// `ds`
     type Meta = Vector;
 
+    const PARAMETERS: [Parameter<Self::Config>; 3] = Pace::parameters([
+        |config| Setting::Interval(&mut config.pace.heartbeat),
+        |config| Setting::Interval(&mut config.pace.theta),
+        |config| Setting::Interval(&mut config.pace.patience),
+    ]);
+    const STANDS_CLOCK_STEPS: bool = true;
     const SCALAR: bool = false;
 
     fn open(config: &CausalSpartanXConfig, me: ServerId) -> CausalSpartanXRules {

@@ -13,8 +13,8 @@ use kept::Kept;
 use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    Context, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId, ServerId,
-    SiteId, Spans, Topology, Vector, Version, Vitals,
+    Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol, Recovered,
+    Replication, RequestId, ServerId, Setting, SiteId, Spans, Topology, Vector, Version, Vitals,
 };
 
 /// What a keyspace may set.
@@ -38,17 +38,6 @@ pub struct CopsConfig {
     pub most_context: usize,
     /// What is wrong on purpose.
     pub bugs: Bugs,
-}
-
-impl CopsConfig {
-    /// As it is by default, but for what is given; theta means nothing here.
-    pub fn paced(heartbeat: Option<Micros>, _theta: Option<Micros>) -> CopsConfig {
-        let usual = CopsConfig::default();
-        CopsConfig {
-            heartbeat: heartbeat.unwrap_or(usual.heartbeat),
-            ..usual
-        }
-    }
 }
 
 impl Default for CopsConfig {
@@ -185,7 +174,34 @@ impl Protocol for Cops {
     type Meta = Dependencies;
     type Line = Line;
 
-    const HISTORY: bool = true;
+    const DESCRIPTOR: Descriptor = Descriptor {
+        history: true,
+        replication: Replication::Streams,
+        stands_clock_steps: true,
+        stands_old_directories: true,
+    };
+    const PARAMETERS: &'static [Parameter<CopsConfig>] = &[
+        Parameter::new(
+            "heartbeat",
+            "how often a replica tells the other sites how far it is",
+            |config| Setting::Interval(&mut config.heartbeat),
+        ),
+        Parameter::new(
+            "patience",
+            "how long a request may wait for something to become visible",
+            |config| Setting::Interval(&mut config.patience),
+        ),
+        Parameter::new(
+            "retry",
+            "how long an answer to a dependency check may take before it is asked for again",
+            |config| Setting::Interval(&mut config.retry),
+        ),
+        Parameter::new(
+            "most_context",
+            "how large what a session depends on may become, in bytes of its token",
+            |config| Setting::Count(&mut config.most_context, 1 << 10..=48 << 10),
+        ),
+    ];
 
     fn plant(config: &mut CopsConfig, bug: &str) -> bool {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
@@ -238,11 +254,11 @@ impl Protocol for Cops {
         }
     }
 
-    fn keys(request: &Request, each: &mut dyn FnMut(&Key)) {
+    fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
         each(key_of(request));
     }
 
-    fn message_keys(message: &Message, each: &mut dyn FnMut(&Key)) {
+    fn message_keys(&self, _: ServerId, message: &Message, each: &mut dyn FnMut(&Key)) {
         if let Message::DepCheck(key, _) = message {
             each(key);
         }

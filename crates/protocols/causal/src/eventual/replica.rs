@@ -6,8 +6,8 @@ use crate::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Forgotten, Hlc, Key, Level, Micros, Now, Protocol, Receipt, Recovered, RequestId, ServerId,
-    SiteId, Topology, Version, VersionId, Vitals,
+    Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, Protocol, Receipt, Recovered,
+    Replication, RequestId, ServerId, Setting, SiteId, Topology, Version, VersionId, Vitals,
 };
 
 /// What a keyspace may set.
@@ -19,17 +19,6 @@ pub struct EventualConfig {
     pub keep_every: Micros,
     /// What is wrong on purpose.
     pub bugs: Bugs,
-}
-
-impl EventualConfig {
-    /// As it is by default, but for what is given; theta means nothing here.
-    pub fn paced(heartbeat: Option<Micros>, _theta: Option<Micros>) -> EventualConfig {
-        let usual = EventualConfig::default();
-        EventualConfig {
-            heartbeat: heartbeat.unwrap_or(usual.heartbeat),
-            ..usual
-        }
-    }
 }
 
 impl Default for EventualConfig {
@@ -77,7 +66,17 @@ impl Protocol for Eventual {
     type Meta = ();
     type Line = Line;
 
-    const HISTORY: bool = false;
+    const DESCRIPTOR: Descriptor = Descriptor {
+        history: false,
+        replication: Replication::Streams,
+        stands_clock_steps: true,
+        stands_old_directories: true,
+    };
+    const PARAMETERS: &'static [Parameter<EventualConfig>] = &[Parameter::new(
+        "heartbeat",
+        "how often a replica tells the other sites how far it is",
+        |config| Setting::Interval(&mut config.heartbeat),
+    )];
 
     fn plant(config: &mut EventualConfig, bug: &str) -> bool {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
@@ -123,7 +122,7 @@ impl Protocol for Eventual {
         }
     }
 
-    fn keys(request: &Request, each: &mut dyn FnMut(&Key)) {
+    fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
         match request {
             Request::Get(key) | Request::Put(key, _) => each(key),
         }

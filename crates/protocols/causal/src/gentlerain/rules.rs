@@ -2,7 +2,9 @@ use crate::Bugs;
 use crate::stable::{Cx, Line, Pace, Put, Request, Rules, Stable, Timer};
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use turnbuckle_core::{Hlc, Key, Micros, Now, RequestId, ServerId, SiteId, Vector, Version, VersionId};
+use turnbuckle_core::{
+    Hlc, Key, Micros, Now, Parameter, RequestId, ServerId, Setting, SiteId, Vector, Version, VersionId,
+};
 
 /// What a keyspace may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,16 +13,6 @@ pub struct GentleRainConfig {
     pub pace: Pace,
     /// What is wrong on purpose.
     pub bugs: Bugs,
-}
-
-impl GentleRainConfig {
-    /// As it is by default, but for what is given.
-    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> GentleRainConfig {
-        GentleRainConfig {
-            pace: Pace::paced(heartbeat, theta),
-            bugs: Bugs::default(),
-        }
-    }
 }
 
 /// A version does not tell what it depends on.
@@ -67,6 +59,13 @@ impl Rules for GentleRainRules {
     /// Nothing but `ut` and `sr`, which every version has.
     type Meta = ();
 
+    const PARAMETERS: [Parameter<Self::Config>; 3] = Pace::parameters([
+        |config| Setting::Interval(&mut config.pace.heartbeat),
+        |config| Setting::Interval(&mut config.pace.theta),
+        |config| Setting::Interval(&mut config.pace.patience),
+    ]);
+    /// It stamps by raw clocks, and rests on their never going back.
+    const STANDS_CLOCK_STEPS: bool = false;
     const SCALAR: bool = true;
 
     fn open(_: &GentleRainConfig, me: ServerId) -> GentleRainRules {

@@ -1,4 +1,4 @@
-use turnbuckle_core::{Micros, SiteId};
+use turnbuckle_core::{Micros, Parameter, Setting, SiteId};
 
 /// How often what happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,14 +19,26 @@ impl Pace {
         self.keep_every = self.keep_every.shrunk(by);
     }
 
-    /// As it is by default, but for what is given.
-    pub fn paced(heartbeat: Option<Micros>, theta: Option<Micros>) -> Pace {
-        let usual = Pace::default();
-        Pace {
-            heartbeat: heartbeat.unwrap_or(usual.heartbeat),
-            theta: theta.unwrap_or(usual.theta),
-            ..usual
-        }
+    /// What a keyspace's configuration may set of it. `of` is where it stands.
+    pub const fn parameters<C: Default>(of: [fn(&mut C) -> Setting<'_>; 3]) -> [Parameter<C>; 3] {
+        let [heartbeat, theta, patience] = of;
+        [
+            Parameter::new(
+                "heartbeat",
+                "how often a replica tells the other sites how far it is",
+                heartbeat,
+            ),
+            Parameter::new(
+                "theta",
+                "how often a site's partitions work out what is stable",
+                theta,
+            ),
+            Parameter::new(
+                "patience",
+                "how long a request may wait for something to become stable",
+                patience,
+            ),
+        ]
     }
 }
 

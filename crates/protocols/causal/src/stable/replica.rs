@@ -2,16 +2,21 @@ use super::{Get, Line, Message, Pace, Put, Request, Response, Slice, Snapshot, S
 use crate::Bugs;
 use bytes::Bytes;
 use turnbuckle_core::{
-    Chain, Context, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Protocol, Recovered, RequestId,
-    ServerId, SiteId, Topology, Vector, Version, VersionId, Vitals, Wire,
+    Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
+    Recovered, Replication, RequestId, ServerId, SiteId, Topology, Vector, Version, VersionId, Vitals, Wire,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what of it decides that it may be seen.
 pub trait Rules: Sized + Send + 'static {
     /// What a keyspace may set.
-    type Config: Clone + Send + Sync + 'static;
+    type Config: Clone + Default + Send + Sync + 'static;
     /// What a version carries beside its name.
     type Meta: Wire + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
+
+    /// What a keyspace's configuration may set: its pace.
+    const PARAMETERS: [Parameter<Self::Config>; 3];
+    /// Whether promises are kept when clocks are set.
+    const STANDS_CLOCK_STEPS: bool;
 
     /// Whether one number stands for all sites. Then what a write depends on does not tell what of it was stable, so the write
     /// says that, too; and a ROTX waits until everything that its client has seen is stable.
@@ -144,7 +149,13 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     type Meta = R::Meta;
     type Line = Line;
 
-    const HISTORY: bool = true;
+    const DESCRIPTOR: Descriptor = Descriptor {
+        history: true,
+        replication: Replication::Streams,
+        stands_clock_steps: R::STANDS_CLOCK_STEPS,
+        stands_old_directories: true,
+    };
+    const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
 
     fn plant(config: &mut R::Config, bug: &str) -> bool {
         R::plant(config, bug)
@@ -177,7 +188,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         }
     }
 
-    fn keys(request: &Request, each: &mut dyn FnMut(&Key)) {
+    fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
         match request {
             Request::Get(Get { key, .. }) | Request::Put(Put { key, .. }) => each(key),
             // They are read by messages, also those that are here.
@@ -191,7 +202,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         }
     }
 
-    fn message_keys(message: &Message<Slice>, each: &mut dyn FnMut(&Key)) {
+    fn message_keys(&self, _: ServerId, message: &Message<Slice>, each: &mut dyn FnMut(&Key)) {
         if let Message::Own(Slice::Request { key, .. }) = message {
             each(key);
         }

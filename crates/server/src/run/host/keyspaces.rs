@@ -1,9 +1,10 @@
 //! Keyspaces, where their protocols' types are still known: at a node, and at the gateway of each event loop.
-use crate::{config::KeyspaceEntry, protocols::ForProtocol};
+use crate::config::KeyspaceEntry;
 use std::sync::Arc;
 use turnbuckle_core::{Protocol, Session};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{Keyspace, KeyspaceConfig, NodeBuilder, OpenError};
+use turnbuckle_protocols::ForProtocol;
 
 /// Adds a keyspace to an event loop's gateway.
 pub(crate) type AddToGateway = Box<dyn Fn(&mut Gateway) + Send + Sync>;
@@ -19,7 +20,7 @@ pub(super) fn add_keyspace(
         entry,
         memory_limit_bytes,
     };
-    entry.protocol.apply(entry.pace, add)
+    entry.protocol.apply(&entry.parameters, add)
 }
 
 struct Add<'a> {

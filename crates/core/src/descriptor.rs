@@ -1,0 +1,24 @@
+/// What a protocol is like, for those who run it and judge it and know nothing else of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
+    pub history: bool,
+    /// How versions reach other sites.
+    pub replication: Replication,
+    /// Whether it keeps its promises when clocks are set.
+    pub stands_clock_steps: bool,
+    /// Whether it keeps its promises, or refuses to serve, when a data directory is replaced by an old copy of itself.
+    pub stands_old_directories: bool,
+}
+
+/// How versions reach other sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replication {
+    /// By durable streams ([`crate::Context::replicate`]): each replica has every version in the end, or a newer one. What a replica lost, its peers
+    /// give back.
+    Streams,
+    /// By the protocol's own messages ([`crate::Context::send`]), to a majority of a partition's replicas. No replica need have everything. One whose
+    /// data directory was lost, or whose rows were damaged, neither serves nor hears messages until it has a full copy of each
+    /// of the others.
+    Majority,
+}

@@ -1,0 +1,228 @@
+//! What a keyspace's configuration may set of a protocol, by name.
+//!
+//! A protocol lists its [`Parameter`]s over its own configuration, a plain struct whose `Default` has the defaults. From that list follow what
+//! a file may say, what is wrong with it, the reference in the docs, and what simulated worlds try.
+use crate::{Micros, Protocol};
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
+
+/// One of them.
+pub struct Parameter<C: 'static> {
+    /// Its name in files.
+    pub name: &'static str,
+    /// What it is, in one sentence.
+    pub what: &'static str,
+    /// Where it stands in the configuration.
+    pub of: fn(&mut C) -> Setting<'_>,
+}
+
+/// A place in a configuration, and what may stand there.
+pub enum Setting<'a> {
+    /// How often something happens, or how long it may take: from 1 ms to a minute.
+    Interval(&'a mut Micros),
+    /// How many, or how much.
+    Count(&'a mut usize, RangeInclusive<usize>),
+}
+
+/// What a parameter is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// A time.
+    Interval(Micros),
+    /// A whole number.
+    Count(usize),
+}
+
+/// What a file says of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given<'a> {
+    /// Text in quotes.
+    Text(&'a str),
+    /// A whole number.
+    Number(i64),
+    /// Something else, such as a list.
+    Other(&'a str),
+}
+
+/// What a file says is not what a protocol can be set to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadSetting {
+    /// What was found.
+    pub found: String,
+    /// What was expected.
+    pub expected: String,
+    /// The protocol has no parameter of that name.
+    pub is_unknown: bool,
+}
+
+/// A parameter for people: a line of the reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParameterLine {
+    /// Its name.
+    pub name: &'static str,
+    /// Its default.
+    pub default: Value,
+    /// What it may be set to.
+    pub expected: String,
+    /// What it is.
+    pub what: &'static str,
+}
+
+/// What is set of a protocol's parameters. The others have their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings(BTreeMap<String, Value>);
+
+/// More often, a node would do nothing else; more seldom, nobody would see anything.
+const INTERVALS: RangeInclusive<Micros> = Micros::from_millis(1)..=Micros::from_millis(60_000);
+
+impl Setting<'_> {
+    fn value(&self) -> Value {
+        match self {
+            Setting::Interval(interval) => Value::Interval(**interval),
+            Setting::Count(count, _) => Value::Count(**count),
+        }
+    }
+
+    fn expected(&self) -> String {
+        match self {
+            Setting::Interval(_) => {
+                let (least, most) = (INTERVALS.start(), INTERVALS.end());
+                format!("a time in quotes from \"{least}\" to \"{most}\", such as \"5ms\"")
+            }
+            Setting::Count(_, range) => format!("a whole number from {} to {}", range.start(), range.end()),
+        }
+    }
+
+    fn read(&self, given: Given<'_>) -> Option<Value> {
+        match (self, given) {
+            (Setting::Interval(_), Given::Text(text)) => {
+                let interval = text.parse().ok().filter(|interval| INTERVALS.contains(interval));
+                interval.map(Value::Interval)
+            }
+            (Setting::Count(_, range), Given::Number(number)) => {
+                let count = usize::try_from(number).ok().filter(|count| range.contains(count));
+                count.map(Value::Count)
+            }
+            _ => None,
+        }
+    }
+
+    fn set(self, value: Value) {
+        match (self, value) {
+            (Setting::Interval(place), Value::Interval(interval)) => *place = interval,
+            (Setting::Count(place, _), Value::Count(count)) => *place = count,
+            // Two protocols may have parameters of the same name and different types; who is set by name alone keeps its default.
+            _ => {}
+        }
+    }
+}
+
+impl<C: Default> Parameter<C> {
+    /// A parameter.
+    pub const fn new(name: &'static str, what: &'static str, of: fn(&mut C) -> Setting<'_>) -> Parameter<C> {
+        Parameter { name, what, of }
+    }
+
+    fn line(&self) -> ParameterLine {
+        let mut usual = C::default();
+        let place = (self.of)(&mut usual);
+        ParameterLine {
+            name: self.name,
+            default: place.value(),
+            expected: place.expected(),
+            what: self.what,
+        }
+    }
+}
+
+impl Settings {
+    /// Sets one.
+    pub fn set(&mut self, name: impl Into<String>, value: Value) {
+        self.0.insert(name.into(), value);
+    }
+
+    /// All that is set, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Value)> {
+        self.0.iter().map(|(name, &value)| (name.as_str(), value))
+    }
+
+    /// What one is set to.
+    pub fn get(&self, name: &str) -> Option<Value> {
+        self.0.get(name).copied()
+    }
+
+    /// Reads what a file says of a parameter of a protocol.
+    ///
+    /// # Errors
+    /// If the protocol has no such parameter, or it cannot be set to that.
+    pub fn read<P: Protocol>(name: &str, given: Given<'_>) -> Result<Value, BadSetting> {
+        let bad = |found, expected, is_unknown| BadSetting {
+            found,
+            expected,
+            is_unknown,
+        };
+        let Some(parameter) = P::PARAMETERS.iter().find(|parameter| parameter.name == name) else {
+            let names: Vec<&str> = P::PARAMETERS.iter().map(|parameter| parameter.name).collect();
+            let expected = match names.is_empty() {
+                true => "no parameter: this protocol has none".to_string(),
+                false => names.join(", "),
+            };
+            return Err(bad(format!("`{name}`"), expected, true));
+        };
+        let mut usual = P::Config::default();
+        let place = (parameter.of)(&mut usual);
+        let found = match given {
+            Given::Text(text) => format!("\"{}\"", text.chars().take(64).collect::<String>()),
+            Given::Number(number) => number.to_string(),
+            Given::Other(what) => what.to_string(),
+        };
+        let value = place.read(given);
+        value.ok_or_else(|| bad(found, place.expected(), false))
+    }
+
+    /// A protocol's configuration with these settings; everything else has its default. A drawn world is drawn for any protocol: what this one
+    /// does not have is passed over.
+    pub fn config<P: Protocol>(&self) -> P::Config {
+        let mut config = P::Config::default();
+        for parameter in P::PARAMETERS {
+            if let Some(value) = self.get(parameter.name) {
+                (parameter.of)(&mut config).set(value);
+            }
+        }
+        config
+    }
+
+    /// All parameters of a protocol.
+    pub fn lines<P: Protocol>() -> Vec<ParameterLine> {
+        P::PARAMETERS.iter().map(Parameter::line).collect()
+    }
+}
+
+impl<const N: usize> From<[(&str, Micros); N]> for Settings {
+    /// Intervals alone.
+    fn from(intervals: [(&str, Micros); N]) -> Settings {
+        Settings(
+            intervals
+                .map(|(name, interval)| (name.to_string(), Value::Interval(interval)))
+                .into(),
+        )
+    }
+}
+
+impl Value {
+    /// As a file would say it.
+    pub fn read_by<T>(self, read: impl FnOnce(Given<'_>) -> T) -> T {
+        match self {
+            Value::Interval(interval) => read(Given::Text(&interval.to_string())),
+            Value::Count(count) => read(Given::Number(i64::try_from(count).unwrap_or(i64::MAX))),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Interval(interval) => write!(f, "\"{interval}\""),
+            Value::Count(count) => write!(f, "{count}"),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The protocols that exist, by name: what a keyspace can have, and what a simulated world can run.
+//!
+//! This is the one place that lists them. A protocol is a type, and names come from files and command lines: who wants to do
+//! something with the protocol of a name says what, for any type, as a [`ForProtocol`], and [`KnownProtocol::apply`] does it for that one.
+//! What is true of a protocol, and what it can be set to, it says itself ([`Descriptor`], [`turnbuckle_core::Parameter`]).
+use std::fmt;
+use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
+use turnbuckle_core::{
+    BadSetting, Descriptor, Given, Levels, ParameterLine, Protocol, Session, Settings, Value,
+};
+
+/// The kinds of keyspaces, which are the keyspaces of a cluster that nobody has configured; the first is where a new connection is.
+pub const KINDS: &[&str] = &["causal", "eventual"];
+
+/// Defines [`KnownProtocol`]: a line for each protocol. A kind of keyspace stands for its first protocol.
+macro_rules! protocols {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, of kind $kind:literal: $session:ty $(, $preset:expr)?;)*) => {
+        /// A protocol. It is shown by its own name, which is what it has on disk, between nodes and in what a node says of itself.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum KnownProtocol {
+            $($(#[doc = $doc])* $variant,)*
+        }
+
+        impl KnownProtocol {
+            /// All of them.
+            pub const ALL: &[KnownProtocol] = &[$(KnownProtocol::$variant),*];
+
+            /// Its own name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(KnownProtocol::$variant => $name,)*
+                }
+            }
+
+            /// The kind of keyspace that it belongs to.
+            pub fn kind(self) -> &'static str {
+                match self {
+                    $(KnownProtocol::$variant => $kind,)*
+                }
+            }
+
+            /// Does something with this protocol.
+            pub fn apply<F: ForProtocol>(self, settings: &Settings, what: F) -> F::Output {
+                match self {
+                    $(KnownProtocol::$variant => {
+                        let config = settings.config::<<$session as Session>::Protocol>();
+                        $(let config = $preset(config);)?
+                        what.with::<$session>(config)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+protocols! {
+    /// CausalSpartanX, as it is corrected.
+    CausalSpartanX = "causalspartanx", of kind "causal": CausalSpartanXSession;
+    /// CausalSpartanX as it is printed, with what is wrong in it.
+    CausalSpartanXPublished = "causalspartanx-published", of kind "causal": CausalSpartanXSession,
+        turnbuckle_causal::CausalSpartanXConfig::published;
+    /// COPS.
+    Cops = "cops", of kind "causal": CopsSession;
+    /// Last writer wins, and nothing more.
+    Eventual = "eventual", of kind "eventual": EventualSession;
+    /// GentleRain.
+    GentleRain = "gentlerain", of kind "causal": GentleRainSession;
+}
+
+/// Something to be done with a protocol that only its name tells.
+pub trait ForProtocol {
+    /// What comes of it.
+    type Output;
+
+    /// Does it, with the protocol's sessions and its configuration.
+    fn with<S: Session>(self, config: <S::Protocol as Protocol>::Config) -> Self::Output;
+}
+
+impl KnownProtocol {
+    /// The protocol that a name stands for.
+    pub fn named(name: &str) -> Option<KnownProtocol> {
+        let found = KnownProtocol::names().find(|(known, _)| *known == name);
+        found.map(|(_, protocol)| protocol)
+    }
+
+    /// All names, in order, each with the protocol that it stands for: the protocols' own, and those of kinds.
+    pub fn names() -> impl Iterator<Item = (&'static str, KnownProtocol)> {
+        let own = KnownProtocol::ALL
+            .iter()
+            .map(|&protocol| (protocol.name(), protocol));
+        let kinds = KnownProtocol::ALL
+            .iter()
+            .map(|&protocol| (protocol.kind(), protocol));
+        let mut names: Vec<_> = own.chain(kinds).collect();
+        // Of a kind's protocols the first stays.
+        names.sort_by_key(|&(name, _)| name);
+        names.dedup_by_key(|&mut (name, _)| name);
+        names.into_iter()
+    }
+
+    /// The levels that it offers.
+    pub fn levels(self) -> Levels {
+        self.about().levels
+    }
+
+    /// What it is like.
+    pub fn descriptor(self) -> Descriptor {
+        self.about().descriptor
+    }
+
+    /// What it can be set to.
+    pub fn parameters(self) -> Vec<ParameterLine> {
+        self.about().parameters
+    }
+
+    fn about(self) -> About {
+        struct Ask;
+        impl ForProtocol for Ask {
+            type Output = About;
+            fn with<S: Session>(self, _: <S::Protocol as Protocol>::Config) -> About {
+                About {
+                    levels: S::LEVELS,
+                    descriptor: S::Protocol::DESCRIPTOR,
+                    parameters: Settings::lines::<S::Protocol>(),
+                }
+            }
+        }
+        self.apply(&Settings::default(), Ask)
+    }
+
+    /// Reads what a file says of a parameter.
+    ///
+    /// # Errors
+    /// If this protocol has no such parameter, or it cannot be set to that.
+    pub fn read(self, parameter: &str, given: Given<'_>) -> Result<Value, BadSetting> {
+        struct Read<'a>(&'a str, Given<'a>);
+        impl ForProtocol for Read<'_> {
+            type Output = Result<Value, BadSetting>;
+            fn with<S: Session>(self, _: <S::Protocol as Protocol>::Config) -> Self::Output {
+                Settings::read::<S::Protocol>(self.0, self.1)
+            }
+        }
+        self.apply(&Settings::default(), Read(parameter, given))
+    }
+}
+
+struct About {
+    levels: Levels,
+    descriptor: Descriptor,
+    parameters: Vec<ParameterLine>,
+}
+
+impl fmt::Display for KnownProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::Micros;
+
+    #[test]
+    fn every_protocol_is_found_by_its_own_name_and_every_kind_by_its_first_one() {
+        for (name, protocol) in KnownProtocol::names() {
+            assert_eq!(KnownProtocol::named(protocol.name()), Some(protocol), "{name}");
+            let Levels { reads, writes } = protocol.levels();
+            assert!(!reads.is_empty() && !writes.is_empty(), "{name} offers no level");
+        }
+        for kind in KINDS {
+            assert_eq!(KnownProtocol::named(kind).map(KnownProtocol::kind), Some(*kind));
+        }
+        assert_eq!(
+            KnownProtocol::named("causal"),
+            Some(KnownProtocol::CausalSpartanX)
+        );
+    }
+
+    #[test]
+    fn parameters_are_read_and_refused_by_what_the_protocol_says() {
+        let read = |protocol: KnownProtocol, name, given| protocol.read(name, given);
+        let theta = read(KnownProtocol::GentleRain, "theta", Given::Text("5ms"));
+        assert_eq!(theta, Ok(Value::Interval(Micros::from_millis(5))));
+        let unknown = read(KnownProtocol::Eventual, "theta", Given::Text("5ms")).expect_err("it has none");
+        assert!(unknown.is_unknown);
+        assert_eq!(unknown.expected, "heartbeat");
+        for (name, given) in [
+            ("theta", Given::Text("0ms")),
+            ("theta", Given::Number(5)),
+            ("heartbeat", Given::Text("2h")),
+            ("heartbeat", Given::Other("a list")),
+        ] {
+            let wrong = read(KnownProtocol::CausalSpartanX, name, given).expect_err(name);
+            assert!(wrong.expected.contains("1ms"), "{}", wrong.expected);
+        }
+        let most = read(KnownProtocol::Cops, "most_context", Given::Number(1 << 40)).expect_err("too many");
+        assert_eq!(most.expected, "a whole number from 1024 to 49152");
+    }
+
+    #[test]
+    fn what_a_file_says_is_what_the_protocol_is_set_to() {
+        struct Heartbeat;
+        impl ForProtocol for Heartbeat {
+            type Output = Vec<Value>;
+            fn with<S: Session>(self, mut config: <S::Protocol as Protocol>::Config) -> Vec<Value> {
+                let parameters = S::Protocol::PARAMETERS.iter();
+                let heartbeat = parameters.filter(|parameter| parameter.name == "heartbeat");
+                heartbeat
+                    .map(|parameter| match (parameter.of)(&mut config) {
+                        turnbuckle_core::Setting::Interval(interval) => Value::Interval(*interval),
+                        turnbuckle_core::Setting::Count(count, _) => Value::Count(*count),
+                    })
+                    .collect()
+            }
+        }
+        let seven = Value::Interval(Micros::from_millis(7));
+        let mut settings = Settings::from([("heartbeat", Micros::from_millis(7))]);
+        settings.set("not of this one", Value::Count(1));
+        for protocol in KnownProtocol::ALL {
+            let set = protocol.apply(&settings, Heartbeat);
+            assert!(set.iter().all(|value| *value == seven), "{protocol}: {set:?}");
+        }
+    }
+}
