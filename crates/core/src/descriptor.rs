@@ -11,6 +11,22 @@ pub struct Descriptor {
     pub stands_old_directories: bool,
 }
 
+/// A bug that can be planted into a protocol ([`crate::Protocol::plant`]): a rule of it left out. Drawn worlds must find it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bug {
+    /// Its name on command lines.
+    pub name: &'static str,
+    /// What goes wrong with it.
+    pub what: &'static str,
+}
+
+impl Bug {
+    /// A bug.
+    pub const fn new(name: &'static str, what: &'static str) -> Bug {
+        Bug { name, what }
+    }
+}
+
 /// How versions reach other sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {

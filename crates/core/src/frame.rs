@@ -49,6 +49,61 @@ impl BadFrame {
     }
 }
 
+/// A message that `prost` derives: on the wire it is that, and fields may be added later. All that is left to say is what it speaks of.
+pub trait Record: prost::Message + Default {
+    /// What is expected where one comes, for errors.
+    const WHAT: &'static str;
+
+    /// What the types do not say of what comes from outside. The error is what was found.
+    ///
+    /// # Errors
+    /// If it means nothing here.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// See [`Wire::newest`].
+    fn newest(&self) -> Hlc {
+        Hlc::ZERO
+    }
+
+    /// See [`Wire::sites`].
+    fn sites(&self) -> SiteSet {
+        SiteSet::default()
+    }
+}
+
+impl<R: Record> Wire for R {
+    fn encode(&self, out: &mut BytesMut) {
+        put_record(self, out);
+    }
+
+    fn decode(frame: Bytes) -> Result<R, BadFrame> {
+        let record: R = take_record(frame, R::WHAT)?;
+        record.check().map_err(|found| BadFrame::new(R::WHAT, found))?;
+        Ok(record)
+    }
+
+    fn newest(&self) -> Hlc {
+        Record::newest(self)
+    }
+
+    fn sites(&self) -> SiteSet {
+        Record::sites(self)
+    }
+}
+
+pub(crate) fn put_record(record: &impl prost::Message, out: &mut BytesMut) {
+    record.encode(out).expect("a BytesMut grows");
+}
+
+pub(crate) fn take_record<M: prost::Message + Default>(
+    frame: Bytes,
+    what: &'static str,
+) -> Result<M, BadFrame> {
+    M::decode(frame).map_err(|error| BadFrame::new(what, error.to_string()))
+}
+
 /// Nothing to say: for protocols without metadata, messages or answers of a kind.
 impl Wire for () {
     fn encode(&self, _: &mut BytesMut) {}

@@ -1,8 +1,8 @@
 //! The seam, and the words everyone uses.
 mod descriptor;
-pub use descriptor::{Descriptor, Replication};
+pub use descriptor::{Bug, Descriptor, Replication};
 mod frame;
-pub use frame::{BadFrame, Wire};
+pub use frame::{BadFrame, Record, Wire};
 mod hlc;
 pub use hlc::{Hlc, HybridClock};
 mod key;
@@ -15,6 +15,8 @@ mod operation;
 pub use operation::{Answer, Answered, Failure, Operation};
 mod parameter;
 pub use parameter::{BadSetting, Given, Parameter, ParameterLine, Setting, Settings, Value};
+mod plain;
+pub use plain::{PlainProtocol, PlainRequest, PlainResponse, PlainSession};
 mod promise;
 pub use promise::{Promise, PromisedOrder};
 mod protocol;

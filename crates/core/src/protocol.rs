@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Chain, Descriptor, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Receipt, Route, ServerId,
-    SiteId, SiteSet, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
+    BadFrame, Bug, Chain, Descriptor, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Receipt, Route,
+    ServerId, SiteId, SiteSet, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ pub trait Protocol: Sized + Send + 'static {
     const DESCRIPTOR: Descriptor;
     /// What a keyspace's configuration may set.
     const PARAMETERS: &'static [Parameter<Self::Config>];
+    /// The bugs that drawn worlds must find when they are planted. There may be others, for scripts.
+    const BUGS: &'static [Bug] = &[];
 
     /// Puts the bug of a name into a configuration, to see whether tests notice it. False if this protocol has none of that name.
     fn plant(_config: &mut Self::Config, _bug: &str) -> bool {
@@ -83,7 +85,9 @@ pub trait Protocol: Sized + Send + 'static {
     fn on_timer(&mut self, cx: &mut Context<'_, Self>, timer: Self::Timer);
 
     /// A parked request's deadline passed. It still gets its reply.
-    fn on_deadline(&mut self, cx: &mut Context<'_, Self>, id: RequestId, request: Self::Request);
+    fn on_deadline(&mut self, _: &mut Context<'_, Self>, _id: RequestId, _request: Self::Request) {
+        unreachable!("a protocol that parks requests says what becomes of them")
+    }
 
     /// The link to the node of a peer came up or went down.
     fn on_link(&mut self, _: &mut Context<'_, Self>, _peer: ServerId, _up: bool) {}

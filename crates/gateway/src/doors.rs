@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol, RequestId,
-    ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
+    Answer, BadToken, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol, Replication,
+    RequestId, ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -134,7 +134,13 @@ impl<S: Session> Doors<S> {
         if !S::OVERLAPS {
             door.busy = Some(Busy { tag, ask: None });
         }
+        let has_all = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
         match operation {
+            Operation::Count | Operation::Scan { .. } if !has_all => {
+                let why = "no replica of this keyspace has every key, so its keys are not listed or counted";
+                let failure = Failure::Unsupported(why.into());
+                self.answer(door_number, tag, Answer::Failed(failure), None, answers);
+            }
             Operation::Count => {
                 door.counts.insert(
                     tag,

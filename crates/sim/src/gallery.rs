@@ -120,3 +120,38 @@ pub fn gallery<S: Session>(
     }
     Ok(verdicts)
 }
+
+/// Runs the gallery as [`gallery`] does. A protocol that prevents what it promises to shows everything else: an anomaly that a script does not show is
+/// not known to be possible.
+///
+/// # Panics
+/// If anomalies other than those whose names begin so are prevented, or an answer differs.
+pub fn prevents<S: Session>(protocol: &<S::Protocol as Protocol>::Config, folder: &Path, prevented: &[&str]) {
+    let verdicts = gallery::<S>(protocol, folder).expect("the gallery runs");
+    for (anomaly, verdict) in verdicts {
+        let expected = match prevented.iter().any(|name| anomaly.name.starts_with(name)) {
+            true => Verdict::Prevented,
+            false => Verdict::Shown,
+        };
+        assert_eq!(verdict, expected, "{}", anomaly.title());
+    }
+}
+
+/// Runs every script in a folder, and compares the answers. With `UPDATE_GOLDENFILES=1` it writes them there.
+///
+/// # Panics
+/// If there is no script, or an answer differs.
+pub fn goldens<S: Session>(protocol: &<S::Protocol as Protocol>::Config, folder: &Path) {
+    let entries = fs::read_dir(folder).expect("the folder of the scripts is there");
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("it can be listed").path())
+        .collect();
+    paths.retain(|path| path.is_file());
+    paths.sort();
+    assert!(!paths.is_empty(), "no scripts in {}", folder.display());
+    for path in paths {
+        println!("{}", path.display());
+        let mut script = Script::<S>::new(protocol.clone());
+        goldenscript::run(&mut script, &path).expect("the script runs");
+    }
+}

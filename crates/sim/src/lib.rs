@@ -43,7 +43,7 @@ pub use diagram::Diagram;
 #[cfg(feature = "scripts")]
 mod gallery;
 #[cfg(feature = "scripts")]
-pub use gallery::{Anomaly, Verdict, gallery};
+pub use gallery::{Anomaly, Verdict, gallery, goldens, prevents};
 mod history;
 pub use history::{OperationId, Record};
 mod judge;

@@ -16,7 +16,7 @@ use std::{
     fmt,
 };
 use turnbuckle_check::{BadTrace, HistoryBuilder, Orders, Report};
-use turnbuckle_core::{Level, Micros, Protocol, Session, Settings};
+use turnbuckle_core::{Level, Micros, Protocol, Replication, Session, Settings};
 use turnbuckle_node::Written;
 use turnbuckle_workload::{Op, Record};
 
@@ -130,7 +130,8 @@ impl Scenario {
         let losses_left_out = self.safety(&mut world, &mut clients, keep);
         clients.stop(world.time());
         let converged = liveness(&mut world, &mut clients);
-        let is_asked = keep.judge && converged && self.world.must_forget;
+        let forgets = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
+        let is_asked = keep.judge && converged && forgets && self.world.must_forget;
         let deletes_waiting = if is_asked { world.forget_deletes() } else { 0 };
         Outcome {
             violations: world.judge().violations().to_vec(),

@@ -10,7 +10,9 @@ use crate::{
 };
 use clap::Args;
 use serde::Serialize;
-use std::{fmt::Write, ops::RangeInclusive, path::PathBuf};
+use std::{collections::BTreeSet, fmt::Write, ops::RangeInclusive, path::PathBuf};
+use turnbuckle_core::Bug;
+use turnbuckle_protocols::KnownProtocol;
 
 /// What is hunted.
 #[derive(Debug, Args)]
@@ -28,12 +30,28 @@ pub(crate) struct Hunt {
     of: Option<String>,
 }
 
-/// A bug, and where it is looked for.
+/// A bug of the nodes, and where it is looked for.
 struct Planted {
     name: &'static str,
     protocols: &'static [&'static str],
     /// What its mend keeps from happening.
     prevents: &'static str,
+}
+
+/// All bugs that are hunted, each in a protocol: those of the nodes, then each protocol's own.
+fn all() -> impl Iterator<Item = (Bug, &'static str)> {
+    let of_nodes = PLANTED.iter().flat_map(|planted| {
+        let (name, what) = (planted.name, planted.prevents);
+        planted
+            .protocols
+            .iter()
+            .map(move |&protocol| (Bug { name, what }, protocol))
+    });
+    let own = |protocol: &KnownProtocol| {
+        let protocol = *protocol;
+        protocol.bugs().iter().map(move |&bug| (bug, protocol.name()))
+    };
+    of_nodes.chain(KnownProtocol::ALL.iter().flat_map(own))
 }
 
 const fn planted(name: &'static str, protocols: &'static [&'static str], prevents: &'static str) -> Planted {
@@ -47,19 +65,9 @@ const fn planted(name: &'static str, protocols: &'static [&'static str], prevent
 /// Each in the protocols in which it is another matter. Those that drawn worlds cannot show are in `docs/simulation.md`.
 const PLANTED: &[Planted] = &[
     planted(
-        "forgets_deletes_early",
-        &["causalspartanx", "cops", "gentlerain", "eventual"],
-        "a delete is forgotten while a site does not show it: what it deleted is seen by who depends on the delete, or comes back from there",
-    ),
-    planted(
         "replays_to_the_empty",
         &["eventual"],
         "who lost a data directory is sent a log with writes, and not the forgotten deletes of them",
-    ),
-    planted(
-        "serves_an_old_directory",
-        &["causalspartanx", "cops", "gentlerain", "eventual"],
-        "an old copy of a data directory is served, with what was deleted and forgotten since",
     ),
     planted(
         "stamps_unheard",
@@ -75,16 +83,6 @@ const PLANTED: &[Planted] = &[
         "rows_of_begun_checkpoint",
         &["eventual"],
         "who lost power is given back the rows of a checkpoint that began before it asked",
-    ),
-    planted(
-        "answers_above_what_it_has",
-        &["causalspartanx", "cops", "gentlerain"],
-        "a partition that has lost something answers as if it had what the other partitions of its site have",
-    ),
-    planted(
-        "deletes_tell_nothing_stable",
-        &["causalspartanx"],
-        "who deletes something is not shown what it depends on",
     ),
     planted(
         "time_before_disk",
@@ -126,11 +124,6 @@ const PLANTED: &[Planted] = &[
         &["eventual", "causalspartanx"],
         "more deletes are made than checkpoints forget, so that they grow without bound",
     ),
-    planted(
-        "proves_by_the_least_clock",
-        &["gentlerain"],
-        "freshness is proven while a clock is seen to be beyond its bound",
-    ),
 ];
 
 /// The worlds that are tried for each bug, at most.
@@ -169,31 +162,24 @@ impl Hunt {
         seeds: Option<RangeInclusive<u64>>,
         json: bool,
     ) -> Result<(), Failure> {
-        if let Some(unknown) = names
-            .iter()
-            .find(|name| !PLANTED.iter().any(|bug| bug.name == **name))
-        {
-            let known: Vec<&str> = PLANTED.iter().map(|bug| bug.name).collect();
+        let known: BTreeSet<&str> = all().map(|(bug, _)| bug.name).collect();
+        if let Some(unknown) = names.iter().find(|name| !known.contains(name.as_str())) {
+            let known: Vec<&str> = known.into_iter().collect();
             return Err(usage(&format!(
                 "'{unknown}' is not hunted; expected one of {}",
                 known.join(", ")
             )));
         }
         let seeds = seeds.unwrap_or(SEEDS);
-        let is_asked = |bug: &&Planted| names.is_empty() || names.iter().any(|name| name == bug.name);
+        let is_asked = |bug: Bug| names.is_empty() || names.iter().any(|name| name == bug.name);
+        let asked = all().filter(|&(bug, name)| is_asked(bug) && protocol.is_none_or(|asked| asked == name));
         let mut all = Vec::new();
-        for bug in PLANTED.iter().filter(is_asked) {
-            for name in bug
-                .protocols
-                .iter()
-                .filter(|name| protocol.is_none_or(|asked| asked == **name))
-            {
-                let hunted = hunt(bug, name, seeds.clone())?;
-                if !json {
-                    say(&hunted.text())?;
-                }
-                all.push(hunted);
+        for (bug, name) in asked {
+            let hunted = hunt(bug, name, seeds.clone())?;
+            if !json {
+                say(&hunted.text())?;
             }
+            all.push(hunted);
         }
         if all.is_empty() {
             let protocol = protocol.unwrap_or_default();
@@ -222,7 +208,7 @@ impl Hunt {
 }
 
 /// The first world that shows a bug. It must be the bug: a world in which something is wrong without it does not count.
-fn hunt(bug: &Planted, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted, Failure> {
+fn hunt(bug: Bug, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted, Failure> {
     let protocol = protocol_named(name)?;
     let bugs = [bug.name.to_string()];
     let (begin, end) = seeds.into_inner();
@@ -248,7 +234,7 @@ fn hunt(bug: &Planted, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted,
     Ok(Hunted {
         bug: bug.name.into(),
         protocol: name.into(),
-        prevents: bug.prevents.into(),
+        prevents: bug.what.into(),
         seeds: found.as_ref().map_or(count, |first| first.seed - begin + 1),
         found: found.map(|First { seed, words }| Found {
             seed,
@@ -288,11 +274,9 @@ mod tests {
 
     #[test]
     fn every_bug_can_be_planted_where_it_is_hunted() {
-        for bug in PLANTED {
-            for name in bug.protocols {
-                let protocol = protocol_named(name).expect("there is such a protocol");
-                assert!(protocol.has_bug(bug.name), "{} in {name}", bug.name);
-            }
+        for (bug, name) in all() {
+            let protocol = protocol_named(name).expect("there is such a protocol");
+            assert!(protocol.has_bug(bug.name), "{} in {name}", bug.name);
         }
     }
 }

@@ -34,7 +34,7 @@ use std::{
     collections::VecDeque,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, SiteId, VersionId, Versions};
+use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, Replication, SiteId, VersionId, Versions};
 use turnbuckle_store::{
     Engine, RowCursor, RowPage, Snapshot, StoreError, Table, clear_some_staged, compare_rows, rows,
     staged_rows,
@@ -221,7 +221,8 @@ impl<P: Protocol> Keyspace<P> {
                 continue;
             }
             let (key, version) = (key.compact(), version.clone());
-            let is_in_stream = lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
+            let has_stream = P::DESCRIPTOR.replication == Replication::Streams;
+            let is_in_stream = !has_stream || lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
             let is_news = version.id.site == lane.me.site && !is_in_stream && Some(version.id) >= deleted;
             let input = if is_news {
                 // Lost here in a power cut, with its place in the stream: the other sites may not have it either. If it was deleted since, they

@@ -194,12 +194,18 @@ impl<P: Protocol> Lane<P> {
 
     /// Why no request is taken, if rows are missing.
     pub fn repair_refusal(&self) -> Option<String> {
-        self.repair.as_ref().map(|_| {
-            format!(
-                "rows of partition {} were damaged on this node's disk, and are not back from other sites yet",
-                self.me.partition
-            )
-        })
+        let (why, partition) = match P::DESCRIPTOR.replication {
+            Replication::Streams => (
+                "were damaged on this node's disk, and are not back",
+                self.me.partition,
+            ),
+            Replication::Majority => (
+                "were lost or damaged on this node, and are not back",
+                self.me.partition,
+            ),
+        };
+        let words = || format!("rows of partition {partition} {why} from other sites yet");
+        self.repair.as_ref().map(|_| words())
     }
 
     /// What a blank lane covers.

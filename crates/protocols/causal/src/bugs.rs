@@ -1,5 +1,28 @@
 //! Bugs that can be planted into these protocols, each one a rule left out. Tests switch them on, one at a time, and must notice.
 
+use turnbuckle_core::Bug;
+
+pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
+    "forgets_deletes_early",
+    "a delete is forgotten while a site does not show it: what it deleted is seen by who depends on the delete, or comes back from there",
+);
+pub(crate) const SERVES_AN_OLD_DIRECTORY: Bug = Bug::new(
+    "serves_an_old_directory",
+    "an old copy of a data directory is served, with what was deleted and forgotten since",
+);
+pub(crate) const ANSWERS_ABOVE_WHAT_IT_HAS: Bug = Bug::new(
+    "answers_above_what_it_has",
+    "a partition that has lost something answers as if it had what the other partitions of its site have",
+);
+pub(crate) const DELETES_TELL_NOTHING_STABLE: Bug = Bug::new(
+    "deletes_tell_nothing_stable",
+    "who deletes something is not shown what it depends on",
+);
+pub(crate) const PROVES_BY_THE_LEAST_CLOCK: Bug = Bug::new(
+    "proves_by_the_least_clock",
+    "freshness is proven while a clock is seen to be beyond its bound",
+);
+
 /// Which of them are in. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bugs {

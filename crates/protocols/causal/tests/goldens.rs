@@ -1,42 +1,27 @@
 //! Golden scripts: what each protocol does, step by step, in the simulated world. Their commands are those of
 //! [`turnbuckle_sim::Script`]. `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-causal` writes them anew; read the diff.
-use std::{fs, path::Path};
+use std::path::{Path, PathBuf};
 use turnbuckle_causal::causalspartanx::Departures;
 use turnbuckle_causal::{
     CausalSpartanXConfig, CausalSpartanXSession, CopsConfig, CopsSession, EventualConfig, EventualSession,
     GentleRainConfig, GentleRainSession,
 };
 use turnbuckle_core::{Protocol, Session};
-use turnbuckle_sim::{Script, Verdict, gallery};
+use turnbuckle_sim::{Verdict, gallery, goldens};
 
-fn run<S: Session>(folder: &str, config: &<S::Protocol as Protocol>::Config) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/goldens")
-        .join(folder);
-    let entries = fs::read_dir(&folder).expect("the folder of the scripts is there");
-    let mut paths: Vec<_> = entries
-        .map(|entry| entry.expect("it can be listed").path())
-        .collect();
-    paths.sort();
-    assert!(!paths.is_empty(), "no scripts in {}", folder.display());
-    for path in paths {
-        println!("{}", path.display());
-        let mut script = Script::<S>::new(config.clone());
-        goldenscript::run(&mut script, &path).expect("the script runs");
-    }
+        .join(name)
+}
+
+fn run<S: Session>(name: &str, config: &<S::Protocol as Protocol>::Config) {
+    goldens::<S>(config, &folder(name));
 }
 
 /// What clients may see, and what nobody may: the anomalies that are prevented, of all that the gallery has.
 fn prevents<S: Session>(protocol: &str, config: &<S::Protocol as Protocol>::Config, prevented: &[&str]) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/goldens/gallery/{protocol}"));
-    let verdicts = gallery::<S>(config, &folder).expect("the gallery runs");
-    for (anomaly, verdict) in verdicts {
-        let expected = match prevented.iter().any(|name| anomaly.name.starts_with(name)) {
-            true => Verdict::Prevented,
-            false => Verdict::Shown,
-        };
-        assert_eq!(verdict, expected, "{}", anomaly.title());
-    }
+    turnbuckle_sim::prevents::<S>(config, &folder("gallery").join(protocol), prevented);
 }
 
 /// What no protocol may show.
@@ -125,7 +110,7 @@ fn gentlerain_prevents_in_the_gallery_what_it_promises_to() {
 
 #[test]
 fn cops_shows_in_the_gallery_what_is_causal_and_nothing_else() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/gallery/cops");
+    let folder = folder("gallery/cops");
     let verdicts = gallery::<CopsSession>(&CopsConfig::default(), &folder).expect("the gallery runs");
     for (anomaly, verdict) in verdicts {
         let expected = match anomaly.name {

@@ -6,7 +6,7 @@
 use std::fmt;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
 use turnbuckle_core::{
-    BadSetting, Descriptor, Given, Levels, ParameterLine, Protocol, Session, Settings, Value,
+    BadSetting, Bug, Descriptor, Given, Levels, ParameterLine, Protocol, Session, Settings, Value,
 };
 
 /// The kinds of keyspaces, which are the keyspaces of a cluster that nobody has configured; the first is where a new connection is.
@@ -122,10 +122,19 @@ impl KnownProtocol {
                     levels: S::LEVELS,
                     descriptor: S::Protocol::DESCRIPTOR,
                     parameters: Settings::lines::<S::Protocol>(),
+                    bugs: S::Protocol::BUGS,
                 }
             }
         }
         self.apply(&Settings::default(), Ask)
+    }
+
+    /// The bugs that drawn worlds must find when they are planted into it. None, if it is wrong already.
+    pub fn bugs(self) -> &'static [Bug] {
+        match self {
+            KnownProtocol::CausalSpartanXPublished => &[],
+            sound => sound.about().bugs,
+        }
     }
 
     /// Reads what a file says of a parameter.
@@ -148,6 +157,7 @@ struct About {
     levels: Levels,
     descriptor: Descriptor,
     parameters: Vec<ParameterLine>,
+    bugs: &'static [Bug],
 }
 
 impl fmt::Display for KnownProtocol {

@@ -2,7 +2,7 @@
 use super::LOOK_EVERY;
 use crate::{Rule, World, keyspaces::keyspace_of};
 use std::collections::BTreeSet;
-use turnbuckle_core::{Answer, Answered, Hlc, Key, Micros, Operation, Session};
+use turnbuckle_core::{Answer, Answered, Hlc, Key, Micros, Operation, Protocol, Replication, Session};
 use turnbuckle_node::{KeyspaceStatus, StreamStatus};
 
 /// What a stream does to a site whose node does not have the keyspace.
@@ -10,6 +10,8 @@ pub(super) const LEFT_OUT: &str = "left-out";
 
 /// How many keys are read at once when sites are compared, at most.
 const MOST_ASKED: u64 = 32;
+/// What needs others is asked for again so often.
+const ANSWERED_WITHIN: usize = 8;
 /// Steps of disks and workers that a read may have to wait for.
 const STEPS_OF_A_READ: u64 = 20;
 
@@ -83,18 +85,26 @@ impl<S: Session> World<S> {
 
     /// Asks every site for every key that was ever written, and compares. What differs, or is missing though it was
     /// acknowledged, goes to the judge.
+    ///
+    /// Where a majority of the sites has what was acknowledged, a write that was not may be at some site: one read does not see it, the next one
+    /// does, and from then on all do. So there all keys are read once before sites are compared.
     pub fn compare_sites(&mut self) {
         for keyspace in 0..self.options.keyspaces {
-            self.compare_sites_in(keyspace);
+            if S::Protocol::DESCRIPTOR.replication == Replication::Majority {
+                self.read_everywhere(keyspace);
+            }
+            let found = self.read_everywhere(keyspace);
+            self.compare_found(&found);
         }
     }
 
-    fn compare_sites_in(&mut self, keyspace: usize) {
+    /// What each site has of each key, in words.
+    fn read_everywhere(&mut self, keyspace: usize) -> Vec<(String, Vec<String>)> {
         let keys = self.judge.keys().into_iter();
         let keys: Vec<Key> = keys
             .filter(|key| keyspace_of(&self.options, key) == keyspace)
             .collect();
-        let mut first: Vec<(String, Vec<String>)> = Vec::new();
+        let mut of_sites = Vec::new();
         for site in self.topology.clone().sites() {
             let name = self.topology.site_name(site).to_string();
             let client = self.add_client_in(keyspace, self.nodes_at(site)[0]);
@@ -103,7 +113,7 @@ impl<S: Session> World<S> {
                 key: key.clone(),
                 level: None,
             });
-            let answers = self.ask_all(client, gets.collect());
+            let answers = self.ask_patiently(client, gets.collect());
             for (key, answered) in keys.iter().zip(answers) {
                 let Some((answer, Some(receipt))) = answered else {
                     let words = format!("site {name} does not answer a read of {key}: {answered:?}");
@@ -119,9 +129,13 @@ impl<S: Session> World<S> {
                 }
             }
             self.compare_list(&name, client, &alive_keys);
-            first.push((name, found));
+            of_sites.push((name, found));
         }
-        for pair in first.windows(2) {
+        of_sites
+    }
+
+    fn compare_found(&mut self, found: &[(String, Vec<String>)]) {
+        for pair in found.windows(2) {
             let [(left, left_found), (right, right_found)] = pair else {
                 continue;
             };
@@ -140,7 +154,8 @@ impl<S: Session> World<S> {
 
     /// What a site lists and counts must be the keys that have a value there.
     fn compare_list(&mut self, site: &str, client: usize, alive: &BTreeSet<Key>) {
-        if self.judge.is_asleep() {
+        let has_all = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
+        if self.judge.is_asleep() || !has_all {
             return;
         }
         let listed = self.list(client, (alive.len() as u32 / MOST_FULL_PAGES).max(10));
@@ -172,10 +187,30 @@ impl<S: Session> World<S> {
                 .iter()
                 .map(|operation| self.invoke(client, operation.clone()))
                 .collect();
-            let until = self.time + self.options.deadline + LOOK_EVERY + LOOK_EVERY;
+            // One behind the other, where a client's operations do not overlap.
+            let rounds = if S::OVERLAPS { 1 } else { some.len() as u64 };
+            let deadline = Micros(self.options.deadline.0 * rounds);
+            let until = self.time + deadline + LOOK_EVERY + LOOK_EVERY;
             self.run_until(until, |world| ids.iter().all(|&id| !world.is_open(id)));
             let returned = ids.iter().map(|&id| self.record(id).returned.as_ref());
             answers.extend(returned.map(|returned| returned.map(|(_, answered)| answered.clone())));
+        }
+        answers
+    }
+
+    /// The same, but what needs the answers of a majority is asked for again: a connection may break meanwhile, on a road that loses something.
+    fn ask_patiently(&mut self, client: usize, operations: Vec<Operation>) -> Vec<Option<Answered>> {
+        let mut answers = self.ask_all(client, operations.clone());
+        let is_failed = |answer: &Option<Answered>| matches!(answer, None | Some((Answer::Failed(_), _)));
+        for _ in 0..ANSWERED_WITHIN {
+            let places = 0..answers.len();
+            let failed: Vec<usize> = places.filter(|&place| is_failed(&answers[place])).collect();
+            if failed.is_empty() || S::Protocol::DESCRIPTOR.replication == Replication::Streams {
+                break;
+            }
+            for place in failed {
+                answers[place] = self.ask(client, operations[place].clone());
+            }
         }
         answers
     }

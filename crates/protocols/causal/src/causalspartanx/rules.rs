@@ -1,7 +1,7 @@
-use crate::Bugs;
 use crate::stable::{Cx, Pace, Put, Rules, Stable};
+use crate::{Bugs, bugs};
 use bytes::Bytes;
-use turnbuckle_core::{Hlc, Key, Parameter, ServerId, Setting, SiteId, Vector, Version, VersionId};
+use turnbuckle_core::{Bug, Hlc, Key, Parameter, ServerId, Setting, SiteId, Vector, Version, VersionId};
 
 /// What a keyspace may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,6 +92,12 @@ impl Rules for CausalSpartanXRules {
         |config| Setting::Interval(&mut config.pace.theta),
         |config| Setting::Interval(&mut config.pace.patience),
     ]);
+    const BUGS: &'static [Bug] = &[
+        bugs::FORGETS_DELETES_EARLY,
+        bugs::SERVES_AN_OLD_DIRECTORY,
+        bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
+        bugs::DELETES_TELL_NOTHING_STABLE,
+    ];
     const STANDS_CLOCK_STEPS: bool = true;
     const SCALAR: bool = false;
 

@@ -7,14 +7,14 @@ mod watermarks;
 use super::recovery::Recovery;
 use crate::cops::message::{Dependencies, Message, Request, Response};
 use crate::cops::waiting::{At, Questions, at_of};
-use crate::{Bugs, deletes::Deletes};
+use crate::{Bugs, bugs, deletes::Deletes};
 use catch_up::CatchUp;
 use kept::Kept;
 use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol, Recovered,
-    Replication, RequestId, ServerId, Setting, SiteId, Spans, Topology, Vector, Version, Vitals,
+    Bug, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
+    Recovered, Replication, RequestId, ServerId, Setting, SiteId, Spans, Topology, Vector, Version, Vitals,
 };
 
 /// What a keyspace may set.
@@ -201,6 +201,12 @@ impl Protocol for Cops {
             "how large what a session depends on may become, in bytes of its token",
             |config| Setting::Count(&mut config.most_context, 1 << 10..=48 << 10),
         ),
+    ];
+
+    const BUGS: &'static [Bug] = &[
+        bugs::FORGETS_DELETES_EARLY,
+        bugs::SERVES_AN_OLD_DIRECTORY,
+        bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
     ];
 
     fn plant(config: &mut CopsConfig, bug: &str) -> bool {

@@ -1,13 +1,13 @@
 use super::message::{Mark, Request, Response};
 use crate::{
-    Bugs,
+    Bugs, bugs,
     deletes::{Deletes, Said},
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, Protocol, Receipt, Recovered,
-    Replication, RequestId, ServerId, Setting, SiteId, Topology, Version, VersionId, Vitals,
+    Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, Protocol, Receipt,
+    Recovered, Replication, RequestId, ServerId, Setting, SiteId, Topology, Version, VersionId, Vitals,
 };
 
 /// What a keyspace may set.
@@ -77,6 +77,8 @@ impl Protocol for Eventual {
         "how often a replica tells the other sites how far it is",
         |config| Setting::Interval(&mut config.heartbeat),
     )];
+
+    const BUGS: &'static [Bug] = &[bugs::FORGETS_DELETES_EARLY, bugs::SERVES_AN_OLD_DIRECTORY];
 
     fn plant(config: &mut EventualConfig, bug: &str) -> bool {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
@@ -207,10 +209,6 @@ impl Protocol for Eventual {
         if !up {
             self.deletes.left(peer.site);
         }
-    }
-
-    fn on_deadline(&mut self, _: &mut Context<'_, Eventual>, _: RequestId, _: Request) {
-        unreachable!("nothing waits in an eventual keyspace");
     }
 
     fn on_copied(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, copied: &Recovered) {

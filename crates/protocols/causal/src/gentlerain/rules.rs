@@ -1,9 +1,9 @@
-use crate::Bugs;
 use crate::stable::{Cx, Line, Pace, Put, Request, Rules, Stable, Timer};
+use crate::{Bugs, bugs};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Hlc, Key, Micros, Now, Parameter, RequestId, ServerId, Setting, SiteId, Vector, Version, VersionId,
+    Bug, Hlc, Key, Micros, Now, Parameter, RequestId, ServerId, Setting, SiteId, Vector, Version, VersionId,
 };
 
 /// What a keyspace may set.
@@ -64,6 +64,12 @@ impl Rules for GentleRainRules {
         |config| Setting::Interval(&mut config.pace.theta),
         |config| Setting::Interval(&mut config.pace.patience),
     ]);
+    const BUGS: &'static [Bug] = &[
+        bugs::FORGETS_DELETES_EARLY,
+        bugs::SERVES_AN_OLD_DIRECTORY,
+        bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
+        bugs::PROVES_BY_THE_LEAST_CLOCK,
+    ];
     /// It stamps by raw clocks, and rests on their never going back.
     const STANDS_CLOCK_STEPS: bool = false;
     const SCALAR: bool = true;

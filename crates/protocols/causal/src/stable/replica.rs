@@ -2,7 +2,7 @@ use super::{Get, Line, Message, Pace, Put, Request, Response, Slice, Snapshot, S
 use crate::Bugs;
 use bytes::Bytes;
 use turnbuckle_core::{
-    Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
+    Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
     Recovered, Replication, RequestId, ServerId, SiteId, Topology, Vector, Version, VersionId, Vitals, Wire,
 };
 
@@ -15,6 +15,8 @@ pub trait Rules: Sized + Send + 'static {
 
     /// What a keyspace's configuration may set: its pace.
     const PARAMETERS: [Parameter<Self::Config>; 3];
+    /// The bugs that drawn worlds must find.
+    const BUGS: &'static [Bug];
     /// Whether promises are kept when clocks are set.
     const STANDS_CLOCK_STEPS: bool;
 
@@ -156,6 +158,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         stands_old_directories: true,
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
+    const BUGS: &'static [Bug] = R::BUGS;
 
     fn plant(config: &mut R::Config, bug: &str) -> bool {
         R::plant(config, bug)
