@@ -44,5 +44,5 @@ mod vector;
 pub use vector::Vector;
 mod version;
 mod vitals;
-pub use version::{Chain, Version, VersionId, Versions};
+pub use version::{Chain, Version, VersionId, VersionRecord, Versions};
 pub use vitals::{Spans, Vitals};

@@ -1,4 +1,4 @@
-use crate::{Hlc, Key, SiteId};
+use crate::{Hlc, Key, SiteId, SiteSet};
 use bytes::Bytes;
 use std::fmt;
 
@@ -33,6 +33,63 @@ pub struct Version<M> {
     pub value: Option<Bytes>,
     /// What the protocol keeps with each version.
     pub meta: M,
+}
+
+/// A version without metadata on its way, or none: part of messages that `prost` derives ([`crate::Record`]).
+#[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
+pub struct VersionRecord {
+    /// When it was stamped; 0 for no version.
+    #[prost(fixed64, tag = "1")]
+    at: u64,
+    /// The site that stamped it.
+    #[prost(uint32, tag = "2")]
+    site: u32,
+    /// The value; none for a delete.
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    value: Option<Bytes>,
+}
+
+impl VersionRecord {
+    /// The record of a version.
+    pub fn new(version: Option<&Version<()>>) -> VersionRecord {
+        let id = version.map(|version| version.id).unwrap_or_default();
+        VersionRecord {
+            at: id.at.0,
+            site: u32::from(id.site.0),
+            value: version.and_then(|version| version.value.clone()),
+        }
+    }
+
+    /// The version, if there is one. A record from outside was checked before.
+    pub fn version(self) -> Option<Version<()>> {
+        let id = VersionId {
+            at: Hlc(self.at),
+            site: SiteId(self.site as u16),
+        };
+        let value = self.value;
+        (self.at > 0).then_some(Version { id, value, meta: () })
+    }
+
+    /// Looks at what came from outside: see [`crate::Record::check`].
+    ///
+    /// # Errors
+    /// If no cluster has such a site.
+    pub fn check(&self) -> Result<(), String> {
+        match self.site < u32::from(SiteSet::MOST_SITES) {
+            true => Ok(()),
+            false => Err(format!("a version of site {}", self.site)),
+        }
+    }
+
+    /// When it was stamped: see [`crate::Wire::newest`].
+    pub fn newest(&self) -> Hlc {
+        Hlc(self.at)
+    }
+
+    /// The site that stamped it: see [`crate::Wire::sites`].
+    pub fn sites(&self) -> SiteSet {
+        SiteSet::one(SiteId(self.site as u16))
+    }
 }
 
 /// The versions of one key, newest first. Never empty.

@@ -36,7 +36,7 @@ use super::{
 };
 use crate::incoming::CopyIn;
 use std::sync::atomic::Ordering::Relaxed;
-use turnbuckle_core::{Hlc, Protocol, Replication, SiteId};
+use turnbuckle_core::{Hlc, Protocol, Replication, SiteId, Versions};
 use turnbuckle_replication::{CursorState, ReceivedRecord, ResumeFrame, StreamBody, StreamPosition};
 use turnbuckle_store::StoreError;
 
@@ -130,22 +130,32 @@ impl<P: Protocol> Lane<P> {
         let Some(repair) = &mut self.repair else { return };
         repair.copied(from, copy);
         if repair.is_over() || self.env.shared().config.planted.repaired_by_any_copy {
-            if !repair.waits.is_empty() {
-                tracing::error!(
-                    keyspace = self.env.name(),
-                    partition = self.me.partition,
-                    "rows are damaged at every other site, too: what was damaged everywhere is lost"
+            let (keyspace, partition) = (self.env.name(), self.me.partition);
+            let is_empty = self.store.live_keys() == 0 && self.store.deleted_keys() == 0;
+            match repair.waits.is_empty() {
+                true => {}
+                false if is_empty => tracing::info!(
+                    keyspace,
+                    partition,
+                    "the partition is empty at every site: it is served as a new one"
+                ),
+                false => tracing::error!(
+                    keyspace,
+                    partition,
+                    "rows are missing at every other site, too: what is missing everywhere is lost"
+                ),
+            }
+            if !is_empty {
+                tracing::warn!(
+                    keyspace,
+                    partition,
+                    "rows that were missing on this node are back from other sites: the partition is served again"
                 );
             }
             self.repair = None;
             // The next checkpoint says so.
             self.is_new = true;
             self.env.shared().partitions_repaired.fetch_add(1, Relaxed);
-            tracing::warn!(
-                keyspace = self.env.name(),
-                partition = self.me.partition,
-                "rows that were damaged on this node's disk are back from other sites: the partition is served again"
-            );
         }
         let is_filled = was_blank && !self.is_blank();
         let others = self.incoming.keys().copied().filter(|&site| site != from);
