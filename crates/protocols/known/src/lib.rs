@@ -4,6 +4,7 @@
 //! something with the protocol of a name says what, for any type, as a [`ForProtocol`], and [`KnownProtocol::apply`] does it for that one.
 //! What is true of a protocol, and what it can be set to, it says itself ([`Descriptor`], [`turnbuckle_core::Parameter`]).
 use std::fmt;
+use turnbuckle_abd::AbdSession;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
 use turnbuckle_core::{
     BadSetting, Bug, Descriptor, Given, Levels, ParameterLine, Protocol, Session, Settings, Value,
@@ -54,6 +55,8 @@ macro_rules! protocols {
 }
 
 protocols! {
+    /// Linearizable registers by majorities of the sites.
+    Abd = "abd", of kind "abd": AbdSession;
     /// CausalSpartanX, as it is corrected.
     CausalSpartanX = "causalspartanx", of kind "causal": CausalSpartanXSession;
     /// CausalSpartanX as it is printed, with what is wrong in it.

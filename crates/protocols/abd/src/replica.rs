@@ -1,0 +1,349 @@
+//! A replica: a coordinator for the clients of its site, and a register for all coordinators.
+use crate::message::{Body, Message};
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    Bug, Context, Descriptor, Key, Level, Levels, Micros, Parameter, PlainProtocol, PlainRequest,
+    PlainResponse, Protocol, Receipt, Recovered, Replication, RequestId, ServerId, Setting, SiteSet,
+    Topology, Version, VersionId, VersionRecord,
+};
+
+/// How a keyspace is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbdConfig {
+    /// How long a replica may take to answer before it is asked again.
+    pub retry: Micros,
+    /// How long an operation may wait for a majority.
+    pub patience: Micros,
+    /// Planted: a read does not write back what it found.
+    pub reads_without_write_back: bool,
+    /// Planted: a write is stamped by the coordinator's clock, and nobody is asked.
+    pub stamps_without_asking: bool,
+}
+
+impl Default for AbdConfig {
+    fn default() -> AbdConfig {
+        AbdConfig {
+            retry: Micros::from_millis(500),
+            patience: Micros::from_millis(4_000),
+            reads_without_write_back: false,
+            stamps_without_asking: false,
+        }
+    }
+}
+
+/// One replica of one partition. Its versions are in the driver's store; here is what it has under way.
+pub struct Abd {
+    config: AbdConfig,
+    sites: usize,
+    /// The operations that it coordinates, by their numbers.
+    open: BTreeMap<u64, Open>,
+}
+
+/// An operation under way.
+struct Open {
+    id: RequestId,
+    request: PlainRequest,
+    phase: Phase,
+    /// The sites that have answered in this phase.
+    answered: SiteSet,
+    /// In the first phase, the newest version that was found; in the second, the one that a majority shall have.
+    version: Option<Version<()>>,
+    /// All that have answered the query have that one.
+    agreed: bool,
+    /// Whether the key had a value before.
+    existed: bool,
+    since: Micros,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Query,
+    Store,
+}
+
+/// When to do what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// When to ask those again who have not answered, and to give up what has waited too long.
+    Retry,
+}
+
+type Cx<'a> = Context<'a, Abd>;
+
+impl Protocol for Abd {
+    type Config = AbdConfig;
+    type Request = PlainRequest;
+    type Response = PlainResponse;
+    type Message = Message;
+    type Timer = Timer;
+    type Meta = ();
+    type Line = ();
+
+    const DESCRIPTOR: Descriptor = Descriptor {
+        history: false,
+        replication: Replication::Majority,
+        stands_clock_steps: true,
+        stands_old_directories: false,
+    };
+    const PARAMETERS: &'static [Parameter<AbdConfig>] = &[
+        Parameter::new(
+            "retry",
+            "how long a replica may take to answer before it is asked again",
+            |config| Setting::Interval(&mut config.retry),
+        ),
+        Parameter::new(
+            "patience",
+            "how long an operation may wait for a majority",
+            |config| Setting::Interval(&mut config.patience),
+        ),
+    ];
+    const BUGS: &'static [Bug] = &[
+        Bug::new(
+            "reads_without_write_back",
+            "a read returns what the next one, of another majority, does not find",
+        ),
+        Bug::new(
+            "stamps_without_asking",
+            "a write is stamped by a clock, below a write that was acknowledged before it began",
+        ),
+    ];
+
+    fn plant(config: &mut AbdConfig, bug: &str) -> bool {
+        match bug {
+            "reads_without_write_back" => config.reads_without_write_back = true,
+            "stamps_without_asking" => config.stamps_without_asking = true,
+            _ => return false,
+        }
+        true
+    }
+
+    fn open(config: &AbdConfig, _: ServerId, topology: Topology, _: &Recovered, _: u64) -> Abd {
+        Abd {
+            config: config.clone(),
+            sites: topology.site_count(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    fn keys(&self, request: &PlainRequest, each: &mut dyn FnMut(&Key)) {
+        each(request.key());
+    }
+
+    /// An answer may complete a phase: then the key of its operation is written.
+    fn message_keys(&self, _: ServerId, message: &Message, each: &mut dyn FnMut(&Key)) {
+        match (&message.body, self.open.get(&message.operation)) {
+            (Some(Body::Query(()) | Body::Store(_)), _) => each(&Key(message.key.clone())),
+            (_, Some(open)) => each(open.request.key()),
+            (_, None) => {}
+        }
+    }
+
+    fn is_write(request: &PlainRequest) -> bool {
+        request.is_write()
+    }
+
+    fn on_start(&mut self, cx: &mut Cx<'_>) {
+        cx.set_timer(Timer::Retry, self.config.retry);
+    }
+
+    fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
+        // A stamp is never given twice, in no life of this replica.
+        let operation = cx.stamp().0;
+        let asks = !(self.config.stamps_without_asking && request.is_write());
+        let open = Open {
+            id,
+            version: cx.chain(request.key()).map(|chain| chain.newest().clone()),
+            request,
+            phase: Phase::Query,
+            answered: SiteSet::one(cx.me.site),
+            agreed: true,
+            existed: false,
+            since: cx.now.monotonic,
+        };
+        match asks {
+            true => self.ask(cx, operation, open),
+            false => self.store(cx, operation, open),
+        }
+    }
+
+    fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
+        let (operation, key) = (message.operation, Key(message.key));
+        match message.body {
+            Some(Body::Query(())) => {
+                let newest = cx.chain(&key).map(|chain| chain.newest());
+                let found = Body::Found(VersionRecord::new(newest));
+                say(cx, from, operation, Key::default(), found);
+            }
+            Some(Body::Store(version)) => {
+                keep(cx, key, version.version());
+                say(cx, from, operation, Key::default(), Body::Stored(()));
+            }
+            Some(Body::Found(found)) => self.on_answer(cx, from, operation, Some(found.version())),
+            Some(Body::Stored(())) => self.on_answer(cx, from, operation, None),
+            None => {}
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Cx<'_>, Timer::Retry: Timer) {
+        let (now, patience) = (cx.now.monotonic, self.config.patience);
+        for (_, open) in self.open.extract_if(.., |_, open| now >= open.since + patience) {
+            let why = "no majority of the sites was reached in time".to_string();
+            // Some replica may have it.
+            let response = match open.phase == Phase::Store && open.request.is_write() {
+                true => PlainResponse::Unknown(why),
+                false => PlainResponse::Refused(why),
+            };
+            let receipt = cx.receipt(Level::Linearizable, None);
+            cx.reply(open.id, response, receipt);
+        }
+        for (&operation, open) in &self.open {
+            ask_silent(cx, operation, open);
+        }
+        cx.set_timer(Timer::Retry, self.config.retry);
+    }
+}
+
+impl Abd {
+    /// A phase begins. Where there is one site, this replica is the majority.
+    fn ask(&mut self, cx: &mut Cx<'_>, operation: u64, open: Open) {
+        ask_silent(cx, operation, &open);
+        match is_majority(open.answered, self.sites) {
+            true => self.next_phase(cx, operation, open),
+            false => drop(self.open.insert(operation, open)),
+        }
+    }
+
+    /// A replica has answered: what it has found, or that it has stored.
+    fn on_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: ServerId,
+        operation: u64,
+        found: Option<Option<Version<()>>>,
+    ) {
+        let Some(open) = self.open.get_mut(&operation) else {
+            return;
+        };
+        match (found, open.phase) {
+            (Some(found), Phase::Query) => {
+                let (theirs, ours) = (id_of(found.as_ref()), id_of(open.version.as_ref()));
+                open.agreed &= theirs == ours;
+                if theirs > ours {
+                    open.version = found;
+                }
+            }
+            (None, Phase::Store) => {}
+            // Too late for its phase.
+            _ => return,
+        }
+        open.answered = open.answered.union(SiteSet::one(from.site));
+        if is_majority(open.answered, self.sites) {
+            let open = self.open.remove(&operation).expect("it was just there");
+            self.next_phase(cx, operation, open);
+        }
+    }
+
+    /// A majority has answered.
+    fn next_phase(&mut self, cx: &mut Cx<'_>, operation: u64, open: Open) {
+        let is_known = open.agreed || self.config.reads_without_write_back;
+        match open.phase == Phase::Store || !open.stamps() && is_known {
+            true => reply(cx, open),
+            false => self.store(cx, operation, open),
+        }
+    }
+
+    /// What was found, or what the client writes, goes to a majority.
+    fn store(&mut self, cx: &mut Cx<'_>, operation: u64, mut open: Open) {
+        open.existed = open.is_there();
+        if let (true, PlainRequest::Put(_, value, _)) = (open.stamps(), &open.request) {
+            // Above everything that was acknowledged when the operation began.
+            cx.observe(id_of(open.version.as_ref()).at);
+            let id = VersionId {
+                at: cx.stamp(),
+                site: cx.me.site,
+            };
+            let value = value.clone();
+            open.version = Some(Version { id, value, meta: () });
+        }
+        keep(cx, open.request.key().clone(), open.version.clone());
+        open.phase = Phase::Store;
+        open.answered = SiteSet::one(cx.me.site);
+        self.ask(cx, operation, open);
+    }
+}
+
+impl Open {
+    /// Whether what was found is a value.
+    fn is_there(&self) -> bool {
+        self.version
+            .as_ref()
+            .is_some_and(|version| version.value.is_some())
+    }
+
+    /// Whether it stamps a version of its own. A delete of what is not there does not.
+    fn stamps(&self) -> bool {
+        match &self.request {
+            PlainRequest::Get(..) => false,
+            PlainRequest::Put(_, value, _) => value.is_some() || self.is_there(),
+        }
+    }
+}
+
+fn is_majority(answered: SiteSet, sites: usize) -> bool {
+    2 * answered.iter().count() > sites
+}
+
+/// Asks those who have not answered.
+fn ask_silent(cx: &mut Cx<'_>, operation: u64, open: &Open) {
+    for peer in cx.peers().filter(|peer| !open.answered.contains(peer.site)) {
+        let body = match open.phase {
+            Phase::Query => Body::Query(()),
+            Phase::Store => Body::Store(VersionRecord::new(open.version.as_ref())),
+        };
+        say(cx, peer, operation, open.request.key().clone(), body);
+    }
+}
+
+/// Stores a version, on disk before anybody hears of it. The store does not want what is older than what it has.
+fn keep(cx: &mut Cx<'_>, key: Key, version: Option<Version<()>>) {
+    if let Some(version) = version {
+        cx.observe(version.id.at);
+        cx.put(key, version);
+        cx.sync();
+    }
+}
+
+fn say(cx: &mut Cx<'_>, to: ServerId, operation: u64, key: Key, body: Body) {
+    let (key, body) = (key.0, Some(body));
+    cx.send(to, Message { operation, key, body });
+}
+
+/// A majority has it.
+fn reply(cx: &mut Cx<'_>, open: Open) {
+    let receipt = Receipt {
+        staleness: Some(Micros(0)),
+        waited: cx.now.monotonic.since(open.since),
+        ..cx.receipt(
+            Level::Linearizable,
+            open.version.as_ref().map(|version| version.id),
+        )
+    };
+    let response = match open.request.is_write() {
+        true => PlainResponse::Written {
+            existed: open.existed,
+        },
+        false => PlainResponse::Value(open.version.and_then(|version| version.value)),
+    };
+    cx.reply(open.id, response, receipt);
+}
+
+/// The place of a version in the order of all; of none, before all.
+fn id_of(version: Option<&Version<()>>) -> VersionId {
+    version.map(|version| version.id).unwrap_or_default()
+}
+
+impl PlainProtocol for Abd {
+    const LEVELS: Levels = Levels::of_both(&[Level::Linearizable]);
+    /// The replica takes two writes of one client to one key in any order: so the second waits for the first.
+    const OVERLAPS: bool = false;
+}

@@ -1,0 +1,26 @@
+//! What ABD does, step by step, and what of the gallery of anomalies it prevents. `UPDATE_GOLDENFILES=1` writes the answers anew; read the diff.
+use std::path::Path;
+use turnbuckle_abd::{AbdConfig, AbdSession};
+use turnbuckle_sim::Verdict;
+
+#[test]
+fn abd_does_what_its_scripts_show() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/abd");
+    turnbuckle_sim::goldens::<AbdSession>(&AbdConfig::default(), &folder);
+}
+
+/// Two writers that have read the same value overwrite each other: a register has no transactions.
+#[test]
+fn abd_prevents_in_the_gallery_all_that_one_register_can() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/gallery/abd");
+    for (anomaly, verdict) in
+        turnbuckle_sim::gallery::<AbdSession>(&AbdConfig::default(), &folder).expect("it runs")
+    {
+        let expected = if anomaly.name == "lost_update" {
+            Verdict::Shown
+        } else {
+            Verdict::Prevented
+        };
+        assert_eq!(verdict, expected, "{}", anomaly.title());
+    }
+}
