@@ -1,4 +1,4 @@
-use crate::{Hlc, SiteSet, Vector};
+use crate::{Hlc, ReplicaSet, Vector};
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
@@ -19,8 +19,8 @@ pub trait Wire: Sized {
 
     /// The sites that it names. What names one that is no site of the cluster is kept away from replicas, too: they have a place for
     /// each site that there is, and no other.
-    fn sites(&self) -> SiteSet {
-        SiteSet::default()
+    fn replicas(&self) -> ReplicaSet {
+        ReplicaSet::default()
     }
 
     /// What it takes on the heap besides its own size, in bytes, as far as that is known.
@@ -68,8 +68,8 @@ pub trait Record: prost::Message + Default {
     }
 
     /// See [`Wire::sites`].
-    fn sites(&self) -> SiteSet {
-        SiteSet::default()
+    fn replicas(&self) -> ReplicaSet {
+        ReplicaSet::default()
     }
 }
 
@@ -88,8 +88,8 @@ impl<R: Record> Wire for R {
         Record::newest(self)
     }
 
-    fn sites(&self) -> SiteSet {
-        Record::sites(self)
+    fn replicas(&self) -> ReplicaSet {
+        Record::replicas(self)
     }
 }
 
@@ -139,8 +139,8 @@ impl Wire for Vector {
         Vector::newest(self)
     }
 
-    fn sites(&self) -> SiteSet {
-        Vector::sites(self)
+    fn replicas(&self) -> ReplicaSet {
+        Vector::replicas(self)
     }
 
     fn heap_bytes(&self) -> usize {

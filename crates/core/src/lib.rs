@@ -37,7 +37,7 @@ mod timers;
 mod token;
 pub use token::{BadToken, ClusterSecret, TokenHeader};
 mod topology;
-pub use topology::{ServerId, SiteId, SiteSet, Topology};
+pub use topology::{ReplicaId, ReplicaSet, ServerId, SiteId, Topology};
 mod waiting;
 pub use waiting::Ready;
 mod vector;

@@ -162,9 +162,8 @@ impl Wire for PlainResponse {
     }
 }
 
-/// A client that asks, for each key, the replica of the key's partition at its own site. Reads of several keys are read one by one.
+/// A client that asks, for each key, the nearest replica of the key's partition. Reads of several keys are read one by one.
 pub struct PlainSession<P: PlainProtocol> {
-    home: SiteId,
     topology: Topology,
     /// Reads of several keys that are under way.
     gathering: BTreeMap<u64, Gathering>,
@@ -180,12 +179,9 @@ struct Gathering {
 }
 
 impl<P: PlainProtocol> PlainSession<P> {
-    fn server_of(&self, key: &Key) -> ServerId {
-        ServerId {
-            site: self.home,
-            partition: self.topology.partition_of_slot(key.slot()),
-            member: 0,
-        }
+    fn ask(&self, cx: &mut SessionContext<'_, P>, tag: u64, part: u32, request: PlainRequest) {
+        let server = cx.nearest(&self.topology, request.key());
+        cx.ask(tag, part, server, request.into());
     }
 }
 
@@ -195,9 +191,8 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
     const LEVELS: Levels = P::LEVELS;
     const OVERLAPS: bool = P::OVERLAPS;
 
-    fn open(_: &P::Config, home: SiteId, topology: Topology) -> PlainSession<P> {
+    fn open(_: &P::Config, _: SiteId, topology: Topology) -> PlainSession<P> {
         PlainSession {
-            home,
             topology,
             gathering: BTreeMap::new(),
             of: std::marker::PhantomData,
@@ -216,15 +211,8 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
 
     fn on_operation(&mut self, cx: &mut SessionContext<'_, P>, tag: u64, operation: Operation, level: Level) {
         match operation {
-            Operation::Get { key, .. } => {
-                cx.ask(tag, 0, self.server_of(&key), PlainRequest::Get(key, level).into())
-            }
-            Operation::Put { key, value, .. } => cx.ask(
-                tag,
-                0,
-                self.server_of(&key),
-                PlainRequest::Put(key, value, level).into(),
-            ),
+            Operation::Get { key, .. } => self.ask(cx, tag, 0, PlainRequest::Get(key, level)),
+            Operation::Put { key, value, .. } => self.ask(cx, tag, 0, PlainRequest::Put(key, value, level)),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 cx.answer(tag, Answer::Values(Vec::new()), None)
             }
@@ -236,12 +224,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
                 };
                 self.gathering.insert(tag, gathering);
                 for (part, key) in keys.into_iter().enumerate() {
-                    cx.ask(
-                        tag,
-                        part as u32,
-                        self.server_of(&key),
-                        PlainRequest::Get(key, level).into(),
-                    );
+                    self.ask(cx, tag, part as u32, PlainRequest::Get(key, level));
                 }
             }
             Operation::Scan { .. } | Operation::Count => {

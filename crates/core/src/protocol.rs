@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Bug, Chain, Descriptor, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Receipt, Route,
-    ServerId, SiteId, SiteSet, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
+    BadFrame, Bug, Chain, Descriptor, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Receipt, ReplicaId,
+    ReplicaSet, Route, ServerId, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// until something newer made it collectable). A full copy made now claims this much, and what comes again after a restart is passed
     /// over up to here. So of another site it is no more than what no power loss can take there any more: what is given back after one
     /// comes with its old time. A copy of a replica that claims nothing is merged into what is there.
-    fn cut(&self) -> Vec<(SiteId, Hlc)> {
+    fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         Vec::new()
     }
 
@@ -179,7 +179,7 @@ pub trait Protocol: Sized + Send + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// What [`Protocol::cut`] said when the last checkpoint was taken, or the copied replica's.
-    pub cut: Vec<(SiteId, Hlc)>,
+    pub cut: Vec<(ReplicaId, Hlc)>,
     /// What was last staged under each name ([`Context::put_named`]).
     pub named: BTreeMap<String, Bytes>,
     /// Rows are missing here, and nobody knows which: the cut is empty. What `named` tells of was here once, and clients may know it.
@@ -200,9 +200,9 @@ pub struct Forgotten {
     /// being filled by peers.
     pub until: Option<Hlc>,
     /// The birth of the replica's own data directory, the time when it began, once the replica has promised anything, and those of the directories at other sites by whose word deletes were forgotten.
-    pub directories: BTreeMap<SiteId, u64>,
+    pub directories: BTreeMap<ReplicaId, u64>,
     /// The newest births that the replica knows of other sites' directories: one with an earlier birth is an old copy.
-    pub met: BTreeMap<SiteId, u64>,
+    pub met: BTreeMap<ReplicaId, u64>,
 }
 
 impl Forgotten {
@@ -273,7 +273,7 @@ pub enum Write<M> {
         /// The version.
         version: Version<M>,
         /// The sites it is streamed to.
-        to: SiteSet,
+        to: ReplicaSet,
         /// Key and version as they arrived from a peer, if they did: the driver need not encode them again.
         encoded: Option<Bytes>,
     },
@@ -315,18 +315,15 @@ impl<P: Protocol> Context<'_, P> {
         self.store.chain(key.as_ref())
     }
 
-    /// The replicas of this partition at the other sites.
+    /// The other replicas of this partition.
     pub fn peers(&self) -> impl Iterator<Item = ServerId> + use<P> {
-        let (me, topology) = (self.me, self.topology.clone());
-        topology
-            .sites()
-            .filter(move |&site| site != me.site)
-            .map(move |site| ServerId { site, ..me })
+        let me = self.me;
+        self.others().iter().map(move |replica| me.peer(replica))
     }
 
-    /// The other sites.
-    pub fn other_sites(&self) -> SiteSet {
-        self.topology.all_sites().without(self.me.site)
+    /// The other replicas of this partition, as a set.
+    pub fn others(&self) -> ReplicaSet {
+        self.topology.others_of(self.me)
     }
 
     /// A timestamp above all given and seen here, in this and every earlier life.
@@ -375,7 +372,7 @@ impl<P: Protocol> Context<'_, P> {
     /// Stages a version of a key that this input names. False, and nothing staged, if the store does not want it: it has it,
     /// or (without history) something newer.
     pub fn put(&mut self, key: Key, version: Version<P::Meta>) -> bool {
-        self.stage_version(key, version, SiteSet::default())
+        self.stage_version(key, version, ReplicaSet::default())
     }
 
     /// Stages a version here and, in the same record, as the next entry of the durable stream to this
@@ -383,11 +380,11 @@ impl<P: Protocol> Context<'_, P> {
     ///
     /// A version that the store does not want is not streamed either: what is newer was, or came from elsewhere and
     /// its writer streams it.
-    pub fn replicate(&mut self, to: SiteSet, key: Key, version: Version<P::Meta>) -> bool {
+    pub fn replicate(&mut self, to: ReplicaSet, key: Key, version: Version<P::Meta>) -> bool {
         self.stage_version(key, version, to)
     }
 
-    fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: SiteSet) -> bool {
+    fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: ReplicaSet) -> bool {
         let wanted = self.store.put(&key, version.clone());
         if wanted {
             let arrived = self.parts.arrived.take_if(|(id, _)| *id == version.id);
@@ -426,7 +423,7 @@ impl<P: Protocol> Context<'_, P> {
 
     /// Tells this partition's replicas at `to` something that travels behind every stream entry so far. Never stored; only
     /// the newest is kept while a peer is away or slow. Time promises are marks.
-    pub fn mark(&mut self, to: SiteSet, message: P::Message) {
+    pub fn mark(&mut self, to: ReplicaSet, message: P::Message) {
         let promise = self.parts.promised;
         let number = self.parts.marks;
         self.parts.marks += 1;

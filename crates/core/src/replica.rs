@@ -1,8 +1,8 @@
 use crate::timers::Timers;
 use crate::waiting::{Ready, Waiting};
 use crate::{
-    Context, Forgotten, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, Recovered, RequestId,
-    ServerId, SiteSet, Topology, Version, VersionId, Versions, Write,
+    Context, Forgotten, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, Recovered, ReplicaSet,
+    RequestId, ServerId, Topology, Version, VersionId, Versions, Write,
 };
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -152,7 +152,7 @@ pub enum Output<P: Protocol> {
     /// Send to the partition's replicas at these sites, behind all their stream entries so far.
     Mark {
         /// The sites.
-        to: SiteSet,
+        to: ReplicaSet,
         /// What.
         message: P::Message,
         /// The last promise before it.

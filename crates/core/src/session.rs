@@ -1,5 +1,6 @@
 use crate::{
-    Answer, BadToken, Failure, Level, Levels, Now, Operation, Protocol, Receipt, ServerId, SiteId, Topology,
+    Answer, BadToken, Failure, Key, Level, Levels, Now, Operation, Protocol, Receipt, ServerId, SiteId,
+    Topology,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -86,6 +87,8 @@ impl<R> Outcome<R> {
 pub struct SessionContext<'a, P: Protocol> {
     /// The time.
     pub now: Now,
+    /// Of a partition, the replica that a client here had best ask: see [`SessionContext::nearest`].
+    pub nearest: &'a dyn Fn(u16) -> ServerId,
     /// Where questions and answers go, in order.
     pub steps: &'a mut Vec<SessionStep<P>>,
 }
@@ -115,6 +118,11 @@ pub enum SessionStep<P: Protocol> {
 }
 
 impl<P: Protocol> SessionContext<'_, P> {
+    /// The replica of a key that a client here had best ask: one on this node, or else one of this site that can be reached.
+    pub fn nearest(&self, topology: &Topology, key: &Key) -> ServerId {
+        (self.nearest)(topology.partition_of_slot(key.slot()))
+    }
+
     /// Asks a server; the answer comes to [`Session::on_response`].
     pub fn ask(&mut self, tag: u64, part: u32, server: ServerId, request: P::Request) {
         self.steps.push(SessionStep::Ask {

@@ -22,49 +22,125 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// A set of sites, at most 64.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SiteSet(pub u64);
+/// A replica by its place among those of its partition: its site, and which of the members there it is. Where each site has one member, its number is
+/// the site's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ReplicaId(pub u16);
 
-impl SiteSet {
+impl ReplicaId {
     /// How many sites a cluster can have.
-    pub const MOST_SITES: u16 = 64;
+    pub const MOST_SITES: u16 = 16;
+    /// How many members a partition can have inside a site.
+    pub const MOST_MEMBERS: u16 = 8;
 
-    /// The set of `site` alone.
-    pub fn one(site: SiteId) -> SiteSet {
-        SiteSet(1 << site.0)
+    /// Its site.
+    pub fn site(self) -> SiteId {
+        SiteId(self.0 % Self::MOST_SITES)
     }
 
-    /// Whether `site` is in it.
-    pub fn contains(self, site: SiteId) -> bool {
-        self.0 >> site.0 & 1 == 1
+    /// Which of the members there it is.
+    pub fn member(self) -> u16 {
+        self.0 / Self::MOST_SITES
     }
 
-    /// The same set without `site`.
-    pub fn without(self, site: SiteId) -> SiteSet {
-        SiteSet(self.0 & !(1 << site.0))
-    }
-
-    /// The sites in either.
-    #[must_use]
-    pub fn union(self, other: SiteSet) -> SiteSet {
-        SiteSet(self.0 | other.0)
-    }
-
-    /// The sites in it, in order.
-    pub fn iter(self) -> impl Iterator<Item = SiteId> {
-        (0..Self::MOST_SITES)
-            .map(SiteId)
-            .filter(move |&site| self.contains(site))
+    /// The name people know it by, at a site of that name.
+    pub fn name(self, site: &str) -> String {
+        match self.member() {
+            0 => site.to_string(),
+            member => format!("{site}/{member}"),
+        }
     }
 }
 
-impl FromIterator<SiteId> for SiteSet {
-    fn from_iter<I: IntoIterator<Item = SiteId>>(sites: I) -> SiteSet {
-        sites
+/// The first member at a site: the only one, where each site has one.
+impl From<SiteId> for ReplicaId {
+    fn from(site: SiteId) -> ReplicaId {
+        ReplicaId(site.0)
+    }
+}
+
+impl ServerId {
+    /// A replica of a partition.
+    pub fn of(partition: u16, replica: ReplicaId) -> ServerId {
+        ServerId {
+            site: replica.site(),
+            partition,
+            member: replica.member(),
+        }
+    }
+
+    /// Which of its partition's replicas it is.
+    pub fn replica(self) -> ReplicaId {
+        ReplicaId(self.member * ReplicaId::MOST_SITES + self.site.0)
+    }
+
+    /// Another replica of its partition.
+    pub fn peer(self, replica: ReplicaId) -> ServerId {
+        ServerId {
+            site: replica.site(),
+            member: replica.member(),
+            ..self
+        }
+    }
+}
+
+/// A set of a partition's replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplicaSet(pub u128);
+
+impl ReplicaSet {
+    /// How many replicas a partition can have.
+    pub const MOST: u16 = ReplicaId::MOST_SITES * ReplicaId::MOST_MEMBERS;
+
+    /// The set of `replica` alone.
+    pub fn one(replica: ReplicaId) -> ReplicaSet {
+        ReplicaSet(1 << replica.0)
+    }
+
+    /// Whether `replica` is in it.
+    pub fn contains(self, replica: ReplicaId) -> bool {
+        self.0 >> replica.0 & 1 == 1
+    }
+
+    /// The same set without `replica`.
+    #[must_use]
+    pub fn without(self, replica: ReplicaId) -> ReplicaSet {
+        ReplicaSet(self.0 & !(1 << replica.0))
+    }
+
+    /// The replicas in either.
+    #[must_use]
+    pub fn union(self, other: ReplicaSet) -> ReplicaSet {
+        ReplicaSet(self.0 | other.0)
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The replicas in it, in order.
+    pub fn iter(self) -> impl Iterator<Item = ReplicaId> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let next = (left != 0).then(|| ReplicaId(left.trailing_zeros() as u16));
+            left &= left.wrapping_sub(1);
+            next
+        })
+    }
+}
+
+impl FromIterator<ReplicaId> for ReplicaSet {
+    fn from_iter<I: IntoIterator<Item = ReplicaId>>(replicas: I) -> ReplicaSet {
+        replicas
             .into_iter()
-            .map(SiteSet::one)
-            .fold(SiteSet::default(), SiteSet::union)
+            .map(ReplicaSet::one)
+            .fold(ReplicaSet::default(), ReplicaSet::union)
     }
 }
 
@@ -80,7 +156,7 @@ impl Topology {
     /// A keyspace of `partitions` partitions with `members` replicas of each in every one of `sites`.
     ///
     /// # Panics
-    /// If there is no site, partition or member, or more sites than [`SiteSet::MOST_SITES`], or more partitions than
+    /// If there is no site, partition or member, or more than [`ReplicaId::MOST_SITES`], [`ReplicaId::MOST_MEMBERS`] or
     /// hash slots: the configuration is checked before.
     pub fn new(
         sites: impl IntoIterator<Item = impl Into<String>>,
@@ -89,15 +165,18 @@ impl Topology {
     ) -> Topology {
         let sites: Arc<[String]> = sites.into_iter().map(Into::into).collect();
         assert!(
-            (1..=usize::from(SiteSet::MOST_SITES)).contains(&sites.len()),
-            "1 to 64 sites, not {}",
+            (1..=usize::from(ReplicaId::MOST_SITES)).contains(&sites.len()),
+            "1 to 16 sites, not {}",
             sites.len()
         );
         assert!(
             (1..=crate::HASH_SLOTS).contains(&partitions),
             "1 to 16384 partitions, not {partitions}"
         );
-        assert!(members >= 1, "at least one member");
+        assert!(
+            (1..=ReplicaId::MOST_MEMBERS).contains(&members),
+            "1 to 8 members, not {members}"
+        );
         Topology {
             sites,
             partitions,
@@ -110,9 +189,17 @@ impl Topology {
         (0..self.sites.len() as u16).map(SiteId)
     }
 
-    /// All sites as a set.
-    pub fn all_sites(&self) -> SiteSet {
-        SiteSet(u64::MAX >> (64 - self.sites.len()))
+    /// All replicas of a partition.
+    pub fn replicas(&self) -> ReplicaSet {
+        let of_member = |member| (0..self.sites.len() as u16).map(move |site| (site, member));
+        let all = (0..self.members).flat_map(of_member);
+        all.map(|(site, member)| ReplicaId(member * ReplicaId::MOST_SITES + site))
+            .collect()
+    }
+
+    /// The name people know a replica by: its site's, with its number there if it is not the first.
+    pub fn replica_name(&self, replica: ReplicaId) -> String {
+        replica.name(self.site_name(replica.site()))
     }
 
     /// How many sites there are.
@@ -143,17 +230,17 @@ impl Topology {
         self.members
     }
 
-    /// That all these are sites of the cluster: what comes from outside may name others.
+    /// That all these are replicas of a partition: what comes from outside may name others.
     ///
     /// # Errors
     /// If one is not; it says which.
-    pub fn check_sites(&self, named: SiteSet) -> Result<(), BadFrame> {
-        let strangers = SiteSet(named.0 & !self.all_sites().0);
+    pub fn check_replicas(&self, named: ReplicaSet) -> Result<(), BadFrame> {
+        let strangers = ReplicaSet(named.0 & !self.replicas().0);
         match strangers.iter().next() {
             None => Ok(()),
-            Some(site) => {
-                let found = format!("site {} of {}", site.0, self.site_count());
-                Err(BadFrame::new("sites of the cluster, counted from 0", found))
+            Some(replica) => {
+                let found = format!("replica {} of site {}", replica.member(), replica.site().0);
+                Err(BadFrame::new("a replica of the partition", found))
             }
         }
     }
@@ -178,9 +265,9 @@ impl Topology {
         first(partition)..first(partition + 1)
     }
 
-    /// The server of the same partition and member at another site.
-    pub fn peer_at(&self, server: ServerId, site: SiteId) -> ServerId {
-        ServerId { site, ..server }
+    /// The other replicas of a server's partition.
+    pub fn others_of(&self, server: ServerId) -> ReplicaSet {
+        self.replicas().without(server.replica())
     }
 }
 

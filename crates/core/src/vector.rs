@@ -1,12 +1,12 @@
-use crate::{BadFrame, Hlc, SiteId, SiteSet, VersionId};
+use crate::{BadFrame, Hlc, ReplicaId, ReplicaSet, VersionId};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 use std::{cmp::Ordering, fmt};
 
-/// A timestamp for each site: what the dissertation calls VV, DSV, sv and DS. A site that is not named has [`Hlc::ZERO`].
+/// A timestamp for each replica: what the dissertation calls VV, DSV, sv and DS. A replica that is not named has [`Hlc::ZERO`].
 ///
 /// A dependency set "has at most one entry for each data center" (5.2.2), so it is such a vector too, and its `maxDS`
-/// (Algorithm 5.1, lines 11-18) is the entry-wise maximum. Clusters of up to four sites need no heap for it.
+/// (Algorithm 5.1, lines 11-18) is the entry-wise maximum. Clusters of up to four replicas need no heap for it.
 #[derive(Default)]
 pub struct Vector(SmallVec<[Hlc; 4]>);
 
@@ -18,42 +18,46 @@ impl Clone for Vector {
 }
 
 impl Vector {
-    /// Nothing of any site.
+    /// Nothing of any replica.
     pub const ZERO: Vector = Vector(SmallVec::new_const());
 
     /// The vector of one version: `{<sr, ut>}`.
     pub fn of(version: VersionId) -> Vector {
         let mut vector = Vector::ZERO;
-        vector.set(version.site, version.at);
+        vector.set(version.replica, version.at);
         vector
     }
 
-    /// The same time for so many sites.
-    pub fn filled(sites: usize, at: Hlc) -> Vector {
-        Vector(SmallVec::from_elem(at, sites))
+    /// The same time for so many replicas.
+    pub fn filled(replicas: usize, at: Hlc) -> Vector {
+        Vector(SmallVec::from_elem(at, replicas))
     }
 
-    /// A site's entry.
-    pub fn at(&self, site: SiteId) -> Hlc {
-        self.0.get(usize::from(site.0)).copied().unwrap_or(Hlc::ZERO)
+    /// A replica's entry.
+    pub fn at(&self, replica: ReplicaId) -> Hlc {
+        self.0.get(usize::from(replica.0)).copied().unwrap_or(Hlc::ZERO)
     }
 
-    /// Raises a site's entry to `at`, if it is below. Says whether it was.
-    pub fn raise(&mut self, site: SiteId, at: Hlc) -> bool {
-        if self.at(site) >= at {
+    /// Raises a replica's entry to `at`, if it is below. Says whether it was.
+    pub fn raise(&mut self, replica: ReplicaId, at: Hlc) -> bool {
+        if self.at(replica) >= at {
             return false;
         }
-        self.set(site, at);
+        self.set(replica, at);
         true
     }
 
-    /// Sets a site's entry, whatever it was.
+    /// Sets a replica's entry, whatever it was.
     ///
     /// # Panics
-    /// If there cannot be such a site: those from outside are checked before.
-    pub fn set(&mut self, site: SiteId, at: Hlc) {
-        assert!(site.0 < SiteSet::MOST_SITES, "site {} of at most 64", site.0);
-        let place = usize::from(site.0);
+    /// If there cannot be such a replica: those from outside are checked before.
+    pub fn set(&mut self, replica: ReplicaId, at: Hlc) {
+        assert!(
+            replica.0 < ReplicaSet::MOST,
+            "replica {} of at most 128",
+            replica.0
+        );
+        let place = usize::from(replica.0);
         if place >= self.0.len() {
             self.0.resize(place + 1, Hlc::ZERO);
         }
@@ -92,20 +96,20 @@ impl Vector {
         is_covered && more.iter().all(|&theirs| theirs == Hlc::ZERO)
     }
 
-    /// Whether the version's own timestamp is at most its site's entry.
+    /// Whether the version's own timestamp is at most its replica's entry.
     pub fn covers_id(&self, id: VersionId) -> bool {
-        id.at <= self.at(id.site)
+        id.at <= self.at(id.replica)
     }
 
-    /// The entries that say something, by site.
-    pub fn entries(&self) -> impl Iterator<Item = (SiteId, Hlc)> + '_ {
+    /// The entries that say something, by replica.
+    pub fn entries(&self) -> impl Iterator<Item = (ReplicaId, Hlc)> + '_ {
         let named = self.0.iter().enumerate().filter(|(_, at)| **at != Hlc::ZERO);
-        named.map(|(place, &at)| (SiteId(place as u16), at))
+        named.map(|(place, &at)| (ReplicaId(place as u16), at))
     }
 
-    /// The sites whose entries say something.
-    pub fn sites(&self) -> SiteSet {
-        self.entries().map(|(site, _)| site).collect()
+    /// The replicas whose entries say something.
+    pub fn replicas(&self) -> ReplicaSet {
+        self.entries().map(|(replica, _)| replica).collect()
     }
 
     /// The largest entry.
@@ -113,17 +117,17 @@ impl Vector {
         self.0.iter().copied().max().unwrap_or(Hlc::ZERO)
     }
 
-    /// The smallest entry of so many sites: what GentleRain calls GST.
-    pub fn oldest(&self, sites: usize) -> Hlc {
-        let entries = (0..sites as u16).map(|site| self.at(SiteId(site)));
+    /// The smallest entry of so many replicas: what GentleRain calls GST.
+    pub fn oldest(&self, replicas: usize) -> Hlc {
+        let entries = (0..replicas as u16).map(|replica| self.at(ReplicaId(replica)));
         entries.min().unwrap_or(Hlc::ZERO)
     }
 
-    /// Appends the entries that say something: how many (a byte), then for each its site (two bytes) and time (eight).
+    /// Appends the entries that say something: how many (a byte), then for each its replica (two bytes) and time (eight).
     pub fn put(&self, out: &mut BytesMut) {
         out.put_u8(self.entries().count() as u8);
-        for (site, at) in self.entries() {
-            out.put_u16(site.0);
+        for (replica, at) in self.entries() {
+            out.put_u16(replica.0);
             out.put_u64(at.0);
         }
     }
@@ -133,15 +137,15 @@ impl Vector {
         let cut_short = || BadFrame::new("a vector of timestamps", "its end is missing");
         let mut vector = Vector::ZERO;
         for _ in 0..from.try_get_u8().map_err(|_| cut_short())? {
-            let site = from.try_get_u16().map_err(|_| cut_short())?;
+            let replica = from.try_get_u16().map_err(|_| cut_short())?;
             let at = from.try_get_u64().map_err(|_| cut_short())?;
-            if site >= SiteSet::MOST_SITES {
-                return Err(BadFrame::new("a site below 64", site.to_string()));
+            if replica >= ReplicaSet::MOST {
+                return Err(BadFrame::new("a replica below 128", replica.to_string()));
             }
             if at > Hlc::LATEST.0 {
                 return Err(BadFrame::new("a timestamp before 2112", at.to_string()));
             }
-            vector.set(SiteId(site), Hlc(at));
+            vector.set(ReplicaId(replica), Hlc(at));
         }
         Ok(vector)
     }
@@ -175,11 +179,11 @@ impl PartialOrd for Vector {
     }
 }
 
-impl FromIterator<(SiteId, Hlc)> for Vector {
-    fn from_iter<I: IntoIterator<Item = (SiteId, Hlc)>>(entries: I) -> Vector {
+impl FromIterator<(ReplicaId, Hlc)> for Vector {
+    fn from_iter<I: IntoIterator<Item = (ReplicaId, Hlc)>>(entries: I) -> Vector {
         let mut vector = Vector::ZERO;
-        for (site, at) in entries {
-            vector.raise(site, at);
+        for (replica, at) in entries {
+            vector.raise(replica, at);
         }
         vector
     }
@@ -188,7 +192,7 @@ impl FromIterator<(SiteId, Hlc)> for Vector {
 impl fmt::Debug for Vector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
-            .entries(self.entries().map(|(site, at)| (site.0, at)))
+            .entries(self.entries().map(|(replica, at)| (replica.0, at)))
             .finish()
     }
 }
@@ -200,7 +204,7 @@ mod tests {
     fn vector(entries: &[(u16, u64)]) -> Vector {
         entries
             .iter()
-            .map(|&(site, at)| (SiteId(site), Hlc(at)))
+            .map(|&(replica, at)| (ReplicaId(replica), Hlc(at)))
             .collect()
     }
 
@@ -231,14 +235,16 @@ mod tests {
             .iter()
             .flat_map(|one| all.iter().map(move |other| (one, other)))
         {
-            let expected = (0..4).map(SiteId).all(|site| one.at(site) >= other.at(site));
+            let expected = (0..4)
+                .map(ReplicaId)
+                .all(|replica| one.at(replica) >= other.at(replica));
             assert_eq!(one.covers(other), expected, "{one:?} and {other:?}");
         }
     }
 
     #[test]
     fn it_comes_back_as_it_went_and_nonsense_is_refused() {
-        for vector in [Vector::ZERO, vector(&[(0, 1), (63, Hlc::LATEST.0)])] {
+        for vector in [Vector::ZERO, vector(&[(0, 1), (127, Hlc::LATEST.0)])] {
             let mut out = BytesMut::new();
             vector.put(&mut out);
             let mut bytes = out.freeze();
@@ -249,10 +255,10 @@ mod tests {
             bytes.advance(bytes.len());
             assert!(Vector::take(&mut bytes).is_err());
         }
-        let far = [1, 0, 64, 0, 0, 0, 0, 0, 0, 0, 1];
+        let far = [1, 0, 128, 0, 0, 0, 0, 0, 0, 0, 1];
         assert!(
             Vector::take(&mut Bytes::copy_from_slice(&far)).is_err(),
-            "site 64"
+            "replica 128"
         );
         let late = [1, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255];
         assert!(

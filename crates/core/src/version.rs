@@ -1,15 +1,15 @@
-use crate::{Hlc, Key, SiteId, SiteSet};
+use crate::{Hlc, Key, ReplicaId, ReplicaSet};
 use bytes::Bytes;
 use std::fmt;
 
-/// The name of a version: when it was stamped, and at which site. Newer is greater; two writes at two sites in the
-/// same tick are ordered by site, the same way everywhere.
+/// The name of a version: when it was stamped, and by which replica. Newer is greater; two writes at two replicas in the
+/// same tick are ordered by replica, the same way everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct VersionId {
     /// The writer's hybrid logical clock.
     pub at: Hlc,
-    /// The site that took the write.
-    pub site: SiteId,
+    /// The replica that took the write.
+    pub replica: ReplicaId,
 }
 
 impl fmt::Debug for VersionId {
@@ -20,7 +20,7 @@ impl fmt::Debug for VersionId {
 
 impl fmt::Display for VersionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.at, self.site.0)
+        write!(f, "{}@{}", self.at, self.replica.0)
     }
 }
 
@@ -41,9 +41,9 @@ pub struct VersionRecord {
     /// When it was stamped; 0 for no version.
     #[prost(fixed64, tag = "1")]
     at: u64,
-    /// The site that stamped it.
+    /// The replica that stamped it.
     #[prost(uint32, tag = "2")]
-    site: u32,
+    replica: u32,
     /// The value; none for a delete.
     #[prost(bytes = "bytes", optional, tag = "3")]
     value: Option<Bytes>,
@@ -55,7 +55,7 @@ impl VersionRecord {
         let id = version.map(|version| version.id).unwrap_or_default();
         VersionRecord {
             at: id.at.0,
-            site: u32::from(id.site.0),
+            replica: u32::from(id.replica.0),
             value: version.and_then(|version| version.value.clone()),
         }
     }
@@ -64,7 +64,7 @@ impl VersionRecord {
     pub fn version(self) -> Option<Version<()>> {
         let id = VersionId {
             at: Hlc(self.at),
-            site: SiteId(self.site as u16),
+            replica: ReplicaId(self.replica as u16),
         };
         let value = self.value;
         (self.at > 0).then_some(Version { id, value, meta: () })
@@ -73,11 +73,11 @@ impl VersionRecord {
     /// Looks at what came from outside: see [`crate::Record::check`].
     ///
     /// # Errors
-    /// If no cluster has such a site.
+    /// If no partition has such a replica.
     pub fn check(&self) -> Result<(), String> {
-        match self.site < u32::from(SiteSet::MOST_SITES) {
+        match self.replica < u32::from(ReplicaSet::MOST) {
             true => Ok(()),
-            false => Err(format!("a version of site {}", self.site)),
+            false => Err(format!("a version of replica {}", self.replica)),
         }
     }
 
@@ -86,9 +86,9 @@ impl VersionRecord {
         Hlc(self.at)
     }
 
-    /// The site that stamped it: see [`crate::Wire::sites`].
-    pub fn sites(&self) -> SiteSet {
-        SiteSet::one(SiteId(self.site as u16))
+    /// The replica that stamped it: see [`crate::Wire::replicas`].
+    pub fn replicas(&self) -> ReplicaSet {
+        ReplicaSet::one(ReplicaId(self.replica as u16))
     }
 }
 

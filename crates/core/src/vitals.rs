@@ -1,4 +1,4 @@
-use crate::{Hlc, Micros, SiteId};
+use crate::{Hlc, Micros, ReplicaId};
 
 /// What a replica counts, for those who watch it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -8,9 +8,9 @@ pub struct Vitals {
     /// Versions that are here and cannot be seen yet; at least so many.
     pub hidden: u64,
     /// For each other site, how far what is stable here is behind the wall clock. None before anything is known.
-    pub lag: Vec<(SiteId, Option<Micros>)>,
+    pub lag: Vec<(ReplicaId, Option<Micros>)>,
     /// For each other site, how long its versions took from their stamp until they could be seen here.
-    pub visibility: Vec<(SiteId, Spans)>,
+    pub visibility: Vec<(ReplicaId, Spans)>,
     /// Deletes that were stamped up to here may be forgotten: every site shows them. None before anything is known.
     pub deletes_until: Option<Hlc>,
     /// The data directory is an old copy: nothing is served.

@@ -181,6 +181,7 @@ impl<S: Session> Doors<S> {
                 door.session.on_operation(
                     &mut SessionContext {
                         now,
+                        nearest: &|partition| self.keyspace.nearest(partition),
                         steps: &mut steps,
                     },
                     tag,
@@ -233,11 +234,7 @@ impl<S: Session> Doors<S> {
         survey: Survey,
         answers: &mut Answers,
     ) {
-        let server = ServerId {
-            site: self.home,
-            partition,
-            member: 0,
-        };
+        let server = self.keyspace.nearest(partition);
         match self.note(now, door, tag, u32::from(partition), server, true) {
             Some(id) => {
                 let surveyed = self.keyspace.survey(id, server, survey);
@@ -364,6 +361,7 @@ impl<S: Session> Doors<S> {
         let mut steps = Vec::new();
         let mut cx = SessionContext {
             now,
+            nearest: &|partition| self.keyspace.nearest(partition),
             steps: &mut steps,
         };
         let outcome = Outcome::Answered(response, receipt);
@@ -424,6 +422,7 @@ impl<S: Session> Doors<S> {
         let mut steps = std::mem::take(&mut self.steps);
         let mut cx = SessionContext {
             now,
+            nearest: &|partition| self.keyspace.nearest(partition),
             steps: &mut steps,
         };
         door.session

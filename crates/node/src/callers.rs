@@ -103,7 +103,7 @@ impl ResponseFrame {
             .receipt
             .ok_or_else(|| BadFrame::new("an answer with a receipt", "one without"))?;
         let response = R::decode(self.body)?;
-        topology.check_sites(response.sites())?;
+        topology.check_replicas(response.replicas())?;
         Ok(Outcome::Answered(response, receipt.into_forwarded(topology)?))
     }
 

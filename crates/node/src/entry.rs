@@ -1,8 +1,8 @@
 //! A version with its key, as it lies in the log and travels in streams: encoded once for both.
 use bytes::{Bytes, BytesMut};
 use prost::Message;
-use turnbuckle_core::{BadFrame, Hlc, Key, SiteSet, Topology, Version, VersionId, Wire};
-use turnbuckle_replication::{check_time, site_of};
+use turnbuckle_core::{BadFrame, Hlc, Key, ReplicaSet, Topology, Version, VersionId, Wire};
+use turnbuckle_replication::{check_time, replica_number};
 
 /// Versions that were stamped, deletes among them: each counts where it was written, and not where it arrives. One that a power loss
 /// took and a peer gave back counts again.
@@ -31,7 +31,7 @@ struct EntryFrame {
     #[prost(fixed64, tag = "2")]
     at: u64,
     #[prost(uint32, tag = "3")]
-    site: u32,
+    replica: u32,
     #[prost(bytes = "bytes", optional, tag = "4")]
     value: Option<Bytes>,
     #[prost(bytes = "bytes", tag = "5")]
@@ -68,7 +68,7 @@ pub(crate) fn encode_and_count<M: Wire>(
     let frame = EntryFrame {
         key: key.0.clone(),
         at: version.id.at.0,
-        site: u32::from(version.id.site.0),
+        replica: u32::from(version.id.replica.0),
         value: version.value.clone(),
         meta,
     };
@@ -89,10 +89,10 @@ pub(crate) fn decode_entry<M: Wire>(
     let frame = EntryFrame::decode(bytes).map_err(|error| BadFrame::new("an entry", error.to_string()))?;
     let id = VersionId {
         at: check_time(frame.at)?,
-        site: site_of(frame.site)?,
+        replica: replica_number(frame.replica)?,
     };
     let meta = M::decode(frame.meta)?;
-    topology.check_sites(meta.sites().union(SiteSet::one(id.site)))?;
+    topology.check_replicas(meta.replicas().union(ReplicaSet::one(id.replica)))?;
     let value = frame.value;
     Ok((Key(frame.key), Version { id, value, meta }))
 }

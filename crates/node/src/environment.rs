@@ -5,7 +5,7 @@ use crate::{
     shared::Shared,
 };
 use std::sync::Arc;
-use turnbuckle_core::{ServerId, SiteId, Topology};
+use turnbuckle_core::{ReplicaId, ServerId, SiteId, Topology};
 
 /// What is around a lane: what its keyspace is, and what it shares with the others of its node. Cheap to clone.
 #[derive(Clone)]
@@ -63,9 +63,9 @@ impl Environment {
         self.shared.serves(self.node_of(server), self.tag)
     }
 
-    /// Whether the node of a server's peer at a site is known not to have this keyspace.
-    pub fn lacks(&self, server: ServerId, site: SiteId) -> bool {
-        let peer = self.topology().peer_at(server, site);
+    /// Whether the node of another replica of a server's partition is known not to have this keyspace.
+    pub fn lacks(&self, server: ServerId, replica: ReplicaId) -> bool {
+        let peer = server.peer(replica);
         self.shared.lacks(self.node_of(peer), self.tag)
     }
 }

@@ -4,10 +4,11 @@ use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hidden, Level, Micros, Receipt, Route, ServerId, SiteId, SiteSet, Topology, Vector, VersionId,
+    BadFrame, Hidden, Level, Micros, Receipt, ReplicaSet, Route, ServerId, SiteId, Topology, Vector,
+    VersionId,
 };
 use turnbuckle_replication::{
-    CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, site_of,
+    CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
 };
 
 /// The version of this vocabulary; peers with another one are refused in the handshake.
@@ -241,7 +242,7 @@ impl From<&Receipt> for ReceiptFrame {
             asked: receipt.asked.to_string(),
             given: receipt.given.to_string(),
             version_at: receipt.version.map(|id| id.at.0),
-            version_site: receipt.version.map_or(0, |id| id.site.0.into()),
+            version_site: receipt.version.map_or(0, |id| id.replica.0.into()),
             server: pack(receipt.server),
             waited_us: receipt.waited.0,
             staleness_us: receipt.staleness.map(|bound| bound.0),
@@ -250,7 +251,7 @@ impl From<&Receipt> for ReceiptFrame {
             cut: cut_to_frames(&receipt.cut.entries().collect::<Vec<_>>()),
             hidden: receipt.hidden.versions,
             hidden_at: receipt.hidden.newest.map(|id| id.at.0),
-            hidden_site: receipt.hidden.newest.map_or(0, |id| id.site.0.into()),
+            hidden_site: receipt.hidden.newest.map_or(0, |id| id.replica.0.into()),
         }
     }
 }
@@ -258,16 +259,16 @@ impl From<&Receipt> for ReceiptFrame {
 impl ReceiptFrame {
     /// The receipt, as one that came from another node of the site.
     pub fn into_forwarded(self, topology: &Topology) -> Result<Receipt, BadFrame> {
-        let version = |at: Option<u64>, site: u32| {
+        let version = |at: Option<u64>, replica: u32| {
             at.map(|at| {
-                let (at, site) = (check_time(at)?, site_of(site)?);
-                topology.check_sites(SiteSet::one(site))?;
-                Ok(VersionId { at, site })
+                let (at, replica) = (check_time(at)?, replica_number(replica)?);
+                topology.check_replicas(ReplicaSet::one(replica))?;
+                Ok(VersionId { at, replica })
             })
             .transpose()
         };
         let cut = cut_from_frames(&self.cut)?;
-        topology.check_sites(cut.iter().map(|&(site, _)| site).collect())?;
+        topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
         let server = unpack(self.server);
         if !topology.contains(server) {
             return Err(BadFrame::new("a receipt of a server", server.to_string()));
@@ -314,33 +315,36 @@ mod tests {
                 partition: 1,
                 member: 0,
             }),
-            cut: vec![CutFrame { site: 2, until: at }],
+            cut: vec![CutFrame {
+                replica: 2,
+                until: at,
+            }],
             hidden_at: Some(at),
             hidden_site: 2,
             ..ReceiptFrame::default()
         };
         assert!(receipt.clone().into_forwarded(&topology).is_ok());
-        for site in [3_u32, 63, 64] {
+        for replica in [3_u32, 63, 64] {
             let altered = [
                 ReceiptFrame {
-                    version_site: site,
+                    version_site: replica,
                     ..receipt.clone()
                 },
                 ReceiptFrame {
-                    hidden_site: site,
+                    hidden_site: replica,
                     ..receipt.clone()
                 },
                 ReceiptFrame {
-                    server: u64::from(site) << 32,
+                    server: u64::from(replica) << 32,
                     ..receipt.clone()
                 },
                 ReceiptFrame {
-                    cut: vec![CutFrame { site, until: at }],
+                    cut: vec![CutFrame { replica, until: at }],
                     ..receipt.clone()
                 },
             ];
             for altered in altered {
-                assert!(altered.into_forwarded(&topology).is_err(), "site {site}");
+                assert!(altered.into_forwarded(&topology).is_err(), "site {replica}");
             }
         }
     }

@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
 };
 use turnbuckle_core::{
-    BadFrame, Chain, Hlc, Key, Protocol, Recovered, SiteId, Topology, Version, VersionId, Wire,
+    BadFrame, Chain, Hlc, Key, Protocol, Recovered, ReplicaId, Topology, Version, VersionId, Wire,
 };
 use turnbuckle_replication::{CopyBeginFrame, StreamPosition};
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, compare_rows, rows};
@@ -52,9 +52,9 @@ pub(crate) struct CopyIn<M> {
     /// What the copy covers, and what its source keeps beside its versions.
     pub copied: Recovered,
     /// How far its source had taken in the streams of other sites.
-    pub received: BTreeMap<SiteId, StreamPosition>,
+    pub received: BTreeMap<ReplicaId, StreamPosition>,
     /// How far its rows may go in the streams of other sites.
-    pub held: BTreeMap<SiteId, StreamPosition>,
+    pub held: BTreeMap<ReplicaId, StreamPosition>,
     /// Rows are missing there as well.
     pub is_partial: bool,
     /// The last row so far: the next frame may go on with it.
@@ -232,7 +232,7 @@ impl<P: Protocol> Incoming<P> {
     pub fn arrive(
         &mut self,
         topology: &Topology,
-        source: SiteId,
+        source: ReplicaId,
         previous: u64,
         last: StreamPosition,
         entries: Vec<Bytes>,
@@ -257,7 +257,7 @@ impl<P: Protocol> Incoming<P> {
         }
         let decode = |entry: Bytes| {
             let (key, version) = decode_entry::<P::Meta>(entry.clone(), topology)?;
-            match version.id.site == source {
+            match version.id.replica == source {
                 true => Ok((entry, key, version)),
                 false => Err(BadFrame::new(
                     "versions of the stream's own site",
@@ -365,9 +365,9 @@ impl<M: Wire + Clone> RowsOut<M> {
     }
 
     /// The next frame's entries for a peer at `site`, from about `most_rows` rows, and whether they are the last.
-    pub fn next(&mut self, site: SiteId, most_rows: usize) -> Result<(Vec<Bytes>, bool), StoreError> {
+    pub fn next(&mut self, replica: ReplicaId, most_rows: usize) -> Result<(Vec<Bytes>, bool), StoreError> {
         if self.unsent.is_empty() {
-            self.read(site, most_rows)?;
+            self.read(replica, most_rows)?;
         }
         let (mut arena, mut entries, mut bytes) = (BytesMut::new(), Vec::new(), 0);
         while bytes < FRAME_BYTES
@@ -380,7 +380,7 @@ impl<M: Wire + Clone> RowsOut<M> {
         Ok((entries, self.is_read && self.unsent.is_empty()))
     }
 
-    fn read(&mut self, site: SiteId, most_rows: usize) -> Result<(), StoreError> {
+    fn read(&mut self, replica: ReplicaId, most_rows: usize) -> Result<(), StoreError> {
         let page = rows::<M>(&*self.snapshot, self.cursor.as_ref(), most_rows, PAGE_BYTES)?;
         self.is_read = page.next.is_none();
         self.cursor = page.next;
@@ -392,13 +392,13 @@ impl<M: Wire + Clone> RowsOut<M> {
             if let Some(deleted) = deleted
                 && chain
                     .iter()
-                    .any(|version| self.purpose.is_asked(site, version.id) && version.id < deleted)
+                    .any(|version| self.purpose.is_asked(replica, version.id) && version.id < deleted)
             {
                 note_newest(&mut self.told.cut, deleted);
             }
             let wanted = chain
                 .iter()
-                .filter(|version| self.purpose.wants(site, version.id, deleted));
+                .filter(|version| self.purpose.wants(replica, version.id, deleted));
             let wanted = wanted.map(|version| (key.clone(), version.clone()));
             self.unsent.extend(wanted);
         }
@@ -407,10 +407,10 @@ impl<M: Wire + Clone> RowsOut<M> {
 }
 
 /// The newest time of each site.
-fn note_newest(cut: &mut Vec<(SiteId, Hlc)>, id: VersionId) {
-    match cut.iter_mut().find(|(site, _)| *site == id.site) {
+fn note_newest(cut: &mut Vec<(ReplicaId, Hlc)>, id: VersionId) {
+    match cut.iter_mut().find(|(replica, _)| *replica == id.replica) {
         Some((_, at)) => *at = id.at.max(*at),
-        None => cut.push((id.site, id.at)),
+        None => cut.push((id.replica, id.at)),
     }
 }
 
@@ -426,18 +426,18 @@ pub(crate) enum Purpose {
 impl Purpose {
     /// Whether a peer at `site` is sent this version. `deleted` is the key's newest delete that some site may have forgotten already. What it
     /// deleted is not given back: its owner would send it to that site, where it would be back.
-    fn wants(self, site: SiteId, id: VersionId, deleted: Option<VersionId>) -> bool {
+    fn wants(self, replica: ReplicaId, id: VersionId, deleted: Option<VersionId>) -> bool {
         match self {
             Purpose::Copy => true,
-            Purpose::Return(_) => self.is_asked(site, id) && Some(id) >= deleted,
+            Purpose::Return(_) => self.is_asked(replica, id) && Some(id) >= deleted,
         }
     }
 
     /// Whether a peer at `site` may have lost this version.
-    fn is_asked(self, site: SiteId, id: VersionId) -> bool {
+    fn is_asked(self, replica: ReplicaId, id: VersionId) -> bool {
         match self {
             Purpose::Copy => false,
-            Purpose::Return(lost) => id.site == site && id.at > lost.since,
+            Purpose::Return(lost) => id.replica == replica && id.at > lost.since,
         }
     }
 

@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, atomic::Ordering},
 };
 use turnbuckle_core::{
-    BadFrame, Input, Micros, Now, Outcome, Protocol, RequestId, ServerId, SiteSet, Topology, Wire,
+    BadFrame, Input, Micros, Now, Outcome, Protocol, ReplicaSet, RequestId, ServerId, Topology, Wire,
 };
 use turnbuckle_replication::StreamBody;
 use turnbuckle_store::Store;
@@ -193,15 +193,9 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     /// Streams or marks wait for the partition's replicas at these sites.
-    fn wake_links(&self, from: ServerId, to: SiteSet) {
-        for site in self
-            .topology()
-            .sites()
-            .filter(|&site| site != from.site && to.contains(site))
-        {
-            self.shared()
-                .wake
-                .wake_link(self.node_of(self.topology().peer_at(from, site)));
+    fn wake_links(&self, from: ServerId, to: ReplicaSet) {
+        for replica in to.without(from.replica()).iter() {
+            self.shared().wake.wake_link(self.node_of(from.peer(replica)));
         }
     }
 
@@ -331,11 +325,11 @@ impl<P: Protocol> Keyspace<P> {
 
     /// The lanes here that have a peer on `node`, and the peer.
     pub(crate) fn pairs(&self, node: NodeId) -> impl Iterator<Item = (&LaneCell<P>, ServerId)> {
-        let site = self.shared().config.placement.site_of(node);
-        self.lanes().iter().filter_map(move |cell| {
-            let peer = self.topology().peer_at(cell.me, site);
-            (cell.me.site != site && self.topology().contains(peer) && self.node_of(peer) == node)
-                .then_some((cell, peer))
+        self.lanes().iter().flat_map(move |cell| {
+            let peers = self.topology().others_of(cell.me).iter();
+            let peers = peers.map(|replica| cell.me.peer(replica));
+            let there = peers.filter(move |&peer| self.node_of(peer) == node);
+            there.map(move |peer| (cell, peer))
         })
     }
 

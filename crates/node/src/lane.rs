@@ -27,8 +27,8 @@ use cold::Cold;
 use missing::Unheard;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Replica, RequestId, ServerId, SiteId, SiteSet,
-    Versions, Wire,
+    Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Replica, ReplicaId, ReplicaSet, RequestId,
+    ServerId, Versions, Wire,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{Entry, MarkFrame, Outgoing, StreamBody, StreamPosition};
@@ -49,25 +49,27 @@ const MOST_COLD: usize = 1024;
 /// under the lock too.
 pub(crate) struct Lane<P: Protocol> {
     pub me: ServerId,
+    /// Which of its partition's replicas it is.
+    pub id: ReplicaId,
     pub env: Environment,
     /// What is to be done, in order.
     pub effects: Vec<Effect<P>>,
     pub replica: Replica<P>,
     pub store: Store<P::Meta>,
     pub outgoing: Outgoing,
-    pub incoming: BTreeMap<SiteId, Incoming<P>>,
+    pub incoming: BTreeMap<ReplicaId, Incoming<P>>,
     pub cold: Cold<Waiting<P>>,
     /// What peers are sent row by row: a copy, or what they lost, or one after the other.
-    pub rows_out: BTreeMap<SiteId, VecDeque<RowsOut<P::Meta>>>,
+    pub rows_out: BTreeMap<ReplicaId, VecDeque<RowsOut<P::Meta>>>,
     /// Peers that wait for rows until a checkpoint has been made.
-    pub rows_wanted: BTreeMap<SiteId, Vec<Errand>>,
+    pub rows_wanted: BTreeMap<ReplicaId, Vec<Errand>>,
     /// Everything this replica stamped in its earlier lives up to here is in the last checkpoint. The log behind it may hold more, but
     /// with gaps: what peers give back comes in no order, and a crash may end that in the middle.
     recovered: Hlc,
     /// Peers that may hold something this replica stamped later in an earlier life, and lost. Until all of them have said
     /// where they are, and given back what they had, it promises nothing: what comes back has an old stamp. Nothing that no power
     /// loss could have taken is among that, so it does not wait for ever for a site that is away.
-    unsettled: SiteSet,
+    unsettled: ReplicaSet,
     patient_until: Micros,
     /// Every peer has given back what it held of this lane when its directory was empty: that is in the log or the last checkpoint.
     given_back: bool,
@@ -77,7 +79,7 @@ pub(crate) struct Lane<P: Protocol> {
     /// all have given back.
     has_lost_directory: bool,
     /// Sites that have not said in this life where they are.
-    unheard_of: SiteSet,
+    unheard_of: ReplicaSet,
     /// From then on others are given rows although some site was not heard.
     gives_from: Micros,
     /// What requests wait for after a start.
@@ -89,7 +91,7 @@ pub(crate) struct Lane<P: Protocol> {
     /// A planted bug has lost its entry.
     has_dropped: bool,
     /// Peers that have given everything back, in the open batch.
-    taken: Vec<SiteId>,
+    taken: Vec<ReplicaId>,
     /// Appended to the log, and not yet durable.
     logged: VecDeque<Logged>,
     /// Promises whose marks are sent, until everything they speak of is synced.
@@ -114,7 +116,7 @@ pub(crate) struct Lane<P: Protocol> {
     pub damage: Option<String>,
     pub(crate) named: BTreeMap<String, Bytes>,
     /// A peer whose timestamps are too far ahead.
-    pub held_peers: BTreeMap<SiteId, Hlc>,
+    pub held_peers: BTreeMap<ReplicaId, Hlc>,
     /// It was said that the directory is an old copy.
     pub said_outdated: bool,
     /// Versions are encoded into it.
@@ -138,9 +140,9 @@ struct Logged {
     sync: bool,
     entries: Vec<Entry>,
     /// How far other streams have come with it: to be acknowledged.
-    received: Vec<(SiteId, StreamPosition)>,
+    received: Vec<(ReplicaId, StreamPosition)>,
     /// Peers that have given everything back with it.
-    taken: Vec<SiteId>,
+    taken: Vec<ReplicaId>,
 }
 
 impl<P: Protocol> Lane<P> {
@@ -154,7 +156,8 @@ impl<P: Protocol> Lane<P> {
         protocol: &P::Config,
         seed: u64,
     ) -> Lane<P> {
-        let others: Vec<SiteId> = env.topology().sites().filter(|&site| site != me.site).collect();
+        let id = me.replica();
+        let others: Vec<ReplicaId> = env.topology().others_of(me).iter().collect();
         let mut outgoing = Outgoing::new(env.shared().config.stream, others.iter().copied());
         outgoing.restore(
             meta.next_position,
@@ -164,11 +167,11 @@ impl<P: Protocol> Lane<P> {
         let received: BTreeMap<_, _> = meta.received.iter().map(|record| record.parts()).collect();
         let mut incoming: BTreeMap<_, _> = others
             .into_iter()
-            .map(|site| {
+            .map(|replica| {
                 (
-                    site,
+                    replica,
                     Incoming::new(
-                        received.get(&site).copied().unwrap_or_default(),
+                        received.get(&replica).copied().unwrap_or_default(),
                         env.shared().pending(),
                     ),
                 )
@@ -176,7 +179,7 @@ impl<P: Protocol> Lane<P> {
             .collect();
         hold(&mut incoming, meta.held.iter().map(|record| record.parts()));
         let (bound, mut recovered) = (Hlc(meta.bound), meta.recovered());
-        let own = recovered.cut.iter().find(|(site, _)| *site == me.site);
+        let own = recovered.cut.iter().find(|(replica, _)| *replica == id);
         let own = own.map_or(Hlc::ZERO, |&(_, until)| until);
         if repair.as_ref().is_some_and(|repair| repair.is_blank) {
             recovered.cut.clear();
@@ -184,6 +187,7 @@ impl<P: Protocol> Lane<P> {
         }
         Lane {
             me,
+            id,
             effects: Vec::new(),
             replica: Replica::open(protocol, me, env.topology().clone(), bound, &recovered, seed),
             store,
@@ -193,12 +197,12 @@ impl<P: Protocol> Lane<P> {
             rows_out: BTreeMap::new(),
             rows_wanted: BTreeMap::new(),
             recovered: own,
-            unsettled: SiteSet::default(),
+            unsettled: ReplicaSet::default(),
             patient_until: Micros(0),
             given_back: meta.given_back,
             had_earlier_life: false,
             has_lost_directory: false,
-            unheard_of: SiteSet::default(),
+            unheard_of: ReplicaSet::default(),
             gives_from: Micros(0),
             unheard: None,
             time: Now::default(),
@@ -366,7 +370,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    fn mark(&mut self, to: SiteSet, message: &P::Message, promise: (Hlc, u64)) {
+    fn mark(&mut self, to: ReplicaSet, message: &P::Message, promise: (Hlc, u64)) {
         // A newer one comes when everything is back.
         if self.takes_back() {
             return;
@@ -375,14 +379,14 @@ impl<P: Protocol> Lane<P> {
         message.encode(&mut body);
         let body = body.freeze();
         if self.env.shared().config.planted.marks_overtake {
-            for site in to.iter() {
+            for replica in to.iter() {
                 let incarnation = self.outgoing.incarnation();
                 let mark = MarkFrame {
                     incarnation,
                     after: 0,
                     body: body.clone(),
                 };
-                self.say(self.env.topology().peer_at(self.me, site), StreamBody::Mark(mark));
+                self.say(self.me.peer(replica), StreamBody::Mark(mark));
             }
             return;
         }
@@ -430,7 +434,7 @@ impl<P: Protocol> Lane<P> {
         self.effects.push(Effect::Say { to, body });
     }
 
-    pub(crate) fn wake_links(&mut self, to: SiteSet) {
+    pub(crate) fn wake_links(&mut self, to: ReplicaSet) {
         self.effects.push(Effect::WakeLinks(to));
     }
 
@@ -449,11 +453,11 @@ impl<P: Protocol> Lane<P> {
 
 /// Rows that are here may go so far in the streams of these sites.
 fn hold<P: Protocol>(
-    incoming: &mut BTreeMap<SiteId, Incoming<P>>,
-    held: impl Iterator<Item = (SiteId, StreamPosition)>,
+    incoming: &mut BTreeMap<ReplicaId, Incoming<P>>,
+    held: impl Iterator<Item = (ReplicaId, StreamPosition)>,
 ) {
-    for (site, place) in held {
-        if let Some(incoming) = incoming.get_mut(&site) {
+    for (replica, place) in held {
+        if let Some(incoming) = incoming.get_mut(&replica) {
             incoming.hold(place);
         }
     }
@@ -461,12 +465,12 @@ fn hold<P: Protocol>(
 
 /// The stream entries of a lane's record, numbered.
 pub(crate) fn entries_of(record: &Record) -> impl Iterator<Item = Entry> + '_ {
-    let streamed = record.writes.iter().filter(|write| write.to != 0);
+    let streamed = record.writes.iter().filter(|write| !write.to().is_empty());
     streamed
         .zip(record.first_position..)
         .map(|(write, number)| Entry {
             number,
-            to: SiteSet(write.to),
+            to: write.to(),
             bytes: write.entry.clone().unwrap_or_default(),
         })
 }

@@ -175,7 +175,7 @@ impl NodeBuilder {
             let (is_new, meta) = (parsed.is_none(), parsed.unwrap_or_default());
             let aside = Aside::of(&*self.engine, &name, Position(meta.log_position))?;
             let config = keyspace.protocol();
-            let others = keyspace.topology().sites().filter(|&site| site != server.site);
+            let others = keyspace.topology().others_of(server).iter();
             let streams = P::DESCRIPTOR.replication == Replication::Streams;
             // Without streams nothing tells what the others have, and only their own copies will do.
             let is_emptied = is_new && !streams && !self.shared.config.is_first_life_of(keyspace.name());

@@ -6,12 +6,12 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, Recovered, ServerId, SiteId, SiteSet, Topology, Version, VersionId, Wire, Write,
+    BadFrame, Hlc, Key, Recovered, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId, Wire, Write,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
     CutFrame, IncarnationRecord, NamedRecord, ReceivedRecord, check_lives, check_places, check_time,
-    cut_from_frames, named_of, site_of,
+    cut_from_frames, named_of, replica_number,
 };
 
 /// A batch as it lies in the log.
@@ -51,15 +51,25 @@ pub(crate) struct WriteRecord {
     /// A version, encoded as in streams.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub entry: Option<Bytes>,
-    /// The sites it is streamed to.
+    /// The replicas it is streamed to: the lower half of the set.
     #[prost(uint64, tag = "2")]
-    pub to: u64,
+    to_low: u64,
+    /// The upper half.
+    #[prost(uint64, tag = "6")]
+    to_high: u64,
     #[prost(message, optional, tag = "3")]
     drop: Option<DropRecord>,
     #[prost(message, optional, tag = "4")]
     named: Option<NamedRecord>,
     #[prost(fixed64, optional, tag = "5")]
     bound: Option<u64>,
+}
+
+impl WriteRecord {
+    /// The replicas it is streamed to.
+    pub fn to(&self) -> ReplicaSet {
+        ReplicaSet(u128::from(self.to_high) << 64 | u128::from(self.to_low))
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -69,7 +79,7 @@ struct DropRecord {
     #[prost(fixed64, tag = "2")]
     at: u64,
     #[prost(uint32, tag = "3")]
-    site: u32,
+    replica: u32,
 }
 
 /// What a finished checkpoint says about itself: everything of a lane that is not a version.
@@ -125,7 +135,7 @@ pub(crate) enum Replayed<M> {
     Put {
         key: Key,
         version: Version<M>,
-        to: SiteSet,
+        to: ReplicaSet,
     },
     Drop {
         key: Key,
@@ -179,13 +189,13 @@ impl WriteRecord {
                 record.entry = encoded
                     .clone()
                     .or_else(|| Some(encode_and_count(key, version, arena, counted)));
-                record.to = to.0;
+                (record.to_low, record.to_high) = (to.0 as u64, (to.0 >> 64) as u64);
             }
             Write::Drop { key, id } => {
                 record.drop = Some(DropRecord {
                     key: key.0.clone(),
                     at: id.at.0,
-                    site: id.site.0.into(),
+                    replica: id.replica.0.into(),
                 });
             }
             Write::Named { name, bytes } => {
@@ -198,20 +208,17 @@ impl WriteRecord {
 
     /// The write, which names sites of the cluster alone.
     pub fn replay<M: Wire>(self, topology: &Topology) -> Result<Replayed<M>, BadFrame> {
+        let to = self.to();
         if let Some(entry) = self.entry {
             let (key, version) = decode_entry(entry, topology)?;
-            return Ok(Replayed::Put {
-                key,
-                version,
-                to: SiteSet(self.to),
-            });
+            return Ok(Replayed::Put { key, version, to });
         }
         if let Some(drop) = self.drop {
             let id = VersionId {
                 at: check_time(drop.at)?,
-                site: site_of(drop.site)?,
+                replica: replica_number(drop.replica)?,
             };
-            topology.check_sites(SiteSet::one(id.site))?;
+            topology.check_replicas(ReplicaSet::one(id.replica))?;
             return Ok(Replayed::Drop {
                 key: Key(drop.key),
                 id,
@@ -244,7 +251,7 @@ impl CheckpointMeta {
     }
 
     /// The cut that the rows cover.
-    pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
+    pub fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         cut_from_frames(&self.cut).expect("it was checked when it was read")
     }
 

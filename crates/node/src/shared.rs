@@ -259,7 +259,7 @@ mod tests {
         config::Placement,
         frame::{Body, ResponseFrame},
     };
-    use turnbuckle_core::{ServerId, SiteId};
+    use turnbuckle_core::ServerId;
 
     struct Quiet;
 
@@ -272,7 +272,10 @@ mod tests {
     const PEER: NodeId = NodeId(1);
 
     fn shared() -> Shared {
-        let config = NodeConfig::new(NodeId(0), Placement::new([SiteId(0), SiteId(0)]));
+        let config = NodeConfig::new(
+            NodeId(0),
+            Placement::new([turnbuckle_core::SiteId(0), turnbuckle_core::SiteId(0)]),
+        );
         let shared = Shared::new(config, Arc::new(Quiet));
         shared.set_link(PEER, Some(agreement()));
         shared

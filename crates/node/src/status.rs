@@ -1,6 +1,6 @@
 use crate::{entry::Written, keyspace::Keyspace};
 use std::sync::atomic::Ordering;
-use turnbuckle_core::{Hlc, Micros, Now, Protocol, SiteId, Vitals};
+use turnbuckle_core::{Hlc, Micros, Now, Protocol, ReplicaId, Vitals};
 use turnbuckle_replication::{CursorState, StreamPosition};
 
 /// What can be seen of a keyspace on a node.
@@ -55,7 +55,7 @@ pub struct StreamStatus {
     /// The partition.
     pub partition: u16,
     /// The peer's site.
-    pub peer: SiteId,
+    pub peer: ReplicaId,
     /// What the peer is being sent: `silent` (nothing: no link), `left-out` (nothing: its node does not have the
     /// keyspace), `streaming`, `copying` or `taking-back`.
     pub state: &'static str,

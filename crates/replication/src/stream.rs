@@ -30,7 +30,7 @@
 //! from the log. A peer is never sent more than a window ahead of its acknowledgement.
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::{BadFrame, Hlc, Micros, SiteId, SiteSet};
+use turnbuckle_core::{BadFrame, Hlc, Micros, ReplicaId, ReplicaSet};
 use turnbuckle_log::Position;
 
 /// A place in a stream: everything up to and including `number` of `incarnation`. (0, 0) is before everything.
@@ -98,7 +98,7 @@ pub struct Outgoing {
     index: VecDeque<(u64, Position)>,
     /// The index is that of a checkpoint.
     is_restored: bool,
-    cursors: BTreeMap<SiteId, Cursor>,
+    cursors: BTreeMap<ReplicaId, Cursor>,
     /// (n, t): entry n was ready at t, in monotonic time. Sparse, rising: what lag is measured by.
     times: VecDeque<(u64, Micros)>,
 }
@@ -109,7 +109,7 @@ pub struct Entry {
     /// Its place among those of its source, counted from 1.
     pub number: u64,
     /// The sites it goes to.
-    pub to: SiteSet,
+    pub to: ReplicaSet,
     /// What it is, encoded.
     pub bytes: Bytes,
 }
@@ -236,7 +236,7 @@ pub enum Step {
 
 impl Outgoing {
     /// A source that has written nothing, with receivers at these sites.
-    pub fn new(limits: StreamLimits, sites: impl Iterator<Item = SiteId>) -> Outgoing {
+    pub fn new(limits: StreamLimits, sites: impl Iterator<Item = ReplicaId>) -> Outgoing {
         Outgoing {
             limits,
             incarnations: Vec::new(),
@@ -246,7 +246,7 @@ impl Outgoing {
             tail_bytes: 0,
             index: VecDeque::new(),
             is_restored: false,
-            cursors: sites.map(|site| (site, Cursor::default())).collect(),
+            cursors: sites.map(|replica| (replica, Cursor::default())).collect(),
             times: VecDeque::new(),
         }
     }
@@ -413,8 +413,8 @@ impl Outgoing {
     }
 
     /// For how long the oldest entry that a peer has not acknowledged has been ready: zero if there is none.
-    pub fn lag(&self, site: SiteId, monotonic: Micros) -> Micros {
-        let acked = self.cursors.get(&site).map_or(0, |cursor| cursor.acked);
+    pub fn lag(&self, replica: ReplicaId, monotonic: Micros) -> Micros {
+        let acked = self.cursors.get(&replica).map_or(0, |cursor| cursor.acked);
         if acked >= self.ready {
             return Micros(0);
         }
@@ -454,9 +454,9 @@ impl Outgoing {
     }
 
     /// A mark for these sites, behind every entry so far. Returns whether anybody can be sent it.
-    pub fn set_mark(&mut self, to: SiteSet, body: &Bytes) {
-        for (&site, cursor) in &mut self.cursors {
-            if to.contains(site) {
+    pub fn set_mark(&mut self, to: ReplicaSet, body: &Bytes) {
+        for (&replica, cursor) in &mut self.cursors {
+            if to.contains(replica) {
                 cursor.mark = Some((self.ready, body.clone()));
             }
         }
@@ -470,24 +470,24 @@ impl Outgoing {
     // ---- peers ----------------------------------------------------------------------------------------------
 
     /// How far the receiver at a site is.
-    pub fn cursor(&mut self, site: SiteId) -> Option<&mut Cursor> {
-        self.cursors.get_mut(&site)
+    pub fn cursor(&mut self, replica: ReplicaId) -> Option<&mut Cursor> {
+        self.cursors.get_mut(&replica)
     }
 
     /// How far all receivers are.
-    pub fn cursors(&self) -> impl Iterator<Item = (SiteId, &Cursor)> {
-        self.cursors.iter().map(|(&site, cursor)| (site, cursor))
+    pub fn cursors(&self) -> impl Iterator<Item = (ReplicaId, &Cursor)> {
+        self.cursors.iter().map(|(&replica, cursor)| (replica, cursor))
     }
 
     /// The link to the receiver at a site is down.
-    pub fn silence(&mut self, site: SiteId) {
-        if let Some(cursor) = self.cursors.get_mut(&site) {
+    pub fn silence(&mut self, replica: ReplicaId) {
+        if let Some(cursor) = self.cursors.get_mut(&replica) {
             cursor.set_state(CursorState::Silent);
         }
     }
 
     /// A receiver says where it is. `forgets`: this side may have forgotten deletes, of any site.
-    pub fn resume(&mut self, site: SiteId, at: StreamPosition, forgets: bool) -> Resumption {
+    pub fn resume(&mut self, replica: ReplicaId, at: StreamPosition, forgets: bool) -> Resumption {
         // One that has nothing is new, or has lost its directory, or waits for a full copy since it gave back what was lost here. The log may still
         // hold what the receiver itself deleted since, and nobody would give it that delete.
         let has_nothing = at.number == 0 && at.incarnation < self.incarnation();
@@ -496,7 +496,7 @@ impl Outgoing {
             false => self.resumption(at),
         };
         let oldest = self.oldest();
-        let Some(cursor) = self.cursors.get_mut(&site) else {
+        let Some(cursor) = self.cursors.get_mut(&replica) else {
             return Resumption::FromTheFuture;
         };
         let (state, resumption) = match resumption {
@@ -521,8 +521,8 @@ impl Outgoing {
     }
 
     /// A receiver that has taken in the stream up to `has` is to be sent a full copy, and then what follows `resume`.
-    pub fn copy(&mut self, site: SiteId, has: u64, resume: u64) {
-        if let Some(cursor) = self.cursors.get_mut(&site) {
+    pub fn copy(&mut self, replica: ReplicaId, has: u64, resume: u64) {
+        if let Some(cursor) = self.cursors.get_mut(&replica) {
             cursor.acked = cursor.acked.min(has);
             cursor.set_state(CursorState::Copying { resume });
         }
@@ -537,8 +537,12 @@ impl Outgoing {
 
     /// A receiver may hold, by full copies of third sites, what was written up to `held`. If some of that was lost here: what was stamped
     /// after this is to be given back.
-    pub fn lost(&self, site: SiteId, held: StreamPosition) -> Option<Hlc> {
-        if self.cursors.get(&site).is_some_and(|cursor| cursor.gave >= held) {
+    pub fn lost(&self, replica: ReplicaId, held: StreamPosition) -> Option<Hlc> {
+        if self
+            .cursors
+            .get(&replica)
+            .is_some_and(|cursor| cursor.gave >= held)
+        {
             return None;
         }
         match self.resumption(held) {
@@ -613,9 +617,9 @@ impl Outgoing {
     }
 
     /// The receiver holds everything up to `number` durably.
-    pub fn acknowledge(&mut self, site: SiteId, number: u64) {
+    pub fn acknowledge(&mut self, replica: ReplicaId, number: u64) {
         let ready = self.ready;
-        let Some(cursor) = self.cursors.get_mut(&site) else {
+        let Some(cursor) = self.cursors.get_mut(&replica) else {
             return;
         };
         if !matches!(cursor.state, CursorState::Streaming { sent } if number <= sent && number <= ready) {
@@ -632,7 +636,7 @@ impl Outgoing {
     }
 
     /// The next thing to send to a site, at most one frame.
-    pub fn step(&mut self, site: SiteId) -> Step {
+    pub fn step(&mut self, replica: ReplicaId) -> Step {
         let Outgoing {
             limits,
             incarnations,
@@ -642,7 +646,7 @@ impl Outgoing {
             cursors,
             ..
         } = self;
-        let Some(cursor) = cursors.get_mut(&site) else {
+        let Some(cursor) = cursors.get_mut(&replica) else {
             return Step::Idle;
         };
         let CursorState::Streaming { sent } = cursor.state else {
@@ -678,14 +682,14 @@ impl Outgoing {
         let entries = tail
             .range((sent + 1 - first) as usize..)
             .take_while(|entry| entry.number <= until);
-        let frame = gather(incarnations, site, sent, entries, limits.frame_bytes);
+        let frame = gather(incarnations, replica, sent, entries, limits.frame_bytes);
         cursor.sent(&frame);
         frame
     }
 
     /// The next frame from entries read from the log; `next` is where to read on. The entries may begin before what is
     /// needed and end after what is durable.
-    pub fn step_from_log(&mut self, site: SiteId, read: &[Entry], next: Position) -> Step {
+    pub fn step_from_log(&mut self, replica: ReplicaId, read: &[Entry], next: Position) -> Step {
         let Outgoing {
             limits,
             incarnations,
@@ -693,7 +697,7 @@ impl Outgoing {
             cursors,
             ..
         } = self;
-        let Some(cursor) = cursors.get_mut(&site) else {
+        let Some(cursor) = cursors.get_mut(&replica) else {
             return Step::Idle;
         };
         let CursorState::Streaming { sent } = cursor.state else {
@@ -704,7 +708,7 @@ impl Outgoing {
             .iter()
             .filter(|entry| entry.number > sent)
             .take_while(|entry| entry.number <= until);
-        let frame = gather(incarnations, site, sent, entries, limits.frame_bytes);
+        let frame = gather(incarnations, replica, sent, entries, limits.frame_bytes);
         match &frame {
             Step::Entries { last, .. } => {
                 let all_sent = read.last().is_none_or(|entry| entry.number <= *last);
@@ -756,7 +760,7 @@ fn mark_or(cursor: &Cursor, ready: u64) -> u64 {
 /// One frame of consecutive entries: of one incarnation, for one site, not much larger than `most_bytes`.
 fn gather<'a>(
     incarnations: &[Incarnation],
-    site: SiteId,
+    replica: ReplicaId,
     sent: u64,
     entries: impl Iterator<Item = &'a Entry>,
     most_bytes: usize,
@@ -771,7 +775,7 @@ fn gather<'a>(
         }
         assert_eq!(entry.number, last + 1, "stream entries are sent without gaps");
         last = entry.number;
-        if entry.to.contains(site) {
+        if entry.to.contains(replica) {
             bytes += entry.bytes.len();
             gathered.push(entry.bytes.clone());
             numbers.push(entry.number);

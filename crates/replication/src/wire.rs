@@ -4,7 +4,7 @@ use crate::stream::{Incarnation, StreamPosition};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
-use turnbuckle_core::{BadFrame, Forgotten, Hlc, SiteId, SiteSet, Topology};
+use turnbuckle_core::{BadFrame, Forgotten, Hlc, ReplicaId, ReplicaSet, Topology};
 
 /// Incarnations are microseconds since 1970 and entries are counted one by one: none gets here in a hundred thousand
 /// years. Whoever claims to be further would have the next one overflow.
@@ -181,29 +181,29 @@ pub struct ResumeFrame {
 #[derive(Clone, Copy, PartialEq, Message)]
 struct DirectoryFrame {
     #[prost(uint32, tag = "1")]
-    site: u32,
+    replica: u32,
     #[prost(fixed64, tag = "2")]
     birth: u64,
 }
 
-fn directories(births: &BTreeMap<SiteId, u64>) -> Vec<DirectoryFrame> {
+fn directories(births: &BTreeMap<ReplicaId, u64>) -> Vec<DirectoryFrame> {
     let births = births.iter();
     births
-        .map(|(site, &birth)| DirectoryFrame {
-            site: u32::from(site.0),
+        .map(|(replica, &birth)| DirectoryFrame {
+            replica: u32::from(replica.0),
             birth,
         })
         .collect()
 }
 
-fn births(directories: &[DirectoryFrame], topology: &Topology) -> Result<BTreeMap<SiteId, u64>, BadFrame> {
+fn births(directories: &[DirectoryFrame], topology: &Topology) -> Result<BTreeMap<ReplicaId, u64>, BadFrame> {
     let mut births = BTreeMap::new();
     for directory in directories {
-        let site =
-            u16::try_from(directory.site).map_err(|_| BadFrame::new("a site", directory.site.to_string()))?;
-        births.insert(SiteId(site), Forgotten::check_birth(directory.birth)?);
+        let replica = u16::try_from(directory.replica)
+            .map_err(|_| BadFrame::new("a replica", directory.replica.to_string()))?;
+        births.insert(ReplicaId(replica), Forgotten::check_birth(directory.birth)?);
     }
-    topology.check_sites(births.keys().copied().collect())?;
+    topology.check_replicas(births.keys().copied().collect())?;
     Ok(births)
 }
 
@@ -305,7 +305,7 @@ pub struct CopyBeginFrame {
 pub struct CutFrame {
     /// The site, by its number.
     #[prost(uint32, tag = "1")]
-    pub site: u32,
+    pub replica: u32,
     /// The time.
     #[prost(fixed64, tag = "2")]
     pub until: u64,
@@ -356,7 +356,7 @@ impl NamedRecord {
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct ReceivedRecord {
     #[prost(uint32, tag = "1")]
-    site: u32,
+    replica: u32,
     #[prost(uint64, tag = "2")]
     incarnation: u64,
     #[prost(uint64, tag = "3")]
@@ -393,10 +393,10 @@ impl From<PositionFrame> for StreamPosition {
 }
 
 /// A cut as it travels and is written down.
-pub fn cut_to_frames(cut: &[(SiteId, Hlc)]) -> Vec<CutFrame> {
+pub fn cut_to_frames(cut: &[(ReplicaId, Hlc)]) -> Vec<CutFrame> {
     cut.iter()
-        .map(|&(site, until)| CutFrame {
-            site: site.0.into(),
+        .map(|&(replica, until)| CutFrame {
+            replica: replica.0.into(),
             until: until.0,
         })
         .collect()
@@ -406,19 +406,20 @@ pub fn cut_to_frames(cut: &[(SiteId, Hlc)]) -> Vec<CutFrame> {
 ///
 /// # Errors
 /// If it names a site or a time that cannot be.
-pub fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(SiteId, Hlc)>, BadFrame> {
+pub fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(ReplicaId, Hlc)>, BadFrame> {
     frames
         .iter()
-        .map(|frame| Ok((site_of(frame.site)?, check_time(frame.until)?)))
+        .map(|frame| Ok((replica_number(frame.replica)?, check_time(frame.until)?)))
         .collect()
 }
 
 /// A site that a cluster may have.
-pub fn site_of(number: u32) -> Result<SiteId, BadFrame> {
-    let site = u16::try_from(number)
+pub fn replica_number(number: u32) -> Result<ReplicaId, BadFrame> {
+    let replica = u16::try_from(number)
         .ok()
-        .filter(|&site| site < SiteSet::MOST_SITES);
-    site.map(SiteId)
+        .filter(|&replica| replica < ReplicaSet::MOST);
+    replica
+        .map(ReplicaId)
         .ok_or_else(|| BadFrame::new("a site below 64", number.to_string()))
 }
 
@@ -459,23 +460,23 @@ impl ReceivedRecord {
     /// # Errors
     /// If it names a site or a place that cannot be.
     pub fn check(self) -> Result<(), BadFrame> {
-        site_of(self.site)?;
+        replica_number(self.replica)?;
         check_places([self.incarnation, self.number])
     }
 
     /// The stream of a site was taken in so far.
-    pub fn new(site: SiteId, position: StreamPosition) -> ReceivedRecord {
+    pub fn new(replica: ReplicaId, position: StreamPosition) -> ReceivedRecord {
         ReceivedRecord {
-            site: site.0.into(),
+            replica: replica.0.into(),
             incarnation: position.incarnation,
             number: position.number,
         }
     }
 
     /// The site, and how far.
-    pub fn parts(self) -> (SiteId, StreamPosition) {
+    pub fn parts(self) -> (ReplicaId, StreamPosition) {
         (
-            SiteId(self.site as u16),
+            ReplicaId(self.replica as u16),
             StreamPosition {
                 incarnation: self.incarnation,
                 number: self.number,
@@ -547,7 +548,7 @@ mod tests {
                     Hlc(7),
                     &Forgotten {
                         until: Some(Hlc(5)),
-                        directories: BTreeMap::from([(SiteId(1), 7)]),
+                        directories: BTreeMap::from([(ReplicaId(1), 7)]),
                         met: BTreeMap::new(),
                     },
                     Some(place.into()),

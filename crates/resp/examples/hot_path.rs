@@ -54,7 +54,7 @@ impl Backend for Map {
             given: Level::Eventual,
             version: Some(VersionId {
                 at: Hlc(1),
-                site: SiteId(0),
+                replica: turnbuckle_core::ReplicaId(0),
             }),
             server: ServerId::default(),
             route: Route::Local,

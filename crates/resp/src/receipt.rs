@@ -1,6 +1,6 @@
 //! Receipts in words: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
 use crate::{Backend, Writer};
-use turnbuckle_core::{Micros, Receipt, Route, VersionId};
+use turnbuckle_core::{Micros, Receipt, ReplicaId, Route, VersionId};
 
 /// How many fields a receipt has, and how many more one with a causal cut.
 const FIELDS: usize = 10;
@@ -34,7 +34,8 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     text(writer, "asked", &receipt.asked.to_string());
     text(writer, "given", &receipt.given.to_string());
     writer.bulk(b"version");
-    let name = |version: VersionId| format!("{}@{}", version.at, backend.site_name(version.site));
+    let replica = |replica: ReplicaId| replica.name(backend.site_name(replica.site()));
+    let name = |version: VersionId| format!("{}@{}", version.at, replica(version.replica));
     let version = receipt.version.map(name);
     writer.bulk_or_null(version.as_deref().map(str::as_bytes));
     text(writer, "site", site);
@@ -64,8 +65,8 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     }
     writer.bulk(b"cut");
     writer.map(receipt.cut.entries().count());
-    for (site, at) in receipt.cut.entries() {
-        text(writer, backend.site_name(site), &at.to_string());
+    for (of, at) in receipt.cut.entries() {
+        text(writer, &replica(of), &at.to_string());
     }
     writer.bulk(b"hidden");
     writer.integer(i64::from(receipt.hidden.versions));

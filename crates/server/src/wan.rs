@@ -28,7 +28,7 @@ use std::{
 };
 use thiserror::Error;
 use tokio::sync::watch;
-use turnbuckle_core::{Micros, SiteId, SiteSet};
+use turnbuckle_core::{Micros, SiteId};
 
 mod delay_line;
 pub use delay_line::{DelayLine, Full};
@@ -259,12 +259,13 @@ impl WanMatrix {
 
     /// A node of this site applies the matrix to what it sends.
     pub fn serve(&self, site: SiteId) {
-        self.0.senders.fetch_or(SiteSet::one(site).0, Ordering::Relaxed);
+        self.0.senders.fetch_or(1 << site.0, Ordering::Relaxed);
     }
 
     /// The sites whose nodes apply the matrix.
-    pub fn senders(&self) -> SiteSet {
-        SiteSet(self.0.senders.load(Ordering::Relaxed))
+    pub fn senders(&self) -> impl Iterator<Item = SiteId> + use<> {
+        let senders = self.0.senders.load(Ordering::Relaxed);
+        (0..64).filter(move |site| senders >> site & 1 == 1).map(SiteId)
     }
 
     /// How one direction is now.

@@ -65,8 +65,8 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Failure, Key, KeyspaceLevels, Micros, Operation, Promise, Receipt, ServerId, SiteId, Topology,
-    VersionId,
+    Answer, Failure, Key, KeyspaceLevels, Micros, Operation, Promise, Receipt, ReplicaId, ServerId, SiteId,
+    Topology, VersionId,
 };
 use turnbuckle_node::NO_ROOM;
 
@@ -378,7 +378,7 @@ impl Judge {
             }
             (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
-                    let server = self.server_of(key, site);
+                    let server = self.server_of(key, ReplicaId::from(site));
                     let seen = self.seen(id, record, place, key, server, receipt, *at);
                     match value {
                         Some(value) => self.value_read(seen, value, None),
@@ -390,12 +390,9 @@ impl Judge {
         }
     }
 
-    fn server_of(&self, key: &Key, site: SiteId) -> ServerId {
-        ServerId {
-            site,
-            partition: self.topology.partition_of_slot(key.slot()),
-            member: 0,
-        }
+    fn server_of(&self, key: &Key, replica: ReplicaId) -> ServerId {
+        let partition = self.topology.partition_of_slot(key.slot());
+        ServerId::of(partition, replica)
     }
 
     #[allow(clippy::too_many_arguments, reason = "everything that an answer is made of")]
@@ -485,7 +482,8 @@ impl Judge {
         if before.last().is_none_or(|last| last.newest().0 <= version) {
             return;
         }
-        let is_above = |write: &&Acknowledged| write.version.site == version.site && write.version > version;
+        let is_above =
+            |write: &&Acknowledged| write.version.replica == version.replica && write.version > version;
         let above = before.iter().filter(is_above).map(|write| write.version);
         if let Some(above) = above.filter(|&above| !self.is_lost(&seen.key, above)).max() {
             let words = format!(
@@ -710,8 +708,11 @@ impl Judge {
         }
         let mut spared = Vec::new();
         for (key, of_key) in &self.keys {
-            for version in of_key.versions().filter(|version| version.site == server.site) {
-                let is_its_own = self.server_of(key, version.site) == server;
+            for version in of_key
+                .versions()
+                .filter(|version| version.replica == server.replica())
+            {
+                let is_its_own = self.server_of(key, version.replica) == server;
                 // What was lost before does not come back by what a peer has heard since.
                 let is_deleted = of_key.is_deleted(version);
                 if is_its_own && !self.is_lost(key, version) && survives(server, key, version, is_deleted) {
@@ -731,7 +732,7 @@ impl Judge {
                 .keys
                 .get(key)
                 .is_some_and(|of_key| of_key.is_deleted(*version));
-            survives(self.server_of(key, version.site), key, *version, is_deleted)
+            survives(self.server_of(key, version.replica), key, *version, is_deleted)
         });
         self.spared = spared;
     }
@@ -742,7 +743,7 @@ impl Judge {
             return false;
         }
         let known = || self.keys.get(key)?.known(version);
-        let Some(losses) = self.losses.get(&self.server_of(key, version.site)) else {
+        let Some(losses) = self.losses.get(&self.server_of(key, version.replica)) else {
             return false;
         };
         known().is_some_and(|known| {

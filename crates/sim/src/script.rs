@@ -2,7 +2,9 @@ use crate::{BEGINNING, Diagram, Loss, OperationId, World, WorldOptions, plant};
 use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
-use turnbuckle_core::{Answer, Failure, Key, Level, Micros, Operation, Protocol, Session, SiteId, VersionId};
+use turnbuckle_core::{
+    Answer, Failure, Key, Level, Micros, Operation, Protocol, ReplicaId, Session, SiteId, VersionId,
+};
 use turnbuckle_node::NodeId;
 
 /// Runs golden scripts over a world. Commands that every protocol has:
@@ -284,7 +286,7 @@ impl<S: Session> Script<S> {
             };
             writeln!(lines, "{name}: {} keys", status.live_keys)?;
             for stream in status.streams {
-                let peer = world.topology().site_name(stream.peer);
+                let peer = world.topology().replica_name(stream.peer);
                 let copy = if stream.receiving_copy {
                     ", a copy is coming from there"
                 } else {
@@ -451,7 +453,7 @@ impl<S: Session> World<S> {
             0 => String::new(),
             count => format!("+{count}"),
         };
-        let site = self.topology().site_name(version.site);
+        let site = self.topology().replica_name(version.replica);
         format!("{}{count}@{site}", version.at.wall().since(BEGINNING))
     }
 
@@ -466,7 +468,7 @@ impl<S: Session> World<S> {
                 let counter: u64 = counter.parse().ok()?;
                 Some(VersionId {
                     at: turnbuckle_core::Hlc(turnbuckle_core::Hlc::from_wall(Micros(wall)).0 + counter),
-                    site: SiteId(site.parse().ok()?),
+                    replica: ReplicaId(site.parse().ok()?),
                 })
             });
             match version {

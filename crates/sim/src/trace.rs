@@ -74,7 +74,7 @@ impl Lost {
 }
 
 fn version_name(version: VersionId, topology: &Topology) -> String {
-    format!("{}@{}", version.at, topology.site_name(version.site))
+    format!("{}@{}", version.at, topology.replica_name(version.replica))
 }
 
 impl Record {

@@ -5,7 +5,7 @@ use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsSession, Eventual,
     EventualSession, GentleRain, GentleRainSession,
 };
-use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, Settings, SiteId};
+use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, Settings};
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{
     Fault, FaultKind, Keep, Kind, Load, Mixed, Outcome, Random, Scenario, Span, World, WorldOptions,
@@ -91,7 +91,9 @@ fn a_node_without_a_keyspace_is_away_there_and_nowhere_else() {
     };
     for node in [0, 1] {
         let streams = of_second(&world, node).streams;
-        let mut to_c = streams.iter().filter(|stream| stream.peer == SiteId(2));
+        let mut to_c = streams
+            .iter()
+            .filter(|stream| stream.peer == turnbuckle_core::ReplicaId(2));
         assert!(to_c.all(|stream| stream.state == "left-out"), "{streams:?}");
     }
     // Long enough for a delete to be forgotten, if all sites had it.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use turnbuckle_core::{HASH_SLOTS, Hlc, Key, SiteId, Version, VersionId, Versions};
+use turnbuckle_core::{HASH_SLOTS, Hlc, Key, ReplicaId, Version, VersionId, Versions};
 use turnbuckle_store::{Engine, FjallEngine, FjallOptions, MemoryEngine, Options, Store, Table, scan_rows};
 
 const KEYS: u64 = 1_000_000;
@@ -36,7 +36,7 @@ fn version(at: u64) -> Version<()> {
     Version {
         id: VersionId {
             at: Hlc(at),
-            site: SiteId(1),
+            replica: ReplicaId(1),
         },
         value: Some(Bytes::from(vec![at as u8; 128])),
         meta: (),

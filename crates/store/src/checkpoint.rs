@@ -309,7 +309,7 @@ fn tombstone_in(arena: &mut BytesMut, id: VersionId, key: &[u8]) -> Bytes {
     reserve(arena);
     arena.put_u8(Area::Tombstones as u8);
     arena.put_u64(id.at.0);
-    arena.put_u16(id.site.0);
+    arena.put_u16(id.replica.0);
     put_row_key(arena, key);
     arena.split().freeze()
 }

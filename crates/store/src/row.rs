@@ -1,6 +1,6 @@
 use crate::place::{Place, split_row_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Chain, Hlc, Key, SiteId, SiteSet, Version, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Chain, Hlc, Key, ReplicaId, ReplicaSet, Version, VersionId, Wire};
 
 /// The first byte of every row. A change to what follows takes another.
 const FORMAT: u8 = 1;
@@ -32,7 +32,7 @@ pub(crate) fn put_row<'a, M: Wire + 'a>(
     let mut meta = BytesMut::new();
     for version in versions {
         out.put_u64(version.id.at.0);
-        out.put_u16(version.id.site.0);
+        out.put_u16(version.id.replica.0);
         match &version.value {
             Some(value) => {
                 put_length(out, value.len() + 1);
@@ -84,12 +84,12 @@ fn take_version<M: Wire>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadF
     }
     let id = VersionId {
         at: Hlc(rest.get_u64()),
-        site: SiteId(rest.get_u16()),
+        replica: ReplicaId(rest.get_u16()),
     };
-    if id.site.0 >= SiteSet::MOST_SITES {
+    if id.replica.0 >= ReplicaSet::MOST {
         return Err(BadFrame::new(
             "a version of a site below 64",
-            id.site.0.to_string(),
+            id.replica.0.to_string(),
         ));
     }
     let value = match take_length(rest)? {
@@ -161,10 +161,10 @@ mod tests {
     use crate::place::{Area, row_key};
 
     fn chain(versions: &[(u64, u16, Option<&'static [u8]>)]) -> Chain<Note> {
-        let mut versions = versions.iter().map(|&(at, site, value)| Version {
+        let mut versions = versions.iter().map(|&(at, replica, value)| Version {
             id: VersionId {
                 at: Hlc(at),
-                site: SiteId(site),
+                replica: ReplicaId(replica),
             },
             value: value.map(Bytes::from_static),
             meta: Note(at as u8),
@@ -206,7 +206,7 @@ mod tests {
         ]);
         vec![
             (b"key".to_vec(), chain(&[(5, 1, Some(b"value"))])),
-            (Vec::new(), chain(&[(u64::MAX, SiteSet::MOST_SITES - 1, None)])),
+            (Vec::new(), chain(&[(u64::MAX, ReplicaSet::MOST - 1, None)])),
             (b"key".to_vec(), several.clone()),
             (vec![b'k'; 2000], several),
         ]

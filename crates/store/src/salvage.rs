@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::{Engine, MemoryEngine, Options, Store, rows};
     use std::sync::Arc;
-    use turnbuckle_core::{Key, SiteId, Version, VersionId, Versions};
+    use turnbuckle_core::{Key, ReplicaId, Version, VersionId, Versions};
 
     const OPTIONS: Options = Options {
         memory_limit_bytes: 1 << 20,
@@ -273,7 +273,7 @@ mod tests {
         for number in 0..keys {
             let id = VersionId {
                 at: Hlc(number + 1),
-                site: SiteId(1),
+                replica: ReplicaId(1),
             };
             let value = (number % 10 != 0).then(|| Bytes::from("value"));
             store.put(&key(number), Version { id, value, meta: () });

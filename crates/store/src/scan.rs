@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::{Engine, Fetched, MemoryEngine, Options};
     use bytes::Bytes;
-    use turnbuckle_core::{HASH_SLOTS, Hlc, SiteId, Version, VersionId, Versions};
+    use turnbuckle_core::{HASH_SLOTS, Hlc, ReplicaId, Version, VersionId, Versions};
 
     fn store() -> Store<()> {
         let table = MemoryEngine::new().open_table("t").expect("memory works");
@@ -160,7 +160,7 @@ mod tests {
     fn put(store: &mut Store<()>, key: &Key, at: u64, value: &'static str) {
         let id = VersionId {
             at: Hlc(at),
-            site: SiteId(0),
+            replica: ReplicaId(0),
         };
         let value = (!value.is_empty()).then(|| Bytes::from_static(value.as_bytes()));
         store.put(key, Version { id, value, meta: () });

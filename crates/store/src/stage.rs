@@ -97,12 +97,12 @@ mod tests {
     use super::*;
     use crate::{Engine, MemoryEngine, Options, Store, compare_rows};
     use std::sync::Arc;
-    use turnbuckle_core::{Hlc, SiteId, Version, VersionId};
+    use turnbuckle_core::{Hlc, ReplicaId, Version, VersionId};
 
     fn row(n: u64) -> (Key, Chain<()>) {
         let id = VersionId {
             at: Hlc(n),
-            site: SiteId(1),
+            replica: ReplicaId(1),
         };
         let value = Some(Bytes::from(vec![n as u8; 10]));
         let long = if n.is_multiple_of(7) {

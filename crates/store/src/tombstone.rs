@@ -3,7 +3,7 @@ use crate::place::{Area, LONGEST_PLAIN_KEY_BYTES, split_row_key};
 use crate::store::after;
 use crate::{EngineError, Store, StoreError, Table, TableWrite};
 use bytes::{Buf, Bytes};
-use turnbuckle_core::{BadFrame, Hlc, Key, SiteId, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Key, ReplicaId, VersionId, Wire};
 
 /// Some tombstones from the table's index, oldest first: the half of a collection that is done without the store's
 /// lock.
@@ -83,7 +83,7 @@ fn read_line(line: &Bytes, value: Bytes) -> Result<Line, BadFrame> {
     rest.advance(1);
     let id = VersionId {
         at: Hlc(rest.get_u64()),
-        site: SiteId(rest.get_u16()),
+        replica: ReplicaId(rest.get_u16()),
     };
     let key = match split_row_key(&rest) {
         Some((_, Some(key))) => key,
@@ -193,7 +193,7 @@ mod tests {
     fn version(at: u64, value: Option<&'static str>) -> Version<()> {
         let id = VersionId {
             at: Hlc(at),
-            site: SiteId(0),
+            replica: ReplicaId(0),
         };
         Version {
             id,

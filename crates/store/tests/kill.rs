@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use turnbuckle_core::{Hlc, Key, SiteId, Version, VersionId, Versions};
+use turnbuckle_core::{Hlc, Key, ReplicaId, Version, VersionId, Versions};
 use turnbuckle_store::{Engine, FjallEngine, FjallOptions, Options, Store, Table};
 
 const KEYS: u64 = 300;
@@ -37,7 +37,7 @@ fn write_for_ever(folder: &Path) {
         for n in 0..KEYS {
             let id = VersionId {
                 at: Hlc(round),
-                site: SiteId(0),
+                replica: ReplicaId(0),
             };
             let value = Some(Bytes::from(vec![round as u8; 100 + n as usize]));
             store.put(&key(n), Version { id, value, meta: () });

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnbuckle_core::{HASH_SLOTS, Hlc, Key, SiteId, Version, VersionId, Versions};
+use turnbuckle_core::{HASH_SLOTS, Hlc, Key, ReplicaId, Version, VersionId, Versions};
 use turnbuckle_store::{
     Chunk, Engine, Fetched, MemoryEngine, Options, ScanRows, Store, Table, TombstoneCursor, TombstonePage,
     scan_rows,
@@ -147,10 +147,10 @@ impl World {
         }
         let id = VersionId {
             at: Hlc(self.stable + 1 + self.draw(30)),
-            site: SiteId(self.draw(3) as u16),
+            replica: ReplicaId(self.draw(3) as u16),
         };
         // A version's name says what it is: a replay may bring it twice, never another one of that name.
-        let content = (id.at.0 * 3 + u64::from(id.site.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let content = (id.at.0 * 3 + u64::from(id.replica.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let deletes = content.is_multiple_of(3);
         let length = if content.is_multiple_of(20) {
             5000

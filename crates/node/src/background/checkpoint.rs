@@ -95,16 +95,16 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
-        for (site, errand) in lane.take_errands() {
+        for (replica, errand) in lane.take_errands() {
             let begun = match &result {
-                Ok(()) => lane.begin_rows(site, errand.purpose).map_err(WorkError::from),
+                Ok(()) => lane.begin_rows(replica, errand.purpose).map_err(WorkError::from),
                 Err(_) => {
-                    lane.want_rows(site, errand);
+                    lane.want_rows(replica, errand);
                     continue;
                 }
             };
             if let Err(error) = begun {
-                lane.want_rows(site, errand);
+                lane.want_rows(replica, errand);
                 result = Err(error);
             }
         }

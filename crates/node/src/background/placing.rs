@@ -34,7 +34,7 @@ use std::{
     collections::VecDeque,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
-use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, Replication, SiteId, VersionId, Versions};
+use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, ReplicaId, Replication, VersionId, Versions};
 use turnbuckle_store::{
     Engine, RowCursor, RowPage, Snapshot, StoreError, Table, clear_some_staged, compare_rows, rows,
     staged_rows,
@@ -47,16 +47,16 @@ impl<P: Protocol> Keyspace<P> {
         for cell in self.lanes() {
             loop {
                 let whole = cell.look().whole_copy();
-                let Some((site, copy)) = whole else { break };
+                let Some((replica, copy)) = whole else { break };
                 any = true;
                 if copy.state != CopyState::Placed {
-                    self.enter(cell).set_copy_state(site, CopyState::Placing);
+                    self.enter(cell).set_copy_state(replica, CopyState::Placing);
                     // So that the engine holds everything, and rows can be compared in their order.
                     self.checkpoint_lane(engine, cell, steps).await?;
-                    let placed = self.place_copy(cell, site, &copy, steps).await;
+                    let placed = self.place_copy(cell, replica, &copy, steps).await;
                     placed.inspect_err(|error| self.note_damage(cell, error))?;
                 }
-                let finished = self.finish_copy(cell, site, &copy, steps).await;
+                let finished = self.finish_copy(cell, replica, &copy, steps).await;
                 finished.inspect_err(|error| self.note_damage(cell, error))?;
             }
         }
@@ -66,15 +66,15 @@ impl<P: Protocol> Keyspace<P> {
     async fn place_copy(
         &self,
         cell: &LaneCell<P>,
-        site: SiteId,
+        replica: ReplicaId,
         copy: &CopyIn<P::Meta>,
         steps: &Steps,
     ) -> Result<(), WorkError> {
-        let from = self.topology().peer_at(cell.me, site);
+        let from = cell.me.peer(replica);
         let table = {
             let mut lane = self.enter(cell);
             let copied = copy.copied.clone();
-            lane.hold_copied(from.site, copy);
+            lane.hold_copied(replica, copy);
             lane.step(steps.now(), Input::Copying { from, copied });
             lane.store.table()
         };
@@ -97,7 +97,7 @@ impl<P: Protocol> Keyspace<P> {
             placed += part.len() as u64;
             self.place_rows(cell, copy, part, steps).await?;
         }
-        self.cover_copied(cell, site, copy, steps.now());
+        self.cover_copied(cell, replica, copy, steps.now());
         self.shared().copies_placed.fetch_add(1, Relaxed);
         tracing::info!(
             keyspace = self.name(),
@@ -109,13 +109,13 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     /// All rows are in place: from now on the copy's cut counts, and what waited for that is passed over.
-    fn cover_copied(&self, cell: &LaneCell<P>, site: SiteId, copy: &CopyIn<P::Meta>, now: Now) {
-        let from = self.topology().peer_at(cell.me, site);
+    fn cover_copied(&self, cell: &LaneCell<P>, replica: ReplicaId, copy: &CopyIn<P::Meta>, now: Now) {
+        let from = cell.me.peer(replica);
         let mut lane = self.enter(cell);
         let copied = copy.copied.clone();
         lane.step(now, Input::Copied { from, copied });
         lane.cover(&copy.copied.cut);
-        lane.set_copy_state(site, CopyState::Placed);
+        lane.set_copy_state(replica, CopyState::Placed);
         lane.retry_pending(now);
     }
 
@@ -124,7 +124,7 @@ impl<P: Protocol> Keyspace<P> {
     async fn finish_copy(
         &self,
         cell: &LaneCell<P>,
-        site: SiteId,
+        replica: ReplicaId,
         copy: &CopyIn<P::Meta>,
         steps: &Steps,
     ) -> Result<(), WorkError> {
@@ -135,7 +135,7 @@ impl<P: Protocol> Keyspace<P> {
         }
         {
             let mut lane = self.enter(cell);
-            lane.copied(site, copy);
+            lane.copied(replica, copy);
         }
         if clears_late {
             self.clear_staged(&*table, steps).await?;
@@ -223,7 +223,7 @@ impl<P: Protocol> Keyspace<P> {
             let (key, version) = (key.compact(), version.clone());
             let has_stream = P::DESCRIPTOR.replication == Replication::Streams;
             let is_in_stream = !has_stream || lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
-            let is_news = version.id.site == lane.me.site && !is_in_stream && Some(version.id) >= deleted;
+            let is_news = version.id.replica == lane.id && !is_in_stream && Some(version.id) >= deleted;
             let input = if is_news {
                 // Lost here in a power cut, with its place in the stream: the other sites may not have it either. If it was deleted since, they
                 // need not have it, and some may have forgotten the delete.
@@ -245,8 +245,9 @@ fn holds<M>(chain: &Chain<M>, id: VersionId) -> bool {
     chain.iter().any(|version| version.id == id)
 }
 
-fn covers(cut: &[(SiteId, Hlc)], id: VersionId) -> bool {
-    cut.iter().any(|&(site, until)| site == id.site && id.at <= until)
+fn covers(cut: &[(ReplicaId, Hlc)], id: VersionId) -> bool {
+    cut.iter()
+        .any(|&(replica, until)| replica == id.replica && id.at <= until)
 }
 
 /// A key with its chain here and its chain in the copy.

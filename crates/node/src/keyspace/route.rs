@@ -87,6 +87,20 @@ impl<P: Protocol> Keyspace<P> {
         })
     }
 
+    /// The replica of a partition that a client of this node had best ask: one on this node, or else the first of this site that can be reached. If
+    /// none can, the first.
+    pub fn nearest(&self, partition: u16) -> ServerId {
+        let member = |member| ServerId {
+            site: self.env().site(),
+            partition,
+            member,
+        };
+        let members = || (0..self.topology().members()).map(member);
+        let here = members().find(|&server| self.cell(server).is_some());
+        let there = || members().find(|&server| self.env().is_up(server));
+        here.or_else(there).unwrap_or(member(0))
+    }
+
     /// Asks about the keys of a server of this site. What it answers at once is returned.
     pub fn survey(&self, id: RequestId, server: ServerId, survey: Survey) -> Option<SurveyOutcome> {
         if let Some(cell) = self.cell(server) {
@@ -226,7 +240,7 @@ impl<P: Protocol> Keyspace<P> {
             Some(_) => None,
         };
         if let Some(request) = &request {
-            self.topology().check_sites(request.sites())?;
+            self.topology().check_replicas(request.replicas())?;
         }
         if self.shared().is_choked(node) {
             let found = "one that asks and takes no answers";

@@ -5,7 +5,9 @@ use super::{
 };
 use crate::{entry, pending::Item};
 use bytes::Bytes;
-use turnbuckle_core::{Hlc, Input, Key, Now, Outcome, Protocol, SiteId, SiteSet, Version, Versions, Wire};
+use turnbuckle_core::{
+    Hlc, Input, Key, Now, Outcome, Protocol, ReplicaId, ReplicaSet, Version, Versions, Wire,
+};
 use turnbuckle_replication::{CursorState, StreamPosition};
 use turnbuckle_store::StoreError;
 
@@ -14,20 +16,20 @@ const AHEAD: usize = 16;
 
 impl<P: Protocol> Lane<P> {
     /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
-    pub fn drain(&mut self, now: Now, site: SiteId) {
+    pub fn drain(&mut self, now: Now, replica: ReplicaId) {
         // The source stops a window ahead of what is acknowledged.
         if !self.env.shared().has_room() {
             return;
         }
-        let from = self.env.topology().peer_at(self.me, site);
+        let from = self.me.peer(replica);
         let horizon = self.horizon(now);
         let waits_until = match self.env.shared().config.planted.copy_ignores_arrivals {
             true => Hlc::ZERO,
-            false => self.covered_by_placing(site),
+            false => self.covered_by_placing(replica),
         };
         while let Some(item) = self
             .incoming
-            .get(&site)
+            .get(&replica)
             .and_then(|incoming| incoming.pending.front())
         {
             let newest = match item {
@@ -39,7 +41,7 @@ impl<P: Protocol> Lane<P> {
                 Item::Reached(_) => Hlc::ZERO,
             };
             if newest > horizon {
-                self.hold(site, newest);
+                self.hold(replica, newest);
                 break;
             }
             // The copy that is being put in place speaks for it: see `placing`.
@@ -51,17 +53,17 @@ impl<P: Protocol> Lane<P> {
             if let Item::Entry { key, .. } | Item::Returned { key, .. } = item
                 && (!self.store.is_resident(key.as_ref()) || self.cold.blocks(key))
             {
-                let incoming = self.incoming.get(&site).expect("just seen");
+                let incoming = self.incoming.get(&replica).expect("just seen");
                 let is_needed = |key: &&Key| !self.store.is_resident(key.as_ref()) || self.cold.blocks(key);
                 let next: Vec<&Key> = incoming.pending.next_keys(AHEAD).filter(is_needed).collect();
                 self.cold.want_first(next.into_iter());
                 self.wake_worker();
                 break;
             }
-            let incoming = self.incoming.get_mut(&site).expect("just seen");
+            let incoming = self.incoming.get_mut(&replica).expect("just seen");
             let covered = incoming.covered;
             let item = incoming.pending.pop().expect("just seen");
-            self.held_peers.remove(&site);
+            self.held_peers.remove(&replica);
             self.moved = true;
             match item {
                 Item::Entry {
@@ -103,7 +105,7 @@ impl<P: Protocol> Lane<P> {
                 Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
                 Item::ReturnedEnd(returned) => {
                     self.handle(now, Input::Returned { from, returned });
-                    self.taken.push(site);
+                    self.taken.push(replica);
                 }
             }
         }
@@ -116,8 +118,8 @@ impl<P: Protocol> Lane<P> {
             .incoming
             .iter()
             .filter(|(_, incoming)| incoming.pending.front().is_some());
-        for site in waiting.map(|(&site, _)| site).collect::<Vec<_>>() {
-            self.drain(now, site);
+        for replica in waiting.map(|(&replica, _)| replica).collect::<Vec<_>>() {
+            self.drain(now, replica);
         }
         self.ask_for_copy();
     }
@@ -138,21 +140,21 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
-    pub fn hold(&mut self, site: SiteId, at: Hlc) {
-        if self.held_peers.insert(site, at).is_none() {
+    pub fn hold(&mut self, replica: ReplicaId, at: Hlc) {
+        if self.held_peers.insert(replica, at).is_none() {
             tracing::error!(
                 keyspace = self.env.name(),
-                peer = self.env.topology().site_name(site),
+                peer = self.env.topology().replica_name(replica),
                 "its timestamps are ahead of this clock (next {at}): held until time has caught up; check both clocks"
             );
         }
     }
 
     /// What a peer gave back is on disk.
-    pub fn taken_back(&mut self, site: SiteId) {
-        let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
+    pub fn taken_back(&mut self, replica: ReplicaId) {
+        let state = self.outgoing.cursor(replica).map(|cursor| cursor.state);
         if let Some(CursorState::TakingHeld { at, held }) = state {
-            return self.took_held(site, at, held);
+            return self.took_held(replica, at, held);
         }
         let Some(CursorState::TakingBack { end }) = state else {
             return;
@@ -163,24 +165,24 @@ impl<P: Protocol> Lane<P> {
             incarnation: self.outgoing.incarnation_of(number),
             number,
         };
-        if let Some(cursor) = self.outgoing.cursor(site) {
+        if let Some(cursor) = self.outgoing.cursor(replica) {
             cursor.set_state(CursorState::Streaming { sent: number });
             cursor.acked = number;
         }
-        self.settle_peer(site);
+        self.settle_peer(replica);
         if end.is_none() {
-            self.want_copy(site, None, number);
+            self.want_copy(replica, None, number);
         }
-        if let Some(cursor) = self.outgoing.cursor(site) {
+        if let Some(cursor) = self.outgoing.cursor(replica) {
             cursor.begins = Some(position);
         }
-        self.wake_links(SiteSet::one(site));
+        self.wake_links(ReplicaSet::one(replica));
     }
 
     /// A peer holds nothing that was lost here.
-    pub fn settle_peer(&mut self, site: SiteId) {
-        self.unsettled = self.unsettled.without(site);
-        self.hear_return(site);
+    pub fn settle_peer(&mut self, replica: ReplicaId) {
+        self.unsettled = self.unsettled.without(replica);
+        self.hear_return(replica);
         if self.unsettled.0 == 0 && !self.given_back {
             self.log_given_back();
         }
@@ -201,8 +203,8 @@ impl<P: Protocol> Lane<P> {
                 }
             }
         }
-        for site in self.incoming.keys().copied().collect::<Vec<_>>() {
-            self.drain(now, site);
+        for replica in self.incoming.keys().copied().collect::<Vec<_>>() {
+            self.drain(now, replica);
         }
         self.settle(now);
     }

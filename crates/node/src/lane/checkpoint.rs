@@ -1,7 +1,7 @@
 //! What a checkpoint says of a lane, and when one is of use.
 use super::{Lane, Repair};
 use crate::record::CheckpointMeta;
-use turnbuckle_core::{Hlc, Protocol, Recovered, SiteId, Versions};
+use turnbuckle_core::{Hlc, Protocol, Recovered, ReplicaId, Versions};
 use turnbuckle_log::Position;
 use turnbuckle_replication::{ReceivedRecord, cut_to_frames};
 use turnbuckle_store::Chunk;
@@ -14,13 +14,13 @@ const LONGEST_RECLAIM_WAIT: u32 = 64;
 
 impl<P: Protocol> Lane<P> {
     /// What this replica covers: the protocol's cut, but of what it stamped itself no more than it knows to have.
-    pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
+    pub fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         let mut cut = self.replica.protocol().cut();
         if self.is_blank() {
             return Lane::<P>::blank_cut(cut);
         }
         if self.unsettled.0 != 0 {
-            for (_, until) in cut.iter_mut().filter(|(site, _)| *site == self.me.site) {
+            for (_, until) in cut.iter_mut().filter(|(replica, _)| *replica == self.id) {
                 *until = self.recovered.min(*until);
             }
         }
@@ -72,7 +72,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// What is kept of it beside its versions, as of now.
-    pub fn beside(&self, cut: Vec<(SiteId, Hlc)>) -> Recovered {
+    pub fn beside(&self, cut: Vec<(ReplicaId, Hlc)>) -> Recovered {
         let named = self.named.clone();
         Recovered {
             cut,
@@ -101,7 +101,7 @@ impl<P: Protocol> Lane<P> {
             received: self
                 .incoming
                 .iter()
-                .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.logged))
+                .map(|(&replica, incoming)| ReceivedRecord::new(replica, incoming.logged))
                 .collect(),
             bound: self.bound.0,
             cut: cut_to_frames(&self.cut()),
@@ -111,7 +111,7 @@ impl<P: Protocol> Lane<P> {
         meta.given_back = self.given_back;
         let held = self.incoming.iter();
         meta.held = held
-            .map(|(&site, incoming)| ReceivedRecord::new(site, incoming.held()))
+            .map(|(&replica, incoming)| ReceivedRecord::new(replica, incoming.held()))
             .collect();
         meta.set_named(&self.named);
         (meta.index_numbers, meta.index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();

@@ -7,7 +7,7 @@ use crate::{
 };
 use prost::Message;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Batch, Hlc, Now, Protocol, SiteId, Write};
+use turnbuckle_core::{Batch, Hlc, Now, Protocol, ReplicaId, Write};
 use turnbuckle_log::Position;
 use turnbuckle_replication::{Entry, ReceivedRecord, StreamBody, StreamPosition};
 
@@ -60,15 +60,15 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    fn take_received(&mut self) -> Vec<(SiteId, StreamPosition)> {
+    fn take_received(&mut self) -> Vec<(ReplicaId, StreamPosition)> {
         let moved = self
             .incoming
             .iter_mut()
             .filter(|(_, incoming)| incoming.logged != incoming.received);
         moved
-            .map(|(&site, incoming)| {
+            .map(|(&replica, incoming)| {
                 incoming.logged = incoming.received;
-                (site, incoming.received)
+                (replica, incoming.received)
             })
             .collect()
     }
@@ -76,14 +76,14 @@ impl<P: Protocol> Lane<P> {
     fn record(
         &mut self,
         writes: &[Write<P::Meta>],
-        received: &[(SiteId, StreamPosition)],
+        received: &[(ReplicaId, StreamPosition)],
     ) -> (Record, Vec<Entry>, Option<Hlc>) {
         let mut record = Record::new(self.env.tag(), self.me);
         record.first_position = self.outgoing.next();
         record.incarnation = self.outgoing.incarnation();
         record.received = received
             .iter()
-            .map(|&(site, position)| ReceivedRecord::new(site, position))
+            .map(|&(replica, position)| ReceivedRecord::new(replica, position))
             .collect();
         record.writes.reserve(writes.len());
         let (mut entries, mut bound) = (Vec::new(), None);
@@ -91,7 +91,7 @@ impl<P: Protocol> Lane<P> {
             let mut encoded = Written::default();
             let written = WriteRecord::new(write, &mut self.arena, &mut encoded);
             // Not those of a full copy.
-            if matches!(write, Write::Put { version, .. } if version.id.site == self.me.site) {
+            if matches!(write, Write::Put { version, .. } if version.id.replica == self.id) {
                 self.written.add(encoded);
             }
             match write {
@@ -118,7 +118,7 @@ impl<P: Protocol> Lane<P> {
             let (_, bound) = self.bounds.pop_front().expect("just seen");
             self.replica.handle_bound_synced(bound);
         }
-        let mut acks: BTreeMap<SiteId, StreamPosition> = BTreeMap::new();
+        let mut acks: BTreeMap<ReplicaId, StreamPosition> = BTreeMap::new();
         while self
             .logged
             .front()
@@ -134,18 +134,15 @@ impl<P: Protocol> Lane<P> {
                 self.route();
             }
             if !entries.is_empty() && self.outgoing.make_ready(now.monotonic, entries) {
-                self.wake_links(self.env.topology().all_sites());
+                self.wake_links(self.env.topology().replicas());
             }
             acks.extend(batch.received);
-            for site in batch.taken {
-                self.taken_back(site);
+            for replica in batch.taken {
+                self.taken_back(replica);
             }
         }
-        for (site, position) in acks {
-            self.say(
-                self.env.topology().peer_at(self.me, site),
-                StreamBody::Ack(position.into()),
-            );
+        for (replica, position) in acks {
+            self.say(self.me.peer(replica), StreamBody::Ack(position.into()));
         }
         self.settle_promises();
         self.settle(now);

@@ -1,6 +1,6 @@
 //! What a lane wants done. A lane does nothing to others by itself: it emits effects, and its keyspace performs them in their order, while the
 //! lane is still locked.
-use turnbuckle_core::{Outcome, Protocol, RequestId, ServerId, SiteSet};
+use turnbuckle_core::{Outcome, Protocol, ReplicaSet, RequestId, ServerId};
 use turnbuckle_replication::StreamBody;
 
 /// One thing to be done.
@@ -16,7 +16,7 @@ pub(crate) enum Effect<P: Protocol> {
     /// does.
     Say { to: ServerId, body: StreamBody },
     /// Streams or marks wait for the partition's replicas at these sites.
-    WakeLinks(SiteSet),
+    WakeLinks(ReplicaSet),
     /// Background work waits.
     WakeWorker,
     /// Something is held until the log has been synced.

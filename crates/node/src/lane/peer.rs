@@ -12,7 +12,7 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ServerId, SiteId, Topology, Wire,
+    BadFrame, Chain, Hlc, Input, Key, Now, Protocol, Recovered, ReplicaId, ServerId, Topology, Wire,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
@@ -28,19 +28,19 @@ const READ_BYTES: usize = 256 << 10;
 impl<P: Protocol> Lane<P> {
     /// The link to a peer's node came up or went down.
     pub fn set_link(&mut self, now: Now, peer: ServerId, up: bool) {
-        let site = peer.site;
-        self.outgoing.silence(site);
-        self.rows_out.remove(&site);
-        self.rows_wanted.remove(&site);
-        let Some(incoming) = self.incoming.get_mut(&site) else {
+        let replica = peer.replica();
+        self.outgoing.silence(replica);
+        self.rows_out.remove(&replica);
+        self.rows_wanted.remove(&replica);
+        let Some(incoming) = self.incoming.get_mut(&replica) else {
             return;
         };
         let had_copy = incoming.copy.is_some();
         incoming.silence();
         let is_dropped = had_copy && incoming.copy.is_none();
         // A copy that has arrived whole is put in place first; then the stream is asked for.
-        if up && incoming.copy.is_none() && !self.waits_for_copy(site) {
-            self.resume(site);
+        if up && incoming.copy.is_none() && !self.waits_for_copy(replica) {
+            self.resume(replica);
         }
         if is_dropped {
             self.resume_declined();
@@ -51,16 +51,16 @@ impl<P: Protocol> Lane<P> {
 
     /// A message of another replica.
     pub fn on_message(&mut self, now: Now, from: ServerId, message: Bytes) -> Result<(), BadFrame> {
-        let site = from.site;
+        let replica = from.replica();
         let message = message_of::<P>(self.env.topology(), message)?;
         let newest = message.newest();
         if newest > self.horizon(now) {
             // It may be lost.
-            self.hold(site, newest);
+            self.hold(replica, newest);
             return Ok(());
         }
-        if site == self.me.site {
-            self.held_peers.remove(&site);
+        if from.site == self.me.site {
+            self.held_peers.remove(&replica);
         }
         self.hear(now, from, message);
         Ok(())
@@ -68,14 +68,14 @@ impl<P: Protocol> Lane<P> {
 
     /// A frame of a peer's server.
     pub fn on_body(&mut self, now: Now, from: ServerId, body: StreamBody) -> Result<(), BadFrame> {
-        let site = from.site;
+        let replica = from.replica();
         match body {
-            StreamBody::Entries(frame) => self.on_entries(now, site, frame)?,
-            StreamBody::Mark(frame) => self.on_mark(now, site, frame)?,
+            StreamBody::Entries(frame) => self.on_entries(now, replica, frame)?,
+            StreamBody::Mark(frame) => self.on_mark(now, replica, frame)?,
             StreamBody::Ack(position) => {
                 self.outgoing
-                    .acknowledge(site, StreamPosition::from(position).number);
-                self.wake_links(turnbuckle_core::SiteSet::one(site));
+                    .acknowledge(replica, StreamPosition::from(position).number);
+                self.wake_links(turnbuckle_core::ReplicaSet::one(replica));
                 self.ask_for_copy();
             }
             StreamBody::Resume(frame) => {
@@ -87,24 +87,24 @@ impl<P: Protocol> Lane<P> {
                     since: Hlc(frame.since),
                     forgettable: Hlc::ZERO,
                 });
-                self.want_rows(site, Errand::new(purpose, 0));
+                self.want_rows(replica, Errand::new(purpose, 0));
                 self.give_nothing();
             }
-            StreamBody::Returned(frame) => self.on_returned(now, site, frame)?,
-            StreamBody::CopyBegin(frame) => self.on_copy_begin(now, site, &frame)?,
-            StreamBody::CopyRows(frame) => self.on_copy_rows(now, site, frame)?,
+            StreamBody::Returned(frame) => self.on_returned(now, replica, frame)?,
+            StreamBody::CopyBegin(frame) => self.on_copy_begin(now, replica, &frame)?,
+            StreamBody::CopyRows(frame) => self.on_copy_rows(now, replica, frame)?,
             StreamBody::TakenBack(position) => {
-                let waits = self.waits_for_copy(site);
+                let waits = self.waits_for_copy(replica);
                 if !self.env.shared().config.planted.takes_again_what_it_had {
                     self.cover_what_was_here();
                 }
-                let incoming = incoming_from(&mut self.incoming, site)?;
+                let incoming = incoming_from(&mut self.incoming, replica)?;
                 let is_held = incoming.held_beyond().is_some() && incoming.received == position.into();
                 incoming.received = position.into();
                 self.moved = true;
                 // It has taken back what copies of third sites had brought here. Where the stream goes on is still to be agreed.
                 match waits || is_held {
-                    true => self.resume(site),
+                    true => self.resume(replica),
                     false => drop(incoming.resume()),
                 }
             }
@@ -114,8 +114,8 @@ impl<P: Protocol> Lane<P> {
 
     // ---- what a receiver gets -------------------------------------------------------------------------------
 
-    fn on_entries(&mut self, now: Now, site: SiteId, frame: EntriesFrame) -> Result<(), BadFrame> {
-        let incoming = incoming_from(&mut self.incoming, site)?;
+    fn on_entries(&mut self, now: Now, replica: ReplicaId, frame: EntriesFrame) -> Result<(), BadFrame> {
+        let incoming = incoming_from(&mut self.incoming, replica)?;
         if incoming.is_streaming() {
             let last = StreamPosition {
                 incarnation: frame.incarnation,
@@ -123,37 +123,37 @@ impl<P: Protocol> Lane<P> {
             };
             incoming.arrive(
                 self.env.topology(),
-                site,
+                replica,
                 frame.previous,
                 last,
                 frame.entries,
                 &frame.numbers,
             )?;
-            self.drain(now, site);
+            self.drain(now, replica);
         }
         Ok(())
     }
 
-    fn on_mark(&mut self, now: Now, site: SiteId, frame: MarkFrame) -> Result<(), BadFrame> {
+    fn on_mark(&mut self, now: Now, replica: ReplicaId, frame: MarkFrame) -> Result<(), BadFrame> {
         let message = message_of::<P>(self.env.topology(), frame.body)?;
-        let incoming = incoming_from(&mut self.incoming, site)?;
+        let incoming = incoming_from(&mut self.incoming, replica)?;
         if incoming.is_streaming() {
             let after = StreamPosition {
                 incarnation: frame.incarnation,
                 number: frame.after,
             };
             incoming.arrive_mark(after, message)?;
-            self.drain(now, site);
+            self.drain(now, replica);
         }
         Ok(())
     }
 
-    fn on_returned(&mut self, now: Now, site: SiteId, frame: ReturnedFrame) -> Result<(), BadFrame> {
-        let me = self.me.site;
-        let incoming = incoming_from(&mut self.incoming, site)?;
+    fn on_returned(&mut self, now: Now, replica: ReplicaId, frame: ReturnedFrame) -> Result<(), BadFrame> {
+        let me = self.id;
+        let incoming = incoming_from(&mut self.incoming, replica)?;
         for entry in frame.entries {
             let (key, version) = entry::decode_entry::<P::Meta>(entry, self.env.topology())?;
-            if version.id.site != me {
+            if version.id.replica != me {
                 return Err(BadFrame::new(
                     "versions of this site given back",
                     version.id.to_string(),
@@ -165,7 +165,7 @@ impl<P: Protocol> Lane<P> {
             let cut = cut_from_frames(&frame.withheld)?;
             self.env
                 .topology()
-                .check_sites(cut.iter().map(|&(site, _)| site).collect())?;
+                .check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
             let named = named_of(&frame.named);
             incoming.pending.push(Item::ReturnedEnd(Recovered {
                 cut,
@@ -173,11 +173,16 @@ impl<P: Protocol> Lane<P> {
                 lacks_rows: false,
             }))?;
         }
-        self.drain(now, site);
+        self.drain(now, replica);
         Ok(())
     }
 
-    fn on_copy_begin(&mut self, now: Now, site: SiteId, frame: &CopyBeginFrame) -> Result<(), BadFrame> {
+    fn on_copy_begin(
+        &mut self,
+        now: Now,
+        replica: ReplicaId,
+        frame: &CopyBeginFrame,
+    ) -> Result<(), BadFrame> {
         if !self.env.shared().has_room() {
             return Err(BadFrame::new("room for a full copy", "a disk that is full"));
         }
@@ -191,23 +196,23 @@ impl<P: Protocol> Lane<P> {
         let received: BTreeMap<_, _> = frame.received.iter().map(|received| received.parts()).collect();
         self.env
             .topology()
-            .check_sites(copied.cut.iter().map(|&(site, _)| site).collect())?;
+            .check_replicas(copied.cut.iter().map(|&(replica, _)| replica).collect())?;
         let newest = copied.cut.iter().map(|&(_, until)| until).max();
         let newest = newest.unwrap_or(Hlc::ZERO);
         not_beyond(self.horizon(now), newest)?;
-        if !incoming_from(&mut self.incoming, site)?.is_answered_by(frame.answers) {
+        if !incoming_from(&mut self.incoming, replica)?.is_answered_by(frame.answers) {
             return Ok(());
         }
         if self.incoming.iter().any(|(&other, incoming)| {
             incoming
                 .copy
                 .as_ref()
-                .is_some_and(|copy| other != site || copy.state != CopyState::Arriving)
+                .is_some_and(|copy| other != replica || copy.state != CopyState::Arriving)
         }) {
-            incoming_from(&mut self.incoming, site)?.declined = true;
+            incoming_from(&mut self.incoming, replica)?.declined = true;
             return Ok(());
         }
-        let incoming = incoming_from(&mut self.incoming, site)?;
+        let incoming = incoming_from(&mut self.incoming, replica)?;
         incoming.drop_stream();
         incoming.copy = Some(CopyIn {
             resume: frame.resume.into(),
@@ -221,14 +226,14 @@ impl<P: Protocol> Lane<P> {
         tracing::info!(
             keyspace = self.env.name(),
             partition = self.me.partition,
-            from = self.env.topology().site_name(site),
+            from = self.env.topology().replica_name(replica),
             "a full copy begins: the peer's log does not reach back to what this replica has, or its directory was empty"
         );
         match clear_staged(&*self.store.table()).map_err(StoreError::from) {
             // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened anew.
             Err(error) if error.is_damage() => {
                 self.note_damage(&error);
-                let incoming = incoming_from(&mut self.incoming, site)?;
+                let incoming = incoming_from(&mut self.incoming, replica)?;
                 (incoming.copy, incoming.declined) = (None, true);
                 Ok(())
             }
@@ -236,10 +241,10 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    fn on_copy_rows(&mut self, now: Now, site: SiteId, frame: CopyRowsFrame) -> Result<(), BadFrame> {
+    fn on_copy_rows(&mut self, now: Now, replica: ReplicaId, frame: CopyRowsFrame) -> Result<(), BadFrame> {
         let horizon = self.horizon(now);
         let table = self.store.table();
-        let incoming = incoming_from(&mut self.incoming, site)?;
+        let incoming = incoming_from(&mut self.incoming, replica)?;
         let Some(copy) = incoming
             .copy
             .as_mut()
@@ -268,19 +273,19 @@ impl<P: Protocol> Lane<P> {
     // ---- what a source sends --------------------------------------------------------------------------------
 
     fn on_resume(&mut self, now: Now, from: ServerId, frame: ResumeFrame) -> Result<(), BadFrame> {
-        let (site, at) = (from.site, frame.at());
+        let (replica, at) = (from.replica(), frame.at());
         let word = frame.word(self.env.topology())?;
-        if let Some(cursor) = self.outgoing.cursor(site) {
+        if let Some(cursor) = self.outgoing.cursor(replica) {
             cursor.heard_word = frame.word_number;
         }
         let held = frame.held.map(StreamPosition::from);
         self.hear_of_earlier_life([at, held.unwrap_or_default()], &word);
         self.hear_word(now, from, Hlc(frame.clock), word);
         // A copy under way is of no use any more; what is given back has nothing to do with this stream.
-        if let Some(errands) = self.rows_out.get_mut(&site) {
+        if let Some(errands) = self.rows_out.get_mut(&replica) {
             errands.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
         }
-        if let Some(errands) = self.rows_wanted.get_mut(&site) {
+        if let Some(errands) = self.rows_wanted.get_mut(&replica) {
             errands.retain(|errand| matches!(errand.purpose, Purpose::Return(_)));
         }
         // Who lacks rows sends no copy, and may wait until the peer has taken in its stream.
@@ -288,10 +293,10 @@ impl<P: Protocol> Lane<P> {
             && self.has_forgotten()
             && !self.env.shared().config.planted.replays_to_the_empty;
         // A copy waits until it is known whether this directory is an old one.
-        let resumption = match self.outgoing.resume(site, at, forgets || !self.may_give()) {
+        let resumption = match self.outgoing.resume(replica, at, forgets || !self.may_give()) {
             // What is to be taken back comes first.
             Resumption::Stream if frame.copy.is_some() => {
-                self.outgoing.silence(site);
+                self.outgoing.silence(replica);
                 Resumption::Copy
             }
             resumption => resumption,
@@ -300,20 +305,20 @@ impl<P: Protocol> Lane<P> {
         if matches!(resumption, Resumption::Stream | Resumption::Copy)
             && frame.copy.is_none()
             && let Some(held) = held
-            && let Some(since) = self.outgoing.lost(site, held)
+            && let Some(since) = self.outgoing.lost(replica, held)
         {
             return self.take_held(now, from, at, (held, since));
         }
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
-            self.settle_peer(site);
+            self.settle_peer(replica);
             self.end_unheard(now);
         }
         match resumption {
-            Resumption::Stream => self.wake_links(turnbuckle_core::SiteSet::one(site)),
+            Resumption::Stream => self.wake_links(turnbuckle_core::ReplicaSet::one(replica)),
             Resumption::TakeBack { since, .. } => {
                 tracing::warn!(
                     keyspace = self.env.name(),
-                    peer = self.env.topology().site_name(site),
+                    peer = self.env.topology().replica_name(replica),
                     "the end of this node's log was lost; taking back from the peer what it holds since {since}"
                 );
                 let frame = TakeBackFrame { since: since.0 };
@@ -321,7 +326,7 @@ impl<P: Protocol> Lane<P> {
             }
             Resumption::Copy => {
                 let behind = frame.copy.map(StreamPosition::from);
-                self.want_copy(site, behind, at.number);
+                self.want_copy(replica, behind, at.number);
             }
             Resumption::FromTheFuture => {
                 check_begun(&self.env, now, at)?;
@@ -337,14 +342,14 @@ impl<P: Protocol> Lane<P> {
         tracing::warn!(
             keyspace = self.env.name(),
             partition = self.me.partition,
-            peer = self.env.topology().site_name(peer.site),
+            peer = self.env.topology().replica_name(peer.replica()),
             "the peer holds more of this node's stream than this node does: its data directory was lost or is an old one. \
              Taking back from the peer what this site wrote"
         );
         let Some(opened) = self.begin_incarnation(at.incarnation + 1) else {
             return;
         };
-        if let Some(cursor) = self.outgoing.cursor(peer.site) {
+        if let Some(cursor) = self.outgoing.cursor(peer.replica()) {
             // Only where the directory was empty is it known what the peer has of the lives before.
             cursor.set_state(CursorState::TakingBack {
                 end: (opened.start == 1).then_some(0),
@@ -378,14 +383,14 @@ impl<P: Protocol> Lane<P> {
         tracing::warn!(
             keyspace = self.env.name(),
             partition = self.me.partition,
-            peer = self.env.topology().site_name(peer.site),
+            peer = self.env.topology().replica_name(peer.replica()),
             "the peer holds what this node has lost, by a full copy of another site; taking it back since {since}"
         );
         let is_behind = held.incarnation >= self.outgoing.incarnation();
         if is_behind && self.begin_incarnation(held.incarnation + 1).is_none() {
             return Ok(());
         }
-        if let Some(cursor) = self.outgoing.cursor(peer.site) {
+        if let Some(cursor) = self.outgoing.cursor(peer.replica()) {
             cursor.set_state(CursorState::TakingHeld { at, held });
         }
         let frame = TakeBackFrame { since: since.0 };
@@ -394,34 +399,34 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// That is on disk. The peer says once more where it is.
-    pub(crate) fn took_held(&mut self, site: SiteId, at: StreamPosition, held: StreamPosition) {
-        if let Some(cursor) = self.outgoing.cursor(site) {
+    pub(crate) fn took_held(&mut self, replica: ReplicaId, at: StreamPosition, held: StreamPosition) {
+        if let Some(cursor) = self.outgoing.cursor(replica) {
             cursor.gave = held;
             cursor.set_state(CursorState::Silent);
         }
-        let peer = self.env.topology().peer_at(self.me, site);
+        let peer = self.me.peer(replica);
         self.say(peer, StreamBody::TakenBack(at.into()));
     }
 
     /// A peer is to be sent a full copy, of whose stream `has` is all that it has taken in.
-    pub(crate) fn want_copy(&mut self, site: SiteId, behind: Option<StreamPosition>, has: u64) {
+    pub(crate) fn want_copy(&mut self, replica: ReplicaId, behind: Option<StreamPosition>, has: u64) {
         // The log is kept from where the next checkpoint will be: what follows the copy is streamed. Of what a damaged table has lost, the log may have some.
         let resume = match self.repair {
             Some(_) => self.outgoing.oldest() - 1,
             None => self.outgoing.ready(),
         };
-        self.outgoing.copy(site, has, resume);
+        self.outgoing.copy(replica, has, resume);
         let errand = Errand {
             behind,
             ..Errand::new(Purpose::Copy, has)
         };
-        self.want_rows(site, errand);
+        self.want_rows(replica, errand);
     }
 
     /// A checkpoint is done that covers what `purpose` asks for: its rows go out as the link takes them.
     pub fn begin_rows(
         &mut self,
-        site: SiteId,
+        replica: ReplicaId,
         purpose: Purpose,
     ) -> Result<(), turnbuckle_store::EngineError> {
         let snapshot = self.store.table().snapshot()?;
@@ -437,7 +442,7 @@ impl<P: Protocol> Lane<P> {
                 };
                 // As of now: what was dropped while the checkpoint went on was by what is kept now.
                 meta.set_named(&self.named);
-                let state = self.outgoing.cursor(site).map(|cursor| cursor.state);
+                let state = self.outgoing.cursor(replica).map(|cursor| cursor.state);
                 let number = match state {
                     // The log is streamed from there.
                     Some(CursorState::Copying { resume }) if self.repair.is_some() => resume,
@@ -445,7 +450,10 @@ impl<P: Protocol> Lane<P> {
                 };
                 let incarnation = self.outgoing.incarnation_of(number);
                 let resume = StreamPosition { incarnation, number };
-                let answers = self.outgoing.cursor(site).map_or(0, |cursor| cursor.heard_word);
+                let answers = self
+                    .outgoing
+                    .cursor(replica)
+                    .map_or(0, |cursor| cursor.heard_word);
                 (
                     Some(CopyBeginFrame {
                         resume: resume.into(),
@@ -467,8 +475,8 @@ impl<P: Protocol> Lane<P> {
         if matches!(purpose, Purpose::Return(lost) if loses_directory(lost)) {
             rows_out.told.named = self.named.clone();
         }
-        self.rows_out.entry(site).or_default().push_back(rows_out);
-        self.wake_links(turnbuckle_core::SiteSet::one(site));
+        self.rows_out.entry(replica).or_default().push_back(rows_out);
+        self.wake_links(turnbuckle_core::ReplicaSet::one(replica));
         Ok(())
     }
 
@@ -477,27 +485,27 @@ impl<P: Protocol> Lane<P> {
         while out.len() < most_bytes {
             let begun = self
                 .outgoing
-                .cursor(peer.site)
+                .cursor(peer.replica())
                 .and_then(|cursor| cursor.begins.take());
             let begun = begun.map(|position| StreamBody::TakenBack(position.into()));
-            let body = begun.or_else(|| self.next_rows(peer.site));
-            let body = body.or_else(|| self.next_step(peer.site));
+            let body = begun.or_else(|| self.next_rows(peer.replica()));
+            let body = body.or_else(|| self.next_step(peer.replica()));
             let Some(body) = body else { return false };
             Frame::of_stream(self.env.tag(), self.me, peer, body).put(out);
         }
         true
     }
 
-    fn next_step(&mut self, site: SiteId) -> Option<StreamBody> {
-        let mut step = self.outgoing.step(site);
+    fn next_step(&mut self, replica: ReplicaId) -> Option<StreamBody> {
+        let mut step = self.outgoing.step(replica);
         while let Step::ReadLog { after, from } = step {
-            step = self.read_log(site, after, from)?;
+            step = self.read_log(replica, after, from)?;
         }
         match step {
             Step::Idle | Step::ReadLog { .. } => None,
             Step::Copy => {
-                let has = self.outgoing.cursor(site).map_or(0, |cursor| cursor.acked);
-                self.want_copy(site, None, has);
+                let has = self.outgoing.cursor(replica).map_or(0, |cursor| cursor.acked);
+                self.want_copy(replica, None, has);
                 None
             }
             Step::Entries {
@@ -526,7 +534,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Entries for a peer that is behind what memory holds. `None` if the log has nothing to give now.
-    fn read_log(&mut self, site: SiteId, after: u64, from: Position) -> Option<Step> {
+    fn read_log(&mut self, replica: ReplicaId, after: u64, from: Position) -> Option<Step> {
         let chunk = match self.env.shared().log().read(from, READ_BYTES) {
             Ok(chunk) => chunk,
             Err(error) => {
@@ -555,7 +563,7 @@ impl<P: Protocol> Lane<P> {
             .flat_map(entries_of)
             .filter(|entry| entry.number > after)
             .collect();
-        let step = self.outgoing.step_from_log(site, &entries, chunk.next);
+        let step = self.outgoing.step_from_log(replica, &entries, chunk.next);
         Some(match step {
             // Records of other lanes only: read on.
             Step::Idle if entries.is_empty() => Step::ReadLog {
@@ -567,14 +575,14 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The next rows of a full copy or a take-back.
-    fn next_rows(&mut self, site: SiteId) -> Option<StreamBody> {
+    fn next_rows(&mut self, replica: ReplicaId) -> Option<StreamBody> {
         let most_rows = self.env.shared().config.batch_keys;
-        let errands = self.rows_out.get_mut(&site)?;
+        let errands = self.rows_out.get_mut(&replica)?;
         let rows_out = errands.front_mut()?;
         if let Some(begin) = rows_out.begin.take() {
             return Some(StreamBody::CopyBegin(begin));
         }
-        let (entries, end) = match rows_out.next(site, most_rows) {
+        let (entries, end) = match rows_out.next(replica, most_rows) {
             Ok(next) => next,
             Err(error) => {
                 if !error.is_damage() {
@@ -587,7 +595,7 @@ impl<P: Protocol> Lane<P> {
                 errands.pop_front();
                 self.note_damage(&error);
                 // The peer asks once more when this lane is opened anew.
-                self.want_rows(site, Errand::new(purpose, 0));
+                self.want_rows(replica, Errand::new(purpose, 0));
                 return None;
             }
         };
@@ -615,17 +623,17 @@ impl<P: Protocol> Lane<P> {
 
 /// What comes from a site.
 fn incoming_from<P: Protocol>(
-    incoming: &mut BTreeMap<SiteId, Incoming<P>>,
-    site: SiteId,
+    incoming: &mut BTreeMap<ReplicaId, Incoming<P>>,
+    replica: ReplicaId,
 ) -> Result<&mut Incoming<P>, BadFrame> {
-    let unknown = || BadFrame::new("a peer at another site", site.0.to_string());
-    incoming.get_mut(&site).ok_or_else(unknown)
+    let unknown = || BadFrame::new("a peer at another site", replica.0.to_string());
+    incoming.get_mut(&replica).ok_or_else(unknown)
 }
 
 /// A message of a peer, which names sites of the cluster alone.
 fn message_of<P: Protocol>(topology: &Topology, bytes: Bytes) -> Result<P::Message, BadFrame> {
     let message = P::Message::decode(bytes)?;
-    topology.check_sites(message.sites())?;
+    topology.check_replicas(message.replicas())?;
     Ok(message)
 }
 

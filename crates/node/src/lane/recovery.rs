@@ -35,8 +35,8 @@ impl<P: Protocol> Lane<P> {
             self.outgoing.replay_incarnation(opened.into())?;
         }
         for received in &record.received {
-            let (site, position) = received.parts();
-            if let Some(incoming) = self.incoming.get_mut(&site) {
+            let (replica, position) = received.parts();
+            if let Some(incoming) = self.incoming.get_mut(&replica) {
                 incoming.replay(position);
             }
         }
@@ -96,7 +96,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         if P::DESCRIPTOR.replication == Replication::Streams {
-            self.unsettled = self.env.topology().all_sites().without(self.me.site);
+            self.unsettled = self.env.topology().replicas().without(self.id);
         }
         self.patient_until = now.monotonic + self.env.shared().config.patience;
         self.begin_unheard(now);

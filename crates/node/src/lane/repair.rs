@@ -36,7 +36,7 @@ use super::{
 };
 use crate::incoming::CopyIn;
 use std::sync::atomic::Ordering::Relaxed;
-use turnbuckle_core::{Hlc, Protocol, Replication, SiteId, Versions};
+use turnbuckle_core::{Hlc, Protocol, ReplicaId, Replication, Versions};
 use turnbuckle_replication::{CursorState, ReceivedRecord, ResumeFrame, StreamBody, StreamPosition};
 use turnbuckle_store::StoreError;
 
@@ -46,9 +46,9 @@ impl<P: Protocol> Lane<P> {
         let Some(repair) = self.repair.as_mut().filter(|repair| !repair.lost_stream) else {
             return;
         };
-        for (site, wait) in &mut repair.waits {
+        for (replica, wait) in &mut repair.waits {
             if *wait == NEVER
-                && let Some(incoming) = self.incoming.get(site)
+                && let Some(incoming) = self.incoming.get(replica)
             {
                 *wait = incoming.received;
             }
@@ -61,8 +61,8 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether the stream of a site waits for a copy.
-    pub(crate) fn waits_for_copy(&self, site: SiteId) -> bool {
-        let waits = |repair: &Repair| repair.is_blank || repair.waits.contains_key(&site);
+    pub(crate) fn waits_for_copy(&self, replica: ReplicaId) -> bool {
+        let waits = |repair: &Repair| repair.is_blank || repair.waits.contains_key(&replica);
         self.repair.as_ref().is_some_and(waits)
     }
 
@@ -74,49 +74,47 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         let now = self.time.monotonic;
-        let asked = |site: &SiteId| {
+        let asked = |replica: &ReplicaId| {
             self.incoming
-                .get(site)
+                .get(replica)
                 .is_some_and(|incoming| incoming.is_resumed())
         };
         let is_patient = now < repair.asked_at + self.env.shared().config.patience;
         if is_patient && repair.waits.keys().any(asked) {
             return;
         }
-        let may_send = |site: &&SiteId| {
-            self.env.is_up(self.env.topology().peer_at(self.me, **site))
-                && !asked(site)
-                && !repair.partial.contains(site)
+        let may_send = |replica: &&ReplicaId| {
+            self.env.is_up(self.me.peer(**replica)) && !asked(replica) && !repair.partial.contains(replica)
         };
-        let Some(&site) = repair.waits.keys().find(may_send) else {
+        let Some(&replica) = repair.waits.keys().find(may_send) else {
             return;
         };
         if let Some(repair) = &mut self.repair {
             repair.asked_at = now;
         }
-        self.resume(site);
+        self.resume(replica);
     }
 
     /// Tells a site where its stream goes on here, or that a copy is needed first.
-    pub(crate) fn resume(&mut self, site: SiteId) {
+    pub(crate) fn resume(&mut self, replica: ReplicaId) {
         let ready = self.outgoing.ready();
         // What was stamped here is back with the first copy.
         let streams = P::DESCRIPTOR.replication == Replication::Streams;
         let needs_own = self.is_blank() && streams && !self.env.shared().config.planted.repaired_by_any_copy;
-        let copy = self.waits_for_copy(site).then(|| match needs_own {
+        let copy = self.waits_for_copy(replica).then(|| match needs_own {
             true => StreamPosition {
                 incarnation: self.outgoing.incarnation_of(ready),
                 number: ready,
             },
             false => StreamPosition::default(),
         });
-        let Some(incoming) = self.incoming.get_mut(&site) else {
+        let Some(incoming) = self.incoming.get_mut(&replica) else {
             return;
         };
         let (held, at, clock) = (incoming.held_beyond(), incoming.resume(), self.replica.clock());
         let word_number = incoming.next_word();
         let forgotten = self.replica.protocol().forgotten();
-        let peer = self.env.topology().peer_at(self.me, site);
+        let peer = self.me.peer(replica);
         let mut frame = ResumeFrame::new(at, clock, &forgotten, copy);
         frame.held = held.map(Into::into);
         frame.word_number = word_number;
@@ -125,7 +123,7 @@ impl<P: Protocol> Lane<P> {
 
     /// A copy is in place. The streams of other sites that waited for it go on, or the next peer is asked. Its source is told by who calls: told twice, it
     /// would send twice what follows.
-    pub(super) fn repair_with(&mut self, from: SiteId, copy: &CopyIn<P::Meta>) {
+    pub(super) fn repair_with(&mut self, from: ReplicaId, copy: &CopyIn<P::Meta>) {
         let was_blank = self.is_blank();
         let Some(repair) = &mut self.repair else { return };
         repair.copied(from, copy);
@@ -158,16 +156,16 @@ impl<P: Protocol> Lane<P> {
             self.env.shared().partitions_repaired.fetch_add(1, Relaxed);
         }
         let is_filled = was_blank && !self.is_blank();
-        let others = self.incoming.keys().copied().filter(|&site| site != from);
-        for site in others.collect::<Vec<_>>() {
-            let is_asked = self.incoming[&site].is_resumed();
+        let others = self.incoming.keys().copied().filter(|&replica| replica != from);
+        for replica in others.collect::<Vec<_>>() {
+            let is_asked = self.incoming[&replica].is_resumed();
             // One that was asked before may be waiting itself for what was stamped here, and need not any more.
-            let asks = match self.waits_for_copy(site) {
+            let asks = match self.waits_for_copy(replica) {
                 true => is_asked && is_filled,
                 false => !is_asked,
             };
-            if asks && self.env.is_up(self.env.topology().peer_at(self.me, site)) {
-                self.resume(site);
+            if asks && self.env.is_up(self.me.peer(replica)) {
+                self.resume(replica);
             }
         }
         self.wake_worker();
@@ -196,8 +194,8 @@ impl<P: Protocol> Lane<P> {
 
     /// What is damaged, if the rows can be had from a peer.
     pub fn mendable_damage(&self) -> Option<&str> {
-        let is_there = self.outgoing.cursors().any(|(site, cursor)| {
-            cursor.state != CursorState::Silent && self.env.is_up(self.env.topology().peer_at(self.me, site))
+        let is_there = self.outgoing.cursors().any(|(replica, cursor)| {
+            cursor.state != CursorState::Silent && self.env.is_up(self.me.peer(replica))
         });
         self.damage.as_deref().filter(|_| is_there)
     }
@@ -219,7 +217,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// What a blank lane covers.
-    pub(super) fn blank_cut(cut: Vec<(SiteId, Hlc)>) -> Vec<(SiteId, Hlc)> {
-        cut.into_iter().map(|(site, _)| (site, Hlc::ZERO)).collect()
+    pub(super) fn blank_cut(cut: Vec<(ReplicaId, Hlc)>) -> Vec<(ReplicaId, Hlc)> {
+        cut.into_iter().map(|(replica, _)| (replica, Hlc::ZERO)).collect()
     }
 }

@@ -42,7 +42,7 @@ use super::{
 use crate::{durability::Durability, incoming::Purpose};
 use std::collections::VecDeque;
 use turnbuckle_core::{
-    Forgotten, Hlc, HybridClock, Input, Micros, Now, Outcome, Protocol, ServerId, SiteId, SiteSet,
+    Forgotten, Hlc, HybridClock, Input, Micros, Now, Outcome, Protocol, ReplicaId, ReplicaSet, ServerId,
 };
 use turnbuckle_replication::{Cursor, ReturnedFrame, StreamBody, StreamPosition};
 
@@ -96,7 +96,7 @@ impl<P: Protocol> Lane<P> {
         let sites = self
             .unsettled
             .iter()
-            .map(|site| self.env.topology().site_name(site));
+            .map(|replica| self.env.topology().replica_name(replica));
         let sites = sites.collect::<Vec<_>>().join(", ");
         match self.had_earlier_life {
             true => format!(
@@ -111,7 +111,7 @@ impl<P: Protocol> Lane<P> {
 
     /// Whether a start with an empty directory has still to be told, by anybody, whether it was lost.
     fn has_heard_nobody(&self) -> bool {
-        self.unheard_of == self.env.topology().all_sites().without(self.me.site)
+        self.unheard_of == self.env.topology().replicas().without(self.id)
     }
 
     /// Why no request is taken, if the directory was lost.
@@ -144,11 +144,11 @@ impl<P: Protocol> Lane<P> {
             return self.give_nothing();
         }
         self.replica.observe(clock);
-        if self.has_lost_directory && self.unheard_of.contains(from.site) {
+        if self.has_lost_directory && self.unheard_of.contains(from.replica()) {
             let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
             self.replica.observe(Hlc::from_wall(ahead));
         }
-        self.unheard_of = self.unheard_of.without(from.site);
+        self.unheard_of = self.unheard_of.without(from.replica());
         let is_enough = forgotten.until.is_some() || self.unheard_of.0 == 0;
         self.step(now, Input::Resumed { from, forgotten });
         self.say_outdated();
@@ -164,10 +164,9 @@ impl<P: Protocol> Lane<P> {
     pub(crate) fn hear_of_earlier_life(&mut self, at: [StreamPosition; 2], word: &Forgotten) {
         let is_another = |at: StreamPosition| self.outgoing.is_of_another_life(at);
         let mine = self.replica.protocol().forgotten().directories;
-        let [mine, known] = [&mine, &word.met].map(|births| births.get(&self.me.site));
+        let [mine, known] = [&mine, &word.met].map(|births| births.get(&self.id));
         let is_met = known.is_some_and(|known| mine != Some(known));
-        let is_heard_of =
-            at.into_iter().any(is_another) || is_met || word.directories.contains_key(&self.me.site);
+        let is_heard_of = at.into_iter().any(is_another) || is_met || word.directories.contains_key(&self.id);
         self.had_earlier_life |= is_heard_of && !self.given_back;
         // Where every write is synced before it is acknowledged or sent, no power loss takes any.
         let is_fsync = self.env.durability() == Durability::Fsync;
@@ -201,21 +200,21 @@ impl<P: Protocol> Lane<P> {
         }
         let is_return = |purpose: &Purpose| matches!(purpose, Purpose::Return(_));
         let mut waiting = Vec::new();
-        for (&site, errands) in &mut self.rows_wanted {
+        for (&replica, errands) in &mut self.rows_wanted {
             let dropped = errands.extract_if(.., |errand| is_return(&errand.purpose));
-            waiting.extend(dropped.map(|_| site));
+            waiting.extend(dropped.map(|_| replica));
         }
-        for (&site, rows) in &mut self.rows_out {
+        for (&replica, rows) in &mut self.rows_out {
             let before = rows.len();
             rows.retain(|rows| !is_return(&rows.purpose));
-            waiting.extend((rows.len() < before).then_some(site));
+            waiting.extend((rows.len() < before).then_some(replica));
         }
-        for site in waiting {
+        for replica in waiting {
             let nothing = ReturnedFrame {
                 end: true,
                 ..ReturnedFrame::default()
             };
-            let peer = self.env.topology().peer_at(self.me, site);
+            let peer = self.me.peer(replica);
             self.say(peer, StreamBody::Returned(nothing));
         }
     }
@@ -231,18 +230,18 @@ impl<P: Protocol> Lane<P> {
         if let Some(unheard) = &mut self.unheard
             && matches!(unheard.missing, Missing::Word)
         {
-            unheard.missing = Missing::Returns(SiteSet::default());
+            unheard.missing = Missing::Returns(ReplicaSet::default());
         }
     }
 
     /// A site holds nothing more of this one.
-    pub(super) fn hear_return(&mut self, site: SiteId) {
+    pub(super) fn hear_return(&mut self, replica: ReplicaId) {
         if let Some(Unheard {
             missing: Missing::Returns(sites),
             ..
         }) = &mut self.unheard
         {
-            *sites = sites.without(site);
+            *sites = sites.without(replica);
         }
     }
 
@@ -255,7 +254,7 @@ impl<P: Protocol> Lane<P> {
         let Some(unheard) = &mut self.unheard else { return };
         let is_late = now.monotonic >= unheard.until;
         let is_over = match unheard.missing {
-            Missing::Returns(SiteSet(0)) => true,
+            Missing::Returns(ReplicaSet(0)) => true,
             Missing::Returns(_) => {
                 let gives = |cursor: &Cursor| cursor.state.takes_back();
                 let is_given = self.outgoing.cursors().any(|(_, cursor)| gives(cursor));

@@ -6,7 +6,7 @@ use turnbuckle_causal::{
     CausalSpartanX,
     stable::{Get, Put, Request, Response},
 };
-use turnbuckle_core::{Hlc, Key, Outcome, SiteId, Vector};
+use turnbuckle_core::{Hlc, Key, Outcome, ReplicaId, Vector};
 
 /// In partition 0.
 const KEY: &str = "last";
@@ -54,7 +54,7 @@ fn is_there(a: &mut Machine<CausalSpartanX>, ms: u64) -> bool {
 /// b has written a key. Every frame of it in which `bytes` stand is altered on its way to a. Returns how many a refused.
 fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
     let (mut a, mut b) = (Machine::<CausalSpartanX>::new(0), Machine::new(1));
-    let past = [(SiteId(1), Hlc::from_wall(at(0).wall.earliest))]
+    let past = [(ReplicaId(1), Hlc::from_wall(at(0).wall.earliest))]
         .into_iter()
         .collect();
     b.ask(at(1), server(1, 0), put(past));

@@ -1,6 +1,6 @@
 //! What replicas tell each other.
 use bytes::Bytes;
-use turnbuckle_core::{Hlc, Record, SiteSet, VersionRecord};
+use turnbuckle_core::{Hlc, Record, ReplicaSet, VersionRecord};
 
 /// A message about one operation.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -54,7 +54,8 @@ impl Record for Message {
         self.version().map_or(Hlc::ZERO, VersionRecord::newest)
     }
 
-    fn sites(&self) -> SiteSet {
-        self.version().map_or(SiteSet::default(), VersionRecord::sites)
+    fn replicas(&self) -> ReplicaSet {
+        self.version()
+            .map_or(ReplicaSet::default(), VersionRecord::replicas)
     }
 }

@@ -3,7 +3,7 @@ use crate::message::{Body, Message};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Bug, Context, Descriptor, Key, Level, Levels, Micros, Parameter, PlainProtocol, PlainRequest,
-    PlainResponse, Protocol, Receipt, Recovered, Replication, RequestId, ServerId, Setting, SiteSet,
+    PlainResponse, Protocol, Receipt, Recovered, ReplicaSet, Replication, RequestId, ServerId, Setting,
     Topology, Version, VersionId, VersionRecord,
 };
 
@@ -34,7 +34,7 @@ impl Default for AbdConfig {
 /// One replica of one partition. Its versions are in the driver's store; here is what it has under way.
 pub struct Abd {
     config: AbdConfig,
-    sites: usize,
+    replicas: usize,
     /// The operations that it coordinates, by their numbers.
     open: BTreeMap<u64, Open>,
 }
@@ -44,8 +44,8 @@ struct Open {
     id: RequestId,
     request: PlainRequest,
     phase: Phase,
-    /// The sites that have answered in this phase.
-    answered: SiteSet,
+    /// The replicas that have answered in this phase.
+    answered: ReplicaSet,
     /// In the first phase, the newest version that was found; in the second, the one that a majority shall have.
     version: Option<Version<()>>,
     /// All that have answered the query have that one.
@@ -120,7 +120,7 @@ impl Protocol for Abd {
     fn open(config: &AbdConfig, _: ServerId, topology: Topology, _: &Recovered, _: u64) -> Abd {
         Abd {
             config: config.clone(),
-            sites: topology.site_count(),
+            replicas: topology.replicas().len(),
             open: BTreeMap::new(),
         }
     }
@@ -155,7 +155,7 @@ impl Protocol for Abd {
             version: cx.chain(request.key()).map(|chain| chain.newest().clone()),
             request,
             phase: Phase::Query,
-            answered: SiteSet::one(cx.me.site),
+            answered: ReplicaSet::one(cx.me.replica()),
             agreed: true,
             existed: false,
             since: cx.now.monotonic,
@@ -207,7 +207,7 @@ impl Abd {
     /// A phase begins. Where there is one site, this replica is the majority.
     fn ask(&mut self, cx: &mut Cx<'_>, operation: u64, open: Open) {
         ask_silent(cx, operation, &open);
-        match is_majority(open.answered, self.sites) {
+        match is_majority(open.answered, self.replicas) {
             true => self.next_phase(cx, operation, open),
             false => drop(self.open.insert(operation, open)),
         }
@@ -236,8 +236,8 @@ impl Abd {
             // Too late for its phase.
             _ => return,
         }
-        open.answered = open.answered.union(SiteSet::one(from.site));
-        if is_majority(open.answered, self.sites) {
+        open.answered = open.answered.union(ReplicaSet::one(from.replica()));
+        if is_majority(open.answered, self.replicas) {
             let open = self.open.remove(&operation).expect("it was just there");
             self.next_phase(cx, operation, open);
         }
@@ -260,14 +260,14 @@ impl Abd {
             cx.observe(id_of(open.version.as_ref()).at);
             let id = VersionId {
                 at: cx.stamp(),
-                site: cx.me.site,
+                replica: cx.me.replica(),
             };
             let value = value.clone();
             open.version = Some(Version { id, value, meta: () });
         }
         keep(cx, open.request.key().clone(), open.version.clone());
         open.phase = Phase::Store;
-        open.answered = SiteSet::one(cx.me.site);
+        open.answered = ReplicaSet::one(cx.me.replica());
         self.ask(cx, operation, open);
     }
 }
@@ -289,13 +289,13 @@ impl Open {
     }
 }
 
-fn is_majority(answered: SiteSet, sites: usize) -> bool {
-    2 * answered.iter().count() > sites
+fn is_majority(answered: ReplicaSet, replicas: usize) -> bool {
+    2 * answered.len() > replicas
 }
 
 /// Asks those who have not answered.
 fn ask_silent(cx: &mut Cx<'_>, operation: u64, open: &Open) {
-    for peer in cx.peers().filter(|peer| !open.answered.contains(peer.site)) {
+    for peer in cx.peers().filter(|peer| !open.answered.contains(peer.replica())) {
         let body = match open.phase {
             Phase::Query => Body::Query(()),
             Phase::Store => Body::Store(VersionRecord::new(open.version.as_ref())),

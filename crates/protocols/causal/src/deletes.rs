@@ -69,21 +69,21 @@ mod tests;
 use crate::Bugs;
 use found::Found;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, SiteId, Topology, Vitals};
+use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, ReplicaId, Topology, Vitals};
 
 /// The name under which it is written down.
 const NAME: &str = "deletes";
 
 /// What one replica knows of the deletes that may be forgotten.
 pub(crate) struct Deletes {
-    me: SiteId,
-    others: Vec<SiteId>,
+    me: ReplicaId,
+    others: Vec<ReplicaId>,
     /// What each other site has said last on the link that there is now.
-    theirs: BTreeMap<SiteId, Said>,
+    theirs: BTreeMap<ReplicaId, Said>,
     /// The birth of this directory; none before the first start.
     directory: Option<u64>,
     /// The newest births of the other sites' directories that are known.
-    met: BTreeMap<SiteId, u64>,
+    met: BTreeMap<ReplicaId, u64>,
     /// No other site was heard since this directory began, or it began in this life: nobody can say which came first, this one or another.
     is_young: bool,
     /// A site was heard since this directory began.
@@ -93,7 +93,7 @@ pub(crate) struct Deletes {
     /// A birth is known that is not written down.
     is_unwritten: bool,
     /// The directories by whose word deletes were forgotten, here or elsewhere.
-    vouched: BTreeMap<SiteId, u64>,
+    vouched: BTreeMap<ReplicaId, u64>,
     /// The most that any of them has said to be forgotten.
     forgotten_elsewhere: Hlc,
     /// How much of both was written down while the directory is being filled.
@@ -136,7 +136,7 @@ enum Outdated {
 
 impl Deletes {
     /// What an earlier life has left.
-    pub fn open(me: SiteId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
+    pub fn open(me: ReplicaId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
         // Written by this code; if it does not decode, nothing is known.
         let found = recovered.kept(NAME).and_then(Found::recall);
         let directory = found.as_ref().map(|found| found.said.birth);
@@ -153,7 +153,11 @@ impl Deletes {
         };
         Deletes {
             me,
-            others: topology.sites().filter(|&site| site != me).collect(),
+            others: topology
+                .replicas()
+                .iter()
+                .filter(|&replica| replica != me)
+                .collect(),
             theirs: BTreeMap::new(),
             directory,
             met: found.met,
@@ -203,7 +207,7 @@ impl Deletes {
             .iter()
             .filter(|(_, said)| said.birth > 0 && said.shown > Hlc::ZERO);
         self.vouched
-            .extend(vouching.map(|(&site, said)| (site, said.birth)));
+            .extend(vouching.map(|(&replica, said)| (replica, said.birth)));
         let forgotten = self.shown_everywhere().max(self.forgotten_elsewhere.min(shown));
         self.written.forgotten = self.written.forgotten.max(forgotten);
         self.write(cx);
@@ -245,13 +249,16 @@ impl Deletes {
 
     /// Whether this is more than an empty directory that peers are still filling.
     fn has_caught_up(&self, shown: Hlc) -> bool {
-        let has_heard_all = self.others.iter().all(|site| self.theirs.contains_key(site));
+        let has_heard_all = self
+            .others
+            .iter()
+            .all(|replica| self.theirs.contains_key(replica));
         !self.is_filling || (has_heard_all && shown > Hlc::ZERO && shown >= self.forgotten_elsewhere)
     }
 
     /// What every site shows.
     fn shown_everywhere(&self) -> Hlc {
-        let theirs = |site| self.theirs.get(site).map_or(Hlc::ZERO, |said| said.shown);
+        let theirs = |replica| self.theirs.get(replica).map_or(Hlc::ZERO, |said| said.shown);
         let theirs = self.others.iter().map(theirs).min();
         theirs.unwrap_or(Hlc::LATEST).min(self.kept.shown)
     }
@@ -279,15 +286,15 @@ impl Deletes {
     }
 
     /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
-    pub fn heard<P: Protocol>(&mut self, cx: &mut Context<'_, P>, site: SiteId, said: Said) -> bool {
-        let is_behind = self.hear(site, said);
+    pub fn heard<P: Protocol>(&mut self, cx: &mut Context<'_, P>, replica: ReplicaId, said: Said) -> bool {
+        let is_behind = self.hear(replica, said);
         self.write_news(cx);
         is_behind
     }
 
-    fn hear(&mut self, site: SiteId, said: Said) -> bool {
-        self.theirs.insert(site, said);
-        self.meet(site, said.birth);
+    fn hear(&mut self, replica: ReplicaId, said: Said) -> bool {
+        self.theirs.insert(replica, said);
+        self.meet(replica, said.birth);
         self.hear_forgotten(said.forgotten)
     }
 
@@ -307,25 +314,30 @@ impl Deletes {
     }
 
     /// What a site says when the link to it comes up, before anything else. True as with [`Deletes::heard`].
-    pub fn resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, site: SiteId, word: &Forgotten) -> bool {
-        let is_behind = self.hear_word(site, word);
+    pub fn resumed<P: Protocol>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        replica: ReplicaId,
+        word: &Forgotten,
+    ) -> bool {
+        let is_behind = self.hear_word(replica, word);
         self.write_news(cx);
         is_behind
     }
 
-    fn hear_word(&mut self, site: SiteId, word: &Forgotten) -> bool {
-        let of = |directories: &BTreeMap<SiteId, u64>, site| directories.get(&site).copied();
+    fn hear_word(&mut self, replica: ReplicaId, word: &Forgotten) -> bool {
+        let of = |directories: &BTreeMap<ReplicaId, u64>, replica| directories.get(&replica).copied();
         let vouched = of(&word.directories, self.me);
         self.hear_of_mine(of(&word.met, self.me).max(vouched));
         if self.is_filling && vouched.is_some() && vouched == self.directory {
             self.is_old(Outdated::Deletes);
         }
         let births = word.met.iter().chain(&word.directories);
-        births.for_each(|(&site, &birth)| self.meet(site, birth));
+        births.for_each(|(&replica, &birth)| self.meet(replica, birth));
         let others = word
             .directories
             .iter()
-            .filter(|(other, _)| ![site, self.me].contains(other));
+            .filter(|(other, _)| ![replica, self.me].contains(other));
         for (&other, &directory) in others {
             self.vouched.entry(other).or_insert(directory);
         }
@@ -349,17 +361,17 @@ impl Deletes {
     }
 
     /// A birth of another site's directory.
-    fn meet(&mut self, site: SiteId, birth: u64) {
-        let known = self.met.get(&site).copied().unwrap_or_default();
-        if site != self.me && birth > known {
-            self.met.insert(site, birth);
+    fn meet(&mut self, replica: ReplicaId, birth: u64) {
+        let known = self.met.get(&replica).copied().unwrap_or_default();
+        if replica != self.me && birth > known {
+            self.met.insert(replica, birth);
             self.is_unwritten = true;
         }
     }
 
     /// The link to a site is down: what it shows when it is back is not known.
-    pub fn left(&mut self, site: SiteId) {
-        self.theirs.remove(&site);
+    pub fn left(&mut self, replica: ReplicaId) {
+        self.theirs.remove(&replica);
     }
 
     /// What is shown here, as it may have been said: in a life that was lost with its directory anything.

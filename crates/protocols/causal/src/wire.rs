@@ -1,7 +1,7 @@
 //! How the family's messages look on the wire: a byte that says which, then the fields in their order.
 use crate::deletes::Said;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, SiteId, SiteSet, Vector, VersionId};
+use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Vector, VersionId};
 
 /// Fields written one after the other.
 pub(crate) struct Writer<'a>(pub &'a mut BytesMut);
@@ -56,7 +56,7 @@ impl Writer<'_> {
         self.flag(id.is_some());
         if let Some(id) = id {
             self.number(id.at.0);
-            self.0.put_u16(id.site.0);
+            self.0.put_u16(id.replica.0);
         }
         self
     }
@@ -146,13 +146,13 @@ impl Reader {
         }
         let at = self.hlc()?;
         let bad = self.cut_short();
-        let site = self.rest.try_get_u16().map_err(bad)?;
-        if site >= SiteSet::MOST_SITES {
-            return Err(self.bad(format!("site {site} of at most 64")));
+        let replica = self.rest.try_get_u16().map_err(bad)?;
+        if replica >= ReplicaSet::MOST {
+            return Err(self.bad(format!("site {replica} of at most 64")));
         }
         Ok(Some(VersionId {
             at,
-            site: SiteId(site),
+            replica: ReplicaId(replica),
         }))
     }
 

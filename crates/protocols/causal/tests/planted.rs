@@ -5,7 +5,7 @@
 use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, causalspartanx::Departures,
 };
-use turnbuckle_core::{Micros, SiteId};
+use turnbuckle_core::{Micros, ReplicaId};
 use turnbuckle_node::{Durability, Planted};
 use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span};
 
@@ -76,7 +76,7 @@ fn is_caught(rule: &str, departures: Departures, bend: impl Fn(&mut Scenario)) {
 #[test]
 fn visibility_that_ignores_an_entry_is_caught() {
     let departures = Departures {
-        ignored_entry: Some(SiteId(0)),
+        ignored_entry: Some(ReplicaId(0)),
         ..Departures::default()
     };
     is_caught("every entry counts", departures, |_| {});

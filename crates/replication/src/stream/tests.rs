@@ -1,10 +1,13 @@
 use super::*;
 
-const B: SiteId = SiteId(1);
-const C: SiteId = SiteId(2);
+const B: ReplicaId = ReplicaId(1);
+const C: ReplicaId = ReplicaId(2);
 
-fn entry(number: u64, to: &[SiteId]) -> Entry {
-    let to = SiteSet(to.iter().fold(0, |set, site| set | SiteSet::one(*site).0));
+fn entry(number: u64, to: &[ReplicaId]) -> Entry {
+    let to = ReplicaSet(
+        to.iter()
+            .fold(0, |set, replica| set | ReplicaSet::one(*replica).0),
+    );
     Entry {
         number,
         to,
@@ -54,8 +57,8 @@ fn entries_continue_where_the_receiver_is() {
 fn a_mark_goes_behind_the_entries_before_it_and_in_front_of_those_after() {
     let mut stream = source(2);
     stream.resume(B, at(0, 0), false);
-    stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"old"));
-    stream.set_mark(SiteSet::one(B), &Bytes::from_static(b"new"));
+    stream.set_mark(ReplicaSet::one(B), &Bytes::from_static(b"old"));
+    stream.set_mark(ReplicaSet::one(B), &Bytes::from_static(b"new"));
     write(&mut stream, 1);
     assert!(matches!(
         stream.step(B),
@@ -282,9 +285,9 @@ fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
 #[test]
 fn the_log_is_kept_for_a_peer_that_is_sent_a_copy_as_for_one_that_is_away() {
     let mut stream = source(5);
-    for site in [B, C] {
-        stream.resume(site, at(1, 5), false);
-        stream.acknowledge(site, 5);
+    for replica in [B, C] {
+        stream.resume(replica, at(1, 5), false);
+        stream.acknowledge(replica, 5);
     }
     assert_eq!((stream.needed(false), stream.needed(true)), (None, None));
     stream.copy(B, 2, 4);

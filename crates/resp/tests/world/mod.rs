@@ -139,7 +139,7 @@ impl World {
                 self.writes += 1;
                 let version = VersionId {
                     at: Hlc::from_wall(Micros(1_000_000 + self.writes)),
-                    site: SiteId(0),
+                    replica: turnbuckle_core::ReplicaId(0),
                 };
                 receipt.version = Some(version);
                 let before = match value {

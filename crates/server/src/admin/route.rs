@@ -167,15 +167,15 @@ async fn heal(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, R
 
 /// A node applies the matrix to what it sends itself: a change that it would never look at is refused.
 fn sent_here(admin: &Admin, sites: &[(SiteId, bool)]) -> Result<(), Refusal> {
-    let senders = admin.wan.senders();
+    let senders: Vec<SiteId> = admin.wan.senders().collect();
     if sites
         .iter()
-        .any(|&(site, counts)| counts && senders.contains(site))
+        .any(|&(site, counts)| counts && senders.contains(&site))
     {
         return Ok(());
     }
     let name = |site: SiteId| admin.wan.sites()[usize::from(site.0)].as_str();
-    let ours: Vec<&str> = senders.iter().map(name).collect();
+    let ours: Vec<&str> = senders.into_iter().map(name).collect();
     Err(Refusal::bad(
         format!(
             "this node sends from site {}, and that is not concerned",

@@ -16,7 +16,7 @@ use std::{
 };
 use toml::Spanned;
 use turnbuckle_core::{
-    ClusterSecret, Given, KeyspaceLevels, Level, Levels, Settings, SiteId, SiteSet, Topology,
+    ClusterSecret, Given, KeyspaceLevels, Level, Levels, ReplicaId, Settings, SiteId, Topology,
 };
 use turnbuckle_protocols::KnownProtocol;
 
@@ -85,7 +85,7 @@ fn read_secret(document: &Document<'_>, file: &Text) -> Result<Vec<u8>, WrongCon
 }
 
 fn check_sites(document: &Document<'_>, raw: &[Spanned<RawSite>]) -> Result<Vec<String>, WrongConfig> {
-    let most = usize::from(SiteSet::MOST_SITES);
+    let most = usize::from(ReplicaId::MOST_SITES);
     let Some(first) = raw.first() else {
         return Err(document.missing(0..0, "site", "at least one [[site]]"));
     };

@@ -242,7 +242,7 @@ fn the_demo_goes_through_the_same_checks() {
     let error = wrong.config().unwrap_err();
     assert_eq!(error.field, "keyspace[eventual].protocol");
     assert!(
-        error.expected.starts_with("one of the protocols causal, "),
+        error.expected.starts_with("one of the protocols abd, causal, "),
         "{error}"
     );
     let mut wrong = demo;

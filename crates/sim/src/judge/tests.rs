@@ -15,7 +15,7 @@ struct Court {
 fn version(at: u64, site: u16) -> VersionId {
     VersionId {
         at: Hlc(at),
-        site: SiteId(site),
+        replica: turnbuckle_core::ReplicaId(site),
     }
 }
 

@@ -204,7 +204,7 @@ impl<S: Session> World<S> {
         if let Some(receipt) = receipt {
             let version = receipt.version.unwrap_or_default();
             self.note(&version.at.0.to_le_bytes());
-            self.note(&version.site.0.to_le_bytes());
+            self.note(&version.replica.0.to_le_bytes());
             self.note(&receipt.staleness.unwrap_or(Micros::MAX).0.to_le_bytes());
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     keyspaces::keyspace_of,
 };
 use turnbuckle_core::{
-    Chain, Key, KeyspaceLevels, Micros, Protocol, ServerId, Session, SiteId, VersionId, Versions,
+    Chain, Key, KeyspaceLevels, Micros, Protocol, ReplicaId, ServerId, Session, VersionId, Versions,
 };
 use turnbuckle_node::{Durability, KeyspaceStatus, NodeId, StreamStatus};
 use turnbuckle_store::Store;
@@ -65,8 +65,8 @@ impl<S: Session> World<S> {
         version: VersionId,
         is_deleted: bool,
     ) -> bool {
-        let others = self.topology.sites().filter(|&site| site != server.site);
-        let mut peers = others.map(|site| self.topology.peer_at(server, site));
+        let others = self.topology.others_of(server).iter();
+        let mut peers = others.map(|replica| server.peer(replica));
         peers.any(|peer| {
             let node = self.placement.node_of(peer);
             node != lost && self.has(node, peer, key, version, is_deleted)
@@ -80,7 +80,7 @@ impl<S: Session> World<S> {
         let Some(process) = &self.machines[index(node)].process else {
             return false;
         };
-        let covers = |&(site, until): &(SiteId, _)| site == version.site && version.at <= until;
+        let covers = |&(replica, until): &(ReplicaId, _)| replica == version.replica && version.at <= until;
         let Some(keyspace) = process.keyspaces.get(&keyspace_of(&self.options, key)) else {
             return false;
         };
@@ -97,7 +97,7 @@ impl<S: Session> World<S> {
             match found {
                 Some(ids) => {
                     let mut newer = ids.into_iter().filter(|&id| id >= version);
-                    newer.any(|id| id.site == version.site || is_covered())
+                    newer.any(|id| id.replica == version.replica || is_covered())
                 }
                 None => is_deleted && is_covered(),
             }
@@ -159,7 +159,10 @@ impl<S: Session> World<S> {
             let statuses = self.statuses(other);
             let mut to_here = statuses.iter().flat_map(|status| &status.streams);
             self.is_running(other)
-                && to_here.all(|stream| stream.peer != site || !is_here(stream.partition) || has_come(stream))
+                && to_here.all(|stream| {
+                    let peer = ServerId::of(stream.partition, stream.peer);
+                    self.placement.node_of(peer) != node || !is_here(stream.partition) || has_come(stream)
+                })
         };
         let mut others = self
             .nodes()

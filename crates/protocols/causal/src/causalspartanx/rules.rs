@@ -1,7 +1,7 @@
 use crate::stable::{Cx, Pace, Put, Rules, Stable};
 use crate::{Bugs, bugs};
 use bytes::Bytes;
-use turnbuckle_core::{Bug, Hlc, Key, Parameter, ServerId, Setting, SiteId, Vector, Version, VersionId};
+use turnbuckle_core::{Bug, Hlc, Key, Parameter, ReplicaId, ServerId, Setting, Vector, Version, VersionId};
 
 /// What a keyspace may set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,7 +43,7 @@ pub struct Departures {
     /// A session that moves takes DSV_c along.
     pub token_has_stable: bool,
     /// Visibility ignores the entry of this site.
-    pub ignored_entry: Option<SiteId>,
+    pub ignored_entry: Option<ReplicaId>,
     /// Line 21 of Algorithm 5.4 is left out.
     pub slice_promises_nothing: bool,
     /// What was read does not become part of the client's past.
@@ -78,7 +78,7 @@ impl Departures {
 
 /// What is CausalSpartanX's own.
 pub struct CausalSpartanXRules {
-    me: SiteId,
+    me: ReplicaId,
     departures: Departures,
 }
 
@@ -103,7 +103,7 @@ impl Rules for CausalSpartanXRules {
 
     fn open(config: &CausalSpartanXConfig, me: ServerId) -> CausalSpartanXRules {
         CausalSpartanXRules {
-            me: me.site,
+            me: me.replica(),
             departures: config.departures,
         }
     }
@@ -141,14 +141,14 @@ impl Rules for CausalSpartanXRules {
     /// DSV, must be stable. Of this site's own versions all are here, whatever its entry of DSV says.
     fn is_visible(&self, stable: &Stable, d: &Version<Vector>) -> bool {
         let dsv = stable.dsv();
-        if d.id.site == self.me {
+        if d.id.replica == self.me {
             return true;
         }
         if let Some(ignored) = self.departures.ignored_entry {
-            let mut entries = d.meta.entries().chain([(d.id.site, d.id.at)]);
-            return entries.all(|(site, h)| site == ignored || h <= dsv.at(site));
+            let mut entries = d.meta.entries().chain([(d.id.replica, d.id.at)]);
+            return entries.all(|(replica, h)| replica == ignored || h <= dsv.at(replica));
         }
-        let is_here = |(site, h)| site == self.me || h <= dsv.at(site);
+        let is_here = |(replica, h)| replica == self.me || h <= dsv.at(replica);
         d.meta.entries().all(is_here) && (dsv.covers_id(d.id) || self.departures.own_time_ignored)
     }
 
@@ -163,7 +163,7 @@ impl Rules for CausalSpartanXRules {
 
     /// It was written when all that it depends on was stable here: a restart may have forgotten that, and more than a restart have
     /// taken it.
-    fn absent_for_local_read(&self, stable: &Stable, ds: &Vector) -> Option<(SiteId, Hlc)> {
+    fn absent_for_local_read(&self, stable: &Stable, ds: &Vector) -> Option<(ReplicaId, Hlc)> {
         match self.departures.local_dependencies_ignored {
             true => None,
             false => stable.absent(ds),
@@ -192,7 +192,7 @@ impl Rules for CausalSpartanXRules {
         cx.observe(ds.newest().max(stable.dsv().at(self.me))); // line 8
         let id = VersionId {
             at: cx.stamp(), // lines 9 and 13
-            site: self.me,
+            replica: self.me,
         };
         stable.promised(id.at);
         stable.write_down_what_is_here(cx, &ds);
@@ -201,7 +201,7 @@ impl Rules for CausalSpartanXRules {
             value: v,
             meta: ds,
         };
-        let kept = cx.replicate(cx.other_sites(), k.clone(), d); // lines 16, 18 and 19
+        let kept = cx.replicate(cx.others(), k.clone(), d); // lines 16, 18 and 19
         assert!(kept, "a new stamp names no version that is there");
         id
     }

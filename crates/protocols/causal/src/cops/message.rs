@@ -1,7 +1,7 @@
 use crate::deletes::Said;
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hlc, Key, Micros, SiteSet, Vector, VersionId, Wire};
+use turnbuckle_core::{BadFrame, Hlc, Key, Micros, ReplicaSet, Vector, VersionId, Wire};
 
 /// A version of a key that must be visible first.
 pub type Dependency = (Key, VersionId);
@@ -161,8 +161,8 @@ impl Wire for Dependencies {
         self.0.iter().map(|(_, id)| id.at).max().unwrap_or(Hlc::ZERO)
     }
 
-    fn sites(&self) -> SiteSet {
-        self.0.iter().map(|(_, id)| id.site).collect()
+    fn replicas(&self) -> ReplicaSet {
+        self.0.iter().map(|(_, id)| id.replica).collect()
     }
 
     fn heap_bytes(&self) -> usize {
@@ -226,11 +226,11 @@ impl Wire for Request {
         }
     }
 
-    fn sites(&self) -> SiteSet {
+    fn replicas(&self) -> ReplicaSet {
         match self {
-            Request::Get { .. } => SiteSet::default(),
-            Request::Put { nearest, .. } => nearest.sites(),
-            Request::Confirm { version, .. } => SiteSet::one(version.1.site),
+            Request::Get { .. } => ReplicaSet::default(),
+            Request::Put { nearest, .. } => nearest.replicas(),
+            Request::Confirm { version, .. } => ReplicaSet::one(version.1.replica),
         }
     }
 }
@@ -326,11 +326,11 @@ impl Wire for Message {
         }
     }
 
-    fn sites(&self) -> SiteSet {
+    fn replicas(&self) -> ReplicaSet {
         match self {
-            Message::Heartbeat(beat) => beat.visible.sites(),
-            Message::DepCheck(_, id) | Message::Visible(id) => SiteSet::one(id.site),
-            Message::HowFar(_) | Message::Reached(_) => SiteSet::default(),
+            Message::Heartbeat(beat) => beat.visible.replicas(),
+            Message::DepCheck(_, id) | Message::Visible(id) => ReplicaSet::one(id.replica),
+            Message::HowFar(_) | Message::Reached(_) => ReplicaSet::default(),
         }
     }
 }
@@ -338,7 +338,7 @@ impl Wire for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::SiteId;
+    use turnbuckle_core::ReplicaId;
 
     /// It comes back as it went, no part of it is anything, and nothing may follow it.
     fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
@@ -357,8 +357,8 @@ mod tests {
     }
 
     fn id(at: u64) -> VersionId {
-        let site = SiteId(2);
-        VersionId { at: Hlc(at), site }
+        let replica = ReplicaId(2);
+        VersionId { at: Hlc(at), replica }
     }
 
     fn nearest() -> Dependencies {

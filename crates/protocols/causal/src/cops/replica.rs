@@ -14,7 +14,8 @@ use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     Bug, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
-    Recovered, Replication, RequestId, ServerId, Setting, SiteId, Spans, Topology, Vector, Version, Vitals,
+    Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Spans, Topology, Vector, Version,
+    Vitals,
 };
 
 /// What a keyspace may set.
@@ -81,7 +82,7 @@ pub struct Cops {
     kept: Vector,
     fresh: Hlc,
     /// What the peers have said.
-    peers: BTreeMap<SiteId, Peer>,
+    peers: BTreeMap<ReplicaId, Peer>,
     /// Everything up to here is visible in this partition of every site.
     everywhere: Vector,
     own_settled: Hlc,
@@ -158,8 +159,8 @@ pub enum Line {
 }
 
 /// A version's number among the lines.
-fn line_of((site, at): At) -> u8 {
-    (at.0 ^ at.wall().0 ^ u64::from(site.0)) as u8
+fn line_of((replica, at): At) -> u8 {
+    (at.0 ^ at.wall().0 ^ u64::from(replica.0)) as u8
 }
 
 type Cx<'a> = Context<'a, Cops>;
@@ -231,8 +232,12 @@ impl Protocol for Cops {
         let Kept { vv, visible, above } = kept.and_then(Result::ok).unwrap_or_default();
         let cut: Vector = recovered.cut.iter().copied().collect();
         let sites = topology.site_count() as u16;
-        let others = || (0..sites).map(SiteId).filter(|&site| site != me.site);
-        let deletes = Deletes::open(me.site, &topology, recovered, config.bugs);
+        let others = || {
+            (0..sites)
+                .map(ReplicaId)
+                .filter(|&replica| replica != me.replica())
+        };
+        let deletes = Deletes::open(me.replica(), &topology, recovered, config.bugs);
         Cops {
             me,
             sites,
@@ -242,13 +247,15 @@ impl Protocol for Cops {
             kept: visible.clone(),
             visible,
             // Until their next mark says how far that may be.
-            unsure: others().map(|site| (site, Hlc::LATEST)).collect(),
+            unsure: others().map(|replica| (replica, Hlc::LATEST)).collect(),
             above,
             pending: BTreeMap::new(),
             missing: 0,
             questions: Questions::default(),
             fresh: Hlc::LATEST,
-            peers: others().map(|site| (site, Peer::known(cut.at(site)))).collect(),
+            peers: others()
+                .map(|replica| (replica, Peer::known(cut.at(replica))))
+                .collect(),
             everywhere: Vector::ZERO,
             own_settled: Hlc::ZERO,
             caught_up: CatchUp::new(!config.bugs.answers_above_what_it_has, others(), config.patience),
@@ -304,7 +311,7 @@ impl Protocol for Cops {
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
-        if from.site != self.me.site {
+        if from.replica() != self.me.replica() {
             return;
         }
         match message {
@@ -332,7 +339,7 @@ impl Protocol for Cops {
     fn on_replicated(&mut self, cx: &mut Cx<'_>, from: ServerId, key: Key, version: Version<Dependencies>) {
         cx.observe(version.id.at);
         if from == cx.me {
-            cx.replicate(cx.other_sites(), key, version);
+            cx.replicate(cx.others(), key, version);
             return;
         }
         let (id, nearest) = (version.id, version.meta.clone());
@@ -344,19 +351,19 @@ impl Protocol for Cops {
 
     fn on_mark(&mut self, cx: &mut Cx<'_>, from: ServerId, mark: Message) {
         let Message::Heartbeat(beat) = mark else { return };
-        let Some(peer) = self.peers.get_mut(&from.site) else {
+        let Some(peer) = self.peers.get_mut(&from.replica()) else {
             return;
         };
         cx.observe(beat.promise);
         peer.visible.merge(&beat.visible);
         peer.settled = peer.settled.max(beat.settled);
         peer.last = (beat.promise, beat.wall);
-        self.deletes.heard(cx, from.site, beat.deletes);
-        self.caught_up.heard(from.site, &beat.visible);
-        self.vv.raise(from.site, beat.promise);
-        if self.unsure.at(from.site) == Hlc::LATEST {
+        self.deletes.heard(cx, from.replica(), beat.deletes);
+        self.caught_up.heard(from.replica(), &beat.visible);
+        self.vv.raise(from.replica(), beat.promise);
+        if self.unsure.at(from.replica()) == Hlc::LATEST {
             // Whatever came before this life began was stamped before this mark.
-            self.unsure.set(from.site, self.vv.at(from.site));
+            self.unsure.set(from.replica(), self.vv.at(from.replica()));
         }
         self.recovery.reached(self.has_all_until());
         self.raise_watermarks(cx);
@@ -381,7 +388,7 @@ impl Protocol for Cops {
             } => format!(
                 "this session has seen version {id} of {key} from site {}, which is not visible here yet, or something that \
                  it depends on is not",
-                cx.topology.site_name(id.site)
+                cx.topology.replica_name(id.replica)
             ),
             Request::Get { key, .. } | Request::Put { key, .. } => format!(
                 "a restart or a full copy has left it open whether a version of {key} was visible here, and not all that it depends on is yet"
@@ -393,10 +400,10 @@ impl Protocol for Cops {
 
     fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
         if !self.config.bugs.answers_before_a_copy {
-            self.caught_up.link(peer.site, up, cx.now.monotonic);
+            self.caught_up.link(peer.replica(), up, cx.now.monotonic);
         }
         if !up {
-            self.deletes.left(peer.site);
+            self.deletes.left(peer.replica());
             self.write_down(cx);
         }
     }
@@ -410,31 +417,32 @@ impl Protocol for Cops {
     fn on_copied(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
         self.is_placing = false;
         self.pending.values_mut().for_each(|pending| pending.lazy = true);
-        for &(site, until) in &copied.cut {
-            if let Some(peer) = self.peers.get_mut(&site) {
-                self.vv.raise(site, until);
+        for &(replica, until) in &copied.cut {
+            if let Some(peer) = self.peers.get_mut(&replica) {
+                self.vv.raise(replica, until);
                 peer.settled = peer.settled.max(until);
             }
         }
-        for &site in self.peers.keys() {
-            self.unsure.set(site, Hlc::LATEST);
+        for &replica in self.peers.keys() {
+            self.unsure.set(replica, Hlc::LATEST);
         }
         self.write_down(cx);
     }
 
-    fn cut(&self) -> Vec<(SiteId, Hlc)> {
-        let settled = |site| self.peers.get(&site).map_or(Hlc::LATEST, |peer| peer.settled);
-        let until = |site| (site, self.vv.at(site).min(settled(site)));
-        self.all_sites().map(until).collect()
+    fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
+        let settled = |replica| self.peers.get(&replica).map_or(Hlc::LATEST, |peer| peer.settled);
+        let until = |replica| (replica, self.vv.at(replica).min(settled(replica)));
+        self.replicas().map(until).collect()
     }
 
     /// Nobody reads what is older than something visible. But what depends on a version must find out, after a restart too, that
     /// it was visible: it must be written down first.
     fn covered(&self, version: &Version<Dependencies>) -> bool {
         let mut sites = self.peers.keys();
-        let is_sure =
-            |site| self.unsure.at(site) <= self.kept.at(site) || version.id.at <= self.kept.at(site);
-        self.is_visible(version.id) && version.id.at < self.fresh && sites.all(|&site| is_sure(site))
+        let is_sure = |replica| {
+            self.unsure.at(replica) <= self.kept.at(replica) || version.id.at <= self.kept.at(replica)
+        };
+        self.is_visible(version.id) && version.id.at < self.fresh && sites.all(|&replica| is_sure(replica))
     }
 
     fn shown(&self) -> Hlc {
@@ -450,14 +458,14 @@ impl Protocol for Cops {
     }
 
     fn on_resumed(&mut self, cx: &mut Cx<'_>, from: ServerId, forgotten: &Forgotten) {
-        self.deletes.resumed(cx, from.site, forgotten);
+        self.deletes.resumed(cx, from.replica(), forgotten);
     }
 
     fn settled(&self) -> Hlc {
         let others = self.peers.iter();
-        let others = others.map(|(&site, peer)| match self.config.bugs.forgets_deletes_early {
-            true => peer.settled.min(self.kept.at(site)),
-            false => self.kept.at(site),
+        let others = others.map(|(&replica, peer)| match self.config.bugs.forgets_deletes_early {
+            true => peer.settled.min(self.kept.at(replica)),
+            false => self.kept.at(replica),
         });
         let here = others.min().unwrap_or(Hlc::LATEST).min(self.own_settled);
         match self.config.bugs.forgets_deletes_early {
@@ -468,16 +476,16 @@ impl Protocol for Cops {
 
     fn vitals(&self, now: Now) -> Vitals {
         let others = || self.peers.keys().copied();
-        let lag = |site| match self.visible.at(site) {
+        let lag = |replica| match self.visible.at(replica) {
             Hlc::ZERO => None,
             at => Some(now.wall.reading.since(at.wall())),
         };
         self.deletes.vitals(Vitals {
             stable_until: Some(self.visible.oldest(usize::from(self.sites))),
             hidden: self.pending.len() as u64,
-            lag: others().map(|site| (site, lag(site))).collect(),
+            lag: others().map(|replica| (replica, lag(replica))).collect(),
             visibility: others()
-                .map(|site| (site, self.spans[usize::from(site.0)].clone()))
+                .map(|replica| (replica, self.spans[usize::from(replica.0)].clone()))
                 .collect(),
             ..Vitals::default()
         })
@@ -502,7 +510,10 @@ impl Protocol for Cops {
                 "{place:?} is visible and waits"
             );
             assert!(pending.missing > 0, "{place:?} waits for nothing");
-            assert!(place.0 != self.me.site, "{place:?} is of this site and waits");
+            assert!(
+                place.0 != self.me.replica(),
+                "{place:?} is of this site and waits"
+            );
         }
         let missing: usize = self.pending.values().map(|pending| pending.missing).sum();
         assert!(
@@ -519,18 +530,18 @@ impl Protocol for Cops {
             "{} are remembered",
             self.above.len()
         );
-        for &(site, at) in &self.above {
+        for &(replica, at) in &self.above {
             assert!(
-                at > self.visible.at(site),
+                at > self.visible.at(replica),
                 "{at} of site {} is below its watermark",
-                site.0
+                replica.0
             );
         }
     }
 }
 
 impl Cops {
-    fn all_sites(&self) -> impl Iterator<Item = SiteId> + use<> {
-        (0..self.sites).map(SiteId)
+    fn replicas(&self) -> impl Iterator<Item = ReplicaId> + use<> {
+        (0..self.sites).map(ReplicaId)
     }
 }

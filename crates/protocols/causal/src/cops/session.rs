@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
     Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, Receipt,
-    ServerId, Session, SessionContext, SiteId, Topology, VersionId,
+    ReplicaId, ServerId, Session, SessionContext, SiteId, Topology, VersionId,
 };
 
 /// A client.
@@ -329,15 +329,15 @@ impl Session for CopsSession {
         if self.seen == Hlc::ZERO {
             return;
         }
-        let sites: Vec<SiteId> = self.topology.sites().collect();
+        let sites: Vec<ReplicaId> = self.topology.replicas().iter().collect();
         let mut out = Writer(out);
         out.byte(TOKEN).number(self.seen.0).byte(sites.len() as u8);
-        for &site in &sites {
-            out.bytes(self.topology.site_name(site).as_bytes());
+        for &replica in &sites {
+            out.bytes(self.topology.site_name(replica.site()).as_bytes());
         }
         out.count(self.context.len());
         for (key, id) in &self.context {
-            out.bytes(key.as_ref()).byte(id.site.0 as u8).number(id.at.0);
+            out.bytes(key.as_ref()).byte(id.replica.0 as u8).number(id.at.0);
         }
     }
 }
@@ -365,7 +365,13 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Depend
         let site = sites.get(usize::from(place));
         let site = site.ok_or_else(|| from.bad(format!("site {place} of {}", sites.len())))?;
         if let Some(site) = *site {
-            context.insert((key.compact(), VersionId { at, site }));
+            context.insert((
+                key.compact(),
+                VersionId {
+                    at,
+                    replica: ReplicaId::from(site),
+                },
+            ));
         }
     }
     from.end((seen, context))
@@ -382,7 +388,7 @@ mod tests {
             most_context,
             ..CopsConfig::default()
         };
-        let mut session = CopsSession::open(&config, SiteId(0), topology);
+        let mut session = CopsSession::open(&config, turnbuckle_core::SiteId(0), topology);
         if let Some(state) = state {
             session.resume(state).expect("it is a token");
         }
@@ -393,6 +399,7 @@ mod tests {
         let mut steps = Vec::new();
         let mut cx = SessionContext {
             now: Now::default(),
+            nearest: &|_| unreachable!(),
             steps: &mut steps,
         };
         session.on_operation(&mut cx, 1, operation, Level::Causal);
@@ -417,12 +424,12 @@ mod tests {
         given: Level,
         response: Response,
     ) -> Vec<SessionStep<Cops>> {
-        let site = SiteId(1);
+        let replica = ReplicaId(1);
         let server = ServerId::default();
         let receipt = Receipt {
             asked: given,
             given,
-            version: Some(VersionId { at: Hlc(at), site }),
+            version: Some(VersionId { at: Hlc(at), replica }),
             server,
             route: Route::Local,
             waited: Micros(3),
@@ -434,6 +441,7 @@ mod tests {
         };
         let mut steps = Vec::new();
         let mut cx = SessionContext {
+            nearest: &|_| unreachable!(),
             now: Now {
                 monotonic,
                 ..Now::default()

@@ -1,14 +1,14 @@
 use super::message::Dependency;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use turnbuckle_core::{Hlc, Key, Micros, ServerId, SiteId, VersionId};
+use turnbuckle_core::{Hlc, Key, Micros, ReplicaId, ServerId, VersionId};
 
 /// A version of one partition: its site and stamp. In this order the versions of a site lie side by side.
-pub type At = (SiteId, Hlc);
+pub type At = (ReplicaId, Hlc);
 
 /// A version's site and stamp.
 pub fn at_of(id: VersionId) -> At {
-    (id.site, id.at)
+    (id.replica, id.at)
 }
 
 /// What is waited for: versions of the partitions of this site that are not known to be visible, each with those who wait for it.
@@ -21,7 +21,7 @@ pub struct Questions {
 }
 
 /// A question's partition, and the version's site and stamp.
-type Place = (u16, SiteId, Hlc);
+type Place = (u16, ReplicaId, Hlc);
 
 struct Question {
     key: Key,
@@ -48,13 +48,13 @@ impl Questions {
     }
 
     /// Whether somebody waits for a version.
-    pub fn is_open(&self, partition: u16, (site, at): At) -> bool {
-        self.open.contains_key(&(partition, site, at))
+    pub fn is_open(&self, partition: u16, (replica, at): At) -> bool {
+        self.open.contains_key(&(partition, replica, at))
     }
 
-    fn question(&mut self, partition: u16, key: &Key, (site, at): At) -> &mut Question {
+    fn question(&mut self, partition: u16, key: &Key, (replica, at): At) -> &mut Question {
         self.open
-            .entry((partition, site, at))
+            .entry((partition, replica, at))
             .or_insert_with(|| Question {
                 key: key.compact(),
                 asked: None,
@@ -86,8 +86,8 @@ impl Questions {
     }
 
     /// Whether its server is to be asked now: it has not been, or not for long.
-    pub fn must_ask(&mut self, partition: u16, (site, at): At, now: Micros, retry: Micros) -> bool {
-        let Some(question) = self.open.get_mut(&(partition, site, at)) else {
+    pub fn must_ask(&mut self, partition: u16, (replica, at): At, now: Micros, retry: Micros) -> bool {
+        let Some(question) = self.open.get_mut(&(partition, replica, at)) else {
             return false;
         };
         let is_due = question.asked.is_none_or(|asked| now.since(asked) >= retry);
@@ -106,32 +106,32 @@ impl Questions {
         let after = self.again.map_or(Bound::Unbounded, Bound::Excluded);
         let until = self
             .again
-            .map_or(Bound::Excluded((0, SiteId(0), Hlc::ZERO)), Bound::Included);
+            .map_or(Bound::Excluded((0, ReplicaId(0), Hlc::ZERO)), Bound::Included);
         let rest = self.open.range((after, Bound::Unbounded));
         let in_turn = rest.chain(self.open.range((Bound::Unbounded, until)));
         let due = in_turn.filter(|(_, question)| is_due(question));
         let places: Vec<Place> = due.take(most).map(|(&place, _)| place).collect();
         self.again = places.last().copied().or(self.again);
-        let again = places.into_iter().filter_map(|place @ (partition, site, at)| {
+        let again = places.into_iter().filter_map(|place @ (partition, replica, at)| {
             let question = self.open.get_mut(&place)?;
             question.asked = Some(now);
-            Some((partition, (question.key.clone(), VersionId { at, site })))
+            Some((partition, (question.key.clone(), VersionId { at, replica })))
         });
         again.collect()
     }
 
     /// The version is visible: who waited for it.
-    pub fn answer(&mut self, partition: u16, (site, at): At) -> Waiting {
-        let question = self.open.remove(&(partition, site, at));
+    pub fn answer(&mut self, partition: u16, (replica, at): At) -> Waiting {
+        let question = self.open.remove(&(partition, replica, at));
         question.map(|question| question.waiting).unwrap_or_default()
     }
 
     /// The versions of a partition that are waited for, of a site, up to a time.
-    pub fn below(&self, partition: u16, site: SiteId, until: Hlc) -> Vec<At> {
-        let range = (partition, site, Hlc::ZERO)..=(partition, site, until);
+    pub fn below(&self, partition: u16, replica: ReplicaId, until: Hlc) -> Vec<At> {
+        let range = (partition, replica, Hlc::ZERO)..=(partition, replica, until);
         self.open
             .range(range)
-            .map(|(&(_, site, at), _)| (site, at))
+            .map(|(&(_, replica, at), _)| (replica, at))
             .collect()
     }
 }
@@ -149,9 +149,9 @@ mod tests {
         for at in 1..=5 {
             let needed = VersionId {
                 at: Hlc(at),
-                site: SiteId(1),
+                replica: ReplicaId(1),
             };
-            questions.await_version(0, &key, needed, (SiteId(1), Hlc(9)));
+            questions.await_version(0, &key, needed, (ReplicaId(1), Hlc(9)));
             questions.must_ask(0, at_of(needed), Micros(0), retry);
         }
         let mut asked = |now| -> Vec<u64> {

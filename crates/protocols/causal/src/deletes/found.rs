@@ -2,7 +2,7 @@
 use super::Said;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Hlc, SiteId};
+use turnbuckle_core::{Hlc, ReplicaId};
 
 /// What is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,9 +14,9 @@ pub(super) struct Found {
     /// The directory's birth was said to others.
     pub was_said: bool,
     /// The directories of other sites by whose word deletes were forgotten. While this one is being filled, that is what others have said.
-    pub vouched: BTreeMap<SiteId, u64>,
+    pub vouched: BTreeMap<ReplicaId, u64>,
     /// The newest births of other sites' directories.
-    pub met: BTreeMap<SiteId, u64>,
+    pub met: BTreeMap<ReplicaId, u64>,
 }
 
 impl Found {
@@ -29,8 +29,8 @@ impl Found {
         out.put_u8(u8::from(self.was_said));
         for births in [&self.vouched, &self.met] {
             out.put_u16(births.len() as u16);
-            for (site, birth) in births {
-                out.put_u16(site.0);
+            for (replica, birth) in births {
+                out.put_u16(replica.0);
                 out.put_u64(*birth);
             }
         }
@@ -49,8 +49,8 @@ impl Found {
         let mut births = || {
             let mut births = BTreeMap::new();
             for _ in 0..from.try_get_u16().ok()? {
-                let site = SiteId(from.try_get_u16().ok()?);
-                births.insert(site, from.try_get_u64().ok()?);
+                let replica = ReplicaId(from.try_get_u16().ok()?);
+                births.insert(replica, from.try_get_u64().ok()?);
             }
             Some(births)
         };
@@ -78,8 +78,8 @@ mod tests {
             },
             was_told: true,
             was_said: true,
-            vouched: BTreeMap::from([(SiteId(1), 8), (SiteId(2), 9)]),
-            met: BTreeMap::from([(SiteId(2), 10)]),
+            vouched: BTreeMap::from([(ReplicaId(1), 8), (ReplicaId(2), 9)]),
+            met: BTreeMap::from([(ReplicaId(2), 10)]),
         };
         for found in [Found::default(), found] {
             assert_eq!(Found::recall(&found.record()), Some(found));

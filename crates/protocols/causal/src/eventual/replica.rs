@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, Protocol, Receipt,
-    Recovered, Replication, RequestId, ServerId, Setting, SiteId, Topology, Version, VersionId, Vitals,
+    Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Topology, Version, VersionId, Vitals,
 };
 
 /// What a keyspace may set.
@@ -33,11 +33,11 @@ impl Default for EventualConfig {
 
 /// One replica of one partition.
 pub struct Eventual {
-    me: SiteId,
+    me: ReplicaId,
     heartbeat: Micros,
     keep_every: Micros,
     /// For each other site: what its marks have promised. Everything it stamped up to `promise` is in the store, or was superseded.
-    vv: BTreeMap<SiteId, Mark>,
+    vv: BTreeMap<ReplicaId, Mark>,
     /// Everything stamped here up to this is in the store.
     own: Hlc,
     deletes: Deletes,
@@ -95,31 +95,31 @@ impl Protocol for Eventual {
         recovered: &Recovered,
         _seed: u64,
     ) -> Eventual {
-        let until = |site| {
+        let until = |replica| {
             let mut cut = recovered.cut.iter();
-            cut.find(|(of, _)| *of == site)
+            cut.find(|(of, _)| *of == replica)
                 .map_or(Hlc::ZERO, |&(_, until)| until)
         };
-        let others = topology.sites().filter(|&site| site != me.site);
+        let others = topology.others_of(me).iter();
         Eventual {
-            me: me.site,
+            me: me.replica(),
             heartbeat: config.heartbeat,
             keep_every: config.keep_every,
             vv: others
-                .map(|site| {
+                .map(|replica| {
                     (
-                        site,
+                        replica,
                         Mark {
-                            promise: until(site),
-                            settled: until(site),
+                            promise: until(replica),
+                            settled: until(replica),
                             deletes: Said::default(),
                             wall: Micros(0),
                         },
                     )
                 })
                 .collect(),
-            own: until(me.site),
-            deletes: Deletes::open(me.site, &topology, recovered, config.bugs),
+            own: until(me.replica()),
+            deletes: Deletes::open(me.replica(), &topology, recovered, config.bugs),
             bugs: config.bugs,
         }
     }
@@ -163,7 +163,7 @@ impl Protocol for Eventual {
     ) {
         cx.observe(version.id.at);
         if from == cx.me {
-            cx.replicate(cx.other_sites(), key, version);
+            cx.replicate(cx.others(), key, version);
         } else {
             cx.put(key, version);
         }
@@ -172,11 +172,11 @@ impl Protocol for Eventual {
     /// Everything that `from` stamped up to its promise has been handled.
     fn on_mark(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, mark: Mark) {
         cx.observe(mark.promise);
-        if let Some(known) = self.vv.get_mut(&from.site) {
+        if let Some(known) = self.vv.get_mut(&from.replica()) {
             known.promise = known.promise.max(mark.promise);
             known.settled = known.settled.max(mark.settled);
             known.wall = known.wall.max(mark.wall);
-            self.deletes.heard(cx, from.site, mark.deletes);
+            self.deletes.heard(cx, from.replica(), mark.deletes);
         }
     }
 
@@ -186,7 +186,7 @@ impl Protocol for Eventual {
                 self.own = cx.promise();
                 let settled = cx.settled_promise();
                 cx.mark(
-                    cx.other_sites(),
+                    cx.others(),
                     Mark {
                         promise: self.own,
                         settled,
@@ -207,24 +207,24 @@ impl Protocol for Eventual {
 
     fn on_link(&mut self, _: &mut Context<'_, Eventual>, peer: ServerId, up: bool) {
         if !up {
-            self.deletes.left(peer.site);
+            self.deletes.left(peer.replica());
         }
     }
 
     fn on_copied(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, copied: &Recovered) {
-        for &(site, until) in &copied.cut {
-            if let Some(known) = self.vv.get_mut(&site) {
+        for &(replica, until) in &copied.cut {
+            if let Some(known) = self.vv.get_mut(&replica) {
                 known.promise = known.promise.max(until);
                 known.settled = known.settled.max(until);
             }
         }
     }
 
-    fn cut(&self) -> Vec<(SiteId, Hlc)> {
+    fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         let others = self
             .vv
             .iter()
-            .map(|(&site, mark)| (site, mark.promise.min(mark.settled)));
+            .map(|(&replica, mark)| (replica, mark.promise.min(mark.settled)));
         others.chain([(self.me, self.own)]).collect()
     }
 
@@ -241,7 +241,7 @@ impl Protocol for Eventual {
     }
 
     fn on_resumed(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, forgotten: &Forgotten) {
-        self.deletes.resumed(cx, from.site, forgotten);
+        self.deletes.resumed(cx, from.replica(), forgotten);
     }
 
     fn settled(&self) -> Hlc {
@@ -257,15 +257,15 @@ impl Protocol for Eventual {
     }
 
     fn validate(&self) {
-        for (site, mark) in &self.vv {
+        for (replica, mark) in &self.vv {
             assert!(
                 Hlc::from_wall(mark.wall) <= mark.promise,
                 "site {} promised {} at {}: its promise is behind its own clock",
-                site.0,
+                replica.0,
                 mark.promise,
                 mark.wall
             );
-            assert!(*site != self.me, "a replica has no mark of its own site");
+            assert!(*replica != self.me, "a replica has no mark of its own site");
         }
     }
 }
@@ -296,11 +296,11 @@ impl Eventual {
         }
         let version = VersionId {
             at: cx.stamp(),
-            site: self.me,
+            replica: self.me,
         };
         self.own = version.at;
         let kept = cx.replicate(
-            cx.other_sites(),
+            cx.others(),
             key,
             Version {
                 id: version,

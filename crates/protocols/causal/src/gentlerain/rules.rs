@@ -3,7 +3,8 @@ use crate::{Bugs, bugs};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use turnbuckle_core::{
-    Bug, Hlc, Key, Micros, Now, Parameter, RequestId, ServerId, Setting, SiteId, Vector, Version, VersionId,
+    Bug, Hlc, Key, Micros, Now, Parameter, ReplicaId, RequestId, ServerId, Setting, Vector, Version,
+    VersionId,
 };
 
 /// What a keyspace may set.
@@ -20,7 +21,7 @@ static NOTHING: Vector = Vector::ZERO;
 
 /// What is GentleRain's own.
 pub struct GentleRainRules {
-    me: SiteId,
+    me: ReplicaId,
     clock: PhysicalClock,
     /// In monotonic time, when the clock will be where a write waits for it.
     due: BTreeSet<Micros>,
@@ -76,7 +77,7 @@ impl Rules for GentleRainRules {
 
     fn open(_: &GentleRainConfig, me: ServerId) -> GentleRainRules {
         GentleRainRules {
-            me: me.site,
+            me: me.replica(),
             clock: PhysicalClock::default(),
             due: BTreeSet::new(),
         }
@@ -148,7 +149,7 @@ impl Rules for GentleRainRules {
 
     /// Line 3: `d.sr = m or d.ut <= GST`.
     fn is_visible(&self, gst: &Stable, d: &Version<()>) -> bool {
-        d.id.site == self.me || d.id.at <= gst.dsv().newest()
+        d.id.replica == self.me || d.id.at <= gst.dsv().newest()
     }
 
     fn dependencies(_: &Version<()>) -> &Vector {
@@ -177,10 +178,10 @@ impl Rules for GentleRainRules {
     ) -> VersionId {
         let id = VersionId {
             at: self.clock.read(cx.now),
-            site: self.me,
+            replica: self.me,
         };
         let mut d = Version { id, value, meta: () };
-        while !cx.replicate(cx.other_sites(), k.clone(), d.clone()) {
+        while !cx.replicate(cx.others(), k.clone(), d.clone()) {
             d.id.at = d.id.at.next();
         }
         cx.promised(d.id.at);

@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use turnbuckle_core::{Hlc, Micros, SiteId, Spans, Vector, VersionId};
+use turnbuckle_core::{Hlc, Micros, ReplicaId, Spans, Vector, VersionId};
 
 /// Versions that have arrived and cannot be seen yet: each in the queue of the first site of which more must become stable.
 #[derive(Default)]
@@ -30,8 +30,8 @@ impl HiddenVersions {
     }
 
     /// A version of another site arrives.
-    pub fn arrive(&mut self, id: VersionId, ds: &Vector, me: SiteId, dsv: &Vector, wall: Micros) {
-        if self.waiting < MOST && usize::from(id.site.0) < self.queues.len() {
+    pub fn arrive(&mut self, id: VersionId, ds: &Vector, me: ReplicaId, dsv: &Vector, wall: Micros) {
+        if self.waiting < MOST && usize::from(id.replica.0) < self.queues.len() {
             self.waiting += 1;
             let ds = ds.clone();
             self.place(Waiting { point: id.at, id, ds }, me, dsv, wall);
@@ -39,28 +39,29 @@ impl HiddenVersions {
     }
 
     /// `site`'s entry of what is stable has risen.
-    pub fn raised(&mut self, site: SiteId, me: SiteId, dsv: &Vector, wall: Micros) {
-        let place = usize::from(site.0);
+    pub fn raised(&mut self, replica: ReplicaId, me: ReplicaId, dsv: &Vector, wall: Micros) {
+        let place = usize::from(replica.0);
         while let Some(queue) = self.queues.get_mut(place)
-            && queue.front().is_some_and(|first| first.point <= dsv.at(site))
+            && queue.front().is_some_and(|first| first.point <= dsv.at(replica))
             && let Some(waiting) = queue.pop_front()
         {
             self.place(waiting, me, dsv, wall);
         }
     }
 
-    fn place(&mut self, mut waiting: Waiting, me: SiteId, dsv: &Vector, wall: Micros) {
-        let own = (waiting.id.site, waiting.id.at);
+    fn place(&mut self, mut waiting: Waiting, me: ReplicaId, dsv: &Vector, wall: Micros) {
+        let own = (waiting.id.replica, waiting.id.at);
         let mut needs = std::iter::once(own).chain(waiting.ds.entries());
-        let need = needs.find(|&(site, h)| site != me && h > dsv.at(site));
-        let Some((site, point)) = need.filter(|(site, _)| usize::from(site.0) < self.queues.len()) else {
+        let need = needs.find(|&(replica, h)| replica != me && h > dsv.at(replica));
+        let Some((replica, point)) = need.filter(|(replica, _)| usize::from(replica.0) < self.queues.len())
+        else {
             self.waiting -= 1;
             let took = wall.since(waiting.id.at.wall());
-            return self.spans[usize::from(waiting.id.site.0)].add(took);
+            return self.spans[usize::from(waiting.id.replica.0)].add(took);
         };
         drop(needs);
         waiting.point = point;
-        let queue = &mut self.queues[usize::from(site.0)];
+        let queue = &mut self.queues[usize::from(replica.0)];
         // Versions of a site come in its order: nearly always this is the last.
         match queue.back().is_none_or(|last| last.point <= point) {
             true => queue.push_back(waiting),
@@ -79,8 +80,11 @@ impl HiddenVersions {
     }
 
     /// How long versions of a site took until they could be seen.
-    pub fn spans(&self, site: SiteId) -> Spans {
-        self.spans.get(usize::from(site.0)).cloned().unwrap_or_default()
+    pub fn spans(&self, replica: ReplicaId) -> Spans {
+        self.spans
+            .get(usize::from(replica.0))
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -91,16 +95,16 @@ mod tests {
     fn vector(entries: &[(u16, u64)]) -> Vector {
         entries
             .iter()
-            .map(|&(site, at)| (SiteId(site), Hlc(at)))
+            .map(|&(replica, at)| (ReplicaId(replica), Hlc(at)))
             .collect()
     }
 
     #[test]
     fn each_is_seen_when_its_own_time_and_what_it_depends_on_are_stable() {
-        let (me, wall) = (SiteId(2), Micros(0));
+        let (me, wall) = (ReplicaId(2), Micros(0));
         let mut hidden = HiddenVersions::new(3);
-        let id = |site, at| VersionId {
-            site: SiteId(site),
+        let id = |replica, at| VersionId {
+            replica: ReplicaId(replica),
             at: Hlc(at),
         };
         let mut dsv = Vector::ZERO;
@@ -109,19 +113,19 @@ mod tests {
         // Out of order, as what is given back after a power loss is.
         hidden.arrive(id(0, 5), &Vector::ZERO, me, &dsv, wall);
         assert_eq!(hidden.len(), 3);
-        dsv.raise(SiteId(0), Hlc(10));
-        hidden.raised(SiteId(0), me, &dsv, wall);
+        dsv.raise(ReplicaId(0), Hlc(10));
+        hidden.raised(ReplicaId(0), me, &dsv, wall);
         assert_eq!(
             hidden.len(),
             2,
             "5 is seen, 10 waits for site 1, 20 for its own time"
         );
-        dsv.raise(SiteId(1), Hlc(30));
-        hidden.raised(SiteId(1), me, &dsv, wall);
-        dsv.raise(SiteId(0), Hlc(20));
-        hidden.raised(SiteId(0), me, &dsv, wall);
+        dsv.raise(ReplicaId(1), Hlc(30));
+        hidden.raised(ReplicaId(1), me, &dsv, wall);
+        dsv.raise(ReplicaId(0), Hlc(20));
+        hidden.raised(ReplicaId(0), me, &dsv, wall);
         assert!(hidden.is_empty());
-        assert_eq!(hidden.spans(SiteId(0)).count(), 3);
+        assert_eq!(hidden.spans(ReplicaId(0)).count(), 3);
     }
 
     #[test]
@@ -129,10 +133,10 @@ mod tests {
         let mut hidden = HiddenVersions::new(2);
         for at in 0..2 * MOST as u64 {
             let id = VersionId {
-                site: SiteId(0),
+                replica: ReplicaId(0),
                 at: Hlc(at + 1),
             };
-            hidden.arrive(id, &Vector::ZERO, SiteId(1), &Vector::ZERO, Micros(0));
+            hidden.arrive(id, &Vector::ZERO, ReplicaId(1), &Vector::ZERO, Micros(0));
         }
         assert_eq!(hidden.len(), MOST);
     }

@@ -1,7 +1,7 @@
 use crate::deletes::Said;
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
-use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, SiteSet, Vector, Wire};
+use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
 
 /// What replicas tell each other about what is stable, and what else a protocol has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,16 +62,16 @@ impl Report {
         newest.unwrap_or(Hlc::ZERO).max(self.clock)
     }
 
-    fn sites(&self) -> SiteSet {
+    fn replicas(&self) -> ReplicaSet {
         sites_of([&self.stable, &self.walls, &self.collectable])
     }
 }
 
-fn sites_of<'a>(vectors: impl IntoIterator<Item = &'a Vector>) -> SiteSet {
+fn sites_of<'a>(vectors: impl IntoIterator<Item = &'a Vector>) -> ReplicaSet {
     vectors
         .into_iter()
         .flat_map(Vector::entries)
-        .map(|(site, _)| site)
+        .map(|(replica, _)| replica)
         .collect()
 }
 
@@ -142,11 +142,11 @@ impl<X: Wire> Wire for Message<X> {
         }
     }
 
-    fn sites(&self) -> SiteSet {
+    fn replicas(&self) -> ReplicaSet {
         match self {
             Message::Heartbeat(heartbeat) => sites_of([&heartbeat.replaced]),
-            Message::Up(report) | Message::Down(report) => report.sites(),
-            Message::Own(own) => own.sites(),
+            Message::Up(report) | Message::Down(report) => report.replicas(),
+            Message::Own(own) => own.replicas(),
         }
     }
 }
@@ -346,7 +346,7 @@ impl Wire for Request {
         }
     }
 
-    fn sites(&self) -> SiteSet {
+    fn replicas(&self) -> ReplicaSet {
         match self {
             Request::Get(get) => sites_of([&get.stable, &get.need]),
             Request::Put(put) => sites_of([&put.past, &put.stable]),
@@ -417,12 +417,12 @@ impl Wire for Response {
         }
     }
 
-    fn sites(&self) -> SiteSet {
+    fn replicas(&self) -> ReplicaSet {
         match self {
             Response::Value { past, stable, .. }
             | Response::Values { past, stable, .. }
             | Response::Written { past, stable, .. } => sites_of([past, stable]),
-            Response::Refused(_) => SiteSet::default(),
+            Response::Refused(_) => ReplicaSet::default(),
         }
     }
 }
@@ -505,14 +505,14 @@ impl Wire for Slice {
         }
     }
 
-    fn sites(&self) -> SiteSet {
+    fn replicas(&self) -> ReplicaSet {
         match self {
-            Slice::Request { sv, .. } => sv.sites(),
+            Slice::Request { sv, .. } => sv.replicas(),
             Slice::Reply { past, hidden, .. } => {
-                let newest = hidden.newest.map(|version| version.site);
-                past.sites().union(newest.into_iter().collect())
+                let newest = hidden.newest.map(|version| version.replica);
+                past.replicas().union(newest.into_iter().collect())
             }
-            Slice::TooOld { need, .. } => need.sites(),
+            Slice::TooOld { need, .. } => need.replicas(),
         }
     }
 }

@@ -57,7 +57,8 @@ use crate::{Bugs, deletes::Deletes};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    BadFrame, Context, Forgotten, Hlc, Micros, Now, Protocol, Recovered, ServerId, SiteId, Vector, VersionId,
+    BadFrame, Context, Forgotten, Hlc, Micros, Now, Protocol, Recovered, ReplicaId, ServerId, Vector,
+    VersionId,
 };
 
 /// After so many versions it is written down in between: where much is overwritten, much can be collected, and until it is, it costs
@@ -65,7 +66,7 @@ use turnbuckle_core::{
 const KEEP_AFTER: u32 = 128;
 
 /// No site: its own entry counts like the others.
-const NOBODY: SiteId = SiteId(u16::MAX);
+const NOBODY: ReplicaId = ReplicaId(u16::MAX);
 
 /// What has not been answered by then is taken for lost.
 const LOST_AFTER: Micros = Micros::from_millis(50);
@@ -153,7 +154,7 @@ impl Stable {
         } = kept;
         let newest = vv.newest();
         let mut settled = cut.clone();
-        settled.set(me.site, Hlc::ZERO);
+        settled.set(me.replica(), Hlc::ZERO);
         Stable {
             me,
             sites: topology.site_count(),
@@ -163,7 +164,7 @@ impl Stable {
             vv: vv.clone().merged(&cut),
             walls: Vector::ZERO,
             settled,
-            deletes: Deletes::open(me.site, topology, recovered, bugs),
+            deletes: Deletes::open(me.replica(), topology, recovered, bugs),
             bugs,
             reports: BTreeMap::new(),
             unanswered: BTreeSet::new(),
@@ -208,13 +209,13 @@ impl Stable {
     }
 
     /// For each site, everything stamped up to the time is here, and no power loss there takes it and has it come again.
-    pub fn cut(&self) -> Vec<(SiteId, Hlc)> {
-        let until = |site| match site == self.me.site {
-            true => self.vv.at(site),
-            false => self.vv.at(site).min(self.settled.at(site)),
+    pub fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
+        let until = |replica| match replica == self.me.replica() {
+            true => self.vv.at(replica),
+            false => self.vv.at(replica).min(self.settled.at(replica)),
         };
-        let sites = (0..self.sites as u16).map(SiteId);
-        sites.map(|site| (site, until(site))).collect()
+        let sites = (0..self.sites as u16).map(ReplicaId);
+        sites.map(|replica| (replica, until(replica))).collect()
     }
 
     /// Every site shows what was stamped up to here, and no snapshot is older.
@@ -240,25 +241,28 @@ impl Stable {
     }
 
     /// Up to here everything that a site stamped is in this partition. Its own versions are.
-    fn here(&self, site: SiteId) -> Hlc {
+    fn here(&self, replica: ReplicaId) -> Hlc {
         let others = || {
             (0..self.sites as u16)
-                .map(SiteId)
-                .filter(|&site| site != self.me.site)
+                .map(ReplicaId)
+                .filter(|&replica| replica != self.me.replica())
         };
         match self.scalar {
             _ if self.bugs.answers_above_what_it_has => Hlc::LATEST,
-            true => others().map(|site| self.vv.at(site)).min().unwrap_or(Hlc::LATEST),
-            false if site == self.me.site => Hlc::LATEST,
-            false => self.vv.at(site),
+            true => others()
+                .map(|replica| self.vv.at(replica))
+                .min()
+                .unwrap_or(Hlc::LATEST),
+            false if replica == self.me.replica() => Hlc::LATEST,
+            false => self.vv.at(replica),
         }
     }
 
     /// The first site of which this partition does not have everything up to `stable`, which is stable at this site all the same: it has
     /// lost what it had, in a power loss or with its directory, or a restart has forgotten how much that was.
-    pub fn absent(&self, stable: &Vector) -> Option<(SiteId, Hlc)> {
+    pub fn absent(&self, stable: &Vector) -> Option<(ReplicaId, Hlc)> {
         let mut entries = stable.entries();
-        entries.find(|&(site, at)| at > self.here(site))
+        entries.find(|&(replica, at)| at > self.here(replica))
     }
 
     // ---- heartbeats -----------------------------------------------------------------------------------------
@@ -273,7 +277,7 @@ impl Stable {
 
     /// Everything stamped here so far is in this replica: `promise` is what [`Context::promise`], or a raw clock, said.
     pub fn promised(&mut self, promise: Hlc) {
-        self.vv.raise(self.me.site, promise);
+        self.vv.raise(self.me.replica(), promise);
     }
 
     /// Algorithm 5.3, lines 3-7. It is sent even when versions were: they do not raise VV.
@@ -282,8 +286,8 @@ impl Stable {
         P: Protocol<Timer = Timer, Message = Message<X>>,
     {
         let settled = cx.settled_promise();
-        self.settled.raise(self.me.site, settled);
-        let promise = self.vv.at(self.me.site);
+        self.settled.raise(self.me.replica(), settled);
+        let promise = self.vv.at(self.me.replica());
         let heartbeat = Heartbeat {
             promise,
             settled,
@@ -291,12 +295,12 @@ impl Stable {
             deletes: self.deletes.said(cx),
             replaced: self.replaced.clone(),
         };
-        cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
+        cx.mark(cx.others(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.pace.heartbeat);
     }
 
     /// Algorithm 5.3, lines 8-9.
-    pub fn on_heartbeat<P>(&mut self, cx: &mut Context<'_, P>, from: SiteId, heartbeat: Heartbeat)
+    pub fn on_heartbeat<P>(&mut self, cx: &mut Context<'_, P>, from: ReplicaId, heartbeat: Heartbeat)
     where
         P: Protocol<Line = Line>,
     {
@@ -314,7 +318,12 @@ impl Stable {
     }
 
     /// A site says what it has forgotten.
-    pub fn on_resumed<P: Protocol>(&mut self, cx: &mut Context<'_, P>, from: SiteId, forgotten: &Forgotten) {
+    pub fn on_resumed<P: Protocol>(
+        &mut self,
+        cx: &mut Context<'_, P>,
+        from: ReplicaId,
+        forgotten: &Forgotten,
+    ) {
         if self.deletes.resumed(cx, from, forgotten) {
             let floor = self.floor_of(forgotten.until.unwrap_or_default());
             self.floor_at(cx, &floor);
@@ -335,24 +344,24 @@ impl Stable {
     }
 
     /// Everything that a site stamped up to here is in this partition; who waited for it goes on.
-    fn has<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, site: SiteId, until: Hlc) {
-        if self.vv.raise(site, until) {
-            let site = if self.scalar { SiteId(0) } else { site };
-            cx.advance(Line::Here(site), self.here(site).0);
+    fn has<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, replica: ReplicaId, until: Hlc) {
+        if self.vv.raise(replica, until) {
+            let replica = if self.scalar { ReplicaId(0) } else { replica };
+            cx.advance(Line::Here(replica), self.here(replica).0);
         }
     }
 
     /// The link to a site is down.
-    pub fn left(&mut self, site: SiteId) {
-        self.deletes.left(site);
+    pub fn left(&mut self, replica: ReplicaId) {
+        self.deletes.left(replica);
     }
 
     /// A full copy brought everything up to its cut.
     pub fn on_copied<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, copied: &Recovered) {
-        for &(site, until) in &copied.cut {
-            if site != self.me.site && usize::from(site.0) < self.sites {
-                self.has(cx, site, until);
-                self.settled.raise(site, until);
+        for &(replica, until) in &copied.cut {
+            if replica != self.me.replica() && usize::from(replica.0) < self.sites {
+                self.has(cx, replica, until);
+                self.settled.raise(replica, until);
             }
         }
     }
@@ -361,7 +370,7 @@ impl Stable {
     /// yet: who is shown less than that may be shown something older than what was lost. The same holds at third sites, which hear of it by heartbeats.
     pub fn on_returned(&mut self, returned: &Recovered) {
         let mut withheld: Vector = returned.cut.iter().copied().collect();
-        withheld.set(self.me.site, Hlc::ZERO);
+        withheld.set(self.me.replica(), Hlc::ZERO);
         let withheld = match self.scalar {
             true => Vector::filled(1, withheld.newest()),
             false => withheld,
@@ -448,7 +457,7 @@ impl Stable {
         let mut collectable = self.dsv.clone();
         snapshots.for_each(|snapshot| collectable.meet(snapshot));
         let mut walls = self.walls.clone();
-        walls.set(self.me.site, Hlc::from_wall(self.clock_wall));
+        walls.set(self.me.replica(), Hlc::from_wall(self.clock_wall));
         let whole = |vector: &Vector| match self.scalar {
             true => Vector::filled(1, vector.oldest(self.sites)),
             false => vector.clone(),
@@ -459,7 +468,7 @@ impl Stable {
             collectable,
             clock: match self.scalar {
                 true => self.vv.newest(),
-                false => self.vv.at(self.me.site),
+                false => self.vv.at(self.me.replica()),
             },
             clock_wall: now.wall.earliest,
         }
@@ -521,22 +530,22 @@ impl Stable {
         if self.dsv.covers(stable) {
             return;
         }
-        for (site, at) in stable.entries() {
-            let at = at.min(self.here(site));
-            if self.dsv.raise(site, at) {
-                cx.advance(Line::Stable(site), at.0);
-                self.unhide(site, cx.now.wall.reading);
+        for (replica, at) in stable.entries() {
+            let at = at.min(self.here(replica));
+            if self.dsv.raise(replica, at) {
+                cx.advance(Line::Stable(replica), at.0);
+                self.unhide(replica, cx.now.wall.reading);
             }
         }
     }
 
-    fn unhide(&mut self, site: SiteId, wall: Micros) {
+    fn unhide(&mut self, replica: ReplicaId, wall: Micros) {
         if !self.scalar {
-            return self.hidden.raised(site, self.me.site, &self.dsv, wall);
+            return self.hidden.raised(replica, self.me.replica(), &self.dsv, wall);
         }
         let gst = self.gst_of_each();
-        for site in 0..self.sites as u16 {
-            self.hidden.raised(SiteId(site), NOBODY, &gst, wall);
+        for replica in 0..self.sites as u16 {
+            self.hidden.raised(ReplicaId(replica), NOBODY, &gst, wall);
         }
     }
 
@@ -545,7 +554,7 @@ impl Stable {
         let wall = now.wall.reading;
         match self.scalar {
             true => self.hidden.arrive(id, ds, NOBODY, &self.gst_of_each(), wall),
-            false => self.hidden.arrive(id, ds, self.me.site, &self.dsv, wall),
+            false => self.hidden.arrive(id, ds, self.me.replica(), &self.dsv, wall),
         }
     }
 
@@ -593,9 +602,9 @@ impl Stable {
 
     /// As [`Stable::write_down`], if it is not written down yet that this is here: what depends on it is put with it, or not at all.
     pub fn write_down_what_is_here<P: Protocol>(&mut self, cx: &mut Context<'_, P>, past: &Vector) {
-        let of_others = |&(site, _): &(SiteId, Hlc)| site != self.me.site;
+        let of_others = |&(replica, _): &(ReplicaId, Hlc)| replica != self.me.replica();
         let mut needed = past.entries().filter(of_others);
-        if needed.any(|(site, at)| at > self.kept_vv.at(site)) {
+        if needed.any(|(replica, at)| at > self.kept_vv.at(replica)) {
             self.write_down(cx);
         }
     }
@@ -617,11 +626,11 @@ impl Stable {
 
     /// The first site of which more is needed than is stable, also by what a client knows. Of the own site everything is here; one
     /// number for all is of no site.
-    pub fn missing(&self, need: &Vector, known: &Vector) -> Option<SiteId> {
-        let is_missing = |&(site, at): &(SiteId, Hlc)| {
-            (self.scalar || site != self.me.site) && self.dsv.at(site).max(known.at(site)) < at
+    pub fn missing(&self, need: &Vector, known: &Vector) -> Option<ReplicaId> {
+        let is_missing = |&(replica, at): &(ReplicaId, Hlc)| {
+            (self.scalar || replica != self.me.replica()) && self.dsv.at(replica).max(known.at(replica)) < at
         };
-        need.entries().find(is_missing).map(|(site, _)| site)
+        need.entries().find(is_missing).map(|(replica, _)| replica)
     }
 
     /// The invariants, with words.
@@ -634,7 +643,7 @@ impl Stable {
         }
         assert!(self.absent(&self.dsv).is_none(), "stable and not here: {self:?}");
         assert!(
-            self.walls.at(self.me.site) == Hlc::ZERO,
+            self.walls.at(self.me.replica()) == Hlc::ZERO,
             "a replica has no heartbeat of its own site"
         );
     }

@@ -1,4 +1,4 @@
-use turnbuckle_core::{Micros, Parameter, Setting, SiteId};
+use turnbuckle_core::{Micros, Parameter, ReplicaId, Setting};
 
 /// How often what happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +70,9 @@ pub enum Timer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Line {
     /// A site's entry of what is stable.
-    Stable(SiteId),
+    Stable(ReplicaId),
     /// How far this partition has everything of a site; with one number for all sites, of the one that it has least of.
-    Here(SiteId),
+    Here(ReplicaId),
     /// The wall clock.
     Clock,
 }

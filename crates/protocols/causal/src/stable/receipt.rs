@@ -1,6 +1,6 @@
 use super::Stable;
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, SiteId, Vector, VersionId, Vitals,
+    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, ReplicaId, Vector, VersionId, Vitals,
 };
 
 /// What clients, and those who watch over a server, are told of what is stable.
@@ -17,17 +17,17 @@ impl Stable {
         cut: Option<Vector>,
         hidden: Hidden,
     ) -> Receipt {
-        let own = cut.is_none().then_some(self.me.site);
+        let own = cut.is_none().then_some(self.me.replica());
         let sites = (0..self.sites as u16)
-            .map(SiteId)
-            .filter(|&site| Some(site) != own);
+            .map(ReplicaId)
+            .filter(|&replica| Some(replica) != own);
         // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond. If the newest of
         // them is beyond what a clock can show that keeps its bound, nothing is proven.
         let raw = |at: Hlc| at.wall().since(cx.now.wall.bound() + Micros(1));
         let newest = (self.scalar && !self.bugs.proves_by_the_least_clock).then(|| raw(self.newest));
-        let walls = sites.map(|site| match self.scalar {
+        let walls = sites.map(|replica| match self.scalar {
             true => raw(self.dsv.newest()),
-            false => self.dsv_walls.at(site).wall(),
+            false => self.dsv_walls.at(replica).wall(),
         });
         let walls = walls.chain(newest);
         Receipt {
@@ -45,10 +45,10 @@ impl Stable {
     pub fn vitals(&self, now: Now) -> Vitals {
         let others = || {
             (0..self.sites as u16)
-                .map(SiteId)
-                .filter(|&site| site != self.me.site)
+                .map(ReplicaId)
+                .filter(|&replica| replica != self.me.replica())
         };
-        let lag = |site| match self.dsv.at(if self.scalar { SiteId(0) } else { site }) {
+        let lag = |replica| match self.dsv.at(if self.scalar { ReplicaId(0) } else { replica }) {
             Hlc::ZERO => None,
             at => Some(now.wall.reading.since(at.wall())),
         };
@@ -58,18 +58,20 @@ impl Stable {
                 false => self.dsv.oldest(self.sites),
             }),
             hidden: self.hidden.len() as u64,
-            lag: others().map(|site| (site, lag(site))).collect(),
-            visibility: others().map(|site| (site, self.hidden.spans(site))).collect(),
+            lag: others().map(|replica| (replica, lag(replica))).collect(),
+            visibility: others()
+                .map(|replica| (replica, self.hidden.spans(replica)))
+                .collect(),
             ..Vitals::default()
         })
     }
 
     /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.
-    pub fn excuse<P: Protocol>(&self, cx: &Context<'_, P>, site: SiteId, need: Hlc) -> String {
-        let has = self.dsv.at(site);
+    pub fn excuse<P: Protocol>(&self, cx: &Context<'_, P>, replica: ReplicaId, need: Hlc) -> String {
+        let has = self.dsv.at(replica);
         let behind = need.wall().since(has.wall());
         let [(then, before), _] = &self.pace_seen;
-        let moved = has.wall().since(before.at(site).wall()).0;
+        let moved = has.wall().since(before.at(replica).wall()).0;
         let took = cx.now.monotonic.since(*then).0.max(1);
         let shown = |micros: u64| match micros {
             0..=9_999 => format!("{micros} us"),
@@ -77,7 +79,7 @@ impl Stable {
             _ => format!("{} s", micros / 1_000_000),
         };
         let when = match u128::from(behind.0) * u128::from(took) / u128::from(moved.max(1)) {
-            _ if moved == 0 || before.at(site) == Hlc::ZERO => match self.scalar {
+            _ if moved == 0 || before.at(replica) == Hlc::ZERO => match self.scalar {
                 true => "some site or partition is not heard of now, so it is not known when".to_string(),
                 false => "nothing comes from there now, so it is not known when".to_string(),
             },
@@ -88,7 +90,7 @@ impl Stable {
         };
         let of = match self.scalar {
             true => String::new(),
-            false => format!(" of site {}", cx.topology.site_name(site)),
+            false => format!(" of site {}", cx.topology.replica_name(replica)),
         };
         format!(
             "not all writes{of} that this must show are here yet: this site is {} behind them; {when}",

@@ -3,7 +3,8 @@ use crate::Bugs;
 use bytes::Bytes;
 use turnbuckle_core::{
     Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
-    Recovered, Replication, RequestId, ServerId, SiteId, Topology, Vector, Version, VersionId, Vitals, Wire,
+    Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, Vector, Version, VersionId, Vitals,
+    Wire,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what of it decides that it may be seen.
@@ -84,7 +85,7 @@ pub trait Rules: Sized + Send + 'static {
     fn on_local_read(&self, _: &mut Stable, _: &mut Cx<'_, Self>, _dependencies: &Vector) {}
 
     /// What must be here before a version of this site is returned, which depends on this.
-    fn absent_for_local_read(&self, _: &Stable, _dependencies: &Vector) -> Option<(SiteId, Hlc)> {
+    fn absent_for_local_read(&self, _: &Stable, _dependencies: &Vector) -> Option<(ReplicaId, Hlc)> {
         None
     }
 
@@ -239,7 +240,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     }
 
     fn on_message(&mut self, cx: &mut Cx<'_, R>, from: ServerId, message: Message<Slice>) {
-        if from.site != self.me.site {
+        if from.replica() != self.me.replica() {
             return;
         }
         match message {
@@ -262,7 +263,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
             self.stable.arrived(cx.now, version.id, R::dependencies(&version));
         }
         match from == cx.me {
-            true => cx.replicate(cx.other_sites(), key.clone(), version),
+            true => cx.replicate(cx.others(), key.clone(), version),
             false => cx.put(key.clone(), version),
         };
         self.stable.has_put(cx);
@@ -272,7 +273,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     fn on_mark(&mut self, cx: &mut Cx<'_, R>, from: ServerId, mark: Message<Slice>) {
         if let Message::Heartbeat(heartbeat) = mark {
             R::observe(cx, heartbeat.promise);
-            self.stable.on_heartbeat(cx, from.site, heartbeat);
+            self.stable.on_heartbeat(cx, from.replica(), heartbeat);
         }
     }
 
@@ -294,7 +295,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn on_deadline(&mut self, cx: &mut Cx<'_, R>, id: RequestId, request: Request) {
         let why = match (self.lacks(&request), &request) {
-            (Some(lack), _) => Some(self.stable.excuse(cx, lack.site, lack.need)),
+            (Some(lack), _) => Some(self.stable.excuse(cx, lack.replica, lack.need)),
             (None, Request::Put(put)) => self.rules.excuse(cx.now, put),
             (None, _) => None,
         };
@@ -306,7 +307,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     fn on_link(&mut self, cx: &mut Cx<'_, R>, peer: ServerId, up: bool) {
         if !up {
-            self.stable.left(peer.site);
+            self.stable.left(peer.replica());
             self.stable.write_down(cx);
         }
     }
@@ -326,7 +327,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         self.stable.write_down(cx);
     }
 
-    fn cut(&self) -> Vec<(SiteId, Hlc)> {
+    fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         self.stable.cut()
     }
 
@@ -356,7 +357,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     }
 
     fn on_resumed(&mut self, cx: &mut Context<'_, Self>, from: ServerId, forgotten: &Forgotten) {
-        self.stable.on_resumed(cx, from.site, forgotten);
+        self.stable.on_resumed(cx, from.replica(), forgotten);
     }
 
     fn vitals(&self, now: Now) -> Vitals {
@@ -396,19 +397,19 @@ impl<R: Rules> TimedReplica<R> {
             Request::Rotx(rotx) => [Some(&rotx.stable), Some(&rotx.past)],
         };
         let mut raised = raised.into_iter().flatten();
-        if let Some((site, need)) = raised.find_map(|stable| self.stable.absent(stable)) {
+        if let Some((replica, need)) = raised.find_map(|stable| self.stable.absent(stable)) {
             return Some(Lack {
-                site,
+                replica,
                 need,
                 here: true,
             });
         }
         let collected = reads.then(|| self.stable.collected());
         [past, collected].into_iter().flatten().find_map(|need| {
-            let site = self.stable.missing(need, known)?;
+            let replica = self.stable.missing(need, known)?;
             Some(Lack {
-                site,
-                need: need.at(site),
+                replica,
+                need: need.at(replica),
                 here: false,
             })
         })
@@ -424,7 +425,7 @@ impl<R: Rules> TimedReplica<R> {
         let version = d.map(|d| d.id);
         let value = d.and_then(|d| d.value.clone());
         let past = d.filter(|_| !get.eventual).map_or(Vector::ZERO, R::past_of);
-        if !get.eventual && version.is_some_and(|d| d.site == self.me.site) {
+        if !get.eventual && version.is_some_and(|d| d.replica == self.me.replica()) {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &past) {
                 return self.wait_until_here(cx, id, Request::Get(get), absent, deadline);
             }
@@ -448,15 +449,15 @@ impl<R: Rules> TimedReplica<R> {
         cx: &mut Cx<'_, R>,
         id: RequestId,
         request: Request,
-        (site, need): (SiteId, Hlc),
+        (replica, need): (ReplicaId, Hlc),
         deadline: Micros,
     ) {
         if deadline <= cx.now.monotonic {
-            let why = self.stable.excuse(cx, site, need);
+            let why = self.stable.excuse(cx, replica, need);
             return self.refuse(cx, id, why);
         }
         let lack = Lack {
-            site,
+            replica,
             need,
             here: true,
         };
@@ -469,7 +470,7 @@ impl<R: Rules> TimedReplica<R> {
         let existed = before.is_some_and(|d| d.value.is_some());
         // Who deletes is told whether there was something, and so has seen it: what deletes it depends on it.
         let seen = before.filter(|_| put.value.is_none() && !put.eventual);
-        let is_local = seen.is_some_and(|d| d.id.site == self.me.site);
+        let is_local = seen.is_some_and(|d| d.id.replica == self.me.replica());
         let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(|d| d.id));
         if is_local {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &seen) {
@@ -506,7 +507,7 @@ impl<R: Rules> TimedReplica<R> {
 
     /// What a client that has seen this must know to be stable, as one that reads does: nothing, if it is all of this site.
     fn stable_for_who_saw(&self, seen: &Vector) -> Vector {
-        let of_others = |(site, _)| R::SCALAR || site != self.me.site;
+        let of_others = |(replica, _)| R::SCALAR || replica != self.me.replica();
         match seen.entries().any(of_others) && !self.bugs.deletes_tell_nothing_stable {
             true => self.stable.dsv().clone(),
             false => Vector::ZERO,
@@ -626,7 +627,7 @@ impl<R: Rules> TimedReplica<R> {
         let (id, deadline, request) = (again.id, again.deadline, Request::Rotx(again.rotx));
         match self.lacks(&request) {
             Some(lack) if deadline <= cx.now.monotonic => {
-                let why = self.stable.excuse(cx, lack.site, lack.need);
+                let why = self.stable.excuse(cx, lack.replica, lack.need);
                 self.refuse(cx, id, why);
             }
             Some(lack) => cx.wait(lack.line(), lack.need.0, deadline, id, request),
@@ -653,7 +654,7 @@ impl<R: Rules> TimedReplica<R> {
 
 /// What a request must wait for.
 struct Lack {
-    site: SiteId,
+    replica: ReplicaId,
     need: Hlc,
     /// At this partition, and not until it is stable.
     here: bool,
@@ -662,8 +663,8 @@ struct Lack {
 impl Lack {
     fn line(&self) -> Line {
         match self.here {
-            true => Line::Here(self.site),
-            false => Line::Stable(self.site),
+            true => Line::Here(self.replica),
+            false => Line::Stable(self.replica),
         }
     }
 }

@@ -3,8 +3,8 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Operation, Outcome, ServerId, Session,
-    SessionContext, SiteId, Topology, Vector,
+    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Operation, Outcome, ReplicaId, ServerId,
+    Session, SessionContext, SiteId, Topology, Vector,
 };
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
@@ -157,7 +157,9 @@ impl<R: Rules> Session for TimedSession<R> {
         !R::SCALAR
             && !self.moved
             && *stable == Vector::ZERO
-            && past.entries().all(|(site, _)| site == self.home)
+            && past
+                .entries()
+                .all(|(replica, _)| replica == ReplicaId::from(self.home))
     }
 
     fn on_response(
@@ -204,8 +206,9 @@ impl<R: Rules> Session for TimedSession<R> {
         };
         for vector in [&self.past, carried] {
             out.byte(vector.entries().count() as u8);
-            for (site, at) in vector.entries() {
-                out.bytes(self.topology.site_name(site).as_bytes()).number(at.0);
+            for (replica, at) in vector.entries() {
+                out.bytes(self.topology.site_name(replica.site()).as_bytes())
+                    .number(at.0);
             }
         }
     }
@@ -229,7 +232,7 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector), Bad
             let at = from.hlc()?;
             let name = std::str::from_utf8(&name).map_err(|_| from.bad("a site's name that is no text"))?;
             if let Some(site) = topology.site_named(name) {
-                vector.raise(site, at);
+                vector.raise(ReplicaId::from(site), at);
             }
         }
     }
@@ -245,13 +248,17 @@ mod tests {
 
     fn session() -> CausalSpartanXSession {
         let topology = Topology::new(["a", "b", "c"], 1, 1);
-        CausalSpartanXSession::open(&CausalSpartanXConfig::default(), SiteId(1), topology)
+        CausalSpartanXSession::open(
+            &CausalSpartanXConfig::default(),
+            turnbuckle_core::SiteId(1),
+            topology,
+        )
     }
 
     fn seen(entries: &[(u16, u64)]) -> Vector {
         let mut vector = Vector::ZERO;
-        for &(site, at) in entries {
-            vector.raise(SiteId(site), Hlc(at));
+        for &(replica, at) in entries {
+            vector.raise(ReplicaId(replica), Hlc(at));
         }
         vector
     }
@@ -267,6 +274,7 @@ mod tests {
         let mut steps = Vec::new();
         let mut cx = SessionContext {
             now: Now::default(),
+            nearest: &|_| unreachable!(),
             steps: &mut steps,
         };
         let (key, level) = (Key::from("k"), None);
@@ -312,7 +320,11 @@ mod tests {
         );
 
         let topology = Topology::new(["a", "b", "c"], 1, 1);
-        let rain = crate::GentleRainSession::open(&crate::GentleRainConfig::default(), SiteId(1), topology);
+        let rain = crate::GentleRainSession::open(
+            &crate::GentleRainConfig::default(),
+            turnbuckle_core::SiteId(1),
+            topology,
+        );
         assert!(
             !rain.may_hear_ahead(&written(own.clone())),
             "its clock may go back in a restart"

@@ -195,7 +195,7 @@ impl Host {
             keyspace: keyspace.name.clone(),
             partition: stream.partition,
             from: self.config.site_name(self.site()).to_string(),
-            to: self.config.site_name(stream.peer).to_string(),
+            to: stream.peer.name(self.config.site_name(stream.peer.site())),
             lag_entries: stream.ready.saturating_sub(stream.acked),
             lag_seconds: stream.lag.0 as f64 / 1e6,
             state: if stream.held {
@@ -209,11 +209,11 @@ impl Host {
 
     fn visibility_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<VisibilityStatus> {
         let vitals = &keyspace.vitals;
-        let sites = vitals.visibility.iter().map(|(site, spans)| {
-            let lag = vitals.lag.iter().find(|(of, _)| of == site);
+        let peers = vitals.visibility.iter().map(|(peer, spans)| {
+            let lag = vitals.lag.iter().find(|(of, _)| of == peer);
             VisibilityStatus {
                 keyspace: keyspace.name.clone(),
-                from: self.config.site_name(*site).to_string(),
+                from: peer.name(self.config.site_name(peer.site())),
                 stable_lag_seconds: lag.and_then(|(_, lag)| lag.map(|lag| lag.0 as f64 / 1e6)),
                 count: spans.count(),
                 sum_seconds: spans.sum().0 as f64 / 1e6,
@@ -223,7 +223,7 @@ impl Host {
                     .collect(),
             }
         });
-        sites.collect()
+        peers.collect()
     }
 }
 

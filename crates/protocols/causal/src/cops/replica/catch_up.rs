@@ -1,5 +1,5 @@
 use std::collections::BTreeSet;
-use turnbuckle_core::{Micros, SiteId, Vector};
+use turnbuckle_core::{Micros, ReplicaId, Vector};
 
 /// A partition that begins: it may have lost what it had shown before, in a power loss or with its directory.
 ///
@@ -10,9 +10,9 @@ use turnbuckle_core::{Micros, SiteId, Vector};
 pub(super) struct CatchUp {
     is_done: bool,
     /// Sites that have not been heard of.
-    missing: BTreeSet<SiteId>,
+    missing: BTreeSet<ReplicaId>,
     /// Sites to which there is a link.
-    linked: BTreeSet<SiteId>,
+    linked: BTreeSet<ReplicaId>,
     patience: Micros,
     /// Since the last link of a site that was not heard of went, or since the beginning, this long.
     patient_until: Micros,
@@ -23,7 +23,7 @@ pub(super) struct CatchUp {
 impl CatchUp {
     pub(super) fn new(
         may_have_lost: bool,
-        others: impl Iterator<Item = SiteId>,
+        others: impl Iterator<Item = ReplicaId>,
         patience: Micros,
     ) -> CatchUp {
         CatchUp {
@@ -42,14 +42,14 @@ impl CatchUp {
     }
 
     /// The link to a site came up, or went down.
-    pub(super) fn link(&mut self, site: SiteId, up: bool, now: Micros) {
+    pub(super) fn link(&mut self, replica: ReplicaId, up: bool, now: Micros) {
         match up {
             true => {
-                self.linked.insert(site);
+                self.linked.insert(replica);
             }
             false => {
-                self.linked.remove(&site);
-                if self.missing.contains(&site) {
+                self.linked.remove(&replica);
+                if self.missing.contains(&replica) {
                     self.begin(now);
                 }
             }
@@ -57,8 +57,8 @@ impl CatchUp {
     }
 
     /// A site shows this.
-    pub(super) fn heard(&mut self, site: SiteId, visible: &Vector) {
-        if self.missing.remove(&site) {
+    pub(super) fn heard(&mut self, replica: ReplicaId, visible: &Vector) {
+        if self.missing.remove(&replica) {
             self.floor.merge(visible);
         }
     }
@@ -71,7 +71,7 @@ impl CatchUp {
     /// Whether it has just caught up.
     pub(super) fn look(&mut self, visible: &Vector, now: Micros) -> bool {
         let is_patient = now < self.patient_until;
-        let is_waited_for = |site| is_patient || self.linked.contains(site);
+        let is_waited_for = |replica| is_patient || self.linked.contains(replica);
         let is_done = visible.covers(&self.floor) && !self.missing.iter().any(is_waited_for);
         is_done && !std::mem::replace(&mut self.is_done, true)
     }
@@ -85,9 +85,9 @@ mod tests {
     #[test]
     fn who_began_with_nothing_answers_when_it_shows_what_the_others_did() {
         let (here, there) = (Vector::filled(3, Hlc(5)), Vector::filled(3, Hlc(9)));
-        let mut empty = CatchUp::new(true, [SiteId(1), SiteId(2)].into_iter(), Micros(100));
+        let mut empty = CatchUp::new(true, [ReplicaId(1), ReplicaId(2)].into_iter(), Micros(100));
         empty.begin(Micros(0));
-        empty.heard(SiteId(1), &there);
+        empty.heard(ReplicaId(1), &there);
         assert!(!empty.look(&there, Micros(10)), "one was not heard of");
         assert!(!empty.look(&here, Micros(100)), "it shows less than another");
         assert!(
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_site_that_is_linked_is_waited_for_until_it_is_heard_of_or_has_been_away_for_long() {
-        let (one, two) = (SiteId(1), SiteId(2));
+        let (one, two) = (ReplicaId(1), ReplicaId(2));
         let mut empty = CatchUp::new(true, [one, two].into_iter(), Micros(100));
         empty.begin(Micros(0));
         empty.link(one, true, Micros(1));

@@ -1,7 +1,7 @@
 use crate::cops::waiting::At;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
-use turnbuckle_core::{BadFrame, Hlc, SiteId, Vector};
+use turnbuckle_core::{BadFrame, Hlc, ReplicaId, Vector};
 
 /// What is written down.
 #[derive(Default)]
@@ -16,8 +16,8 @@ impl Kept {
         let mut out = BytesMut::new();
         vv.put(&mut out);
         visible.put(&mut out);
-        for (site, at) in above {
-            out.put_u16(site.0);
+        for (replica, at) in above {
+            out.put_u16(replica.0);
             out.put_u64(at.0);
         }
         out.freeze()
@@ -27,8 +27,8 @@ impl Kept {
         let mut from = bytes.clone();
         let (vv, visible) = (Vector::take(&mut from)?, Vector::take(&mut from)?);
         let mut above = BTreeSet::new();
-        while let (Ok(site), Ok(at)) = (from.try_get_u16(), from.try_get_u64()) {
-            above.insert((SiteId(site), Hlc(at)));
+        while let (Ok(replica), Ok(at)) = (from.try_get_u16(), from.try_get_u64()) {
+            above.insert((ReplicaId(replica), Hlc(at)));
         }
         Ok(Kept { vv, visible, above })
     }

@@ -109,15 +109,15 @@ impl Cops {
         cx.observe(newest.max(nearest.newest()));
         let written = VersionId {
             at: cx.stamp(),
-            site: self.me.site,
+            replica: self.me.replica(),
         };
-        self.vv.raise(written.site, written.at);
+        self.vv.raise(written.replica, written.at);
         let version = Version {
             id: written,
             value,
             meta: nearest,
         };
-        let kept = cx.replicate(cx.other_sites(), key.clone(), version);
+        let kept = cx.replicate(cx.others(), key.clone(), version);
         assert!(kept, "a new stamp is above every version of its key");
         self.collect(cx, &key);
         let receipt = self.receipt(cx, level(eventual), Some(written), Hidden::default());

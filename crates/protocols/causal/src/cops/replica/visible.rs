@@ -6,7 +6,7 @@ use turnbuckle_core::{Chain, Hidden, Key, ServerId, Version, VersionId};
 /// What is visible: dependency checks.
 impl Cops {
     pub(super) fn is_visible(&self, id: VersionId) -> bool {
-        id.site == self.me.site || self.visible.covers_id(id) || self.above.contains(&at_of(id))
+        id.replica == self.me.replica() || self.visible.covers_id(id) || self.above.contains(&at_of(id))
     }
 
     /// What was newer here and is not shown, above the latest version of which `shown` is true.
@@ -43,7 +43,7 @@ impl Cops {
             let partition = cx.topology.partition_of_slot(key.slot());
             let is_here = partition == self.me.partition && self.is_visible(*needed);
             // What this site wrote has been visible here since.
-            if needed.site == self.me.site || is_here {
+            if needed.replica == self.me.replica() || is_here {
                 continue;
             }
             missing += usize::from(self.questions.await_version(partition, key, *needed, at));
@@ -120,7 +120,13 @@ impl Cops {
             }
             let waiting = self.questions.answer(self.me.partition, at);
             for server in waiting.servers {
-                cx.send(server, Message::Visible(VersionId { at: at.1, site: at.0 }));
+                cx.send(
+                    server,
+                    Message::Visible(VersionId {
+                        at: at.1,
+                        replica: at.0,
+                    }),
+                );
             }
             for version in waiting.versions {
                 if let Some(pending) = self.pending.get_mut(&version) {

@@ -1,32 +1,34 @@
 use super::{Cops, Cx, Kept, Line, NAME, Timer};
 use crate::cops::message::{Heartbeat, Message};
 use crate::cops::waiting::{At, at_of};
-use turnbuckle_core::{Hlc, Key, ServerId, SiteId};
+use turnbuckle_core::{Hlc, Key, ReplicaId, ServerId};
 
 /// Up to where everything is visible, and what is told, written down and collected for it.
 impl Cops {
     /// Up to here this partition has everything of every site.
     pub(super) fn has_all_until(&self) -> Hlc {
-        let others = self.peers.keys().map(|&site| self.vv.at(site));
+        let others = self.peers.keys().map(|&replica| self.vv.at(replica));
         others.min().unwrap_or(Hlc::LATEST)
     }
 
     /// Below the oldest version that waits, and up to the last mark. Where there may be versions that nobody looks after, only
     /// what the whole site has everything of is certainly visible.
     pub(super) fn raise_watermarks(&mut self, cx: &mut Cx<'_>) {
-        let me = self.me.site;
-        for site in self.all_sites().filter(|&site| site != me) {
-            let mut until = self.recovery.safe().min(self.vv.at(site));
-            if self.unsure.at(site) <= self.visible.at(site).max(until) {
-                let mut waiting = self.pending.range((site, until.next())..=(site, Hlc(u64::MAX)));
+        let me = self.me.replica();
+        for replica in self.replicas().filter(|&replica| replica != me) {
+            let mut until = self.recovery.safe().min(self.vv.at(replica));
+            if self.unsure.at(replica) <= self.visible.at(replica).max(until) {
+                let mut waiting = self
+                    .pending
+                    .range((replica, until.next())..=(replica, Hlc(u64::MAX)));
                 let oldest = waiting.next().map(|((_, at), _)| Hlc(at.0 - 1));
-                until = oldest.map_or(self.vv.at(site), |oldest| oldest.min(self.vv.at(site)));
+                until = oldest.map_or(self.vv.at(replica), |oldest| oldest.min(self.vv.at(replica)));
             }
-            if self.visible.raise(site, until) {
-                self.watermark_rose(cx, site);
+            if self.visible.raise(replica, until) {
+                self.watermark_rose(cx, replica);
             }
-            if let Some(peer) = self.peers.get_mut(&site) {
-                peer.prove(self.visible.at(site));
+            if let Some(peer) = self.peers.get_mut(&replica) {
+                peer.prove(self.visible.at(replica));
             }
         }
         self.catch_up(cx);
@@ -36,12 +38,12 @@ impl Cops {
         }
     }
 
-    pub(super) fn watermark_rose(&mut self, cx: &mut Cx<'_>, site: SiteId) {
-        let until = self.visible.at(site);
-        let below = (site, Hlc::ZERO)..=(site, until);
+    pub(super) fn watermark_rose(&mut self, cx: &mut Cx<'_>, replica: ReplicaId) {
+        let until = self.visible.at(replica);
+        let below = (replica, Hlc::ZERO)..=(replica, until);
         let released: Vec<At> = self.pending.range(below.clone()).map(|(&at, _)| at).collect();
         released.into_iter().for_each(|at| self.become_visible(cx, at));
-        for at in self.questions.below(self.me.partition, site, until) {
+        for at in self.questions.below(self.me.partition, replica, until) {
             self.become_visible(cx, at);
         }
         while let Some(&at) = self.above.range(below.clone()).next() {
@@ -51,8 +53,8 @@ impl Cops {
 
     pub(super) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
         let promise = cx.promise();
-        self.vv.raise(self.me.site, promise);
-        self.visible.raise(self.me.site, promise);
+        self.vv.raise(self.me.replica(), promise);
+        self.visible.raise(self.me.replica(), promise);
         self.own_settled = self.own_settled.max(cx.settled_promise());
         let heartbeat = Heartbeat {
             promise,
@@ -61,7 +63,7 @@ impl Cops {
             visible: self.visible.clone(),
             deletes: self.deletes.said(cx),
         };
-        cx.mark(cx.other_sites(), Message::Heartbeat(heartbeat));
+        cx.mark(cx.others(), Message::Heartbeat(heartbeat));
         cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
     }
 
@@ -76,7 +78,7 @@ impl Cops {
             let server = ServerId { partition, ..self.me };
             cx.send(server, Message::DepCheck(key, id));
         }
-        let is_unsure = |&site: &SiteId| self.unsure.at(site) > self.visible.at(site);
+        let is_unsure = |&replica: &ReplicaId| self.unsure.at(replica) > self.visible.at(replica);
         let is_unsure = self.peers.keys().any(is_unsure);
         let is_held = || self.pending.keys().any(|&(_, at)| self.recovery.holds(at));
         if is_unsure || is_held() {
