@@ -3,8 +3,10 @@
 pub struct Descriptor {
     /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
     pub history: bool,
-    /// How versions reach other sites.
+    /// How versions reach other replicas.
     pub replication: Replication,
+    /// How many members a partition may have inside a site.
+    pub most_members: u16,
     /// Whether it keeps its promises when clocks are set.
     pub stands_clock_steps: bool,
     /// Whether it keeps its promises, or refuses to serve, when a data directory is replaced by an old copy of itself.

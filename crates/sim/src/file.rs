@@ -7,6 +7,7 @@
 //! duration = "5s"                  # how long clients and faults go on
 //! sites = ["a", "b", "c"]
 //! nodes_per_site = 1               # default 1
+//! members = 1                      # replicas of each partition at each site, on nodes of their own; default 1
 //! partitions = 2                   # default 1
 //! keyspaces = 2                    # default 1, at most 9; `mixed` clients are in all of them, others in the first
 //! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
@@ -96,7 +97,7 @@ use crate::{Fault, Hot, Jitter, Kind, Load, Mixed, Random, Scenario, Service, Sp
 use serde::Deserialize;
 use std::{collections::BTreeMap, ops::Range, str::FromStr};
 use toml::Spanned;
-use turnbuckle_core::{Micros, Settings, Value};
+use turnbuckle_core::{Micros, ReplicaId, Settings, Value};
 use turnbuckle_workload::{Arrival, BadFile, Misplaced, Workload, WorkloadTable};
 
 mod faults;
@@ -139,6 +140,7 @@ struct File {
     duration: Placed<String>,
     sites: Spanned<Vec<String>>,
     nodes_per_site: Placed<usize>,
+    members: Placed<u16>,
     partitions: Placed<u16>,
     keyspaces: Placed<usize>,
     durability: Placed<String>,
@@ -261,6 +263,8 @@ impl File {
         world.seed = self.seed.unwrap_or(1);
         world.nodes_per_site = at_most(&self.nodes_per_site, "nodes_per_site", 1..17)?.unwrap_or(1);
         self.check_nodes(&world)?;
+        let most = ReplicaId::MOST_MEMBERS.min(world.nodes_per_site as u16);
+        world.members = at_most(&self.members, "members", 1..most + 1)?.unwrap_or(1);
         world.partitions = at_most(&self.partitions, "partitions", 1..1025)?.unwrap_or(1);
         world.keyspaces = at_most(&self.keyspaces, "keyspaces", 1..10)?.unwrap_or(1);
         if let Some(durability) = &self.durability {

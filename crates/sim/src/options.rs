@@ -11,6 +11,8 @@ pub struct WorldOptions {
     pub sites: Vec<String>,
     /// How many nodes each site has.
     pub nodes_per_site: usize,
+    /// How many members each partition has at each site: at most as many as there are nodes, and as the protocol may have.
+    pub members: u16,
     /// How many keyspaces there are, all of one protocol.
     pub keyspaces: usize,
     /// How many partitions each keyspace has.
@@ -125,6 +127,7 @@ impl WorldOptions {
                 .collect(),
             sites,
             nodes_per_site: 1,
+            members: 1,
             keyspaces: 1,
             partitions: 1,
             durability: Durability::Fsync,

@@ -97,6 +97,18 @@ impl Draw {
         draw
     }
 
+    /// Some worlds have several members of each partition at each site, where the protocol may have `most`.
+    pub fn with_members(mut self, most: u16) -> Draw {
+        let mut random = of_members(self.world.seed);
+        // Those that are about one node of each site stay as they are.
+        let is_apart = self.deletes.is_some() || self.damaged_site.is_some() || self.world.keyspaces > 1;
+        if most > 1 && !is_apart && random.percent(15) {
+            self.world.members = *random.pick(&[2, 3]).min(&most);
+            self.world.nodes_per_site = self.world.nodes_per_site.max(usize::from(self.world.members));
+        }
+        self
+    }
+
     fn bend_to_copies(&mut self, random: &mut Random) {
         let world = &mut self.world;
         world.retained_log_bytes = 0;
@@ -498,6 +510,11 @@ impl Draw {
 /// Draws of what a world is mostly about.
 fn of_mood(seed: u64) -> Random {
     Random::new(seed.rotate_left(24) ^ 0x6D6F_6F64)
+}
+
+/// Draws for what there is only where there are several members.
+fn of_members(seed: u64) -> Random {
+    Random::new(seed.rotate_left(48) ^ 0x6D65_6D62)
 }
 
 /// Draws for what there is only where there are several keyspaces.

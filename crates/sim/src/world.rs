@@ -154,7 +154,7 @@ impl<S: Session> World<S> {
     /// A world whose nodes all start now, with empty disks.
     pub fn new(options: WorldOptions, mut protocol: <S::Protocol as Protocol>::Config) -> World<S> {
         S::Protocol::shrink(&mut protocol, options.shrink);
-        let topology = Topology::new(options.sites.clone(), options.partitions, 1);
+        let topology = Topology::new(options.sites.clone(), options.partitions, options.members);
         let sites = topology.sites();
         let nodes = sites.flat_map(|site| std::iter::repeat_n(site, options.nodes_per_site));
         let placement = Placement::new(nodes);

@@ -275,7 +275,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     };
     let left_out = AtomicU64::new(0);
     let scenario_of = |seed| {
-        let mut scenario = scenario(file.as_ref(), seed, options.level);
+        let mut scenario = scenario(file.as_ref(), protocol, seed, options.level);
         // What a file says it means.
         if file.is_none() && !options.all_faults {
             left_out.fetch_add(leave_out(protocol, &mut scenario), Ordering::Relaxed);
@@ -379,10 +379,18 @@ fn read(path: &Path) -> Result<ScenarioFile, Failure> {
     Ok(file)
 }
 
-fn scenario(file: Option<&ScenarioFile>, seed: u64, level: Option<Level>) -> Scenario {
+fn scenario(
+    file: Option<&ScenarioFile>,
+    protocol: KnownProtocol,
+    seed: u64,
+    level: Option<Level>,
+) -> Scenario {
     let mut scenario = match file {
         Some(file) => file.scenario.clone(),
-        None => Draw::new(seed).scenario(),
+        None => {
+            let most = protocol.descriptor().most_members;
+            Draw::new(seed).with_members(most).scenario()
+        }
     };
     scenario.world.seed = seed;
     if level.is_some() {
@@ -412,7 +420,7 @@ pub(crate) fn first_broken(
     seeds: RangeInclusive<u64>,
 ) -> Result<Option<First>, Failure> {
     let scenario_of = |seed| {
-        let mut scenario = scenario(None, seed, None);
+        let mut scenario = scenario(None, protocol, seed, None);
         leave_out(protocol, &mut scenario);
         scenario
     };

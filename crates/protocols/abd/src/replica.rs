@@ -82,6 +82,7 @@ impl Protocol for Abd {
     const DESCRIPTOR: Descriptor = Descriptor {
         history: false,
         replication: Replication::Majority,
+        most_members: 1,
         stands_clock_steps: true,
         stands_old_directories: false,
     };

@@ -5,6 +5,7 @@ use crate::{
     judge::{Judge, Rule},
     keyspaces::keyspace_of,
 };
+use std::collections::BTreeSet;
 use turnbuckle_core::{
     Chain, Key, KeyspaceLevels, Micros, Protocol, ReplicaId, ServerId, Session, VersionId, Versions,
 };
@@ -45,10 +46,13 @@ impl<S: Session> World<S> {
 
     fn servers_of(&self, node: NodeId) -> Vec<ServerId> {
         let site = self.placement.site_of(node);
-        let servers = (0..self.options.partitions).map(|partition| ServerId {
-            site,
-            partition,
-            member: 0,
+        let partitions = 0..self.options.partitions;
+        let servers = partitions.flat_map(|partition| {
+            (0..self.options.members).map(move |member| ServerId {
+                site,
+                partition,
+                member,
+            })
         });
         servers
             .filter(|&server| self.placement.node_of(server) == node)
@@ -138,14 +142,12 @@ impl<S: Session> World<S> {
     /// with all other sites. Then all have told it what was forgotten, too: that is the first thing that is said on a link.
     fn has_all_again(&self, node: NodeId, since: Micros) -> bool {
         let site = self.placement.site_of(node);
-        let is_here = |partition| {
-            let server = ServerId {
-                site,
-                partition,
-                member: 0,
-            };
-            self.placement.node_of(server) == node
-        };
+        let here: BTreeSet<u16> = self
+            .servers_of(node)
+            .iter()
+            .map(|server| server.partition)
+            .collect();
+        let is_here = |partition| here.contains(&partition);
         let has_come = |stream: &StreamStatus| {
             let is_copied = stream.state == "streaming" && !stream.receiving_copy;
             is_copied && stream.lag <= self.time.since(since)

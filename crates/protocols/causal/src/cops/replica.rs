@@ -178,6 +178,7 @@ impl Protocol for Cops {
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
         replication: Replication::Streams,
+        most_members: 1,
         stands_clock_steps: true,
         stands_old_directories: true,
     };

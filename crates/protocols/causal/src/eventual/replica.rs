@@ -69,6 +69,7 @@ impl Protocol for Eventual {
     const DESCRIPTOR: Descriptor = Descriptor {
         history: false,
         replication: Replication::Streams,
+        most_members: ReplicaId::MOST_MEMBERS,
         stands_clock_steps: true,
         stands_old_directories: true,
     };

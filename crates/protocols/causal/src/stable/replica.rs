@@ -155,6 +155,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
         replication: Replication::Streams,
+        most_members: 1,
         stands_clock_steps: R::STANDS_CLOCK_STEPS,
         stands_old_directories: true,
     };
