@@ -27,6 +27,8 @@ pub struct KeyspaceTerms {
     pub protocol: String,
     /// How many partitions it has.
     pub partitions: u32,
+    /// How many members a partition has at each site.
+    pub members: u32,
 }
 
 impl fmt::Display for KeyspaceTerms {
@@ -35,7 +37,11 @@ impl fmt::Display for KeyspaceTerms {
             1 => "1 partition".to_string(),
             partitions => format!("{partitions} partitions"),
         };
-        write!(f, "protocol {} and {partitions}", self.protocol)
+        write!(f, "protocol {} and {partitions}", self.protocol)?;
+        match self.members {
+            1 => Ok(()),
+            members => write!(f, " of {members} members at each site"),
+        }
     }
 }
 
@@ -154,6 +160,7 @@ mod tests {
             name: name.into(),
             protocol: protocol.into(),
             partitions,
+            members: 1,
         }
     }
 

@@ -299,6 +299,7 @@ mod tests {
             name: name.into(),
             protocol: "p".into(),
             partitions: 1,
+            members: 1,
         };
         let agreement = Agreement::between(&[terms("both"), terms("here")], &[terms("both")]);
         agreement.expect("what both have is the same")

@@ -20,6 +20,7 @@
 //! name = "eventual"
 //! protocol = "eventual"
 //! partitions = 2                   # cannot be changed later
+//! members = 1                      # likewise; default 1
 //! durability = "interval(10ms)"    # or fsync, or none; see `Durability`
 //! default = true                   # where a new connection is; else the first keyspace
 //!
@@ -35,7 +36,7 @@
 //! bounds, or one [`WrongConfig`] that names file, line, field, what was found and what was expected. Nothing after it
 //! has to check again.
 //!
-//! **Caveats.** One error at a time. Each partition has one member per site for now. Whether all nodes were given files that go together is
+//! **Caveats.** One error at a time. Whether all nodes were given files that go together is
 //! for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on, and the [`ClusterConfig::terms`] of the keyspaces
 //! that both ends of a link have.
 use std::path::{Path, PathBuf};
@@ -267,6 +268,7 @@ impl ClusterConfig {
             name: keyspace.name.clone(),
             protocol: keyspace.protocol.to_string(),
             partitions: keyspace.topology.partitions().into(),
+            members: keyspace.topology.members().into(),
         });
         terms.collect()
     }

@@ -44,6 +44,7 @@ impl<S: Session> Machine<S> {
             name: name_of(keyspace),
             protocol: "simulated".to_string(),
             partitions: options.partitions.into(),
+            members: options.members.into(),
         };
         self.configured(options).map(terms).collect()
     }

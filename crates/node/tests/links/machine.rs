@@ -171,6 +171,7 @@ fn agreement(both: bool) -> Agreement {
         name: KEYSPACE.to_string(),
         protocol: "any".to_string(),
         partitions: topology().partitions().into(),
+        members: 1,
     }];
     Agreement::between(&terms, if both { &terms } else { &[] }).expect("it is the same")
 }

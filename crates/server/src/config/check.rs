@@ -35,7 +35,7 @@ pub(super) fn check(document: &Document<'_>) -> Result<ClusterConfig, WrongConfi
     let sites = check_sites(document, &raw.site)?;
     let nodes = check_nodes(document, &raw.node, &sites)?;
     let nodes_of_site = group_by_site(document, &raw.site, &nodes)?;
-    let (keyspaces, default_keyspace) = check_keyspaces(document, &raw.keyspace, &sites)?;
+    let (keyspaces, default_keyspace) = check_keyspaces(document, &raw.keyspace, &sites, &nodes_of_site)?;
     let limits = raw.limits.check(document)?;
     check_limits_together(document, &raw, &limits)?;
     let wan = check_wan(document, &raw.wan, &sites)?;
@@ -224,6 +224,7 @@ fn check_keyspaces(
     document: &Document<'_>,
     raw: &[Spanned<RawKeyspace>],
     sites: &[String],
+    nodes_of_site: &[Vec<NodeId>],
 ) -> Result<(Vec<KeyspaceEntry>, KeyspaceId), WrongConfig> {
     let Some(first) = raw.first() else {
         return Err(document.missing(0..0, "keyspace", "at least one [[keyspace]]"));
@@ -237,11 +238,12 @@ fn check_keyspaces(
             MOST_KEYSPACES,
         ));
     }
+    let least_nodes = nodes_of_site.iter().map(Vec::len).min().unwrap_or(0);
     let mut names = Names::new("keyspace");
     let mut default: Option<(usize, usize)> = None;
     let mut keyspaces = Vec::new();
     for (place, entry) in raw.iter().enumerate() {
-        keyspaces.push(check_keyspace(document, entry, sites, &mut names)?);
+        keyspaces.push(check_keyspace(document, entry, (sites, least_nodes), &mut names)?);
         match (&entry.get_ref().default, default) {
             (Some(flag), Some((_, line))) if *flag.get_ref() => {
                 let found = format!("a second default; the first is on line {line}");
@@ -258,7 +260,7 @@ fn check_keyspaces(
 fn check_keyspace(
     document: &Document<'_>,
     entry: &Spanned<RawKeyspace>,
-    sites: &[String],
+    (sites, least_nodes): (&[String], usize),
     names: &mut Names,
 ) -> Result<KeyspaceEntry, WrongConfig> {
     let (raw, span) = (entry.get_ref(), entry.span());
@@ -277,11 +279,37 @@ fn check_keyspace(
     Ok(KeyspaceEntry {
         name,
         protocol,
-        topology: Topology::new(sites, partitions, 1),
+        topology: Topology::new(
+            sites,
+            partitions,
+            check_members(document, raw, protocol, least_nodes)?,
+        ),
         durability,
         parameters: check_parameters(document, &raw.parameters, protocol)?,
         levels: check_levels(document, raw, protocol)?,
     })
+}
+
+/// How many members each partition has at each site, each on a node of its own.
+fn check_members(
+    document: &Document<'_>,
+    raw: &RawKeyspace,
+    protocol: KnownProtocol,
+    least_nodes: usize,
+) -> Result<u16, WrongConfig> {
+    let most = protocol.descriptor().most_members;
+    let Some(members) = &raw.members else { return Ok(1) };
+    let found = members.get_ref().to_string();
+    let count = u16::try_from(*members.get_ref()).ok();
+    let expected = match count {
+        Some(count) if (1..=most).contains(&count) && usize::from(count) <= least_nodes => return Ok(count),
+        Some(count) if (1..=most).contains(&count) => {
+            format!("at most as many members as every site has nodes: {least_nodes}")
+        }
+        _ if most == 1 => format!("1: a site has one replica of each partition with {protocol}"),
+        _ => format!("a whole number from 1 to {most}"),
+    };
+    Err(document.wrong(members.span(), found, expected))
 }
 
 /// The levels of operations that name none, if they are not the protocol's defaults.

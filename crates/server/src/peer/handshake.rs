@@ -148,6 +148,9 @@ struct KeyspaceSaid {
     protocol: String,
     #[prost(uint32, tag = "3")]
     partitions: u32,
+    /// None: one.
+    #[prost(uint32, optional, tag = "4")]
+    members: Option<u32>,
 }
 
 /// One connection's handshake: what both sides have greeted each other with.
@@ -365,6 +368,7 @@ impl From<&KeyspaceTerms> for KeyspaceSaid {
             name: terms.name.clone(),
             protocol: terms.protocol.clone(),
             partitions: terms.partitions,
+            members: Some(terms.members),
         }
     }
 }
@@ -386,6 +390,7 @@ impl KeyspaceSaid {
             name: self.name.clone(),
             protocol: self.protocol.clone(),
             partitions: self.partitions,
+            members: self.members.unwrap_or(1),
         })
     }
 }

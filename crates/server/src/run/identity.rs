@@ -37,6 +37,13 @@ struct KeyspaceIdentity {
     name: String,
     protocol: String,
     partitions: u16,
+    #[serde(default = "one")]
+    members: u16,
+}
+
+/// What a directory has that says nothing of members.
+fn one() -> u16 {
+    1
 }
 
 /// A directory that is not this node's.
@@ -145,6 +152,7 @@ fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
         name: keyspace.name.clone(),
         protocol: keyspace.protocol.to_string(),
         partitions: keyspace.topology.partitions(),
+        members: keyspace.topology.members(),
     });
     Identity {
         format: FORMAT,
@@ -212,9 +220,14 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, Ident
                 let KeyspaceIdentity {
                     name,
                     partitions,
+                    members,
                     protocol,
                 } = it;
-                format!("'{name}' of {partitions} partitions with protocol {protocol}")
+                let of_members = match members {
+                    1 => String::new(),
+                    members => format!(" of {members} members at each site"),
+                };
+                format!("'{name}' of {partitions} partitions{of_members} with protocol {protocol}")
             };
             same("a keyspace", describe(now), describe(keyspace))?;
         } else {
