@@ -7,6 +7,8 @@ pub struct Descriptor {
     pub replication: Replication,
     /// How many members a partition may have inside a site.
     pub most_members: u16,
+    /// Whether a partition may stand at some sites only.
+    pub leaves_sites_out: bool,
     /// Whether it keeps its promises when clocks are set.
     pub stands_clock_steps: bool,
     /// Whether it keeps its promises, or refuses to serve, when a data directory is replaced by an old copy of itself.

@@ -150,6 +150,7 @@ pub struct Topology {
     sites: Arc<[String]>,
     partitions: u16,
     members: u16,
+    replica_sites: u16,
 }
 
 impl Topology {
@@ -178,9 +179,26 @@ impl Topology {
             "1 to 8 members, not {members}"
         );
         Topology {
+            replica_sites: sites.len() as u16,
             sites,
             partitions,
             members,
+        }
+    }
+
+    /// The same, with each partition at so many of the sites only.
+    ///
+    /// # Panics
+    /// If there are not so many, or none: the configuration is checked before.
+    pub fn at_some_sites(self, replica_sites: u16) -> Topology {
+        assert!(
+            (1..=self.sites.len()).contains(&usize::from(replica_sites)),
+            "1 to {} sites of each partition, not {replica_sites}",
+            self.sites.len()
+        );
+        Topology {
+            replica_sites,
+            ..self
         }
     }
 
@@ -189,12 +207,41 @@ impl Topology {
         (0..self.sites.len() as u16).map(SiteId)
     }
 
-    /// All replicas of a partition.
-    pub fn replicas(&self) -> ReplicaSet {
-        let of_member = |member| (0..self.sites.len() as u16).map(move |site| (site, member));
-        let all = (0..self.members).flat_map(of_member);
-        all.map(|(site, member)| ReplicaId(member * ReplicaId::MOST_SITES + site))
+    /// The sites at which a partition stands. A partition that does not stand at all of them begins at the one of its number, counted around.
+    pub fn sites_of(&self, partition: u16) -> impl Iterator<Item = SiteId> + use<> {
+        let (count, first) = (self.sites.len() as u16, partition);
+        let first = match self.replica_sites == count {
+            true => 0,
+            false => first,
+        };
+        (0..self.replica_sites).map(move |place| SiteId((first % count + place) % count))
+    }
+
+    /// Whether each partition stands at all sites.
+    pub fn is_everywhere(&self) -> bool {
+        usize::from(self.replica_sites) == self.sites.len()
+    }
+
+    /// At how many sites each partition stands.
+    pub fn replica_sites(&self) -> u16 {
+        self.replica_sites
+    }
+
+    /// The replicas of a partition.
+    pub fn replicas_of(&self, partition: u16) -> ReplicaSet {
+        let members = |site: SiteId| (0..self.members).map(move |member| (site, member));
+        let all = self.sites_of(partition).flat_map(members);
+        all.map(|(site, member)| ReplicaId(member * ReplicaId::MOST_SITES + site.0))
             .collect()
+    }
+
+    /// The replicas of all partitions.
+    pub fn replicas(&self) -> ReplicaSet {
+        let whole = Topology {
+            replica_sites: self.sites.len() as u16,
+            ..self.clone()
+        };
+        whole.replicas_of(0)
     }
 
     /// The name people know a replica by: its site's, with its number there if it is not the first.
@@ -250,6 +297,7 @@ impl Topology {
         usize::from(server.site.0) < self.sites.len()
             && server.partition < self.partitions
             && server.member < self.members
+            && self.sites_of(server.partition).any(|site| site == server.site)
     }
 
     /// The partition that holds a hash slot. Partitions are contiguous ranges of slots, as even as can be.
@@ -267,7 +315,7 @@ impl Topology {
 
     /// The other replicas of a server's partition.
     pub fn others_of(&self, server: ServerId) -> ReplicaSet {
-        self.replicas().without(server.replica())
+        self.replicas_of(server.partition).without(server.replica())
     }
 }
 

@@ -391,6 +391,7 @@ impl<P: Protocol> Keyspace<P> {
             })
         });
         servers
+            .filter(|&server| self.topology().contains(server))
             .filter(|&server| self.node_of(server) == self.shared().config.node)
             .collect()
     }

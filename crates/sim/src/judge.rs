@@ -379,11 +379,9 @@ impl Judge {
             (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
                     let server = self.server_of(key, ReplicaId::from(site));
-                    let seen = Seen {
-                        // Which member has answered for each key, the answer does not say.
-                        is_careless: self.topology.members() > 1,
-                        ..self.seen(id, record, place, key, server, receipt, *at)
-                    };
+                    let mut seen = self.seen(id, record, place, key, server, receipt, *at);
+                    // Which of several replicas has answered for each key, the answer does not say.
+                    seen.is_careless |= self.topology.members() > 1 || !self.topology.is_everywhere();
                     match value {
                         Some(value) => self.value_read(seen, value, None),
                         None => self.look(seen, Shown::Nothing { is_forgotten: false }),

@@ -13,6 +13,8 @@ pub struct WorldOptions {
     pub nodes_per_site: usize,
     /// How many members each partition has at each site: at most as many as there are nodes, and as the protocol may have.
     pub members: u16,
+    /// At how many of the sites each partition stands; `None`: at all.
+    pub replica_sites: Option<u16>,
     /// How many keyspaces there are, all of one protocol.
     pub keyspaces: usize,
     /// How many partitions each keyspace has.
@@ -128,6 +130,7 @@ impl WorldOptions {
             sites,
             nodes_per_site: 1,
             members: 1,
+            replica_sites: None,
             keyspaces: 1,
             partitions: 1,
             durability: Durability::Fsync,

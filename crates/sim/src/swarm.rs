@@ -3,7 +3,7 @@ use crate::{
     Fault, FaultKind, Jitter, Load, Loss, Random, Scenario, Span, WorldOptions, load::Kind, load::Mixed,
     scenario::random_of,
 };
-use turnbuckle_core::{Micros, Settings};
+use turnbuckle_core::{Descriptor, Micros, Settings};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
 /// What is drawn first: what kind of world, load and trouble. [`Draw::scenario`] draws the faults one by one.
@@ -97,14 +97,22 @@ impl Draw {
         draw
     }
 
-    /// Some worlds have several members of each partition at each site, where the protocol may have `most`.
-    pub fn with_members(mut self, most: u16) -> Draw {
-        let mut random = of_members(self.world.seed);
+    /// Some worlds have several members of each partition at each site, or partitions that do not stand at all sites, where the protocol can.
+    pub fn placed_for(mut self, protocol: Descriptor) -> Draw {
+        let mut random = of_placement(self.world.seed);
         // Those that are about one node of each site stay as they are.
         let is_apart = self.deletes.is_some() || self.damaged_site.is_some() || self.world.keyspaces > 1;
-        if most > 1 && !is_apart && random.percent(15) {
-            self.world.members = *random.pick(&[2, 3]).min(&most);
-            self.world.nodes_per_site = self.world.nodes_per_site.max(usize::from(self.world.members));
+        if is_apart || random.percent(80) {
+            return self;
+        }
+        let world = &mut self.world;
+        if protocol.most_members > 1 {
+            world.members = *random.pick(&[1, 2, 3]).min(&protocol.most_members);
+            world.nodes_per_site = world.nodes_per_site.max(usize::from(world.members));
+        }
+        if protocol.leaves_sites_out && world.sites.len() > 2 && random.percent(50) {
+            world.replica_sites = Some(random.of(2..=world.sites.len() as u64 - 1) as u16);
+            world.partitions = world.partitions.max(world.sites.len() as u16);
         }
         self
     }
@@ -512,8 +520,8 @@ fn of_mood(seed: u64) -> Random {
     Random::new(seed.rotate_left(24) ^ 0x6D6F_6F64)
 }
 
-/// Draws for what there is only where there are several members.
-fn of_members(seed: u64) -> Random {
+/// Draws for where partitions stand.
+fn of_placement(seed: u64) -> Random {
     Random::new(seed.rotate_left(48) ^ 0x6D65_6D62)
 }
 

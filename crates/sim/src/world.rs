@@ -155,6 +155,10 @@ impl<S: Session> World<S> {
     pub fn new(options: WorldOptions, mut protocol: <S::Protocol as Protocol>::Config) -> World<S> {
         S::Protocol::shrink(&mut protocol, options.shrink);
         let topology = Topology::new(options.sites.clone(), options.partitions, options.members);
+        let topology = match options.replica_sites {
+            Some(sites) => topology.at_some_sites(sites),
+            None => topology,
+        };
         let sites = topology.sites();
         let nodes = sites.flat_map(|site| std::iter::repeat_n(site, options.nodes_per_site));
         let placement = Placement::new(nodes);

@@ -387,10 +387,7 @@ fn scenario(
 ) -> Scenario {
     let mut scenario = match file {
         Some(file) => file.scenario.clone(),
-        None => {
-            let most = protocol.descriptor().most_members;
-            Draw::new(seed).with_members(most).scenario()
-        }
+        None => Draw::new(seed).placed_for(protocol.descriptor()).scenario(),
     };
     scenario.world.seed = seed;
     if level.is_some() {

@@ -192,7 +192,7 @@ fn nonsense_is_refused_with_what_was_expected() {
         (
             &["sim", "--protocol", "paxos"],
             2,
-            "there is no protocol 'paxos'; expected causal, causalspartanx, ",
+            "there is no protocol 'paxos'; expected abd, causal, causalspartanx, ",
         ),
         (
             &["sim", "--level", "linearizable"],

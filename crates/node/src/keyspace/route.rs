@@ -87,18 +87,29 @@ impl<P: Protocol> Keyspace<P> {
         })
     }
 
-    /// The replica of a partition that a client of this node had best ask: one on this node, or else the first of this site that can be reached. If
-    /// none can, the first.
+    /// The replica of a partition that a client of this node had best ask: one on this node, or else one of this site that can be reached, or
+    /// else one of another site. If none can, the first.
     pub fn nearest(&self, partition: u16) -> ServerId {
-        let member = |member| ServerId {
-            site: self.env().site(),
+        let (topology, site) = (self.topology(), self.env().site());
+        let first = ServerId {
+            site,
             partition,
-            member,
+            member: 0,
         };
-        let members = || (0..self.topology().members()).map(member);
-        let here = members().find(|&server| self.cell(server).is_some());
-        let there = || members().find(|&server| self.env().is_up(server));
-        here.or_else(there).unwrap_or(member(0))
+        if topology.members() == 1 && topology.contains(first) {
+            return first;
+        }
+        let replicas = topology.replicas_of(partition).iter();
+        let servers = replicas.map(|replica| ServerId::of(partition, replica));
+        let is_reached = |server| self.cell(server).is_some() || self.env().is_up(server);
+        let distance = |&server: &ServerId| {
+            (
+                !is_reached(server),
+                server.site != site,
+                self.cell(server).is_none(),
+            )
+        };
+        servers.min_by_key(distance).unwrap_or(first)
     }
 
     /// Asks about the keys of a server of this site. What it answers at once is returned.

@@ -134,7 +134,7 @@ impl<P: Protocol> Lane<P> {
                 self.route();
             }
             if !entries.is_empty() && self.outgoing.make_ready(now.monotonic, entries) {
-                self.wake_links(self.env.topology().replicas());
+                self.wake_links(self.env.topology().others_of(self.me));
             }
             acks.extend(batch.received);
             for replica in batch.taken {

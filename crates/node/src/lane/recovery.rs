@@ -96,7 +96,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         if P::DESCRIPTOR.replication == Replication::Streams {
-            self.unsettled = self.env.topology().replicas().without(self.id);
+            self.unsettled = self.env.topology().others_of(self.me);
         }
         self.patient_until = now.monotonic + self.env.shared().config.patience;
         self.begin_unheard(now);

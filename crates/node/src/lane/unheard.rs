@@ -111,7 +111,7 @@ impl<P: Protocol> Lane<P> {
 
     /// Whether a start with an empty directory has still to be told, by anybody, whether it was lost.
     fn has_heard_nobody(&self) -> bool {
-        self.unheard_of == self.env.topology().replicas().without(self.id)
+        self.unheard_of == self.env.topology().others_of(self.me)
     }
 
     /// Why no request is taken, if the directory was lost.

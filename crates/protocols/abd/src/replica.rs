@@ -83,6 +83,7 @@ impl Protocol for Abd {
         history: false,
         replication: Replication::Majority,
         most_members: 1,
+        leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: false,
     };
@@ -118,10 +119,10 @@ impl Protocol for Abd {
         true
     }
 
-    fn open(config: &AbdConfig, _: ServerId, topology: Topology, _: &Recovered, _: u64) -> Abd {
+    fn open(config: &AbdConfig, me: ServerId, topology: Topology, _: &Recovered, _: u64) -> Abd {
         Abd {
             config: config.clone(),
-            replicas: topology.replicas().len(),
+            replicas: topology.replicas_of(me.partition).len(),
             open: BTreeMap::new(),
         }
     }

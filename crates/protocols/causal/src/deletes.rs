@@ -69,7 +69,7 @@ mod tests;
 use crate::Bugs;
 use found::Found;
 use std::collections::BTreeMap;
-use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, ReplicaId, Topology, Vitals};
+use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, ReplicaId, ServerId, Topology, Vitals};
 
 /// The name under which it is written down.
 const NAME: &str = "deletes";
@@ -136,7 +136,7 @@ enum Outdated {
 
 impl Deletes {
     /// What an earlier life has left.
-    pub fn open(me: ReplicaId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
+    pub fn open(me: ServerId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
         // Written by this code; if it does not decode, nothing is known.
         let found = recovered.kept(NAME).and_then(Found::recall);
         let directory = found.as_ref().map(|found| found.said.birth);
@@ -152,12 +152,8 @@ impl Deletes {
             ..found.said
         };
         Deletes {
-            me,
-            others: topology
-                .replicas()
-                .iter()
-                .filter(|&replica| replica != me)
-                .collect(),
+            me: me.replica(),
+            others: topology.others_of(me).iter().collect(),
             theirs: BTreeMap::new(),
             directory,
             met: found.met,

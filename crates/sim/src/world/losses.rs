@@ -55,7 +55,7 @@ impl<S: Session> World<S> {
             })
         });
         servers
-            .filter(|&server| self.placement.node_of(server) == node)
+            .filter(|&server| self.topology.contains(server) && self.placement.node_of(server) == node)
             .collect()
     }
 

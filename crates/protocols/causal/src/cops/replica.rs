@@ -179,6 +179,7 @@ impl Protocol for Cops {
         history: true,
         replication: Replication::Streams,
         most_members: 1,
+        leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: true,
     };
@@ -238,7 +239,7 @@ impl Protocol for Cops {
                 .map(ReplicaId)
                 .filter(|&replica| replica != me.replica())
         };
-        let deletes = Deletes::open(me.replica(), &topology, recovered, config.bugs);
+        let deletes = Deletes::open(me, &topology, recovered, config.bugs);
         Cops {
             me,
             sites,

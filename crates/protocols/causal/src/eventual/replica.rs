@@ -70,6 +70,7 @@ impl Protocol for Eventual {
         history: false,
         replication: Replication::Streams,
         most_members: ReplicaId::MOST_MEMBERS,
+        leaves_sites_out: true,
         stands_clock_steps: true,
         stands_old_directories: true,
     };
@@ -120,7 +121,7 @@ impl Protocol for Eventual {
                 })
                 .collect(),
             own: until(me.replica()),
-            deletes: Deletes::open(me.replica(), &topology, recovered, config.bugs),
+            deletes: Deletes::open(me, &topology, recovered, config.bugs),
             bugs: config.bugs,
         }
     }

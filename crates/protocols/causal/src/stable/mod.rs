@@ -164,7 +164,7 @@ impl Stable {
             vv: vv.clone().merged(&cut),
             walls: Vector::ZERO,
             settled,
-            deletes: Deletes::open(me.replica(), topology, recovered, bugs),
+            deletes: Deletes::open(me, topology, recovered, bugs),
             bugs,
             reports: BTreeMap::new(),
             unanswered: BTreeSet::new(),

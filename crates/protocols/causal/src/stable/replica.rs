@@ -156,6 +156,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         history: true,
         replication: Replication::Streams,
         most_members: 1,
+        leaves_sites_out: false,
         stands_clock_steps: R::STANDS_CLOCK_STEPS,
         stands_old_directories: true,
     };
