@@ -222,9 +222,9 @@ impl Topology {
         usize::from(self.replica_sites) == self.sites.len()
     }
 
-    /// At how many sites each partition stands.
-    pub fn replica_sites(&self) -> u16 {
-        self.replica_sites
+    /// At how many sites each partition stands, if not at all.
+    pub fn some_sites(&self) -> Option<u16> {
+        (!self.is_everywhere()).then_some(self.replica_sites)
     }
 
     /// The replicas of a partition.

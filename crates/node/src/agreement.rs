@@ -29,6 +29,8 @@ pub struct KeyspaceTerms {
     pub partitions: u32,
     /// How many members a partition has at each site.
     pub members: u32,
+    /// At how many of the sites each partition stands; `None`: at all.
+    pub replica_sites: Option<u32>,
 }
 
 impl fmt::Display for KeyspaceTerms {
@@ -41,6 +43,10 @@ impl fmt::Display for KeyspaceTerms {
         match self.members {
             1 => Ok(()),
             members => write!(f, " of {members} members at each site"),
+        }?;
+        match self.replica_sites {
+            None => Ok(()),
+            Some(sites) => write!(f, ", each at {sites} of the sites"),
         }
     }
 }
@@ -161,6 +167,7 @@ mod tests {
             protocol: protocol.into(),
             partitions,
             members: 1,
+            replica_sites: None,
         }
     }
 

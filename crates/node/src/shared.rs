@@ -300,6 +300,7 @@ mod tests {
             protocol: "p".into(),
             partitions: 1,
             members: 1,
+            replica_sites: None,
         };
         let agreement = Agreement::between(&[terms("both"), terms("here")], &[terms("both")]);
         agreement.expect("what both have is the same")

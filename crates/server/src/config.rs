@@ -21,6 +21,7 @@
 //! protocol = "eventual"
 //! partitions = 2                   # cannot be changed later
 //! members = 1                      # likewise; default 1
+//! replica_sites = 3                # likewise; default all
 //! durability = "interval(10ms)"    # or fsync, or none; see `Durability`
 //! default = true                   # where a new connection is; else the first keyspace
 //!
@@ -269,6 +270,7 @@ impl ClusterConfig {
             protocol: keyspace.protocol.to_string(),
             partitions: keyspace.topology.partitions().into(),
             members: keyspace.topology.members().into(),
+            replica_sites: keyspace.topology.some_sites().map(u32::from),
         });
         terms.collect()
     }

@@ -45,6 +45,7 @@ impl<S: Session> Machine<S> {
             protocol: "simulated".to_string(),
             partitions: options.partitions.into(),
             members: options.members.into(),
+            replica_sites: options.replica_sites.map(u32::from),
         };
         self.configured(options).map(terms).collect()
     }

@@ -172,6 +172,7 @@ fn agreement(both: bool) -> Agreement {
         protocol: "any".to_string(),
         partitions: topology().partitions().into(),
         members: 1,
+        replica_sites: None,
     }];
     Agreement::between(&terms, if both { &terms } else { &[] }).expect("it is the same")
 }

@@ -276,14 +276,12 @@ fn check_keyspace(
             .parse()
             .map_err(|_| document.wrong(text.span(), quote(text), Durability::EXPECTED))?,
     };
+    let members = check_members(document, raw, protocol, least_nodes)?;
+    let replica_sites = check_replica_sites(document, raw, protocol, sites.len())?;
     Ok(KeyspaceEntry {
         name,
         protocol,
-        topology: Topology::new(
-            sites,
-            partitions,
-            check_members(document, raw, protocol, least_nodes)?,
-        ),
+        topology: Topology::new(sites, partitions, members).at_some_sites(replica_sites),
         durability,
         parameters: check_parameters(document, &raw.parameters, protocol)?,
         levels: check_levels(document, raw, protocol)?,
@@ -310,6 +308,28 @@ fn check_members(
         _ => format!("a whole number from 1 to {most}"),
     };
     Err(document.wrong(members.span(), found, expected))
+}
+
+/// At how many sites each partition stands.
+fn check_replica_sites(
+    document: &Document<'_>,
+    raw: &RawKeyspace,
+    protocol: KnownProtocol,
+    sites: usize,
+) -> Result<u16, WrongConfig> {
+    let Some(given) = &raw.replica_sites else {
+        return Ok(sites as u16);
+    };
+    let count = u16::try_from(*given.get_ref()).ok();
+    let expected = match count {
+        Some(count) if usize::from(count) == sites => return Ok(count),
+        _ if !protocol.descriptor().leaves_sites_out => {
+            format!("{sites}: with {protocol} each partition stands at all sites")
+        }
+        Some(count) if (1..sites).contains(&usize::from(count)) => return Ok(count),
+        _ => format!("a whole number from 1 to {sites}, which is how many sites there are"),
+    };
+    Err(document.wrong(given.span(), given.get_ref().to_string(), expected))
 }
 
 /// The levels of operations that name none, if they are not the protocol's defaults.

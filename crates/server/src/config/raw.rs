@@ -60,6 +60,7 @@ pub(super) struct RawKeyspace {
     pub(super) protocol: Option<Text>,
     pub(super) partitions: Option<Number>,
     pub(super) members: Option<Number>,
+    pub(super) replica_sites: Option<Number>,
     pub(super) durability: Option<Text>,
     #[serde(default)]
     pub(super) parameters: RawParameters,

@@ -151,6 +151,9 @@ struct KeyspaceSaid {
     /// None: one.
     #[prost(uint32, optional, tag = "4")]
     members: Option<u32>,
+    /// None: all sites.
+    #[prost(uint32, optional, tag = "5")]
+    replica_sites: Option<u32>,
 }
 
 /// One connection's handshake: what both sides have greeted each other with.
@@ -369,6 +372,7 @@ impl From<&KeyspaceTerms> for KeyspaceSaid {
             protocol: terms.protocol.clone(),
             partitions: terms.partitions,
             members: Some(terms.members),
+            replica_sites: terms.replica_sites,
         }
     }
 }
@@ -391,6 +395,7 @@ impl KeyspaceSaid {
             protocol: self.protocol.clone(),
             partitions: self.partitions,
             members: self.members.unwrap_or(1),
+            replica_sites: self.replica_sites,
         })
     }
 }

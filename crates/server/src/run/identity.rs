@@ -39,6 +39,9 @@ struct KeyspaceIdentity {
     partitions: u16,
     #[serde(default = "one")]
     members: u16,
+    /// None: all sites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replica_sites: Option<u16>,
 }
 
 /// What a directory has that says nothing of members.
@@ -153,6 +156,7 @@ fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
         protocol: keyspace.protocol.to_string(),
         partitions: keyspace.topology.partitions(),
         members: keyspace.topology.members(),
+        replica_sites: keyspace.topology.some_sites(),
     });
     Identity {
         format: FORMAT,
@@ -221,13 +225,16 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, Ident
                     name,
                     partitions,
                     members,
+                    replica_sites,
                     protocol,
                 } = it;
                 let of_members = match members {
                     1 => String::new(),
                     members => format!(" of {members} members at each site"),
                 };
-                format!("'{name}' of {partitions} partitions{of_members} with protocol {protocol}")
+                let at_sites = replica_sites.map(|sites| format!(", each at {sites} of the sites,"));
+                let at_sites = at_sites.unwrap_or_default();
+                format!("'{name}' of {partitions} partitions{of_members}{at_sites} with protocol {protocol}")
             };
             same("a keyspace", describe(now), describe(keyspace))?;
         } else {

@@ -20,6 +20,7 @@ fn terms(name: &str, protocol: &str, partitions: u32) -> KeyspaceTerms {
         protocol: protocol.into(),
         partitions,
         members: 1,
+        replica_sites: None,
     }
 }
 
