@@ -67,7 +67,7 @@ pub trait Record: prost::Message + Default {
         Hlc::ZERO
     }
 
-    /// See [`Wire::sites`].
+    /// See [`Wire::replicas`].
     fn replicas(&self) -> ReplicaSet {
         ReplicaSet::default()
     }
