@@ -5,6 +5,8 @@ mod frame;
 pub use frame::{BadFrame, Record, Wire};
 mod hlc;
 pub use hlc::{Hlc, HybridClock};
+mod journal;
+pub use journal::{Journal, JournalReplay};
 mod key;
 pub use key::{HASH_SLOTS, Key, hash_slot};
 mod level;

@@ -1,9 +1,10 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Bug, Chain, Descriptor, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Receipt, ReplicaId,
-    ReplicaSet, Route, ServerId, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
+    BadFrame, Bug, Chain, Descriptor, Hidden, Hlc, Journal, Key, Level, Micros, Now, Parameter, Receipt,
+    ReplicaId, ReplicaSet, Route, ServerId, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The server side of a replication protocol: one replica of one partition, as a state machine.
@@ -182,6 +183,8 @@ pub struct Recovered {
     pub cut: Vec<(ReplicaId, Hlc)>,
     /// What was last staged under each name ([`Context::put_named`]).
     pub named: BTreeMap<String, Bytes>,
+    /// The protocol's own log; empty in a full copy, which stands for what its entries did.
+    pub journal: Journal,
     /// Rows are missing here, and nobody knows which: the cut is empty. What `named` tells of was here once, and clients may know it.
     pub lacks_rows: bool,
 }
@@ -287,10 +290,21 @@ pub enum Write<M> {
     /// A piece of the protocol's own state, by name; the last one counts.
     Named {
         /// The name.
-        name: &'static str,
-        /// The state.
-        bytes: Bytes,
+        name: Cow<'static, str>,
+        /// The state, or `None` if it is dropped.
+        bytes: Option<Bytes>,
     },
+    /// The next entry of the protocol's journal.
+    Append {
+        /// Its index.
+        index: u64,
+        /// The entry.
+        entry: Bytes,
+    },
+    /// The journal's entries from this index on are dropped.
+    Truncate(u64),
+    /// The journal's entries before this index are dropped.
+    Purge(u64),
     /// The hybrid logical clock's bound: no timestamp at or above it is ever shown before this is synced.
     Bound(Hlc),
 }
@@ -411,9 +425,43 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.must_sync |= !self.parts.staged.is_empty();
     }
 
-    /// Stages a piece of the protocol's own state.
-    pub fn put_named(&mut self, name: &'static str, bytes: Bytes) {
+    /// Stages a piece of the protocol's own state. There may be many, and each may be long: a checkpoint writes those that have changed.
+    pub fn put_named(&mut self, name: impl Into<Cow<'static, str>>, bytes: Bytes) {
+        let (name, bytes) = (name.into(), Some(bytes));
         self.parts.staged.push(Write::Named { name, bytes });
+    }
+
+    /// Stages that a piece of state is dropped.
+    pub fn drop_named(&mut self, name: impl Into<Cow<'static, str>>) {
+        let (name, bytes) = (name.into(), None);
+        self.parts.staged.push(Write::Named { name, bytes });
+    }
+
+    /// The protocol's own log, with everything that was staged so far.
+    pub fn journal(&self) -> &Journal {
+        &self.parts.journal
+    }
+
+    /// Appends an entry to the journal, and returns its index.
+    pub fn append(&mut self, entry: Bytes) -> u64 {
+        let index = self.parts.journal.append(entry.clone());
+        self.parts.staged.push(Write::Append { index, entry });
+        index
+    }
+
+    /// Drops the journal's entries from `from` on: others were agreed on.
+    pub fn truncate(&mut self, from: u64) {
+        if self.parts.journal.truncate(from) {
+            self.parts.staged.push(Write::Truncate(from));
+        }
+    }
+
+    /// Drops the journal's entries before `until`: what they did is in the store, and nobody needs them any more. If `until` is behind the last
+    /// entry, as after a full copy, none is left, and `until` is the index of the next one.
+    pub fn purge(&mut self, until: u64) {
+        if self.parts.journal.purge(until) {
+            self.parts.staged.push(Write::Purge(until));
+        }
     }
 
     /// Tells a server something that it may miss: in order with other sends to it, gone if the connection is.

@@ -1,8 +1,8 @@
 use crate::timers::Timers;
 use crate::waiting::{Ready, Waiting};
 use crate::{
-    Context, Forgotten, Hlc, HybridClock, Key, Micros, Now, Protocol, Receipt, Recovered, ReplicaSet,
-    RequestId, ServerId, Topology, Version, VersionId, Versions, Write,
+    Context, Forgotten, Hlc, HybridClock, Journal, Key, Micros, Now, Protocol, Receipt, Recovered,
+    ReplicaSet, RequestId, ServerId, Topology, Version, VersionId, Versions, Write,
 };
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -203,6 +203,7 @@ pub(crate) struct Parts<P: Protocol> {
     /// The version that is being handled, as it arrived.
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
+    pub journal: Journal,
     pub must_sync: bool,
     open_batch: u64,
     held: VecDeque<(u64, Output<P>)>,
@@ -260,6 +261,7 @@ impl<P: Protocol> Replica<P> {
                 takes_back: false,
                 arrived: None,
                 staged: Vec::new(),
+                journal: recovered.journal.clone(),
                 must_sync: false,
                 open_batch: 1,
                 held: VecDeque::new(),
@@ -369,6 +371,16 @@ impl<P: Protocol> Replica<P> {
     /// A request that waited and may run again.
     pub fn take_ready(&mut self) -> Option<Ready<P::Request>> {
         self.parts.waiting.take_ready()
+    }
+
+    /// The protocol's journal.
+    pub fn journal(&self) -> &Journal {
+        &self.parts.journal
+    }
+
+    /// The protocol's journal, whose changes a checkpoint takes.
+    pub fn journal_mut(&mut self) -> &mut Journal {
+        &mut self.parts.journal
     }
 
     /// Closes the open batch, if anything is staged in it.

@@ -204,6 +204,10 @@ pub struct Planted {
     pub forgets_what_did_not_fit: bool,
     /// A checkpoint forgets one page of deletes, and the next one is in no hurry, however many are left.
     pub collects_few_deletes: bool,
+    /// A checkpoint leaves in the engine what was truncated from a journal.
+    pub keeps_truncated_entries: bool,
+    /// A checkpoint counts as finished before all that is kept beside versions is written.
+    pub meta_before_the_rest: bool,
 }
 
 impl Planted {
@@ -240,6 +244,8 @@ impl Planted {
             "serves_what_damage_left" => &mut self.serves_what_damage_left,
             "purges_what_is_left_out" => &mut self.purges_what_is_left_out,
             "collects_few_deletes" => &mut self.collects_few_deletes,
+            "meta_before_the_rest" => &mut self.meta_before_the_rest,
+            "keeps_truncated_entries" => &mut self.keeps_truncated_entries,
             "repaired_by_any_copy" => &mut self.repaired_by_any_copy,
             "refuses_reads_when_full" => &mut self.refuses_reads_when_full,
             "forgets_what_did_not_fit" => &mut self.forgets_what_did_not_fit,

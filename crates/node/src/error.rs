@@ -69,6 +69,19 @@ pub enum ReplayError {
     /// A key that it names cannot be read.
     #[error("a key named in the log cannot be read: {0}")]
     Store(#[from] StoreError),
+    /// The journal of a partition has a gap.
+    #[error(
+        "the journal of keyspace '{keyspace}', partition {partition}, lacks entry {index}: move the data directory away, and the node \
+         takes everything from its peers"
+    )]
+    Journal {
+        /// The keyspace.
+        keyspace: String,
+        /// Which.
+        partition: u16,
+        /// The index of the first entry that is missing.
+        index: u64,
+    },
 }
 
 /// Background work that could not be done. It is tried again.

@@ -12,7 +12,7 @@ use std::{
 use turnbuckle_core::{
     BadFrame, Chain, Hlc, Key, Protocol, Recovered, ReplicaId, Topology, Version, VersionId, Wire,
 };
-use turnbuckle_replication::{CopyBeginFrame, StreamPosition};
+use turnbuckle_replication::{CopyBeginFrame, CopyRowsFrame, NamedRecord, StreamPosition};
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, compare_rows, rows};
 
 /// How many bytes of rows are read at a time for a peer, unless one row is larger.
@@ -38,6 +38,8 @@ pub(crate) struct Incoming<P: Protocol> {
     /// How often it has been told.
     words: u64,
     pub pending: Pending<P>,
+    /// What a peer that gives back keeps by name, as far as it has come.
+    pub returned_named: BTreeMap<String, Bytes>,
     /// A full copy on its way.
     pub copy: Option<CopyIn<P::Meta>>,
     /// A full copy was offered while that of another site was under way: it is asked for again afterwards.
@@ -157,6 +159,7 @@ impl<P: Protocol> Incoming<P> {
             resumed: false,
             words: 0,
             pending,
+            returned_named: BTreeMap::new(),
             copy: None,
             declined: false,
         }
@@ -215,6 +218,7 @@ impl<P: Protocol> Incoming<P> {
         // A copy that has arrived whole is put in place all the same.
         self.copy = self.copy.take().filter(|copy| copy.state >= CopyState::Whole);
         self.pending.clear();
+        self.returned_named.clear();
     }
 
     /// Whether the source has been told where to go on.
@@ -346,13 +350,19 @@ pub(crate) struct RowsOut<M> {
     /// What a full copy says in front of its rows.
     pub begin: Option<CopyBeginFrame>,
     pub purpose: Purpose,
-    /// What is said behind the rows that are given back. The cut has the newest delete of each site that has kept a version from being given back;
-    /// `named` has what is kept beside versions.
-    pub told: Recovered,
+    /// What the protocol keeps by name, as far as it is not sent: it goes in front of the rows.
+    named: VecDeque<NamedRecord>,
+    /// What is said behind the rows that are given back: the newest delete of each site that has kept a version from being given back.
+    pub withheld: Vec<(ReplicaId, Hlc)>,
 }
 
 impl<M: Wire + Clone> RowsOut<M> {
-    pub fn new(snapshot: Box<dyn Snapshot>, begin: Option<CopyBeginFrame>, purpose: Purpose) -> RowsOut<M> {
+    pub fn new(
+        snapshot: Box<dyn Snapshot>,
+        named: Vec<NamedRecord>,
+        begin: Option<CopyBeginFrame>,
+        purpose: Purpose,
+    ) -> RowsOut<M> {
         RowsOut {
             snapshot,
             cursor: None,
@@ -360,16 +370,24 @@ impl<M: Wire + Clone> RowsOut<M> {
             is_read: false,
             begin,
             purpose,
-            told: Recovered::default(),
+            named: named.into(),
+            withheld: Vec::new(),
         }
     }
 
-    /// The next frame's entries for a peer at `site`, from about `most_rows` rows, and whether they are the last.
-    pub fn next(&mut self, replica: ReplicaId, most_rows: usize) -> Result<(Vec<Bytes>, bool), StoreError> {
+    /// The next frame for a peer, with the entries of about `most_rows` rows.
+    pub fn next(&mut self, replica: ReplicaId, most_rows: usize) -> Result<CopyRowsFrame, StoreError> {
         if self.unsent.is_empty() {
             self.read(replica, most_rows)?;
         }
         let (mut arena, mut entries, mut bytes) = (BytesMut::new(), Vec::new(), 0);
+        let mut named = Vec::new();
+        while bytes < FRAME_BYTES
+            && let Some(piece) = self.named.pop_front()
+        {
+            bytes += piece.bytes();
+            named.push(piece);
+        }
         while bytes < FRAME_BYTES
             && let Some((key, version)) = self.unsent.pop_front()
         {
@@ -377,7 +395,8 @@ impl<M: Wire + Clone> RowsOut<M> {
             bytes += entry.len();
             entries.push(entry);
         }
-        Ok((entries, self.is_read && self.unsent.is_empty()))
+        let end = self.is_read && self.unsent.is_empty() && self.named.is_empty();
+        Ok(CopyRowsFrame { entries, end, named })
     }
 
     fn read(&mut self, replica: ReplicaId, most_rows: usize) -> Result<(), StoreError> {
@@ -394,7 +413,7 @@ impl<M: Wire + Clone> RowsOut<M> {
                     .iter()
                     .any(|version| self.purpose.is_asked(replica, version.id) && version.id < deleted)
             {
-                note_newest(&mut self.told.cut, deleted);
+                note_newest(&mut self.withheld, deleted);
             }
             let wanted = chain
                 .iter()

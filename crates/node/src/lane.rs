@@ -1,5 +1,6 @@
 //! One replica with everything around it: its store, its stream, and those of its peers.
 mod arrivals;
+mod beside;
 mod checkpoint;
 mod cold;
 mod commit;
@@ -12,6 +13,7 @@ mod repair;
 mod rows;
 mod unheard;
 mod waiting;
+pub(crate) use beside::{Beside, Changes};
 pub(crate) use effects::Effect;
 pub(crate) use missing::Repair;
 pub(crate) use waiting::Question;
@@ -22,13 +24,13 @@ use crate::{
     incoming::{Errand, Incoming, RowsOut},
     record::{CheckpointMeta, Record},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use cold::Cold;
 use missing::Unheard;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Replica, ReplicaId, ReplicaSet, RequestId,
-    ServerId, Versions, Wire,
+    Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, Recovered, Replica, ReplicaId, ReplicaSet,
+    RequestId, ServerId, Versions, Wire,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{Entry, MarkFrame, Outgoing, StreamBody, StreamPosition};
@@ -114,7 +116,8 @@ pub(crate) struct Lane<P: Protocol> {
     pub repair: Option<Repair>,
     /// Something in its table cannot be read.
     pub damage: Option<String>,
-    pub(crate) named: BTreeMap<String, Bytes>,
+    /// What is kept beside versions.
+    pub beside: Beside,
     /// A peer whose timestamps are too far ahead.
     pub held_peers: BTreeMap<ReplicaId, Hlc>,
     /// It was said that the directory is an old copy.
@@ -151,6 +154,7 @@ impl<P: Protocol> Lane<P> {
         env: Environment,
         me: ServerId,
         store: Store<P::Meta>,
+        beside: Beside,
         meta: &CheckpointMeta,
         repair: Option<Repair>,
         protocol: &P::Config,
@@ -178,7 +182,9 @@ impl<P: Protocol> Lane<P> {
             })
             .collect();
         hold(&mut incoming, meta.held.iter().map(|record| record.parts()));
-        let (bound, mut recovered) = (Hlc(meta.bound), meta.recovered());
+        let (bound, mut recovered) = (Hlc(meta.bound), Recovered::default());
+        recovered.cut = meta.cut();
+        recovered.named.clone_from(beside.named());
         let own = recovered.cut.iter().find(|(replica, _)| *replica == id);
         let own = own.map_or(Hlc::ZERO, |&(_, until)| until);
         if repair.as_ref().is_some_and(|repair| repair.is_blank) {
@@ -221,7 +227,7 @@ impl<P: Protocol> Lane<P> {
             is_new: false,
             repair,
             damage: None,
-            named: recovered.named,
+            beside,
             held_peers: BTreeMap::new(),
             said_outdated: false,
             arena: BytesMut::with_capacity(ARENA_BYTES),

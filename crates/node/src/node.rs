@@ -5,7 +5,7 @@ use crate::{
     error::{OpenError, ReplayError, WorkError},
     frame::Frame,
     keyspace::Keyspace,
-    lane::{Lane, Repair},
+    lane::{Beside, Lane, Repair},
     left_out::{Aside, LeftOut},
     record::{CheckpointMeta, Record},
     shared::{Shared, Wake, held},
@@ -25,7 +25,10 @@ use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol, Replication};
 use turnbuckle_log::{
     Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position, newest_segment,
 };
-use turnbuckle_store::{Engine, EngineError, Options as StoreOptions, Store, forget_lack, lacks_rows};
+use turnbuckle_store::{
+    Beside as RowsBeside, Engine, EngineError, Options as StoreOptions, Store, StoreError, forget_lack,
+    lacks_rows,
+};
 
 /// One node of a cluster, without sockets, threads or clocks: its lanes, its commit log, its engine.
 ///
@@ -75,7 +78,7 @@ pub(crate) trait Lanes: Send + Sync {
     fn name(&self) -> &str;
     fn tag(&self) -> u32;
     fn replay(&self, record: Record, from: Position) -> Result<(), ReplayError>;
-    fn begin(&self, now: Now);
+    fn begin(&self, now: Now) -> Result<(), ReplayError>;
     fn start(&self, now: Now);
     fn append(&self);
     fn release(&self, now: Now);
@@ -161,14 +164,16 @@ impl NodeBuilder {
                 history: P::DESCRIPTOR.history,
                 hash_seed: self.shared.config.seed,
             };
-            let (store, meta) = Store::open(table, options).map_err(|error| match error.is_damage() {
+            let failed = |error: StoreError| match error.is_damage() {
                 true => OpenError::Damaged {
                     keyspace: keyspace.name().to_string(),
                     partition: server.partition,
                     why: error.to_string(),
                 },
                 false => bad(error.to_string()),
-            })?;
+            };
+            let rows_beside = RowsBeside::read(&*table).map_err(failed)?;
+            let (store, meta) = Store::open(table, options).map_err(failed)?;
             let parsed = meta.map(CheckpointMeta::parse).transpose();
             let parsed = parsed.map_err(|error| bad(error.to_string()))?;
             let lacks = lacks_rows(&*lane_table)? && !self.shared.config.planted.serves_what_damage_left;
@@ -184,7 +189,9 @@ impl NodeBuilder {
                 false => meta.repair.as_ref().map(Repair::restore),
             };
             let seed = self.shared.config.seed;
-            let mut lane = Lane::open(keyspace.env().clone(), server, store, &meta, repair, config, seed);
+            let beside = Beside::open(rows_beside, meta.journal_first);
+            let env = keyspace.env().clone();
+            let mut lane = Lane::open(env, server, store, beside, &meta, repair, config, seed);
             if let Some(aside) = &aside {
                 aside.replay(|record, position| Ok(lane.replay(record, position)?))?;
             }
@@ -248,7 +255,7 @@ impl NodeBuilder {
         self.shared.set_log(log);
         for keyspace in &self.keyspaces {
             keyspace.purged(start);
-            keyspace.begin(now);
+            keyspace.begin(now)?;
         }
         self.shared.log().write()?;
         self.shared.log().sync()?;
@@ -719,11 +726,12 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         }
     }
 
-    fn begin(&self, now: Now) {
-        for cell in self.lanes() {
+    fn begin(&self, now: Now) -> Result<(), ReplayError> {
+        let mut lanes = self.lanes().iter();
+        lanes.try_for_each(|cell| {
             self.enter(cell)
-                .begin(now, self.protocol(), self.shared().config.seed);
-        }
+                .begin(now, self.protocol(), self.shared().config.seed)
+        })
     }
 
     fn start(&self, now: Now) {

@@ -6,12 +6,12 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hlc, Key, Recovered, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId, Wire, Write,
+    BadFrame, Hlc, Key, ReplicaId, ReplicaSet, ServerId, Topology, Version, VersionId, Wire, Write,
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
     CutFrame, IncarnationRecord, NamedRecord, ReceivedRecord, check_lives, check_places, check_time,
-    cut_from_frames, named_of, replica_number,
+    cut_from_frames, replica_number,
 };
 
 /// A batch as it lies in the log.
@@ -63,6 +63,26 @@ pub(crate) struct WriteRecord {
     named: Option<NamedRecord>,
     #[prost(fixed64, optional, tag = "5")]
     bound: Option<u64>,
+    /// The name of something that is not kept any more.
+    #[prost(string, optional, tag = "7")]
+    drop_named: Option<String>,
+    /// An entry of the journal.
+    #[prost(message, optional, tag = "8")]
+    append: Option<AppendRecord>,
+    /// The journal's entries from this index on are dropped.
+    #[prost(uint64, optional, tag = "9")]
+    truncate: Option<u64>,
+    /// The journal's entries before this index are dropped.
+    #[prost(uint64, optional, tag = "10")]
+    purge: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AppendRecord {
+    #[prost(uint64, tag = "1")]
+    index: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    entry: Bytes,
 }
 
 impl WriteRecord {
@@ -101,8 +121,6 @@ pub(crate) struct CheckpointMeta {
     /// The cut that the rows cover.
     #[prost(message, repeated, tag = "6")]
     pub cut: Vec<CutFrame>,
-    #[prost(message, repeated, tag = "7")]
-    pub(crate) named: Vec<NamedRecord>,
     /// Where stream entries lie in the log: entry numbers, and as many log positions.
     #[prost(uint64, repeated, tag = "8")]
     pub index_numbers: Vec<u64>,
@@ -117,6 +135,9 @@ pub(crate) struct CheckpointMeta {
     /// How far the rows may go in the streams of other sites: further than received where full copies brought them.
     #[prost(message, repeated, tag = "12")]
     pub held: Vec<ReceivedRecord>,
+    /// The index of the journal's earliest entry, or of its next one.
+    #[prost(uint64, tag = "13")]
+    pub journal_first: u64,
 }
 
 /// What a repair still waits for.
@@ -143,8 +164,14 @@ pub(crate) enum Replayed<M> {
     },
     Named {
         name: String,
-        bytes: Bytes,
+        bytes: Option<Bytes>,
     },
+    Append {
+        index: u64,
+        entry: Bytes,
+    },
+    Truncate(u64),
+    Purge(u64),
     Bound(Hlc),
 }
 
@@ -198,9 +225,16 @@ impl WriteRecord {
                     replica: id.replica.0.into(),
                 });
             }
-            Write::Named { name, bytes } => {
-                record.named = Some(NamedRecord::new((*name).to_string(), bytes.clone()));
+            Write::Named { name, bytes } => match bytes {
+                Some(bytes) => record.named = Some(NamedRecord::new(name.to_string(), bytes.clone())),
+                None => record.drop_named = Some(name.to_string()),
+            },
+            Write::Append { index, entry } => {
+                let (index, entry) = (*index, entry.clone());
+                record.append = Some(AppendRecord { index, entry });
             }
+            Write::Truncate(from) => record.truncate = Some(*from),
+            Write::Purge(until) => record.purge = Some(*until),
             Write::Bound(bound) => record.bound = Some(bound.0),
         }
         record
@@ -226,7 +260,23 @@ impl WriteRecord {
         }
         if let Some(named) = self.named {
             let (name, bytes) = named.into_parts();
+            let bytes = Some(bytes);
             return Ok(Replayed::Named { name, bytes });
+        }
+        if let Some(name) = self.drop_named {
+            return Ok(Replayed::Named { name, bytes: None });
+        }
+        if let Some(AppendRecord { index, entry }) = self.append {
+            check_places([index])?;
+            return Ok(Replayed::Append { index, entry });
+        }
+        if let Some(from) = self.truncate {
+            check_places([from])?;
+            return Ok(Replayed::Truncate(from));
+        }
+        if let Some(until) = self.purge {
+            check_places([until])?;
+            return Ok(Replayed::Purge(until));
         }
         let bound = self
             .bound
@@ -239,7 +289,7 @@ impl CheckpointMeta {
     pub fn parse(bytes: Bytes) -> Result<CheckpointMeta, BadFrame> {
         let meta = CheckpointMeta::decode(bytes)
             .map_err(|error| BadFrame::new("the meta of a checkpoint", error.to_string()))?;
-        check_places([meta.next_position])?;
+        check_places([meta.next_position, meta.journal_first])?;
         check_places(meta.index_numbers.iter().copied())?;
         meta.received.iter().try_for_each(|received| received.check())?;
         let waits = meta.repair.iter().flat_map(|repair| &repair.waits);
@@ -255,22 +305,9 @@ impl CheckpointMeta {
         cut_from_frames(&self.cut).expect("it was checked when it was read")
     }
 
-    pub fn set_named<'a>(&mut self, named: impl IntoIterator<Item = (&'a String, &'a Bytes)>) {
-        self.named = NamedRecord::all(named);
-    }
-
     /// Where stream entries lie in the log.
     pub fn index(&self) -> impl Iterator<Item = (u64, Position)> + '_ {
         let positions = self.index_positions.iter().map(|&position| Position(position));
         self.index_numbers.iter().copied().zip(positions)
-    }
-
-    /// What is kept beside the rows.
-    pub fn recovered(&self) -> Recovered {
-        Recovered {
-            cut: self.cut(),
-            named: named_of(&self.named),
-            lacks_rows: false,
-        }
     }
 }

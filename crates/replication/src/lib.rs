@@ -11,5 +11,5 @@ mod wire;
 pub use wire::{
     CopyBeginFrame, CopyRowsFrame, CutFrame, EntriesFrame, IncarnationRecord, LAST_PLACE, MarkFrame,
     NamedRecord, PositionFrame, ReceivedRecord, ResumeFrame, ReturnedFrame, StreamBody, TakeBackFrame,
-    check_lives, check_places, check_time, cut_from_frames, cut_to_frames, named_of, replica_number,
+    add_named, check_lives, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
 };

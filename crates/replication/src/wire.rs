@@ -269,7 +269,7 @@ pub struct ReturnedFrame {
     /// With the end: deletes have kept versions from being given back. The newest such delete of each site.
     #[prost(message, repeated, tag = "3")]
     pub withheld: Vec<CutFrame>,
-    /// With the end, if all was asked for: what the giver's protocol keeps beside its versions.
+    /// If all was asked for: what the giver's protocol keeps beside its versions, or a part of that.
     #[prost(message, repeated, tag = "4")]
     pub named: Vec<NamedRecord>,
 }
@@ -283,9 +283,6 @@ pub struct CopyBeginFrame {
     /// What the rows cover.
     #[prost(message, repeated, tag = "2")]
     pub cut: Vec<CutFrame>,
-    /// What the source's protocol keeps beside its versions.
-    #[prost(message, repeated, tag = "3")]
-    pub named: Vec<NamedRecord>,
     /// How far the source has taken in the streams of other sites.
     #[prost(message, repeated, tag = "4")]
     pub received: Vec<ReceivedRecord>,
@@ -320,6 +317,9 @@ pub struct CopyRowsFrame {
     /// There are no more.
     #[prost(bool, tag = "2")]
     pub end: bool,
+    /// What the source's protocol keeps beside its versions, or a part of that.
+    #[prost(message, repeated, tag = "3")]
+    pub named: Vec<NamedRecord>,
 }
 
 /// What is kept beside versions, under a name.
@@ -335,6 +335,11 @@ impl NamedRecord {
     /// Something that is kept under a name.
     pub fn new(name: String, bytes: Bytes) -> NamedRecord {
         NamedRecord { name, bytes }
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> usize {
+        self.name.len() + self.bytes.len()
     }
 
     /// The name, and what is kept under it.
@@ -505,12 +510,26 @@ impl From<IncarnationRecord> for Incarnation {
     }
 }
 
-/// By name; of two with one name the last counts.
-pub fn named_of(named: &[NamedRecord]) -> BTreeMap<String, Bytes> {
-    let pairs = named
-        .iter()
-        .map(|named| (named.name.clone(), named.bytes.clone()));
-    pairs.collect()
+/// How many bytes a protocol keeps by name, names included, that a peer takes: it has them in memory.
+const MOST_NAMED_BYTES: usize = 256 << 20;
+
+/// Adds what has come to what is kept by name; of two with one name the last counts.
+///
+/// # Errors
+/// If that is more than a peer takes.
+pub fn add_named(named: &mut BTreeMap<String, Bytes>, came: Vec<NamedRecord>) -> Result<(), BadFrame> {
+    if came.is_empty() {
+        return Ok(());
+    }
+    named.extend(came.into_iter().map(NamedRecord::into_parts));
+    let bytes: usize = named.iter().map(|(name, bytes)| name.len() + bytes.len()).sum();
+    match bytes <= MOST_NAMED_BYTES {
+        true => Ok(()),
+        false => Err(BadFrame::new(
+            "at most 256 MiB of a protocol's state",
+            format!("{bytes} bytes"),
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -536,7 +555,6 @@ mod tests {
             let copy = CopyBeginFrame {
                 resume: place,
                 cut: Vec::new(),
-                named: Vec::new(),
                 received: Vec::new(),
                 is_partial: false,
                 held: Vec::new(),

@@ -56,6 +56,8 @@
 //!   [`Store::dirty_bytes`] says so, and whoever feeds the store has to slow down.
 //! - Without [`Options::history`], forgetting the newest version does not bring back the one before: that is gone.
 
+mod beside;
+pub use beside::{Beside, write_entry, write_named};
 mod cache;
 mod census;
 mod checkpoint;

@@ -111,6 +111,18 @@ impl MemoryEngine {
         })
     }
 
+    /// Damages the row of a table's own key, in every table.
+    #[cfg(test)]
+    pub(crate) fn damage_row(&self, key: &[u8]) -> usize {
+        self.damage(|table| {
+            table
+                .contains_key(key)
+                .then(|| Bytes::copy_from_slice(key))
+                .into_iter()
+                .collect()
+        })
+    }
+
     /// Damages up to so many rows of keys that follow each other, from a place on, in every table: a block of a file. Rows of a full copy
     /// that is coming in are in blocks, too.
     pub fn damage_block(&self, from: Place, most_rows: usize) -> usize {

@@ -41,6 +41,10 @@ impl Place {
 pub(crate) enum Area {
     /// That rows are missing since the table was salvaged: one row.
     Damaged = b'd',
+    /// A protocol's journal: one row per entry, by its index.
+    Journal = b'j',
+    /// A protocol's own state: one row per name.
+    Named = b'k',
     /// The opaque meta of the last finished checkpoint: one row.
     Meta = b'm',
     /// How many of the rows are values, and how many deletes: one row, written in one batch with them.

@@ -14,6 +14,7 @@
 //! key, and an engine that cannot read the newest state of a row says so.
 //!
 //! **Without the meta nothing is taken.** It says what the rows cover. Rows alone would be an old copy of unknown age.
+use crate::beside::rows_beside;
 use crate::census::{Census, Kind};
 use crate::checkpoint::tombstone_line;
 use crate::place::Area;
@@ -78,6 +79,15 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
         }
         Err(error) => return Err(error),
     };
+    let beside = match rows_beside(&*snapshot) {
+        Ok(beside) => beside,
+        // Whoever has half a journal would promise what it does not have.
+        Err(error) if error.is_damage() => {
+            to.apply(vec![TableWrite::put(Area::Damaged.start(), Bytes::new())])?;
+            return Ok(Salvage { rows: 0, gaps: 1 });
+        }
+        Err(error) => return Err(error),
+    };
     let mut salvage = Salvage::default();
     let (mut keys, mut arena) = (Census::default(), BytesMut::new());
     let mut pages = Pages::new(&*snapshot, &Area::Rows.start(), &Area::Rows.end());
@@ -113,6 +123,10 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
     if salvage.gaps == 0 && is_damaged(from)? {
         salvage.gaps = 1;
     }
+    for rows in beside.chunks(PAGE_ROWS) {
+        let put = |(key, value): &(Bytes, Bytes)| TableWrite::put(key.clone(), value.clone());
+        to.apply(rows.iter().map(put).collect())?;
+    }
     let mut last = vec![
         TableWrite::put(Area::Count.start(), keys.encode()),
         TableWrite::put(Area::Meta.start(), meta),
@@ -139,7 +153,7 @@ fn copy_all(snapshot: &dyn Snapshot, to: &dyn Table) -> Result<Salvage, EngineEr
 }
 
 /// Rows in their order, as far as they can be read.
-struct Pages<'a> {
+pub(crate) struct Pages<'a> {
     snapshot: &'a dyn Snapshot,
     from: Bytes,
     until: Bytes,
@@ -149,7 +163,7 @@ struct Pages<'a> {
 }
 
 impl<'a> Pages<'a> {
-    fn new(snapshot: &'a dyn Snapshot, from: &[u8], until: &[u8]) -> Pages<'a> {
+    pub(crate) fn new(snapshot: &'a dyn Snapshot, from: &[u8], until: &[u8]) -> Pages<'a> {
         Pages {
             snapshot,
             from: Bytes::copy_from_slice(from),
@@ -161,14 +175,14 @@ impl<'a> Pages<'a> {
     }
 
     /// Damage is an error.
-    fn stopping_at_gaps(self) -> Pages<'a> {
+    pub(crate) fn stopping_at_gaps(self) -> Pages<'a> {
         Pages {
             steps_over: false,
             ..self
         }
     }
 
-    fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, EngineError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, EngineError> {
         loop {
             match self.read(&self.from, self.most_rows) {
                 Ok(rows) => {
@@ -256,7 +270,7 @@ impl Wire for AnyMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Engine, MemoryEngine, Options, Store, rows};
+    use crate::{Beside, Engine, MemoryEngine, Options, Store, rows, write_entry, write_named};
     use std::sync::Arc;
     use turnbuckle_core::{Key, ReplicaId, Version, VersionId, Versions};
 
@@ -354,6 +368,31 @@ mod tests {
             snapshot.range(&[0], &[255], 9999, 1 << 20).expect("memory works")
         };
         assert_eq!(all(&*table), all(&*to));
+    }
+
+    #[test]
+    fn a_journal_comes_along_whole_or_nothing_does() {
+        for damaged in [false, true] {
+            let engine = MemoryEngine::new();
+            let table = table(&engine, 30);
+            let writes = (1..2000).map(|n| write_entry(n, Some(Bytes::from("entry"))));
+            let writes = writes.chain([write_named("vote", Some(Bytes::from("7")))]);
+            table.apply(writes.collect()).expect("memory works");
+            let before = Beside::read(&*table).expect("it is whole");
+            if damaged {
+                let mut index = vec![Area::Journal as u8];
+                index.extend(1234_u64.to_be_bytes());
+                assert_eq!(engine.damage_row(&index), 1);
+            }
+            let (salvage, to) = salvaged(&*table);
+            let (expected, kept) = match damaged {
+                true => (Salvage { rows: 0, gaps: 1 }, Beside::default()),
+                false => (Salvage { rows: 30, gaps: 0 }, before),
+            };
+            assert_eq!(salvage.expect("it is a replica's"), expected);
+            assert_eq!(lacks_rows(&*to).expect("memory works"), damaged);
+            assert_eq!(Beside::read(&*to).expect("it is whole"), kept);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 use crate::{
     error::WorkError,
     keyspace::{Keyspace, LaneCell},
-    lane::Lane,
+    lane::{Changes, Lane},
     record::CheckpointMeta,
     steps::Steps,
     table::table_name,
@@ -46,16 +46,17 @@ impl<P: Protocol> Keyspace<P> {
     ) -> Result<(), WorkError> {
         let collected = self.collect_deletes(cell, steps).await;
         let all = collected.inspect_err(|error| self.note_damage(cell, error))?;
-        let (table, meta) = {
+        let (table, meta, changes) = {
             let mut lane = self.enter(cell);
             lane.append();
             cell.set_waiting();
             let meta = lane.meta(self.shared().log().end());
             lane.store.begin_checkpoint(meta.encode_to_vec().into());
             lane.begin_row_checkpoint();
-            (lane.store.table(), meta)
+            (lane.store.table(), meta, lane.take_changes())
         };
-        let mut result = self.write_chunks(cell, &*table, steps).await;
+        let mut result = self.write_chunks(cell, &changes, &*table, steps).await;
+        self.enter(cell).end_changes(changes, result.is_ok());
         if result.is_ok() {
             steps.next().await;
             result = engine.persist().map_err(WorkError::from);
@@ -120,28 +121,42 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
+    /// Writes what has changed beside versions, then versions, part by part. The last chunk has the meta, behind which nothing may be missing.
     async fn write_chunks(
         &self,
         cell: &LaneCell<P>,
+        changes: &Changes,
         table: &dyn Table,
         steps: &Steps,
     ) -> Result<(), WorkError> {
+        let config = &self.shared().config;
+        let parts = changes.parts(config.batch_keys, config.planted.keeps_truncated_entries);
+        let mut parts = parts.peekable();
         loop {
+            let part = parts.next();
+            let is_last_part = parts.peek().is_none() || config.planted.meta_before_the_rest;
             let chunk = {
                 let mut lane = self.enter(cell);
                 // What is in the store but not in the log yet goes to the log first.
                 lane.append();
                 cell.set_waiting();
-                lane.next_chunk(self.shared().config.batch_keys)
+                is_last_part.then(|| lane.next_chunk(config.batch_keys)).flatten()
             };
-            let Some(chunk) = chunk else { return Ok(()) };
+            if chunk.is_none() && part.is_none() {
+                return Ok(());
+            }
             // A row in the engine whose record the log then loses would never reach the peers: the log is synced first.
             let log = self.shared().log();
             log.write()?;
             steps.next().await;
             log.sync()?;
             steps.next().await;
-            chunk.write(table)?;
+            if let Some(part) = part {
+                table.apply(part)?;
+            }
+            if let Some(chunk) = chunk {
+                chunk.write(table)?;
+            }
             steps.next().await;
         }
     }

@@ -1,7 +1,7 @@
 //! What a checkpoint says of a lane, and when one is of use.
-use super::{Lane, Repair};
+use super::{Changes, Lane, Repair};
 use crate::record::CheckpointMeta;
-use turnbuckle_core::{Hlc, Protocol, Recovered, ReplicaId, Versions};
+use turnbuckle_core::{Hlc, Journal, Protocol, Recovered, ReplicaId, Versions};
 use turnbuckle_log::Position;
 use turnbuckle_replication::{ReceivedRecord, cut_to_frames};
 use turnbuckle_store::Chunk;
@@ -71,12 +71,12 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// What is kept of it beside its versions, as of now.
-    pub fn beside(&self, cut: Vec<(ReplicaId, Hlc)>) -> Recovered {
-        let named = self.named.clone();
+    /// What a replica that is opened now finds, but for its journal.
+    pub fn recovered(&self, cut: Vec<(ReplicaId, Hlc)>) -> Recovered {
         Recovered {
             cut,
-            named,
+            named: self.beside.named().clone(),
+            journal: Journal::default(),
             lacks_rows: self.is_blank(),
         }
     }
@@ -85,6 +85,19 @@ impl<P: Protocol> Lane<P> {
     pub fn next_chunk(&mut self, most_keys: usize) -> Option<Chunk<P::Meta>> {
         let Lane { store, replica, .. } = self;
         store.next_chunk(most_keys, |version| replica.covered(version))
+    }
+
+    /// What has changed beside versions, to be written by the checkpoint that begins now.
+    pub fn take_changes(&mut self) -> Changes {
+        self.beside.take_changes(self.replica.journal_mut())
+    }
+
+    /// Whether the engine has these changes now.
+    pub fn end_changes(&mut self, changes: Changes, is_written: bool) {
+        match is_written {
+            true => self.beside.wrote(&changes),
+            false => self.beside.give_back(changes, self.replica.journal_mut()),
+        }
     }
 
     /// What a checkpoint taken now says about everything that is not a version.
@@ -113,7 +126,7 @@ impl<P: Protocol> Lane<P> {
         meta.held = held
             .map(|(&replica, incoming)| ReceivedRecord::new(replica, incoming.held()))
             .collect();
-        meta.set_named(&self.named);
+        meta.journal_first = self.replica.journal().first();
         (meta.index_numbers, meta.index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
         meta
     }

@@ -103,10 +103,11 @@ impl<P: Protocol> Lane<P> {
                         bytes,
                     });
                 }
-                Write::Named { name, bytes } => drop(self.named.insert((*name).to_string(), bytes.clone())),
                 Write::Bound(higher) => bound = Some(*higher),
-                Write::Put { .. } | Write::Drop { .. } => {}
+                Write::Put { .. } | Write::Drop { .. } | Write::Named { .. } => {}
+                Write::Append { .. } | Write::Truncate(_) | Write::Purge(_) => {}
             }
+            self.beside.logged(write);
             record.writes.push(written);
         }
         (record, entries, bound)

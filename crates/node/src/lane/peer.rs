@@ -17,8 +17,8 @@ use turnbuckle_core::{
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
     CopyBeginFrame, CopyRowsFrame, CursorState, EntriesFrame, Incarnation, MarkFrame, NamedRecord,
-    ResumeFrame, Resumption, ReturnedFrame, Step, StreamBody, StreamPosition, TakeBackFrame, cut_from_frames,
-    cut_to_frames, named_of,
+    ResumeFrame, Resumption, ReturnedFrame, Step, StreamBody, StreamPosition, TakeBackFrame, add_named,
+    cut_from_frames, cut_to_frames,
 };
 use turnbuckle_store::{StoreError, clear_staged, stage};
 
@@ -161,16 +161,16 @@ impl<P: Protocol> Lane<P> {
             }
             incoming.pending.push(Item::Returned { key, version })?;
         }
+        add_named(&mut incoming.returned_named, frame.named)?;
         if frame.end {
             let cut = cut_from_frames(&frame.withheld)?;
             self.env
                 .topology()
                 .check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
-            let named = named_of(&frame.named);
             incoming.pending.push(Item::ReturnedEnd(Recovered {
                 cut,
-                named,
-                lacks_rows: false,
+                named: std::mem::take(&mut incoming.returned_named),
+                ..Recovered::default()
             }))?;
         }
         self.drain(now, replica);
@@ -188,8 +188,7 @@ impl<P: Protocol> Lane<P> {
         }
         let copied = Recovered {
             cut: cut_from_frames(&frame.cut)?,
-            named: named_of(&frame.named),
-            lacks_rows: false,
+            ..Recovered::default()
         };
         let mut places = frame.received.iter().chain(&frame.held);
         places.try_for_each(|place| place.check())?;
@@ -252,6 +251,7 @@ impl<P: Protocol> Lane<P> {
         else {
             return Ok(());
         };
+        add_named(&mut copy.copied.named, frame.named)?;
         let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
         for entry in frame.entries {
             let bytes = entry.len();
@@ -437,11 +437,9 @@ impl<P: Protocol> Lane<P> {
             }
             Purpose::Return(_) => (None, purpose),
             Purpose::Copy => {
-                let Some(mut meta) = self.checkpointed.clone() else {
+                let Some(meta) = self.checkpointed.clone() else {
                     return Ok(());
                 };
-                // As of now: what was dropped while the checkpoint went on was by what is kept now.
-                meta.set_named(&self.named);
                 let state = self.outgoing.cursor(replica).map(|cursor| cursor.state);
                 let number = match state {
                     // The log is streamed from there.
@@ -458,7 +456,6 @@ impl<P: Protocol> Lane<P> {
                     Some(CopyBeginFrame {
                         resume: resume.into(),
                         cut: meta.cut,
-                        named: meta.named,
                         received: self.heard_in_full(meta.received),
                         is_partial: self.is_blank(),
                         held: meta.held,
@@ -468,13 +465,15 @@ impl<P: Protocol> Lane<P> {
                 )
             }
         };
-        let mut rows_out = RowsOut::new(snapshot, begin, purpose);
         // Where every write is synced no power loss takes any: the peer's directory was lost, or is an old copy.
         let loses_directory =
             |lost: TakeBack| lost.since == Hlc::ZERO || self.env.durability() == Durability::Fsync;
-        if matches!(purpose, Purpose::Return(lost) if loses_directory(lost)) {
-            rows_out.told.named = self.named.clone();
-        }
+        // As of now: what was dropped while the checkpoint went on was by what is kept now.
+        let named = match purpose {
+            Purpose::Return(lost) if !loses_directory(lost) => Vec::new(),
+            Purpose::Return(_) | Purpose::Copy => NamedRecord::all(self.beside.named()),
+        };
+        let rows_out = RowsOut::new(snapshot, named, begin, purpose);
         self.rows_out.entry(replica).or_default().push_back(rows_out);
         self.wake_links(turnbuckle_core::ReplicaSet::one(replica));
         Ok(())
@@ -582,7 +581,7 @@ impl<P: Protocol> Lane<P> {
         if let Some(begin) = rows_out.begin.take() {
             return Some(StreamBody::CopyBegin(begin));
         }
-        let (entries, end) = match rows_out.next(replica, most_rows) {
+        let frame = match rows_out.next(replica, most_rows) {
             Ok(next) => next,
             Err(error) => {
                 if !error.is_damage() {
@@ -599,18 +598,20 @@ impl<P: Protocol> Lane<P> {
                 return None;
             }
         };
+        let end = frame.end;
         let body = match &rows_out.purpose {
-            Purpose::Copy => StreamBody::CopyRows(CopyRowsFrame { entries, end }),
+            Purpose::Copy => StreamBody::CopyRows(frame),
             Purpose::Return(_) => {
-                let told = match end {
-                    true => std::mem::take(&mut rows_out.told),
-                    false => Recovered::default(),
+                let CopyRowsFrame { entries, end, named } = frame;
+                let withheld = match end {
+                    true => cut_to_frames(&rows_out.withheld),
+                    false => Vec::new(),
                 };
                 StreamBody::Returned(ReturnedFrame {
                     entries,
                     end,
-                    withheld: cut_to_frames(&told.cut),
-                    named: NamedRecord::all(&told.named),
+                    withheld,
+                    named,
                 })
             }
         };

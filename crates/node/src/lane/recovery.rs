@@ -43,7 +43,10 @@ impl<P: Protocol> Lane<P> {
         super::hold(&mut self.incoming, record.held.iter().map(|held| held.parts()));
         for write in record.writes {
             let entry = write.entry.clone();
-            match write.replay::<P::Meta>(self.env.topology())? {
+            let Some(write) = self.beside.replay(write.replay::<P::Meta>(self.env.topology())?) else {
+                continue;
+            };
+            match write {
                 Replayed::Put { key, version, to } => {
                     self.store.load(&key)?;
                     self.bound = self.bound.max(version.id.at);
@@ -58,8 +61,11 @@ impl<P: Protocol> Lane<P> {
                     self.store.load(&key)?;
                     self.store.remove(key.as_ref(), id);
                 }
-                Replayed::Named { name, bytes } => drop(self.named.insert(name, bytes)),
                 Replayed::Bound(bound) => self.bound = self.bound.max(bound),
+                Replayed::Named { .. }
+                | Replayed::Append { .. }
+                | Replayed::Truncate(_)
+                | Replayed::Purge(_) => unreachable!("they are kept beside versions"),
             }
         }
         self.store.evict(16);
@@ -68,14 +74,19 @@ impl<P: Protocol> Lane<P> {
 
     /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
     /// everything that its earlier lives may have stamped.
-    pub fn begin(&mut self, now: Now, protocol: &P::Config, seed: u64) {
+    pub fn begin(&mut self, now: Now, protocol: &P::Config, seed: u64) -> Result<(), ReplayError> {
         self.begin_repair();
         let cut = self.replica.protocol().cut();
         self.cover(&cut);
-        let recovered = self.beside(cut);
+        let mut recovered = self.recovered(cut);
+        recovered.journal = self.beside.take_journal().map_err(|index| ReplayError::Journal {
+            keyspace: self.env.name().to_string(),
+            partition: self.me.partition,
+            index,
+        })?;
         if recovered.lacks_rows {
             // It tells of rows that are missing. What the replica needs of it, it writes down anew.
-            self.named.clear();
+            self.beside.clear_named();
         }
         if self.env.shared().config.planted.clock_goes_back {
             self.bound = Hlc::ZERO;
@@ -93,7 +104,7 @@ impl<P: Protocol> Lane<P> {
             self.replica.validate_always();
         }
         if self.env.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
-            return;
+            return Ok(());
         }
         if P::DESCRIPTOR.replication == Replication::Streams {
             self.unsettled = self.env.topology().others_of(self.me);
@@ -102,6 +113,7 @@ impl<P: Protocol> Lane<P> {
         self.begin_unheard(now);
         let opened = self.outgoing.begin(now.wall.reading.0, self.recovered);
         self.append_incarnation(opened);
+        Ok(())
     }
 
     /// Writes down that the directory is not an empty one any more. Nothing waits for that to be on disk.

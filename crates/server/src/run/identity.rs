@@ -11,7 +11,7 @@ use thiserror::Error;
 
 /// The version of the directory's format. Whatever changes what is found again in log or tables changes it too: an older directory would be taken for
 /// an empty one.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What must be the same each time the directory is opened. Keys are placed by it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

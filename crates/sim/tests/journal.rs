@@ -1,0 +1,282 @@
+//! A protocol's own log and its state by name, in worlds with crashes in the middle of everything.
+//!
+//! The protocol here replicates nothing. Each write changes its journal and its state in ways drawn from its stamp, and writes down a checksum of all that in
+//! the same batch. A replica that is opened must find journal and state as that checksum says: nothing of a batch without the rest of it, and
+//! nothing that was truncated, purged or dropped.
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    Context, Descriptor, Journal, Key, Level, Levels, Micros, Operation, Parameter, PlainProtocol,
+    PlainRequest, PlainResponse, PlainSession, Protocol, Recovered, Replication, RequestId, ServerId, SiteId,
+    Topology, Version, VersionId,
+};
+use turnbuckle_node::{Durability, NodeId, Planted};
+use turnbuckle_sim::{Loss, Random, Span, World, WorldOptions};
+
+const CHECKSUM: &str = "checksum";
+
+/// How many pieces of state there are, at most.
+const PIECES: u64 = 40;
+
+struct Ledger {
+    /// Everything that is kept by name, but for the checksum.
+    named: BTreeMap<String, Bytes>,
+    /// What was wrong when it was opened.
+    wrong: Option<String>,
+    /// How many entries it was opened with.
+    found: u64,
+    /// The bytes of state that came with a full copy.
+    copied: usize,
+}
+
+type Cx<'a> = Context<'a, Ledger>;
+
+fn checksum(journal: &Journal, named: &BTreeMap<String, Bytes>) -> Bytes {
+    let mut sum = crc32c::crc32c(format!("{}..{}", journal.first(), journal.next()).as_bytes());
+    for (index, entry) in journal.from(0) {
+        sum = crc32c::crc32c_append(sum, &index.to_be_bytes());
+        sum = crc32c::crc32c_append(sum, entry);
+    }
+    for (name, bytes) in named.iter().filter(|(name, _)| *name != CHECKSUM) {
+        sum = crc32c::crc32c_append(sum, name.as_bytes());
+        sum = crc32c::crc32c_append(sum, bytes);
+    }
+    Bytes::copy_from_slice(&sum.to_be_bytes())
+}
+
+impl Ledger {
+    /// What a write does beside the write itself.
+    fn change(&mut self, cx: &mut Cx<'_>, drawn: u64) {
+        let journal = cx.journal();
+        let (first, next) = (journal.first(), journal.next());
+        match drawn % 16 {
+            0..=9 => {
+                for n in 0..1 + drawn / 16 % 4 {
+                    cx.append(Bytes::from(format!("{drawn}/{n}")));
+                }
+            }
+            // Others are agreed on, as in a new term.
+            10 | 11 => {
+                cx.truncate(next - (drawn / 16 % 5).min(next - first));
+                cx.append(Bytes::from(format!("instead {drawn}")));
+            }
+            12 => cx.purge(first + drawn / 16 % 6),
+            // A full copy goes further than the journal.
+            13 if drawn / 16 % 8 == 0 => cx.purge(next + 3),
+            13 => {}
+            14 => {
+                let name = format!("piece {}", drawn / 16 % PIECES);
+                let bytes = Bytes::from(vec![drawn as u8; (drawn / 1024 % 300) as usize]);
+                self.named.insert(name.clone(), bytes.clone());
+                cx.put_named(name, bytes);
+            }
+            _ => {
+                let name = format!("piece {}", drawn / 16 % PIECES);
+                self.named.remove(&name);
+                cx.drop_named(name);
+            }
+        }
+        let sum = checksum(cx.journal(), &self.named);
+        cx.put_named(CHECKSUM, sum);
+    }
+}
+
+impl Protocol for Ledger {
+    type Config = ();
+    type Request = PlainRequest;
+    type Response = PlainResponse;
+    type Message = ();
+    type Timer = ();
+    type Meta = ();
+    type Line = ();
+
+    const DESCRIPTOR: Descriptor = Descriptor {
+        history: false,
+        replication: Replication::Majority,
+        most_members: 1,
+        leaves_sites_out: false,
+        stands_clock_steps: true,
+        stands_old_directories: false,
+    };
+    const PARAMETERS: &'static [Parameter<()>] = &[];
+
+    fn open((): &(), _: ServerId, _: Topology, recovered: &Recovered, _: u64) -> Ledger {
+        let found = recovered.kept(CHECKSUM).cloned();
+        let expected = checksum(&recovered.journal, &recovered.named);
+        let is_right = match &found {
+            Some(found) => *found == expected,
+            None => recovered.journal == Journal::default() && recovered.named.is_empty(),
+        };
+        let journal = &recovered.journal;
+        let wrong = format!(
+            "the journal {}..{} is none that there was",
+            journal.first(),
+            journal.next()
+        );
+        let mut named = recovered.named.clone();
+        named.remove(CHECKSUM);
+        Ledger {
+            named,
+            wrong: (!is_right).then_some(wrong),
+            found: journal.next() - journal.first(),
+            copied: 0,
+        }
+    }
+
+    fn keys(&self, request: &PlainRequest, each: &mut dyn FnMut(&Key)) {
+        each(request.key());
+    }
+
+    fn is_write(request: &PlainRequest) -> bool {
+        request.is_write()
+    }
+
+    fn on_start(&mut self, _: &mut Cx<'_>) {}
+
+    fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
+        let response = match request {
+            PlainRequest::Get(key, _) => {
+                PlainResponse::Value(cx.chain(&key).and_then(|chain| chain.newest().value.clone()))
+            }
+            PlainRequest::Put(key, value, _) => {
+                let (at, replica) = (cx.stamp(), cx.me.replica());
+                let drawn = u64::from(crc32c::crc32c(&at.0.to_be_bytes()));
+                let id = VersionId { at, replica };
+                cx.put(key, Version { id, value, meta: () });
+                self.change(cx, drawn);
+                PlainResponse::Written { existed: false }
+            }
+        };
+        let receipt = cx.receipt(Level::Eventual, None);
+        cx.reply(id, response, receipt);
+    }
+
+    fn on_message(&mut self, _: &mut Cx<'_>, _: ServerId, (): ()) {}
+
+    fn on_timer(&mut self, _: &mut Cx<'_>, (): ()) {}
+
+    fn on_copied(&mut self, _: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
+        assert_eq!(
+            copied.journal,
+            Journal::default(),
+            "an entry stands for what is in the rows"
+        );
+        self.copied = copied.named.values().map(Bytes::len).sum();
+    }
+}
+
+impl PlainProtocol for Ledger {
+    const LEVELS: Levels = Levels::of_both(&[Level::Eventual]);
+    const OVERLAPS: bool = true;
+}
+
+const A: NodeId = NodeId(0);
+const fn server(site: u16) -> ServerId {
+    ServerId {
+        site: SiteId(site),
+        partition: 0,
+        member: 0,
+    }
+}
+
+const SERVER: ServerId = server(0);
+
+fn options(seed: u64, sites: &[&str]) -> WorldOptions {
+    let mut options = WorldOptions::plain(sites.iter().copied(), Micros::from_millis(5));
+    options.seed = seed;
+    options.partitions = 1;
+    options.durability = match seed % 2 {
+        0 => Durability::Fsync,
+        _ => Durability::None,
+    };
+    options.batch_keys = 3;
+    options.checkpoint_interval = Micros::from_millis(60);
+    options.disk = Span::us(100, 6_000);
+    options.sync = Span::us(100, 3_000);
+    options
+}
+
+fn put(world: &mut World<PlainSession<Ledger>>, client: usize, key: u64) {
+    let (key, level) = (Key::from(format!("k{key}").as_str()), None);
+    let value = Some(Bytes::from_static(b"value"));
+    world.ask(client, Operation::Put { key, value, level });
+}
+
+/// Writes, and a crash after some of them. Returns what was wrong, and how many entries replicas have found in all.
+fn run(seed: u64, planted: &str) -> (Option<String>, u64) {
+    let mut options = options(seed, &["a"]);
+    options.planted = Planted::only(planted).expect("it is a bug's name");
+    let mut world = World::<PlainSession<Ledger>>::new(options, ());
+    world.judge_nothing();
+    let mut random = Random::new(seed);
+    let mut found = 0;
+    for _ in 0..8 {
+        let client = world.add_client(A);
+        for _ in 0..random.below(60) {
+            put(&mut world, client, random.below(20));
+            world.advance(Micros(random.below(9_000)));
+        }
+        let loss = match random.below(2) {
+            0 => Loss::Process,
+            _ => Loss::Power,
+        };
+        world.crash(A, loss);
+        world.restart(A);
+        world.advance(Micros::from_millis(30));
+        let opened = world.inspect(SERVER, |ledger| (ledger.wrong.clone(), ledger.found));
+        let Some((wrong, entries)) = opened else {
+            return (Some(format!("{:?}", world.judge().violations())), found);
+        };
+        found += entries;
+        if wrong.is_some() {
+            return (wrong, found);
+        }
+    }
+    (None, found)
+}
+
+#[test]
+fn a_journal_and_named_state_come_back_as_they_were_whatever_was_cut_off() {
+    let mut found = 0;
+    for seed in 1..=150 {
+        let (wrong, entries) = run(seed, "nothing");
+        assert_eq!(wrong, None, "seed {seed}");
+        found += entries;
+    }
+    assert!(found > 10_000, "only {found} entries came back");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for bug in ["keeps_truncated_entries", "meta_before_the_rest"] {
+        let found = (1..=150).find(|&seed| run(seed, bug).0.is_some());
+        assert!(found.is_some(), "150 seeds do not show {bug}");
+    }
+}
+
+/// Much state, and long: it goes in many frames.
+#[test]
+fn a_full_copy_brings_all_state_and_no_journal() {
+    let mut world = World::<PlainSession<Ledger>>::new(options(2, &["a", "b", "c"]), ());
+    world.judge_nothing();
+    for node in [1, 2] {
+        let client = world.add_client(NodeId(node));
+        for key in 0..400 {
+            put(&mut world, client, key);
+        }
+    }
+    assert!(world.settle(Micros::from_millis(60_000)));
+    world.crash(A, Loss::Directory);
+    world.restart(A);
+    assert!(world.settle(Micros::from_millis(60_000)));
+    let others = [1, 2].map(|site| {
+        let server = server(site);
+        let bytes = |ledger: &Ledger| ledger.named.values().map(Bytes::len).sum::<usize>() + 4;
+        world.inspect(server, bytes).expect("it runs")
+    });
+    let copied = world.inspect(SERVER, |ledger| ledger.copied).expect("it runs");
+    assert!(
+        copied > 1_000 && others.contains(&copied),
+        "{copied} of {others:?}"
+    );
+}
