@@ -158,8 +158,8 @@ impl<P: Protocol> Lane<P> {
         meta: &CheckpointMeta,
         repair: Option<Repair>,
         protocol: &P::Config,
-        seed: u64,
     ) -> Lane<P> {
+        let seed = env.shared().config.seed;
         let id = me.replica();
         let others: Vec<ReplicaId> = env.topology().others_of(me).iter().collect();
         let mut outgoing = Outgoing::new(env.shared().config.stream, others.iter().copied());

@@ -188,10 +188,9 @@ impl NodeBuilder {
                 true => Some(Repair::of_all(others, !is_new && streams)).filter(|repair| !repair.is_over()),
                 false => meta.repair.as_ref().map(Repair::restore),
             };
-            let seed = self.shared.config.seed;
             let beside = Beside::open(rows_beside, meta.journal_first);
             let env = keyspace.env().clone();
-            let mut lane = Lane::open(env, server, store, beside, &meta, repair, config, seed);
+            let mut lane = Lane::open(env, server, store, beside, &meta, repair, config);
             if let Some(aside) = &aside {
                 aside.replay(|record, position| Ok(lane.replay(record, position)?))?;
             }
@@ -728,10 +727,7 @@ impl<P: Protocol> Lanes for Keyspace<P> {
 
     fn begin(&self, now: Now) -> Result<(), ReplayError> {
         let mut lanes = self.lanes().iter();
-        lanes.try_for_each(|cell| {
-            self.enter(cell)
-                .begin(now, self.protocol(), self.shared().config.seed)
-        })
+        lanes.try_for_each(|cell| self.enter(cell).begin(now, self.protocol()))
     }
 
     fn start(&self, now: Now) {

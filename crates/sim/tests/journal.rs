@@ -62,7 +62,7 @@ impl Ledger {
             }
             12 => cx.purge(first + drawn / 16 % 6),
             // A full copy goes further than the journal.
-            13 if drawn / 16 % 8 == 0 => cx.purge(next + 3),
+            13 if (drawn / 16).is_multiple_of(8) => cx.purge(next + 3),
             13 => {}
             14 => {
                 let name = format!("piece {}", drawn / 16 % PIECES);

@@ -74,8 +74,9 @@ impl<P: Protocol> Lane<P> {
 
     /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
     /// everything that its earlier lives may have stamped.
-    pub fn begin(&mut self, now: Now, protocol: &P::Config, seed: u64) -> Result<(), ReplayError> {
+    pub fn begin(&mut self, now: Now, protocol: &P::Config) -> Result<(), ReplayError> {
         self.begin_repair();
+        let seed = self.env.shared().config.seed;
         let cut = self.replica.protocol().cut();
         self.cover(&cut);
         let mut recovered = self.recovered(cut);

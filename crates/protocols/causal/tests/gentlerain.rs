@@ -122,6 +122,7 @@ fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_
     let mut recovered = Recovered::default();
     for write in batch.writes {
         if let Write::Named { name, bytes } = write {
+            let bytes = bytes.expect("it drops nothing");
             recovered.named.insert(name.to_string(), bytes);
         }
     }
