@@ -523,6 +523,13 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.timers.set(timer, self.now.monotonic + after);
     }
 
+    /// Lets `timer` fire as soon as these keys are in memory: [`Context::chain`] knows all of them then. For keys that an input does not name by itself, such as those of
+    /// journal entries that a message commits. Of two such calls the second may fire first, unless they share a key. If a key cannot be read, it is
+    /// tried again when the next timer of the replica is due. None of it outlives the process.
+    pub fn when_resident(&mut self, keys: Vec<Key>, timer: P::Timer) {
+        self.parts.wanted.push_back((keys, timer));
+    }
+
     /// Parks a request until `line` has reached `point`; then it runs again. At the deadline (a point in monotonic
     /// time) it goes to [`Protocol::on_deadline`] instead.
     pub fn wait(&mut self, line: P::Line, point: u64, deadline: Micros, id: RequestId, request: P::Request) {

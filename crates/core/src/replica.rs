@@ -27,7 +27,8 @@ use std::collections::VecDeque;
 /// 1. [`Replica::open`], then [`Replica::handle_input`] with [`Input::Start`].
 /// 2. `handle_input` with whatever comes: requests, messages, stream entries, marks. [`Input::Tick`] when
 ///    [`Replica::next_deadline`] has passed.
-/// 3. [`Replica::take_ready`]: requests that waited and may run again; make their keys resident, hand them back.
+/// 3. [`Replica::take_ready`]: requests that waited and may run again, and [`Replica::take_wanted`]: timers; make their keys resident, hand
+///    them back.
 /// 4. [`Replica::take_batch`]: append it to the log. Many inputs may go into one batch.
 /// 5. When the log has it: [`Replica::handle_durable`] with its number. Batches become durable in order.
 /// 6. [`Replica::poll_output`] until `None`: only what need not wait any more, in emission order.
@@ -136,6 +137,11 @@ pub enum Input<P: Protocol> {
         /// Whether it is up.
         up: bool,
     },
+    /// The keys that a timer waited for are in memory.
+    Resident {
+        /// The timer.
+        timer: P::Timer,
+    },
     /// Time passed.
     Tick,
 }
@@ -204,6 +210,8 @@ pub(crate) struct Parts<P: Protocol> {
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
     pub journal: Journal,
+    /// Timers that fire when these keys are in memory.
+    pub wanted: VecDeque<(Vec<Key>, P::Timer)>,
     pub must_sync: bool,
     open_batch: u64,
     held: VecDeque<(u64, Output<P>)>,
@@ -262,6 +270,7 @@ impl<P: Protocol> Replica<P> {
                 arrived: None,
                 staged: Vec::new(),
                 journal: recovered.journal.clone(),
+                wanted: VecDeque::new(),
                 must_sync: false,
                 open_batch: 1,
                 held: VecDeque::new(),
@@ -351,6 +360,7 @@ impl<P: Protocol> Replica<P> {
             Input::Copied { from, copied } => protocol.on_copied(&mut cx, from, &copied),
             Input::Dropped { key, id } => cx.parts.staged.push(Write::Drop { key, id }),
             Input::Link { peer, up } => protocol.on_link(&mut cx, peer, up),
+            Input::Resident { timer } => protocol.on_timer(&mut cx, timer),
             Input::Tick => {
                 while let Some(timer) = cx.parts.timers.take_due(now.monotonic) {
                     protocol.on_timer(&mut cx, timer);
@@ -371,6 +381,11 @@ impl<P: Protocol> Replica<P> {
     /// A request that waited and may run again.
     pub fn take_ready(&mut self) -> Option<Ready<P::Request>> {
         self.parts.waiting.take_ready()
+    }
+
+    /// A timer that fires when these keys are in memory: to be handed back as [`Input::Resident`] then.
+    pub fn take_wanted(&mut self) -> Option<(Vec<Key>, P::Timer)> {
+        self.parts.wanted.pop_front()
     }
 
     /// The protocol's journal.

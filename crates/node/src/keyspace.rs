@@ -308,6 +308,7 @@ impl<P: Protocol> Keyspace<P> {
             if cell.deadline_us.load(Ordering::Acquire) <= now.monotonic.0 {
                 let mut lane = self.enter(cell);
                 lane.end_unheard(now);
+                lane.retry_unread(now);
                 lane.step(now, Input::Tick);
                 lane.retry_pending(now);
             }

@@ -84,6 +84,8 @@ pub(crate) struct Lane<P: Protocol> {
     unheard_of: ReplicaSet,
     /// From then on others are given rows although some site was not heard.
     gives_from: Micros,
+    /// Timers whose keys could not be read.
+    unread: Vec<(Vec<Key>, P::Timer)>,
     /// What requests wait for after a start.
     unheard: Option<Unheard<P>>,
     /// The latest time that any input has come with.
@@ -210,6 +212,7 @@ impl<P: Protocol> Lane<P> {
             has_lost_directory: false,
             unheard_of: ReplicaSet::default(),
             gives_from: Micros(0),
+            unread: Vec::new(),
             unheard: None,
             time: Now::default(),
             time_goes_back: env.shared().config.planted.time_before_disk,
@@ -294,6 +297,21 @@ impl<P: Protocol> Lane<P> {
         self.park(keys, Waiting::Question(question));
     }
 
+    fn fire_or_park(&mut self, now: Now, keys: Vec<Key>, timer: P::Timer) {
+        let is_here = |key: &Key| self.store.is_resident(key.as_ref()) && !self.cold.blocks(key);
+        match keys.iter().all(is_here) {
+            true => self.handle(now, Input::Resident { timer }),
+            false => self.park(keys.clone(), Waiting::Timer { keys, timer }),
+        }
+    }
+
+    /// Keys that could not be read are tried again.
+    pub fn retry_unread(&mut self, now: Now) {
+        for (keys, timer) in std::mem::take(&mut self.unread) {
+            self.fire_or_park(now, keys, timer);
+        }
+    }
+
     fn park(&mut self, keys: Vec<Key>, waiting: Waiting<P>) {
         let store = &self.store;
         self.cold
@@ -338,15 +356,21 @@ impl<P: Protocol> Lane<P> {
 
     /// Everything that the last input made possible: parked requests, then outputs.
     fn settle(&mut self, now: Now) {
-        while let Some(ready) = self.replica.take_ready() {
-            self.run_or_park(
-                now,
-                Question {
-                    id: ready.id,
-                    request: ready.request,
-                    since: Some(ready.since),
-                },
-            );
+        loop {
+            if let Some(ready) = self.replica.take_ready() {
+                self.run_or_park(
+                    now,
+                    Question {
+                        id: ready.id,
+                        request: ready.request,
+                        since: Some(ready.since),
+                    },
+                );
+            } else if let Some((keys, timer)) = self.replica.take_wanted() {
+                self.fire_or_park(now, keys, timer);
+            } else {
+                break;
+            }
         }
         self.route();
     }

@@ -1,4 +1,4 @@
-//! A protocol's own log and its state by name, in worlds with crashes in the middle of everything.
+//! A protocol's own log and its state by name, and keys that it asks for, in worlds with crashes in the middle of everything.
 //!
 //! The protocol here replicates nothing. Each write changes its journal and its state in ways drawn from its stamp, and writes down a checksum of all that in
 //! the same batch. A replica that is opened must find journal and state as that checksum says: nothing of a batch without the rest of it, and
@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Context, Descriptor, Journal, Key, Level, Levels, Micros, Operation, Parameter, PlainProtocol,
+    Answer, Context, Descriptor, Journal, Key, Level, Levels, Micros, Operation, Parameter, PlainProtocol,
     PlainRequest, PlainResponse, PlainSession, Protocol, Recovered, Replication, RequestId, ServerId, SiteId,
     Topology, Version, VersionId,
 };
@@ -27,6 +27,10 @@ struct Ledger {
     found: u64,
     /// The bytes of state that came with a full copy.
     copied: usize,
+    /// Reads whose key is fetched, by their timers, and when they came.
+    reads: BTreeMap<u64, (RequestId, Key, Micros)>,
+    /// How many of them had to wait.
+    waited: u64,
 }
 
 type Cx<'a> = Context<'a, Ledger>;
@@ -86,7 +90,8 @@ impl Protocol for Ledger {
     type Request = PlainRequest;
     type Response = PlainResponse;
     type Message = ();
-    type Timer = ();
+    /// The number of a read.
+    type Timer = u64;
     type Meta = ();
     type Line = ();
 
@@ -120,11 +125,16 @@ impl Protocol for Ledger {
             wrong: (!is_right).then_some(wrong),
             found: journal.next() - journal.first(),
             copied: 0,
+            reads: BTreeMap::new(),
+            waited: 0,
         }
     }
 
     fn keys(&self, request: &PlainRequest, each: &mut dyn FnMut(&Key)) {
-        each(request.key());
+        // A read asks for its key later.
+        if request.is_write() {
+            each(request.key());
+        }
     }
 
     fn is_write(request: &PlainRequest) -> bool {
@@ -136,7 +146,9 @@ impl Protocol for Ledger {
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
         let response = match request {
             PlainRequest::Get(key, _) => {
-                PlainResponse::Value(cx.chain(&key).and_then(|chain| chain.newest().value.clone()))
+                let timer = cx.stamp().0;
+                self.reads.insert(timer, (id, key.clone(), cx.now.monotonic));
+                return cx.when_resident(vec![key], timer);
             }
             PlainRequest::Put(key, value, _) => {
                 let (at, replica) = (cx.stamp(), cx.me.replica());
@@ -153,7 +165,13 @@ impl Protocol for Ledger {
 
     fn on_message(&mut self, _: &mut Cx<'_>, _: ServerId, (): ()) {}
 
-    fn on_timer(&mut self, _: &mut Cx<'_>, (): ()) {}
+    fn on_timer(&mut self, cx: &mut Cx<'_>, timer: u64) {
+        let (id, key, since) = self.reads.remove(&timer).expect("it is being read");
+        self.waited += u64::from(cx.now.monotonic > since);
+        let value = cx.chain(&key).and_then(|chain| chain.newest().value.clone());
+        let receipt = cx.receipt(Level::Eventual, None);
+        cx.reply(id, PlainResponse::Value(value), receipt);
+    }
 
     fn on_copied(&mut self, _: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
         assert_eq!(
@@ -196,9 +214,14 @@ fn options(seed: u64, sites: &[&str]) -> WorldOptions {
     options
 }
 
+/// What is written now: the world's time.
+fn value(world: &World<PlainSession<Ledger>>) -> Bytes {
+    Bytes::from(format!("{:0200}", world.time().0))
+}
+
 fn put(world: &mut World<PlainSession<Ledger>>, client: usize, key: u64) {
     let (key, level) = (Key::from(format!("k{key}").as_str()), None);
-    let value = Some(Bytes::from_static(b"value"));
+    let value = Some(value(world));
     world.ask(client, Operation::Put { key, value, level });
 }
 
@@ -252,6 +275,36 @@ fn planted_bugs_are_found() {
         let found = (1..=150).find(|&seed| run(seed, bug).0.is_some());
         assert!(found.is_some(), "150 seeds do not show {bug}");
     }
+}
+
+/// Reads whose key no input names, with little memory. A store whose key is used while it is not in memory panics.
+#[test]
+fn keys_that_a_replica_asks_for_are_in_memory_when_its_timer_fires() {
+    let mut options = options(4, &["a"]);
+    options.memory_limit_bytes = 3_000;
+    let mut world = World::<PlainSession<Ledger>>::new(options, ());
+    world.judge_nothing();
+    let (client, mut random) = (world.add_client(A), Random::new(4));
+    let (mut expected, mut right, mut wrong) = (BTreeMap::new(), 0, 0);
+    for _ in 0..400 {
+        let number = random.below(60);
+        if random.below(2) == 0 {
+            expected.insert(number, value(&world));
+            put(&mut world, client, number);
+        } else {
+            let (key, level) = (Key::from(format!("k{number}").as_str()), None);
+            let answer = world.ask(client, Operation::Get { key, level });
+            let value = expected.get(&number).cloned();
+            match answer.map(|answered| answered.0) == Some(Answer::Value(value)) {
+                true => right += 1,
+                false => wrong += 1,
+            }
+        }
+        world.advance(Micros(random.below(9_000)));
+    }
+    let waited = world.inspect(SERVER, |ledger| ledger.waited).expect("it runs");
+    assert!(right > 100 && wrong == 0, "{right} right, {wrong} wrong");
+    assert!(waited > 50, "only {waited} reads waited for a disk");
 }
 
 /// Much state, and long: it goes in many frames.

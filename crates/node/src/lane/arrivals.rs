@@ -201,6 +201,7 @@ impl<P: Protocol> Lane<P> {
                 Some(Waiting::Message { from, message }) => {
                     self.handle(now, Input::Message { from, message })
                 }
+                Some(Waiting::Timer { timer, .. }) => self.handle(now, Input::Resident { timer }),
             }
         }
         for replica in self.incoming.keys().copied().collect::<Vec<_>>() {
@@ -214,15 +215,19 @@ impl<P: Protocol> Lane<P> {
         self.cold.fetched(key);
         self.note_damage(why);
         for failed in self.cold.take_failed(key) {
-            // A message is lost, which its sender is prepared for.
-            if let Waiting::Question(question) = failed {
-                let refused = match why.is_damage() {
-                    true => format!(
-                        "the row of the key is damaged on this node's disk, and not back from another site yet: {why}"
-                    ),
-                    false => format!("the key cannot be read from disk: {why}"),
-                };
-                self.deliver(question.id, Outcome::Refused(refused));
+            match failed {
+                Waiting::Question(question) => {
+                    let refused = match why.is_damage() {
+                        true => format!(
+                            "the row of the key is damaged on this node's disk, and not back from another site yet: {why}"
+                        ),
+                        false => format!("the key cannot be read from disk: {why}"),
+                    };
+                    self.deliver(question.id, Outcome::Refused(refused));
+                }
+                // It is lost, which its sender is prepared for.
+                Waiting::Message { .. } => {}
+                Waiting::Timer { keys, timer } => self.unread.push((keys, timer)),
             }
         }
     }

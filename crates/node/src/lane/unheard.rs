@@ -273,6 +273,7 @@ impl<P: Protocol> Lane<P> {
             match input {
                 Waiting::Question(question) => self.run_or_park(now, question),
                 Waiting::Message { from, message } => self.hear_or_park(now, from, message),
+                Waiting::Timer { keys, timer } => self.fire_or_park(now, keys, timer),
             }
         }
         self.settle(now);

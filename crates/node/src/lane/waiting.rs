@@ -1,5 +1,5 @@
 //! What waits in a lane until it can be handled.
-use turnbuckle_core::{Micros, Protocol, RequestId, ServerId};
+use turnbuckle_core::{Key, Micros, Protocol, RequestId, ServerId};
 
 /// A request on its way to a replica.
 pub(crate) struct Question<P: Protocol> {
@@ -12,4 +12,5 @@ pub(crate) struct Question<P: Protocol> {
 pub(crate) enum Waiting<P: Protocol> {
     Question(Question<P>),
     Message { from: ServerId, message: P::Message },
+    Timer { keys: Vec<Key>, timer: P::Timer },
 }
