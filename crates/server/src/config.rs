@@ -41,8 +41,8 @@
 //! for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on, and the [`ClusterConfig::terms`] of the keyspaces
 //! that both ends of a link have.
 use std::path::{Path, PathBuf};
-use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, ServerId, Settings, SiteId, Topology};
-use turnbuckle_node::KeyspaceTerms;
+use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, Settings, SiteId, Topology};
+use turnbuckle_node::{KeyspaceTerms, Placement};
 use turnbuckle_protocols::KnownProtocol;
 
 use crate::wan::WanDelays;
@@ -215,38 +215,9 @@ impl ClusterConfig {
         self.default_keyspace
     }
 
-    /// The node that holds a server, in whichever keyspace: a site's partitions go round its nodes.
-    ///
-    /// # Panics
-    /// If there is no such site. Ask [`Topology::contains`] first about a server that a peer named.
-    pub fn node_of(&self, server: ServerId) -> NodeId {
-        let nodes = self.nodes_of(server.site);
-        nodes[(usize::from(server.partition) + usize::from(server.member)) % nodes.len()]
-    }
-
-    /// The servers that a node holds, by keyspace, partition and member.
-    ///
-    /// # Panics
-    /// If there is no such node.
-    pub fn servers_of(&self, node: NodeId) -> impl Iterator<Item = (KeyspaceId, ServerId)> {
-        let site = self.node(node).site;
-        self.keyspaces()
-            .flat_map(move |(id, keyspace)| {
-                let members = keyspace.topology.members();
-                (0..keyspace.topology.partitions())
-                    .flat_map(move |partition| (0..members).map(move |member| (partition, member)))
-                    .map(move |(partition, member)| {
-                        (
-                            id,
-                            ServerId {
-                                site,
-                                partition,
-                                member,
-                            },
-                        )
-                    })
-            })
-            .filter(move |(_, server)| self.node_of(*server) == node)
+    /// Which node holds which server.
+    pub fn placement(&self) -> Placement {
+        Placement::new(self.nodes.iter().map(|node| node.site))
     }
 
     /// What all nodes of a cluster must agree on, as text: sites, nodes and their sites, each in their order. Addresses, limits, durability

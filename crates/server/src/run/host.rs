@@ -29,7 +29,7 @@ use std::{
 use tokio::sync::watch;
 use turnbuckle_core::{Micros, Now, SiteId};
 use turnbuckle_log::DirectoryDisk;
-use turnbuckle_node::{Agreement, Durability, Node, NodeConfig, Placement, Planted};
+use turnbuckle_node::{Agreement, Durability, Node, NodeConfig, Planted};
 use turnbuckle_resp::Limits;
 
 /// What all threads of a node share.
@@ -473,7 +473,7 @@ fn free_bytes(directory: &std::path::Path) -> Option<u64> {
 
 fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {
     let limits = &config.limits;
-    let placement = Placement::new(config.nodes().map(|(_, node)| node.site));
+    let placement = config.placement();
     NodeConfig {
         loops: config.node(id).loops,
         memory_limit_bytes: limits.memory_limit_bytes(),

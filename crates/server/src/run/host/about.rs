@@ -11,8 +11,32 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
+use turnbuckle_core::{ServerId, SiteId, Topology};
 use turnbuckle_gateway::Gateway;
+use turnbuckle_node::{NodeId, Placement};
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
+
+/// The node of a site that clients are to ask for each partition: that of the first member that is there, or of the first one if none is. Where the site has no
+/// replica of a partition, the node passes on what is asked.
+fn holders(
+    topology: &Topology,
+    placement: &Placement,
+    site: SiteId,
+    is_here: impl Fn(NodeId) -> bool,
+) -> Vec<NodeId> {
+    let holder = |partition| {
+        let node_of = |member| {
+            placement.node_of(ServerId {
+                site,
+                partition,
+                member,
+            })
+        };
+        let mut nodes = (0..topology.members()).map(node_of);
+        nodes.find(|&node| is_here(node)).unwrap_or_else(|| node_of(0))
+    };
+    (0..topology.partitions()).map(holder).collect()
+}
 
 impl Host {
     /// What to do if the data directory is an old copy.
@@ -45,12 +69,11 @@ impl Host {
             return Vec::new();
         };
         let topology = &self.config.keyspace(keyspace).topology;
+        let is_here = |id| id == self.id || self.node.is_link_up(id);
+        let holders = holders(topology, &self.config.placement(), self.site(), is_here);
         let nodes = self.config.nodes_of(self.site()).iter().map(|&id| {
-            let held = self
-                .config
-                .servers_of(id)
-                .filter(|(of, server)| *of == keyspace && server.member == 0);
-            let slots = held.map(|(_, server)| topology.slots_of(server.partition));
+            let held = (0..).zip(&holders).filter(|(_, holder)| **holder == id);
+            let slots = held.map(|(partition, _)| topology.slots_of(partition));
             let entry = self.config.node(id);
             ClusterNode {
                 id: self.redis_id(&entry.name),
@@ -390,6 +413,24 @@ impl AdminSource for Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_are_sent_to_a_member_that_is_there() {
+        let placement = Placement::new([0, 1, 0, 0].map(SiteId));
+        let topology = Topology::new(vec!["a", "b"], 4, 2);
+        let ask = |away: &[u16]| {
+            let is_here = |node: NodeId| !away.contains(&node.0);
+            let holders = holders(&topology, &placement, SiteId(0), is_here);
+            holders.into_iter().map(|node| node.0).collect::<Vec<_>>()
+        };
+        assert_eq!(ask(&[]), [0, 2, 3, 0]);
+        assert_eq!(
+            ask(&[2]),
+            [0, 3, 3, 0],
+            "the second member of partition 1 is on node 3"
+        );
+        assert_eq!(ask(&[2, 3]), [0, 2, 0, 0], "nobody is there for partition 1");
+    }
 
     #[test]
     fn clients_are_told_of_links_lags_and_what_is_hidden() {
