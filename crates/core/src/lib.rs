@@ -24,7 +24,7 @@ pub use promise::{Promise, PromisedOrder};
 mod protocol;
 pub use protocol::{Context, Forgotten, Protocol, Recovered, RequestId, Write};
 mod receipt;
-pub use receipt::{Hidden, Receipt, Route};
+pub use receipt::{Hidden, Proof, Receipt, Route};
 mod replica;
 pub use replica::{Batch, Input, Output, Replica};
 mod session;

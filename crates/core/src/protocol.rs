@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Bug, Chain, Descriptor, Hidden, Hlc, Journal, Key, Level, Micros, Now, Parameter, Receipt,
-    ReplicaId, ReplicaSet, Route, ServerId, Topology, Vector, Version, VersionId, Versions, Vitals, Wire,
+    BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Micros, Now, Parameter, Proof, Receipt,
+    ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -495,8 +495,7 @@ impl<P: Protocol> Context<'_, P> {
             staleness: None,
             clock_bound: self.now.wall.bound(),
             siblings: false,
-            cut: Vector::ZERO,
-            hidden: Hidden::default(),
+            proof: Proof::Plain,
         }
     }
 

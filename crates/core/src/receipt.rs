@@ -32,11 +32,24 @@ pub struct Receipt {
     pub clock_bound: Micros,
     /// Whether concurrent versions were found that last-writer-wins hides.
     pub siblings: bool,
-    /// The causal cut that the answer was read at: of each other site, everything that it stamped up to this time was visible.
-    /// Empty where the keyspace keeps none.
-    pub cut: Vector,
-    /// What was newer here and not shown, because something that it depends on is not here yet.
-    pub hidden: Hidden,
+    /// What keyspaces of its kind prove beyond that.
+    pub proof: Proof,
+}
+
+/// What receipts of one family of protocols have, and those of others do not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Proof {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// Causal keyspaces.
+    Causal {
+        /// The causal cut that the answer was read at: of each other site, everything that it stamped up to this time was visible.
+        /// Empty where the protocol keeps none.
+        cut: Vector,
+        /// What was newer here and not shown, because something that it depends on is not here yet.
+        hidden: Hidden,
+    },
 }
 
 /// Versions that are here and cannot be shown yet.
@@ -48,11 +61,45 @@ pub struct Hidden {
     pub newest: Option<VersionId>,
 }
 
+impl Hidden {
+    /// These and others.
+    fn and(self, other: Hidden) -> Hidden {
+        Hidden {
+            versions: self.versions.saturating_add(other.versions),
+            newest: self.newest.max(other.newest),
+        }
+    }
+}
+
+impl Proof {
+    /// More was not shown, in an answer of a causal keyspace.
+    pub fn hide(&mut self, more: Hidden) {
+        if let Proof::Causal { hidden, .. } = self {
+            *hidden = hidden.and(more);
+        }
+    }
+
+    fn merged(self, other: Proof) -> Proof {
+        match (self, other) {
+            (
+                Proof::Causal { mut cut, hidden },
+                Proof::Causal {
+                    cut: their_cut,
+                    hidden: their_hidden,
+                },
+            ) => {
+                cut.meet(&their_cut);
+                let hidden = hidden.and(their_hidden);
+                Proof::Causal { cut, hidden }
+            }
+            (Proof::Plain, proof) | (proof, Proof::Plain) => proof,
+        }
+    }
+}
+
 impl Receipt {
     /// Two answers' receipts as one: the weaker of each, and the version and server of `other`.
     pub fn merged(self, other: Receipt) -> Receipt {
-        let mut cut = self.cut;
-        cut.meet(&other.cut);
         Receipt {
             given: if self.given == self.asked {
                 other.given
@@ -68,11 +115,7 @@ impl Receipt {
             staleness: self.staleness.zip(other.staleness).map(|(a, b)| a.max(b)),
             clock_bound: self.clock_bound.max(other.clock_bound),
             siblings: self.siblings || other.siblings,
-            cut,
-            hidden: Hidden {
-                versions: self.hidden.versions.saturating_add(other.hidden.versions),
-                newest: self.hidden.newest.max(other.hidden.newest),
-            },
+            proof: self.proof.merged(other.proof),
             ..other
         }
     }

@@ -4,7 +4,7 @@ use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hidden, Level, Micros, Receipt, ReplicaSet, Route, ServerId, SiteId, Topology, Vector,
+    BadFrame, Hidden, Level, Micros, Proof, Receipt, ReplicaSet, Route, ServerId, SiteId, Topology, Vector,
     VersionId,
 };
 use turnbuckle_replication::{
@@ -125,13 +125,20 @@ pub(crate) struct ReceiptFrame {
     clock_bound_us: u64,
     #[prost(bool, tag = "9")]
     siblings: bool,
-    #[prost(message, repeated, tag = "10")]
+    #[prost(message, optional, tag = "10")]
+    causal: Option<CausalFrame>,
+}
+
+/// What the receipt of a causal keyspace proves beyond others.
+#[derive(Clone, PartialEq, Message)]
+struct CausalFrame {
+    #[prost(message, repeated, tag = "1")]
     cut: Vec<CutFrame>,
-    #[prost(uint32, tag = "11")]
+    #[prost(uint32, tag = "2")]
     hidden: u32,
-    #[prost(fixed64, optional, tag = "12")]
+    #[prost(fixed64, optional, tag = "3")]
     hidden_at: Option<u64>,
-    #[prost(uint32, tag = "13")]
+    #[prost(uint32, tag = "4")]
     hidden_site: u32,
 }
 
@@ -248,10 +255,15 @@ impl From<&Receipt> for ReceiptFrame {
             staleness_us: receipt.staleness.map(|bound| bound.0),
             clock_bound_us: receipt.clock_bound.0,
             siblings: receipt.siblings,
-            cut: cut_to_frames(&receipt.cut.entries().collect::<Vec<_>>()),
-            hidden: receipt.hidden.versions,
-            hidden_at: receipt.hidden.newest.map(|id| id.at.0),
-            hidden_site: receipt.hidden.newest.map_or(0, |id| id.replica.0.into()),
+            causal: match &receipt.proof {
+                Proof::Plain => None,
+                Proof::Causal { cut, hidden } => Some(CausalFrame {
+                    cut: cut_to_frames(&cut.entries().collect::<Vec<_>>()),
+                    hidden: hidden.versions,
+                    hidden_at: hidden.newest.map(|id| id.at.0),
+                    hidden_site: hidden.newest.map_or(0, |id| id.replica.0.into()),
+                }),
+            },
         }
     }
 }
@@ -267,8 +279,20 @@ impl ReceiptFrame {
             })
             .transpose()
         };
-        let cut = cut_from_frames(&self.cut)?;
-        topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
+        let proof = match self.causal {
+            None => Proof::Plain,
+            Some(causal) => {
+                let cut = cut_from_frames(&causal.cut)?;
+                topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
+                Proof::Causal {
+                    cut: cut.into_iter().collect::<Vector>(),
+                    hidden: Hidden {
+                        versions: causal.hidden,
+                        newest: version(causal.hidden_at, causal.hidden_site)?,
+                    },
+                }
+            }
+        };
         let server = unpack(self.server);
         if !topology.contains(server) {
             return Err(BadFrame::new("a receipt of a server", server.to_string()));
@@ -287,11 +311,7 @@ impl ReceiptFrame {
             staleness: self.staleness_us.map(Micros),
             clock_bound: Micros(self.clock_bound_us),
             siblings: self.siblings,
-            cut: cut.into_iter().collect::<Vector>(),
-            hidden: Hidden {
-                versions: self.hidden,
-                newest: version(self.hidden_at, self.hidden_site)?,
-            },
+            proof,
         })
     }
 }
@@ -305,6 +325,17 @@ mod tests {
     fn a_receipt_names_servers_and_sites_that_there_are() {
         let topology = Topology::new(["a", "b", "c"], 2, 1);
         let at = Hlc::LATEST.0;
+        let causal = |of_cut: u32, hidden_site: u32| {
+            Some(CausalFrame {
+                cut: vec![CutFrame {
+                    replica: of_cut,
+                    until: at,
+                }],
+                hidden_at: Some(at),
+                hidden_site,
+                hidden: 1,
+            })
+        };
         let receipt = ReceiptFrame {
             asked: "eventual".into(),
             given: "eventual".into(),
@@ -315,12 +346,7 @@ mod tests {
                 partition: 1,
                 member: 0,
             }),
-            cut: vec![CutFrame {
-                replica: 2,
-                until: at,
-            }],
-            hidden_at: Some(at),
-            hidden_site: 2,
+            causal: causal(2, 2),
             ..ReceiptFrame::default()
         };
         assert!(receipt.clone().into_forwarded(&topology).is_ok());
@@ -331,7 +357,7 @@ mod tests {
                     ..receipt.clone()
                 },
                 ReceiptFrame {
-                    hidden_site: replica,
+                    causal: causal(2, replica),
                     ..receipt.clone()
                 },
                 ReceiptFrame {
@@ -339,7 +365,7 @@ mod tests {
                     ..receipt.clone()
                 },
                 ReceiptFrame {
-                    cut: vec![CutFrame { replica, until: at }],
+                    causal: causal(replica, 2),
                     ..receipt.clone()
                 },
             ];

@@ -62,8 +62,7 @@ impl Backend for Map {
             staleness: None,
             clock_bound: Micros(250),
             siblings: false,
-            cut: turnbuckle_core::Vector::ZERO,
-            hidden: turnbuckle_core::Hidden::default(),
+            proof: turnbuckle_core::Proof::Plain,
         };
         Some((answer, Some(receipt)))
     }

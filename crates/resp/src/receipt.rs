@@ -1,15 +1,15 @@
 //! Receipts in words: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
 use crate::{Backend, Writer};
-use turnbuckle_core::{Micros, Receipt, ReplicaId, Route, VersionId};
+use turnbuckle_core::{Micros, Proof, Receipt, ReplicaId, Route, VersionId};
 
-/// How many fields a receipt has, and how many more one with a causal cut.
+/// How many fields a receipt has, and how many more one of a causal keyspace.
 const FIELDS: usize = 10;
-const CUT_FIELDS: usize = 3;
+const CAUSAL_FIELDS: usize = 3;
 
 fn fields(receipt: &Receipt) -> usize {
-    match receipt.cut.entries().next() {
-        Some(_) => FIELDS + CUT_FIELDS,
-        None => FIELDS,
+    match receipt.proof {
+        Proof::Plain => FIELDS,
+        Proof::Causal { .. } => FIELDS + CAUSAL_FIELDS,
     }
 }
 
@@ -60,18 +60,18 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     writer.integer(micros(receipt.clock_bound));
     writer.bulk(b"siblings");
     writer.boolean(receipt.siblings);
-    if fields(receipt) == FIELDS {
+    let Proof::Causal { cut, hidden } = &receipt.proof else {
         return;
-    }
+    };
     writer.bulk(b"cut");
-    writer.map(receipt.cut.entries().count());
-    for (of, at) in receipt.cut.entries() {
+    writer.map(cut.entries().count());
+    for (of, at) in cut.entries() {
         text(writer, &replica(of), &at.to_string());
     }
     writer.bulk(b"hidden");
-    writer.integer(i64::from(receipt.hidden.versions));
+    writer.integer(i64::from(hidden.versions));
     writer.bulk(b"hidden_newest");
-    let newest = receipt.hidden.newest.map(name);
+    let newest = hidden.newest.map(name);
     writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
 }
 

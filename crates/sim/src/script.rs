@@ -3,7 +3,8 @@ use bytes::Bytes;
 use goldenscript::{Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Failure, Key, Level, Micros, Operation, Protocol, ReplicaId, Session, SiteId, VersionId,
+    Answer, Failure, Hidden, Key, Level, Micros, Operation, Proof, Protocol, ReplicaId, Session, SiteId,
+    VersionId,
 };
 use turnbuckle_node::NodeId;
 
@@ -266,9 +267,16 @@ impl<S: Session> Script<S> {
                 .map_or("nothing proven".to_string(), |staleness| {
                     format!("reflects all writes older than {staleness}")
                 });
-            let hidden = match receipt.hidden.versions {
-                0 => String::new(),
-                count => format!("; {count} newer that cannot be seen yet"),
+            let hidden = match receipt.proof {
+                Proof::Plain
+                | Proof::Causal {
+                    hidden: Hidden { versions: 0, .. },
+                    ..
+                } => String::new(),
+                Proof::Causal {
+                    hidden: Hidden { versions: count, .. },
+                    ..
+                } => format!("; {count} newer that cannot be seen yet"),
             };
             write!(line, " ({version}; {staleness}{hidden})")?;
         }

@@ -117,8 +117,7 @@ impl World {
             staleness: None,
             clock_bound: Micros(250),
             siblings: false,
-            cut: turnbuckle_core::Vector::ZERO,
-            hidden: turnbuckle_core::Hidden::default(),
+            proof: turnbuckle_core::Proof::Plain,
         };
         let answer = match operation {
             Operation::Get { key, .. } => {

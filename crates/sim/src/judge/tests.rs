@@ -1,6 +1,6 @@
 //! False histories: each rule is broken once, and the judge must say so. Beside it stands the true history that is nearest.
 use super::*;
-use turnbuckle_core::{Failure, Hidden, Hlc, KeyspaceLevels, Level, Levels, Route, Vector};
+use turnbuckle_core::{Failure, Hlc, KeyspaceLevels, Level, Levels, Proof, Route};
 use turnbuckle_node::NodeId;
 
 /// A judge, and the operations that it is told of. Each takes a millisecond; sites are nodes.
@@ -106,8 +106,7 @@ impl Court {
             staleness: staleness.map(Micros),
             clock_bound: Micros(0),
             siblings: false,
-            cut: Vector::ZERO,
-            hidden: Hidden::default(),
+            proof: Proof::Plain,
         };
         record.returned = Some((self.now, (answer, Some(receipt))));
         self.judge.returned(id, record, SiteId(site), self.ahead);

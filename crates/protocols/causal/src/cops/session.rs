@@ -380,7 +380,7 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Depend
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::{Now, Route, SessionStep, Vector};
+    use turnbuckle_core::{Now, Route, SessionStep};
 
     fn session(most_context: usize, state: Option<Bytes>) -> CopsSession {
         let topology = Topology::new(["a", "b"], 1, 1);
@@ -436,8 +436,7 @@ mod tests {
             staleness: None,
             clock_bound: Micros(0),
             siblings: false,
-            cut: Vector::ZERO,
-            hidden: turnbuckle_core::Hidden::default(),
+            proof: turnbuckle_core::Proof::Plain,
         };
         let mut steps = Vec::new();
         let mut cx = SessionContext {

@@ -1,6 +1,6 @@
 use super::Stable;
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Level, Micros, Now, Protocol, Receipt, ReplicaId, Vector, VersionId, Vitals,
+    Context, Hidden, Hlc, Level, Micros, Now, Proof, Protocol, Receipt, ReplicaId, Vector, VersionId, Vitals,
 };
 
 /// What clients, and those who watch over a server, are told of what is stable.
@@ -32,11 +32,13 @@ impl Stable {
         let walls = walls.chain(newest);
         Receipt {
             staleness: cx.now.wall.age_of_oldest(walls),
-            cut: match self.scalar {
-                true => self.gst_of_each(),
-                false => cut.unwrap_or_else(|| self.dsv.clone()),
+            proof: Proof::Causal {
+                cut: match self.scalar {
+                    true => self.gst_of_each(),
+                    false => cut.unwrap_or_else(|| self.dsv.clone()),
+                },
+                hidden,
             },
-            hidden,
             ..cx.receipt(given, version)
         }
     }

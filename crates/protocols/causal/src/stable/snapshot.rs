@@ -143,9 +143,7 @@ impl Snapshots {
         if !proves {
             snapshot.receipt.staleness = None;
         }
-        let so_far = &mut snapshot.receipt.hidden;
-        so_far.versions = so_far.versions.saturating_add(hidden.versions);
-        so_far.newest = so_far.newest.max(hidden.newest);
+        snapshot.receipt.proof.hide(hidden);
         match snapshot.is_complete() || snapshot.is_too_large() {
             true => self.running.remove(&name),
             false => None,
@@ -253,8 +251,7 @@ mod tests {
             staleness: None,
             clock_bound: Micros(0),
             siblings: false,
-            cut: Vector::ZERO,
-            hidden: Hidden::default(),
+            proof: turnbuckle_core::Proof::Plain,
         };
         let rotx = Rotx {
             keys,

@@ -2,7 +2,9 @@ use super::{Cops, Cx};
 use crate::cops::message::{Dependencies, Dependency, Request, Response};
 use crate::cops::waiting::{At, at_of};
 use bytes::Bytes;
-use turnbuckle_core::{Chain, Hidden, Hlc, Key, Level, Receipt, RequestId, Version, VersionId, Wire};
+use turnbuckle_core::{
+    Chain, Hidden, Hlc, Key, Level, Proof, Receipt, RequestId, Vector, Version, VersionId, Wire,
+};
 
 /// What clients ask.
 impl Cops {
@@ -142,7 +144,10 @@ impl Cops {
         let walls = self.peers.values().map(|peer| peer.wall);
         Receipt {
             staleness: cx.now.wall.age_of_oldest(walls),
-            hidden,
+            proof: Proof::Causal {
+                cut: Vector::ZERO,
+                hidden,
+            },
             ..cx.receipt(given, version)
         }
     }
