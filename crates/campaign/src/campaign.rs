@@ -1,6 +1,6 @@
 //! A campaign from its beginning to its end.
 use crate::{
-    cluster::{Cluster, NODES, Start, held, memory_budget, node_name},
+    cluster::{Cluster, NODES, Start, lock, memory_budget, node_name},
     ledger::Ledger,
     options::Options,
     recorder::Recorder,
@@ -116,11 +116,11 @@ fn start_all(cluster: &Cluster) -> Result<(), Failure> {
                     Ok(Start::Hangs) => "it was not ready within a minute".to_owned(),
                     Err(error) => error.to_string(),
                 };
-                *held(failed) = Some(format!("node {name} does not start: {why}"));
+                *lock(failed) = Some(format!("node {name} does not start: {why}"));
             });
         }
     });
-    match held(&failed).take() {
+    match lock(&failed).take() {
         Some(why) => Err(Failure::Environment(why)),
         None => Ok(()),
     }

@@ -292,18 +292,18 @@ impl Cluster {
     pub fn note_memory(&self, node: usize) {
         let id = self.process(node).as_ref().map(Process::id);
         if let Some(Resident { most, .. }) = id.and_then(resident_bytes) {
-            let mut known = held(&self.slots[node].most_resident);
+            let mut known = lock(&self.slots[node].most_resident);
             *known = (*known).max(most);
         }
     }
 
     /// How much memory a node had resident, at most, in bytes.
     pub fn most_resident(&self, node: usize) -> u64 {
-        *held(&self.slots[node].most_resident)
+        *lock(&self.slots[node].most_resident)
     }
 
     fn process(&self, node: usize) -> MutexGuard<'_, Option<Process>> {
-        held(&self.slots[node].process)
+        lock(&self.slots[node].process)
     }
 
     // ---- what is wrong ----------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ impl Cluster {
     /// # Errors
     /// If its file cannot be written.
     pub fn set_clock(&self, node: usize, offset_us: i64) -> io::Result<()> {
-        held(&self.slots[node].wrongs).clock_offset_us = offset_us;
+        lock(&self.slots[node].wrongs).clock_offset_us = offset_us;
         self.write_wrongs(node)
     }
 
@@ -322,7 +322,7 @@ impl Cluster {
     /// # Errors
     /// If its file cannot be written.
     pub fn set_disk_full(&self, node: usize, is_full: bool) -> io::Result<()> {
-        held(&self.slots[node].wrongs).disk_is_full = is_full;
+        lock(&self.slots[node].wrongs).disk_is_full = is_full;
         self.write_wrongs(node)
     }
 
@@ -360,7 +360,7 @@ impl Cluster {
     }
 
     fn write_wrongs(&self, node: usize) -> io::Result<()> {
-        let wrongs = held(&self.slots[node].wrongs).clone();
+        let wrongs = lock(&self.slots[node].wrongs).clone();
         let is_near = wrongs.clock_offset_us.unsigned_abs() < FAR_US;
         let keeps_going = self
             .keyspaces
@@ -485,6 +485,6 @@ pub fn last_words(log: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
 }
 
-pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,7 +8,7 @@
 //! - in a campaign with a protocol that rests on clocks that never go back, a clock that is set back stands still instead, and its node is
 //!   not restarted meanwhile.
 use crate::{
-    cluster::{Cluster, NODES, NODES_OF_A_SITE, RETAINED_LOG_MIB, Start, held, node_name, nodes_of},
+    cluster::{Cluster, NODES, NODES_OF_A_SITE, RETAINED_LOG_MIB, Start, lock, node_name, nodes_of},
     directory,
     fault::{Fault, Planned},
     notes::{Event, Loss, Notes, WrongClock},
@@ -97,7 +97,7 @@ impl<'a> Operator<'a> {
 
     /// What it has noted since the last call.
     pub fn take_notes(&self) -> Notes {
-        std::mem::take(&mut *held(&self.notes))
+        std::mem::take(&mut *lock(&self.notes))
     }
 
     fn carry_out(&self, planned: &Planned) {
@@ -149,7 +149,7 @@ impl<'a> Operator<'a> {
             what: fault.to_string(),
             left_out: done.err(),
         };
-        held(&self.notes).events.push(event);
+        lock(&self.notes).events.push(event);
     }
 
     // ---- one kind after the other -----------------------------------------------------------------------------
@@ -192,7 +192,7 @@ impl<'a> Operator<'a> {
         if offset_us.unsigned_abs() >= CLOCK_BOUND_US && !is_far {
             let tail_ns = offset_us.saturating_abs().saturating_mul(1_000);
             let to_ns = self.recorder.now_ns() + tail_ns + CLOCK_SLACK_NS;
-            held(&self.notes).wrong_clocks.push(WrongClock { from_ns, to_ns });
+            lock(&self.notes).wrong_clocks.push(WrongClock { from_ns, to_ns });
         }
         if never_back {
             std::thread::sleep(Duration::from_micros(offset_us.unsigned_abs()) + Duration::from_millis(100));
@@ -269,7 +269,7 @@ impl<'a> Operator<'a> {
                         node_name(node)
                     ));
                 }
-                held(&self.notes).losses.push(Loss {
+                lock(&self.notes).losses.push(Loss {
                     node,
                     from_ns: before_ns,
                     to_ns,
@@ -311,7 +311,7 @@ impl<'a> Operator<'a> {
         let from_ns = self.watch.handed_on_ns(node).max(least_ns);
         // Until it is really dead, it acknowledges.
         let to_ns = self.recorder.now_ns() + CLOCK_SLACK_NS;
-        held(&self.notes).losses.push(Loss { node, from_ns, to_ns });
+        lock(&self.notes).losses.push(Loss { node, from_ns, to_ns });
     }
 
     /// Starts a node that has to start.
@@ -418,7 +418,7 @@ impl<'a> Operator<'a> {
     }
 
     fn broken(&self, what: String) {
-        held(&self.notes).broken.push(what);
+        lock(&self.notes).broken.push(what);
     }
 
     /// The campaign's own files cannot be written: nothing that follows means anything.
@@ -517,14 +517,14 @@ struct Flag<'a> {
 
 impl<'a> Flag<'a> {
     fn set(flags: &'a Mutex<[bool; NODES]>, node: usize) -> Option<Flag<'a>> {
-        let was = std::mem::replace(&mut held(flags)[node], true);
+        let was = std::mem::replace(&mut lock(flags)[node], true);
         (!was).then_some(Flag { flags, node })
     }
 }
 
 impl Drop for Flag<'_> {
     fn drop(&mut self) {
-        held(self.flags)[self.node] = false;
+        lock(self.flags)[self.node] = false;
     }
 }
 

@@ -19,7 +19,7 @@ use std::{
     io,
     path::{Path, PathBuf},
 };
-use turnbuckle_check::{Findings, History, HistoryBuilder, Orders, Report, levels::Judge};
+use turnbuckle_check::{Findings, History, HistoryBuilder, Orders, Report, levels::LevelJudge};
 use turnbuckle_workload::{Packing, Record, Status, TraceWriter};
 
 /// What a trace showed.
@@ -100,7 +100,7 @@ pub fn judge(records: &[Record], keyspace: &Keyspace, shows: &mut Shows) {
         }
     };
     let orders = Orders::of(&history);
-    let mut judge = Judge::new(&history, None);
+    let mut judge = LevelJudge::new(&history, None);
     orders.teach(&history, &mut judge);
     let report = Report::judged(&history, &[], &judge, &orders);
     shows.operations = report.counted_ops;

@@ -1,6 +1,6 @@
 //! Looks at all nodes a few times a second: what they have handed on, how much memory they take, and whether they still run.
 use crate::{
-    cluster::{Cluster, NODES, PARTITIONS, SITES, Start, held, node_name, nodes_of, site_of},
+    cluster::{Cluster, NODES, PARTITIONS, SITES, Start, lock, node_name, nodes_of, site_of},
     recorder::Recorder,
 };
 use std::{
@@ -51,9 +51,9 @@ impl Watch {
             match cluster.is_damaged(node) && words.contains(BROKEN_ENGINE) {
                 true => {
                     self.damage_met.fetch_add(1, Ordering::Relaxed);
-                    held(&self.met_damage).insert(node);
+                    lock(&self.met_damage).insert(node);
                 }
-                false => held(&self.ended).push(format!("{} ended by itself: {words}", node_name(node))),
+                false => lock(&self.ended).push(format!("{} ended by itself: {words}", node_name(node))),
             }
         }
         self.start_again(cluster, node);
@@ -65,7 +65,7 @@ impl Watch {
         self.note_copies(node, status.copies_received_total);
         for site in (0..SITES.len()).filter(|&site| site != site_of(node)) {
             if let Some(lag_ns) = lag_ns(&status, site) {
-                let known = &mut held(&self.handed_on_ns)[node][site];
+                let known = &mut lock(&self.handed_on_ns)[node][site];
                 *known = (*known).max(begun_ns - lag_ns - SLACK_NS);
             }
         }
@@ -73,7 +73,7 @@ impl Watch {
 
     /// A node whose engine met the damage in its directory is started again, as its error asks for, once no fault has it.
     fn start_again(&self, cluster: &Cluster, node: usize) {
-        if !held(&self.met_damage).contains(&node) || !cluster.claim(node) {
+        if !lock(&self.met_damage).contains(&node) || !cluster.claim(node) {
             return;
         }
         // Whoever had the node may have started it.
@@ -81,17 +81,17 @@ impl Watch {
             let started = cluster.start(node);
             if !matches!(started, Ok(Start::Ready)) {
                 let name = node_name(node);
-                held(&self.ended).push(format!(
+                lock(&self.ended).push(format!(
                     "{name} met damage, ended, and did not start again: {started:?}"
                 ));
             }
         }
-        held(&self.met_damage).remove(&node);
+        lock(&self.met_damage).remove(&node);
         cluster.release(node);
     }
 
     fn note_copies(&self, node: usize, now: u64) {
-        let mut copies = held(&self.copies);
+        let mut copies = lock(&self.copies);
         let (before, last) = copies.entry(node).or_default();
         if now < *last {
             *before += *last;
@@ -101,13 +101,13 @@ impl Watch {
 
     /// The time up to which everything that a node had acknowledged was at some other site.
     pub fn handed_on_ns(&self, node: usize) -> i64 {
-        let sites = held(&self.handed_on_ns)[node];
+        let sites = lock(&self.handed_on_ns)[node];
         sites.into_iter().max().unwrap_or(0)
     }
 
     /// Whether a node has handed on everything of before a time to all other sites, and has from them everything of before it.
     pub fn is_whole(&self, node: usize, since_ns: i64) -> bool {
-        let handed_on_ns = *held(&self.handed_on_ns);
+        let handed_on_ns = *lock(&self.handed_on_ns);
         let home = site_of(node);
         let others = || (0..SITES.len()).filter(|&site| site != home);
         others().all(|site| handed_on_ns[node][site] >= since_ns)
@@ -118,7 +118,7 @@ impl Watch {
 
     /// Nodes that ended by themselves since the last call.
     pub fn take_ended(&self) -> Vec<String> {
-        std::mem::take(&mut *held(&self.ended))
+        std::mem::take(&mut *lock(&self.ended))
     }
 
     /// How many times a node ended because its engine met damage, and was started again.
@@ -128,7 +128,7 @@ impl Watch {
 
     /// How many full copies were put in place, as far as was seen.
     pub fn copies(&self) -> u64 {
-        held(&self.copies)
+        lock(&self.copies)
             .values()
             .map(|(before, last)| before + last)
             .sum()

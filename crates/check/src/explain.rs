@@ -22,7 +22,7 @@
 //! Where versions order the writes of a key ([`Order`]), it is they that show what is older; else time does.
 use crate::{
     Audit, Because, Edge, History, Operation, Order, Orders, Witness, Zones,
-    levels::Judge,
+    levels::LevelJudge,
     order::is_sensible,
     timeline::{Clock, did, draw, key_name, readable, value_name, wrap},
 };
@@ -97,7 +97,7 @@ const INDENT: &str = "  ";
 /// Explains everything that is wrong with a trace: for each property the [`WORST_KEYS`] worst keys.
 pub fn explain(history: &History) -> Vec<Explanation> {
     let orders = Orders::of(history);
-    let mut judge = Judge::new(history, None);
+    let mut judge = LevelJudge::new(history, None);
     orders.teach(history, &mut judge);
     let (audit, _) = Audit::of(history, &judge);
     explain_keys(history, &orders, &audit, WORST_KEYS)

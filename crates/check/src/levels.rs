@@ -7,7 +7,7 @@
 //! | the four session guarantees, `session`, `per-key-causal` | a read that breaks one of them, within its key |
 //! | `bounded(t)` | a read that missed a write that had been over for longer than t when it began |
 //! | `atomic`, `linearizable` | an operation in the lightest removal that leaves the promised operations of its key atomic |
-//! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`Judge::learn`]); a trace that is atomic as a whole has all of them |
+//! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
 //! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be said: they promise how they are done, which no client sees |
 //!
 //! # Weaker operations beside
@@ -51,7 +51,7 @@ pub(crate) fn nanoseconds(microseconds: u64) -> i64 {
 const CLOCKS: &str = "several recorders, and nobody says how far their clocks may be off";
 
 /// Judges promises, one operation at a time.
-pub struct Judge<'a> {
+pub struct LevelJudge<'a> {
     history: &'a History,
     order: Order,
     /// How far clocks may be off; none if that is not known.
@@ -68,10 +68,10 @@ pub struct Judge<'a> {
     is_atomic: bool,
 }
 
-impl<'a> Judge<'a> {
+impl<'a> LevelJudge<'a> {
     /// A judge of a trace whose recorders' clocks are each off by at most `skew` nanoseconds. O(n log n), and what session guarantees
     /// take.
-    pub fn new(history: &'a History, skew: Option<i64>) -> Judge<'a> {
+    pub fn new(history: &'a History, skew: Option<i64>) -> LevelJudge<'a> {
         let skew = if history.has_one_clock() {
             Some(0)
         } else {
@@ -91,7 +91,7 @@ impl<'a> Judge<'a> {
         each_session_violation(history, &order, |place, what| {
             broken.insert(place, what);
         });
-        let mut judge = Judge {
+        let mut judge = LevelJudge {
             history,
             skew,
             writes: Missable::of(history, &order, |operation| Some(operation.key as usize)),

@@ -7,7 +7,7 @@
 //!   records --> HistoryBuilder --> History --+--> Zones (one per key) --> atomic? removed, Gamma, Delta, k
 //!               (interns, normalises)        +--> Order --> session guarantees, staleness, t-visibility
 //!                                            +--> convergence
-//!                                            +--> Judge --> receipts, recorded and required levels
+//!                                            +--> LevelJudge --> receipts, recorded and required levels
 //!                                            +--> causal consistency (CC, CCv, CM), sequential consistency
 //!                                            +--> explain: why, as a Witness with words, drawn as a timeline
 //!                                            +--> figures: what a number does not say, as plots

@@ -9,7 +9,7 @@
 //! | `per-key-sequential`, `partition-sequential` | never: that they hold follows from a sequential order of everything; that they do not is not looked for |
 //!
 //! Nothing is said about a trace in which one client was timed by several recorders: its session has no order.
-use crate::{Causal, History, Kind, Sequential, Zones, causal, levels::Judge, sequential};
+use crate::{Causal, History, Kind, Sequential, Zones, causal, levels::LevelJudge, sequential};
 use turnbuckle_core::PromisedOrder;
 
 /// Numbers that the search for a sequential order may keep: 4 MiB. It decides small traces, or none.
@@ -42,7 +42,7 @@ impl Orders {
     }
 
     /// Tells a judge of the same trace what was found.
-    pub fn teach(&self, history: &History, judge: &mut Judge<'_>) {
+    pub fn teach(&self, history: &History, judge: &mut LevelJudge<'_>) {
         if history.recorder_of.contains(&None) {
             return;
         }

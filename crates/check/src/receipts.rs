@@ -17,7 +17,7 @@
 //! A record that names a level and has no receipt promises that level.
 use crate::{
     History, Promised,
-    levels::{Judge, Verdict, nanoseconds},
+    levels::{LevelJudge, Verdict, nanoseconds},
 };
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -85,7 +85,7 @@ impl Audit {
     pub const MOST_BROKEN: usize = 100;
 
     /// Audits all promises of a trace. Beside the judge's work O(n) for each level that occurs.
-    pub fn of(history: &History, judge: &Judge<'_>) -> (Audit, Vec<Verdict>) {
+    pub fn of(history: &History, judge: &LevelJudge<'_>) -> (Audit, Vec<Verdict>) {
         let levels = level_verdicts(history, judge);
         let mut audit = Audit::default();
         let mut overall = Vec::with_capacity(history.promises.len());
@@ -147,7 +147,7 @@ fn worst(promise: &Promised, verdicts: impl Iterator<Item = Verdict>) -> Verdict
 }
 
 /// Each promise, judged by its level.
-fn level_verdicts(history: &History, judge: &Judge<'_>) -> Vec<Verdict> {
+fn level_verdicts(history: &History, judge: &LevelJudge<'_>) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::NotContradicted; history.operations.len()];
     let parsed: Vec<Option<Level>> = history.levels.iter().map(|level| level.parse().ok()).collect();
     // Levels that promise the same do so together.
@@ -179,7 +179,7 @@ fn level_verdicts(history: &History, judge: &Judge<'_>) -> Vec<Verdict> {
 
 type Claims = [Option<(&'static str, Verdict)>; 4];
 
-fn claims(history: &History, judge: &Judge<'_>, promise: &Promised, level: Verdict) -> Claims {
+fn claims(history: &History, judge: &LevelJudge<'_>, promise: &Promised, level: Verdict) -> Claims {
     let Some(receipt) = promise.receipt else {
         return [None; 4];
     };
@@ -246,7 +246,7 @@ pub enum Requirement {
 }
 
 /// Holds every operation of a trace to one level.
-pub fn require(history: &History, judge: &Judge<'_>, level: Level) -> Requirement {
+pub fn require(history: &History, judge: &LevelJudge<'_>, level: Level) -> Requirement {
     let places: Vec<usize> = (0..history.operations.len()).collect();
     let (mut broken, mut first, mut unknown) = (0, None, None);
     for (&place, verdict) in places.iter().zip(judge.level(level, &places)) {

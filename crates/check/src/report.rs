@@ -1,7 +1,7 @@
 //! Everything that is said about a trace, under the names that `turnbuckle check --json` gives it.
 use crate::{
     Audit, Causal, Findings, History, Moment, Order, Orders, Part, Quantiles, SessionViolations, Visibility,
-    Zones, breakdown, converged, each_session_violation, each_stale_read, k_atomicity, levels::Judge,
+    Zones, breakdown, converged, each_session_violation, each_stale_read, k_atomicity, levels::LevelJudge,
     removed_singly, visibility,
 };
 use serde::Serialize;
@@ -223,7 +223,7 @@ impl Report {
 
     /// The same, where the orders of the trace were looked for already.
     pub fn with(history: &History, skews: &[i64], orders: &Orders) -> Report {
-        let mut judge = Judge::new(history, None);
+        let mut judge = LevelJudge::new(history, None);
         orders.teach(history, &mut judge);
         Report::judged(history, skews, &judge, orders)
     }
@@ -234,7 +234,7 @@ impl Report {
     }
 
     /// The same, with a judge of promises that knows something about clocks and was told about orders.
-    pub fn judged(history: &History, skews: &[i64], judge: &Judge<'_>, orders: &Orders) -> Report {
+    pub fn judged(history: &History, skews: &[i64], judge: &LevelJudge<'_>, orders: &Orders) -> Report {
         let zones = Zones::of(history);
         let names: Vec<String> = history.keys.iter().map(|key| lossy(&key.name)).collect();
         let removed_per_key: Vec<u64> = zones.iter().map(Zones::removed).collect();

@@ -12,7 +12,7 @@
 //! `UPDATE_GOLDENFILES=1` writes them anew.
 use serde::Deserialize;
 use std::{error::Error, fs};
-use turnbuckle_check::{Audit, HistoryBuilder, Orders, WORST_KEYS, explain_keys, levels::Judge};
+use turnbuckle_check::{Audit, HistoryBuilder, Orders, WORST_KEYS, explain_keys, levels::LevelJudge};
 use turnbuckle_workload::{Claim, Op, Record, SnapshotRead, Status};
 
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ impl Explaining {
         }
         let history = builder.finish()?;
         let orders = Orders::of(&history);
-        let mut judge = Judge::new(&history, None);
+        let mut judge = LevelJudge::new(&history, None);
         orders.teach(&history, &mut judge);
         let (audit, _) = Audit::of(&history, &judge);
         let texts: Vec<String> = explain_keys(&history, &orders, &audit, keys)

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use turnbuckle_check::{
     Broken, History, HistoryBuilder, Kind, Operation, Order, Orders, Report, Requirement, Value,
     each_session_violation, each_stale_read,
-    levels::{Judge, Verdict},
+    levels::{LevelJudge, Verdict},
     require, visibility,
 };
 use turnbuckle_core::Level;
@@ -327,7 +327,7 @@ fn receipts_and_levels_are_judged_as_defined_whatever_is_known_of_clocks() {
                 history: &history,
                 margin,
             };
-            let judge = Judge::new(&history, skew);
+            let judge = LevelJudge::new(&history, skew);
             for (place, read) in history.operations.iter().enumerate() {
                 for bound in [0, 3_000, 7_500] {
                     let (found, expected) =
@@ -508,7 +508,7 @@ fn an_order_that_somebody_looked_for_decides_about_causal() {
         promised("r", Op::Read, "1", (4, 5), "causal"),
         promised("r", Op::Read, "2", (6, 7), "causal"),
     ]);
-    let mut judge = Judge::new(&trace, None);
+    let mut judge = LevelJudge::new(&trace, None);
     assert!(matches!(
         require(&trace, &judge, Level::Causal),
         Requirement::NotAuditable(_)
@@ -527,7 +527,7 @@ fn an_order_that_somebody_looked_for_decides_about_causal() {
     let trace = history(&[promised("w", Op::Write, "1", (0, 1), "causal")]);
     for level in [Level::Causal, Level::Sequential, Level::PerKeySequential] {
         assert_eq!(
-            require(&trace, &Judge::new(&trace, None), level),
+            require(&trace, &LevelJudge::new(&trace, None), level),
             Requirement::Kept
         );
     }

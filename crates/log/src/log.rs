@@ -154,7 +154,7 @@ impl Log {
     /// If it is larger than 128 MiB.
     pub fn append(&self, payload: &[&[u8]]) -> Position {
         let synced = self.synced();
-        let mut pending = held(&self.pending);
+        let mut pending = lock(&self.pending);
         let (position, before) = (pending.end, pending.bytes.len());
         record::put(&mut pending.bytes, self.salt, position, synced, payload);
         pending.end = Position(position.0 + (pending.bytes.len() - before) as u64);
@@ -172,7 +172,7 @@ impl Log {
         if self.end() == self.written() {
             return Ok(self.written());
         }
-        let mut segments = held(&self.segments);
+        let mut segments = lock(&self.segments);
         self.check()?;
         let bytes = self.take_pending();
         if bytes.is_empty() {
@@ -192,7 +192,7 @@ impl Log {
     }
 
     fn take_pending(&self) -> Vec<u8> {
-        let mut pending = held(&self.pending);
+        let mut pending = lock(&self.pending);
         let spare = std::mem::take(&mut pending.spare);
         std::mem::replace(&mut pending.bytes, spare)
     }
@@ -200,7 +200,7 @@ impl Log {
     fn keep_spare(&self, mut bytes: Vec<u8>) {
         bytes.clear();
         bytes.shrink_to(READ_BYTES);
-        held(&self.pending).spare = bytes;
+        lock(&self.pending).spare = bytes;
     }
 
     /// Back in front of what was appended meanwhile.
@@ -209,7 +209,7 @@ impl Log {
         if crate::planted::is(crate::planted::Bug::FailedWriteIsForgotten) {
             return;
         }
-        let mut pending = held(&self.pending);
+        let mut pending = lock(&self.pending);
         let behind = std::mem::replace(&mut pending.bytes, bytes);
         pending.bytes.extend_from_slice(&behind);
     }
@@ -237,10 +237,10 @@ impl Log {
     /// [`LogError::Poisoned`], for good: after a failed fsync the kernel may have dropped what it could not write and call
     /// the next one a success, so nothing can be promised any more.
     pub fn sync(&self) -> Result<Position, LogError> {
-        let _one_at_a_time = held(&self.syncing);
+        let _one_at_a_time = lock(&self.syncing);
         self.check()?;
         let (unsynced, directory, written) = {
-            let mut segments = held(&self.segments);
+            let mut segments = lock(&self.segments);
             let written = self.written();
             if written == self.synced() {
                 return Ok(written);
@@ -270,7 +270,7 @@ impl Log {
     /// # Errors
     /// If the disk fails. Then less is noticed.
     pub fn note_synced(&self) -> io::Result<()> {
-        let mut floor = held(&self.floor);
+        let mut floor = lock(&self.floor);
         let floor = match &mut *floor {
             Some(floor) => floor,
             none => none.insert(Floor::open(&*self.disk)?),
@@ -285,13 +285,13 @@ impl Log {
 
     fn check(&self) -> Result<(), LogError> {
         if self.poisoned.load(Ordering::Acquire) {
-            return Err(LogError::Poisoned(held(&self.why_poisoned).clone()));
+            return Err(LogError::Poisoned(lock(&self.why_poisoned).clone()));
         }
         Ok(())
     }
 
     fn poison(&self, why: String) -> LogError {
-        held(&self.why_poisoned).clone_from(&why);
+        lock(&self.why_poisoned).clone_from(&why);
         self.poisoned.store(true, Ordering::Release);
         LogError::Poisoned(why)
     }
@@ -315,7 +315,7 @@ impl Log {
 
     /// Where the next record will begin.
     pub fn end(&self) -> Position {
-        held(&self.pending).end
+        lock(&self.pending).end
     }
 
     /// What was appended and not yet written, in bytes. It grows while writes fail: the caller bounds it by taking no more.
@@ -406,7 +406,7 @@ impl Log {
         position: Position,
         written: Position,
     ) -> Result<(Arc<Segment>, Position), ReadError> {
-        let segments = held(&self.segments);
+        let segments = lock(&self.segments);
         let place = segments.all.partition_point(|segment| segment.start <= position);
         if place == 0 {
             return Err(ReadError::Purged { start: self.start() });
@@ -424,7 +424,7 @@ impl Log {
     /// [`LogError::NotWritten`] if a file could not be removed: the log does without it, and the next purge tries again.
     pub fn purge(&self, before: Position) -> Result<(), LogError> {
         let mut doomed = {
-            let mut segments = held(&self.segments);
+            let mut segments = lock(&self.segments);
             segments.doom(before, self.synced());
             self.start.store(segments.all[0].start.0, Ordering::Release);
             std::mem::take(&mut segments.doomed)
@@ -433,7 +433,7 @@ impl Log {
         while let Some(segment) = doomed.first() {
             match self.disk.remove(&segment.name) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    held(&self.segments).doomed.append(&mut doomed);
+                    lock(&self.segments).doomed.append(&mut doomed);
                     return Err(LogError::NotWritten(error.to_string()));
                 }
                 _ => doomed.remove(0),
@@ -477,7 +477,7 @@ impl Segments {
     }
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -13,7 +13,7 @@ use crate::{
     environment::Environment,
     frame::{Body, Frame, ResponseFrame},
     lane::{Effect, Lane},
-    shared::{Shared, held},
+    shared::{Shared, lock},
     survey::SurveyOutcome,
 };
 use bytes::BytesMut;
@@ -144,7 +144,7 @@ impl<P: Protocol> Keyspace<P> {
 
     /// Locks a lane, to step it.
     pub(crate) fn enter<'a>(&'a self, cell: &'a LaneCell<P>) -> Entered<'a, P> {
-        let lane = held(&cell.lane);
+        let lane = lock(&cell.lane);
         assert!(
             lane.effects.is_empty(),
             "a lane's effects are performed before it is unlocked"
@@ -340,7 +340,7 @@ impl<P: Protocol> Keyspace<P> {
             lane.set_link(now, peer, up);
         }
         if !up {
-            let lost: Vec<_> = held(&self.forwarded)
+            let lost: Vec<_> = lock(&self.forwarded)
                 .extract_if(.., |_, (to, _)| *to == node)
                 .collect();
             for (id, (_, is_survey)) in lost {
@@ -351,7 +351,7 @@ impl<P: Protocol> Keyspace<P> {
                     "the link to the node that holds the partition broke",
                 );
             }
-            held(&self.callers).forget(node);
+            lock(&self.callers).forget(node);
         }
     }
 

@@ -251,13 +251,13 @@ impl<P: Protocol> Lane<P> {
             self.end_unheard(now);
         }
         self.run_or_park(now, question);
-        self.settle(now);
+        self.finish_input(now);
     }
 
     /// An input that names no keys.
     pub fn step(&mut self, now: Now, input: Input<P>) {
         self.handle(now, input);
-        self.settle(now);
+        self.finish_input(now);
     }
 
     /// Threads read the clock, then wait for a lock or a disk, and come here. A request that they let run may have been asked after they read
@@ -322,7 +322,7 @@ impl<P: Protocol> Lane<P> {
     /// A message of another replica. It waits, too, if its keys are not in memory.
     pub fn hear(&mut self, now: Now, from: ServerId, message: P::Message) {
         self.hear_or_park(now, from, message);
-        self.settle(now);
+        self.finish_input(now);
     }
 
     fn hear_or_park(&mut self, now: Now, from: ServerId, message: P::Message) {
@@ -355,7 +355,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Everything that the last input made possible: parked requests, then outputs.
-    fn settle(&mut self, now: Now) {
+    fn finish_input(&mut self, now: Now) {
         loop {
             if let Some(ready) = self.replica.take_ready() {
                 self.run_or_park(

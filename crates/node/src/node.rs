@@ -8,7 +8,7 @@ use crate::{
     lane::{Beside, Lane, Repair},
     left_out::{Aside, LeftOut},
     record::{CheckpointMeta, Record},
-    shared::{Shared, Wake, held},
+    shared::{Shared, Wake, lock},
     status::{CheckpointCounts, KeyspaceStatus},
     steps::{Stepping, Steps, Work},
     table::table_name,
@@ -472,7 +472,7 @@ impl Node {
     fn wants_checkpoint(&self, now: Now) -> bool {
         let config = &self.shared.config;
         let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
-        let last = held(&self.checkpoints).last_at.unwrap_or(self.opened);
+        let last = lock(&self.checkpoints).last_at.unwrap_or(self.opened);
         let passed = now.monotonic.since(last);
         let is_late = since > 0 && passed >= config.checkpoint_interval;
         let can_forget = || self.keyspaces.iter().any(|keyspace| keyspace.can_forget());
@@ -578,10 +578,10 @@ impl Node {
     }
 
     async fn checkpoint(&self, steps: &Steps) -> Result<(), WorkError> {
-        held(&self.checkpoints).running = true;
+        lock(&self.checkpoints).running = true;
         let began = steps.now().monotonic;
         let result = self.checkpoint_all(steps).await;
-        let mut counts = held(&self.checkpoints);
+        let mut counts = lock(&self.checkpoints);
         counts.running = false;
         match &result {
             Ok(()) => {
@@ -669,7 +669,7 @@ impl Node {
 
     /// What checkpoints there were.
     pub fn checkpoints(&self) -> CheckpointCounts {
-        *held(&self.checkpoints)
+        *lock(&self.checkpoints)
     }
 
     /// Whether the link to a node is up.

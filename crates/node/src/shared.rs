@@ -178,10 +178,10 @@ impl Shared {
     pub fn send(&self, to: NodeId, frame: &Frame) -> Result<(), Unsent> {
         let (link, len) = (&self.links[usize::from(to.0)], frame.len());
         // It is not encoded in vain, nor under the lock.
-        held(link).admit(frame.keyspace, len)?;
+        lock(link).admit(frame.keyspace, len)?;
         let mut out = BytesMut::new();
         frame.put(&mut out);
-        let mut link = held(link);
+        let mut link = lock(link);
         link.admit(frame.keyspace, len)?;
         link.push(out.freeze());
         drop(link);
@@ -191,7 +191,7 @@ impl Shared {
 
     /// Whether the peer takes so little of what waits for it that it could not even be refused something.
     pub fn is_choked(&self, peer: NodeId) -> bool {
-        held(&self.links[usize::from(peer.0)]).is_full(kind(SHORT_BYTES))
+        lock(&self.links[usize::from(peer.0)]).is_full(kind(SHORT_BYTES))
     }
 
     /// Counts the calls that fill a link: the number of this one.
@@ -200,12 +200,12 @@ impl Shared {
     }
 
     pub fn is_up(&self, peer: NodeId) -> bool {
-        held(&self.links[usize::from(peer.0)]).serves.is_some()
+        lock(&self.links[usize::from(peer.0)]).serves.is_some()
     }
 
     /// Whether the link to a peer is up and serves a keyspace.
     pub fn serves(&self, peer: NodeId, keyspace: u32) -> bool {
-        let link = held(&self.links[usize::from(peer.0)]);
+        let link = lock(&self.links[usize::from(peer.0)]);
         link.serves
             .as_ref()
             .is_some_and(|agreement| agreement.has(keyspace))
@@ -213,7 +213,7 @@ impl Shared {
 
     /// Whether the link to a peer is up and the peer does not have a keyspace.
     pub fn lacks(&self, peer: NodeId, keyspace: u32) -> bool {
-        let link = held(&self.links[usize::from(peer.0)]);
+        let link = lock(&self.links[usize::from(peer.0)]);
         link.serves
             .as_ref()
             .is_some_and(|agreement| !agreement.has(keyspace))
@@ -221,7 +221,7 @@ impl Shared {
 
     /// The link came up, for these keyspaces, or went down: what waited for it is gone.
     pub fn set_link(&self, peer: NodeId, serves: Option<Agreement>) {
-        *held(&self.links[usize::from(peer.0)]) = LinkQueue {
+        *lock(&self.links[usize::from(peer.0)]) = LinkQueue {
             serves,
             ..LinkQueue::default()
         };
@@ -229,7 +229,7 @@ impl Shared {
 
     /// Moves queued frames into `out`, up to about `most_bytes`. Returns whether there are more.
     pub fn take_frames(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
-        let mut link = held(&self.links[usize::from(peer.0)]);
+        let mut link = lock(&self.links[usize::from(peer.0)]);
         while out.len() < most_bytes
             && let Some(frame) = link.pop()
         {
@@ -247,7 +247,7 @@ impl Shared {
 
 /// Locks. A thread that panicked while it held the lock has ended the process's usefulness already; the others go on
 /// to shut down.
-pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -18,7 +18,7 @@
 //!
 //! **Time.** Each step has the time at which it is done. What was read from a clock before a disk was waited for is too old to prove
 //! anything with.
-use crate::shared::held;
+use crate::shared::lock;
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
@@ -53,7 +53,7 @@ impl<T> Work<T> {
 
     /// Does the next step, at this time. Once it has returned a result there are no more.
     pub fn step(&mut self, now: Now) -> Poll<T> {
-        *held(&self.steps.now) = now;
+        *lock(&self.steps.now) = now;
         self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
@@ -76,7 +76,7 @@ pub(crate) struct Steps {
 impl Steps {
     /// The time of this step.
     pub fn now(&self) -> Now {
-        *held(&self.now)
+        *lock(&self.now)
     }
 
     /// Ends this step. Whoever wants a lane gets it now.

@@ -391,11 +391,11 @@ impl<M: Wire + Clone + Send> Store<M> {
         let was = entry.kind();
         with(entry);
         let after_bytes = entry.cost_bytes(key);
-        self.settle(index, was, before_bytes, after_bytes);
+        self.account(index, was, before_bytes, after_bytes);
     }
 
     /// Counts a change from what an entry was and cost to what it is and costs, and makes it dirty.
-    fn settle(&mut self, index: usize, was: Kind, before_bytes: u64, after_bytes: u64) {
+    fn account(&mut self, index: usize, was: Kind, before_bytes: u64, after_bytes: u64) {
         let is = self.entries[index].kind();
         self.keys.change(was, is);
         self.absent = self.absent + usize::from(is == Kind::Nothing) - usize::from(was == Kind::Nothing);
@@ -484,7 +484,7 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
                 if !chain.insert(version) {
                     return false;
                 }
-                self.settle(index, was, 0, grows_bytes);
+                self.account(index, was, 0, grows_bytes);
             }
             Some(chain) if version.id <= chain.newest().id => return false,
             _ => self.change(index, |entry| entry.set_newest(version)),

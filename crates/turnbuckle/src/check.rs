@@ -10,7 +10,7 @@ use std::{
 };
 use turnbuckle_check::{
     BadTrace, Finding, History, HistoryBuilder, Orders, Report, Requirement, Verdicts, explain_keys, figures,
-    levels::Judge, require,
+    levels::LevelJudge, require,
 };
 use turnbuckle_core::{Level, Micros};
 use turnbuckle_workload::{BadTraceFile, TraceReader};
@@ -70,7 +70,7 @@ pub fn run(options: &Check) -> Result<(), Failure> {
             .skew
             .map(|skew| i64::try_from(skew.0.saturating_mul(1_000)).unwrap_or(i64::MAX));
         let orders = Orders::of(&history);
-        let mut judge = Judge::new(&history, skew);
+        let mut judge = LevelJudge::new(&history, skew);
         orders.teach(&history, &mut judge);
         let skews = skew.map_or(vec![1_000_000, 5_000_000], |skew| vec![skew]);
         let report = Report::judged(&history, &skews, &judge, &orders);

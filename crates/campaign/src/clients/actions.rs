@@ -2,7 +2,7 @@
 //! another.
 use super::{Answer, Client, Job, Lost, Told, Untrue};
 use crate::{
-    cluster::{SITES, held, site_of},
+    cluster::{SITES, lock, site_of},
     keys::{self, Class},
 };
 use bytes::Bytes;
@@ -187,7 +187,7 @@ impl Client<'_> {
             at_ns: done.at_ns,
         };
         if let Some((_, Octets(label))) = &job.value {
-            held(&self.shared.told).insert(label.clone(), told);
+            lock(&self.shared.told).insert(label.clone(), told);
         }
         self.one(job).map(drop)
     }
@@ -197,7 +197,7 @@ impl Client<'_> {
         let Some(Octets(label)) = self.one(Job::read(by.clone()))?.value else {
             return Ok(());
         };
-        let Some(told) = held(&self.shared.told).get(&label).cloned() else {
+        let Some(told) = lock(&self.shared.told).get(&label).cloned() else {
             return Ok(());
         };
         // Sometimes from another site.

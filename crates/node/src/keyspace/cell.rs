@@ -1,6 +1,6 @@
 //! A lane behind its lock, and what can be seen of it without.
 use super::inbox::Inbox;
-use crate::{lane::Lane, shared::held};
+use crate::{lane::Lane, shared::lock};
 use std::{
     ops::Deref,
     sync::{
@@ -40,7 +40,7 @@ impl<P: Protocol> LaneCell<P> {
 
     /// The lane, to look at.
     pub fn look(&self) -> impl Deref<Target = Lane<P>> {
-        held(&self.lane)
+        lock(&self.lane)
     }
 
     /// Something was appended and is to be released when it is durable.

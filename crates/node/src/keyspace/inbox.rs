@@ -1,5 +1,5 @@
 //! What lanes of one node tell each other: each has an inbox, and nobody holds two lanes' locks.
-use crate::shared::held;
+use crate::shared::lock;
 use std::{
     collections::VecDeque,
     sync::{
@@ -25,15 +25,15 @@ impl<P: Protocol> Inbox<P> {
     }
 
     pub fn push(&self, from: ServerId, message: P::Message) {
-        held(&self.messages).push_back((from, message));
+        lock(&self.messages).push_back((from, message));
     }
 
     pub fn pop(&self) -> Option<(ServerId, P::Message)> {
-        held(&self.messages).pop_front()
+        lock(&self.messages).pop_front()
     }
 
     pub fn is_empty(&self) -> bool {
-        held(&self.messages).is_empty()
+        lock(&self.messages).is_empty()
     }
 }
 
@@ -47,18 +47,18 @@ impl Busy {
     /// Something is in the inbox of the lane at this place.
     pub fn note<P: Protocol>(&self, place: usize, inbox: &Inbox<P>) {
         if !inbox.is_noted.swap(true, Ordering::AcqRel) {
-            held(&self.places).push_back(place);
+            lock(&self.places).push_back(place);
         }
     }
 
     /// The next one. Whatever comes into its inbox from here on notes it again.
     pub fn next<'a, P: Protocol>(&self, inbox_of: impl Fn(usize) -> &'a Inbox<P>) -> Option<usize> {
-        let place = held(&self.places).pop_front()?;
+        let place = lock(&self.places).pop_front()?;
         inbox_of(place).is_noted.store(false, Ordering::Release);
         Some(place)
     }
 
     pub fn is_empty(&self) -> bool {
-        held(&self.places).is_empty()
+        lock(&self.places).is_empty()
     }
 }

@@ -1,5 +1,5 @@
 //! Answers that come later: each event loop has a mailbox of them.
-use crate::{shared::held, survey::SurveyOutcome};
+use crate::{shared::lock, survey::SurveyOutcome};
 use std::sync::{
     Mutex,
     atomic::{AtomicBool, Ordering::SeqCst},
@@ -30,7 +30,7 @@ impl<P: Protocol> Mailbox<P> {
 
     /// Puts an answer in. Returns whether the loop has to be woken.
     pub fn put(&self, delivery: Delivery<P>) -> bool {
-        let mut waiting = held(&self.waiting);
+        let mut waiting = lock(&self.waiting);
         waiting.push(delivery);
         // Both here and in `take` what is said comes before what is asked: one of the two threads sees the other.
         self.is_full.store(true, SeqCst);
@@ -41,7 +41,7 @@ impl<P: Protocol> Mailbox<P> {
     pub fn take(&self, into: &mut Vec<Delivery<P>>) {
         self.is_attended.store(false, SeqCst);
         if self.is_full.load(SeqCst) {
-            let mut waiting = held(&self.waiting);
+            let mut waiting = lock(&self.waiting);
             self.is_full.store(false, SeqCst);
             into.append(&mut waiting);
         }

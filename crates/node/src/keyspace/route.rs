@@ -5,7 +5,7 @@ use crate::{
     config::NodeId,
     frame::{Body, Frame, RequestFrame, ResponseFrame},
     lane::{Lane, Question},
-    shared::{NO_ROOM, Unsent, held},
+    shared::{NO_ROOM, Unsent, lock},
     survey::{Survey, SurveyOutcome, Surveyed},
 };
 use bytes::BytesMut;
@@ -158,11 +158,11 @@ impl<P: Protocol> Keyspace<P> {
     /// If there is no way: why it is refused.
     fn forward(&self, id: RequestId, server: ServerId, request: RequestFrame) -> Result<(), String> {
         let (node, is_survey) = (self.node_of(server), request.survey.is_some());
-        held(&self.forwarded).insert(id, (node, is_survey));
+        lock(&self.forwarded).insert(id, (node, is_survey));
         // Servers that ask have no name of their own here: the frame's sender is the server asked.
         let frame = Frame::new(self.tag(), server, server, Body::Request(request));
         self.shared().send(node, &frame).map_err(|unsent| {
-            held(&self.forwarded).remove(&id);
+            lock(&self.forwarded).remove(&id);
             match unsent {
                 Unsent::Down => "the node that holds the partition cannot be reached".to_string(),
                 Unsent::NoKeyspace => self.lacked(),
@@ -213,7 +213,7 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     pub(super) fn answer_peer(&self, id: RequestId, response: impl FnOnce(u64) -> ResponseFrame) {
-        let Some(caller) = held(&self.callers).take(id.number()) else {
+        let Some(caller) = lock(&self.callers).take(id.number()) else {
             return;
         };
         self.respond(caller, response(caller.id));
@@ -263,7 +263,7 @@ impl<P: Protocol> Keyspace<P> {
             server: to,
             writes: request.as_ref().is_some_and(P::is_write),
         };
-        let Some(number) = held(&self.callers).insert(caller) else {
+        let Some(number) = lock(&self.callers).insert(caller) else {
             let why = Outcome::Refused("too many requests wait".into());
             self.respond(caller, ResponseFrame::answer::<P::Response>(caller.id, why));
             return Ok(());
@@ -283,18 +283,18 @@ impl<P: Protocol> Keyspace<P> {
 
     pub(crate) fn on_response(&self, node: NodeId, frame: ResponseFrame) -> Result<(), BadFrame> {
         let id = RequestId(frame.id);
-        let asked = held(&self.forwarded).get(&id).copied();
+        let asked = lock(&self.forwarded).get(&id).copied();
         match asked {
             Some((to, true)) if to == node => {
                 let surveyed = frame.into_survey()?;
-                if held(&self.forwarded).remove(&id).is_some() {
+                if lock(&self.forwarded).remove(&id).is_some() {
                     self.deliver_survey(id, surveyed);
                 }
             }
             // If it does not decode, the request fails with the link.
             Some((to, false)) if to == node => {
                 let outcome = frame.into_answer(self.topology())?;
-                if held(&self.forwarded).remove(&id).is_some() {
+                if lock(&self.forwarded).remove(&id).is_some() {
                     self.deliver(id, outcome);
                 }
             }

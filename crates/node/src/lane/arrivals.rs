@@ -109,7 +109,7 @@ impl<P: Protocol> Lane<P> {
                 }
             }
         }
-        self.settle(now);
+        self.finish_input(now);
     }
 
     /// What waits of a peer that was too far ahead, or for a key that could not be read, gets another chance.
@@ -207,7 +207,7 @@ impl<P: Protocol> Lane<P> {
         for replica in self.incoming.keys().copied().collect::<Vec<_>>() {
             self.drain(now, replica);
         }
-        self.settle(now);
+        self.finish_input(now);
     }
 
     /// A key could not be read: what waited for it is refused.

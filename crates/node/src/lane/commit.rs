@@ -146,7 +146,7 @@ impl<P: Protocol> Lane<P> {
             self.say(self.me.peer(replica), StreamBody::Ack(position.into()));
         }
         self.settle_promises();
-        self.settle(now);
+        self.finish_input(now);
         // Only now that it is written: a sync that was asked for earlier might have been over before.
         if self.waits_for_sync() {
             self.want_sync();

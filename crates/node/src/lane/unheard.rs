@@ -276,6 +276,6 @@ impl<P: Protocol> Lane<P> {
                 Waiting::Timer { keys, timer } => self.fire_or_park(now, keys, timer),
             }
         }
-        self.settle(now);
+        self.finish_input(now);
     }
 }

@@ -199,7 +199,7 @@ impl Host {
         match error {
             turnbuckle_log::LogError::Poisoned(_) => self.fail(&error.to_string()),
             turnbuckle_log::LogError::NotWritten(_) => {
-                let mut failure = held(&self.failure);
+                let mut failure = lock(&self.failure);
                 let text = error.to_string();
                 if failure.as_ref() != Some(&text) {
                     tracing::error!(node = self.name, "{text}; writes wait until there is room");
@@ -269,7 +269,7 @@ impl Host {
     /// The node cannot go on.
     pub fn fail(&self, why: &str) {
         tracing::error!(node = self.name, "{why}; the node stops");
-        *held(&self.failure) = Some(why.to_string());
+        *lock(&self.failure) = Some(why.to_string());
         self.stop();
     }
 
@@ -287,7 +287,7 @@ impl Host {
     }
 
     pub fn failure(&self) -> Option<String> {
-        held(&self.failure)
+        lock(&self.failure)
             .clone()
             .filter(|_| self.stopping.load(Ordering::Acquire))
     }
@@ -394,7 +394,7 @@ impl Host {
     }
 
     fn link(&self, peer: NodeId) -> MutexGuard<'_, Link> {
-        held(&self.links[usize::from(peer.0)])
+        lock(&self.links[usize::from(peer.0)])
     }
 
     /// A connection to a peer is ready. An older one ends first.
@@ -455,12 +455,12 @@ impl Host {
     }
 
     pub fn draw(&self) -> u64 {
-        held(&self.random).next_u64()
+        lock(&self.random).next_u64()
     }
 
     pub fn nonce(&self) -> [u8; 16] {
         let mut nonce = [0; 16];
-        held(&self.random).fill_bytes(&mut nonce);
+        lock(&self.random).fill_bytes(&mut nonce);
         nonce
     }
 }
@@ -489,6 +489,6 @@ fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {
     }
 }
 
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

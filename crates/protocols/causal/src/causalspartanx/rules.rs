@@ -1,4 +1,4 @@
-use crate::stable::{Cx, Pace, Put, Rules, Stable};
+use crate::stable::{Cx, Intervals, Put, Rules, Stable};
 use crate::{Bugs, bugs};
 use bytes::Bytes;
 use turnbuckle_core::{Bug, Hlc, Key, Parameter, ReplicaId, ServerId, Setting, Vector, Version, VersionId};
@@ -7,7 +7,7 @@ use turnbuckle_core::{Bug, Hlc, Key, Parameter, ReplicaId, ServerId, Setting, Ve
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CausalSpartanXConfig {
     /// How often what happens.
-    pub pace: Pace,
+    pub pace: Intervals,
     /// What is wrong on purpose.
     pub bugs: Bugs,
     /// Where it departs from the rules, to show what they are for.
@@ -87,7 +87,7 @@ impl Rules for CausalSpartanXRules {
     /// `ds`
     type Meta = Vector;
 
-    const PARAMETERS: [Parameter<Self::Config>; 3] = Pace::parameters([
+    const PARAMETERS: [Parameter<Self::Config>; 3] = Intervals::parameters([
         |config| Setting::Interval(&mut config.pace.heartbeat),
         |config| Setting::Interval(&mut config.pace.theta),
         |config| Setting::Interval(&mut config.pace.patience),
@@ -108,7 +108,7 @@ impl Rules for CausalSpartanXRules {
         }
     }
 
-    fn pace(config: &CausalSpartanXConfig) -> Pace {
+    fn pace(config: &CausalSpartanXConfig) -> Intervals {
         config.pace
     }
 

@@ -52,7 +52,7 @@
 //! - A version is visible with `ut <= GST`, as 8.1's code and C2 have it; the pseudocode prints `<`.
 //! - Several stamps of one microsecond are told apart by a counter, and a heartbeat takes one as well.
 //! - VV is raised by heartbeats alone ([`crate::stable`]).
-//! - **Waiting.** Neither wait is for ever: after [`crate::stable::Pace::patience`] the client is told by how much the clock, or the site,
+//! - **Waiting.** Neither wait is for ever: after [`crate::stable::Intervals::patience`] the client is told by how much the clock, or the site,
 //!   is behind.
 //! - **Moving.** A token carries `DT_c`. At the new site the first requests wait until GST has reached it.
 //! - **Collection** is by the least GST of the site's partitions and snapshots under way: of each key the newest version up to there is

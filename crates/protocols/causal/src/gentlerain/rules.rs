@@ -1,4 +1,4 @@
-use crate::stable::{Cx, Line, Pace, Put, Request, Rules, Stable, Timer};
+use crate::stable::{Cx, Intervals, Line, Put, Request, Rules, Stable, Timer};
 use crate::{Bugs, bugs};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use turnbuckle_core::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GentleRainConfig {
     /// How often what happens.
-    pub pace: Pace,
+    pub pace: Intervals,
     /// What is wrong on purpose.
     pub bugs: Bugs,
 }
@@ -60,7 +60,7 @@ impl Rules for GentleRainRules {
     /// Nothing but `ut` and `sr`, which every version has.
     type Meta = ();
 
-    const PARAMETERS: [Parameter<Self::Config>; 3] = Pace::parameters([
+    const PARAMETERS: [Parameter<Self::Config>; 3] = Intervals::parameters([
         |config| Setting::Interval(&mut config.pace.heartbeat),
         |config| Setting::Interval(&mut config.pace.theta),
         |config| Setting::Interval(&mut config.pace.patience),
@@ -83,7 +83,7 @@ impl Rules for GentleRainRules {
         }
     }
 
-    fn pace(config: &GentleRainConfig) -> Pace {
+    fn pace(config: &GentleRainConfig) -> Intervals {
         config.pace
     }
 

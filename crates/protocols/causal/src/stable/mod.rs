@@ -42,7 +42,7 @@ pub use hidden::HiddenVersions;
 mod message;
 pub use message::{Get, Heartbeat, Message, Put, Report, Request, Response, Rotx, Slice};
 mod pace;
-pub use pace::{Line, Pace, Timer};
+pub use pace::{Intervals, Line, Timer};
 mod receipt;
 mod replica;
 pub use replica::{Cx, Rules, TimedReplica};
@@ -79,7 +79,7 @@ pub struct Stable {
     me: ServerId,
     sites: usize,
     tree: Tree,
-    pace: Pace,
+    pace: Intervals,
     /// One number for all sites, as GentleRain has it, instead of one for each.
     scalar: bool,
     /// For each site, what its heartbeats have promised; of the own site, what this replica has.
@@ -128,7 +128,7 @@ impl Stable {
     pub fn open(
         me: ServerId,
         topology: &turnbuckle_core::Topology,
-        pace: Pace,
+        pace: Intervals,
         scalar: bool,
         bugs: Bugs,
         recovered: &Recovered,

@@ -2,7 +2,7 @@ use turnbuckle_core::{Micros, Parameter, ReplicaId, Setting};
 
 /// How often what happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct Intervals {
     /// How often a replica tells its peers how far it is: the text's Delta.
     pub heartbeat: Micros,
     /// How often a site's partitions work out what is stable: theta.
@@ -13,7 +13,7 @@ pub struct Pace {
     pub keep_every: Micros,
 }
 
-impl Pace {
+impl Intervals {
     /// What happens seldom happens more often.
     pub fn shrink(&mut self, by: u32) {
         self.keep_every = self.keep_every.shrunk(by);
@@ -42,9 +42,9 @@ impl Pace {
     }
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
+impl Default for Intervals {
+    fn default() -> Intervals {
+        Intervals {
             heartbeat: Micros::from_millis(10),
             theta: Micros::from_millis(5),
             patience: Micros::from_millis(2_000),

@@ -1,4 +1,6 @@
-use super::{Get, Line, Message, Pace, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer};
+use super::{
+    Get, Intervals, Line, Message, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer,
+};
 use crate::Bugs;
 use bytes::Bytes;
 use turnbuckle_core::{
@@ -29,7 +31,7 @@ pub trait Rules: Sized + Send + 'static {
     fn open(config: &Self::Config, me: ServerId) -> Self;
 
     /// How often what happens.
-    fn pace(config: &Self::Config) -> Pace;
+    fn pace(config: &Self::Config) -> Intervals;
 
     /// Divides intervals of what it does seldom by this ([`Protocol::shrink`]).
     fn shrink(config: &mut Self::Config, by: u32);

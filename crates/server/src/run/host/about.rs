@@ -1,5 +1,5 @@
 //! What a node says about itself: to clients, and to operators.
-use super::{Host, held};
+use super::{Host, lock};
 use crate::{
     admin::{Admin, AdminSource},
     status::{
@@ -288,7 +288,7 @@ fn replication(status: &Status) -> Vec<(String, String)> {
 
 impl AdminSource for Host {
     fn readiness(&self) -> Result<(), String> {
-        match held(&self.failure).as_ref() {
+        match lock(&self.failure).as_ref() {
             Some(why) if self.stopping.load(Ordering::Acquire) || self.node.is_log_failing() => {
                 Err(why.clone())
             }
