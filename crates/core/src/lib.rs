@@ -1,6 +1,8 @@
 //! The seam, and the words everyone uses.
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
+mod door;
+pub use door::DoorId;
 mod frame;
 pub use frame::{BadFrame, Record, Wire};
 mod hlc;

@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 use turnbuckle_core::{
-    Answer, BadToken, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol, Replication,
-    RequestId, ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
+    Answer, BadToken, DoorId, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol,
+    Replication, RequestId, ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -291,7 +291,10 @@ impl<S: Session> Doors<S> {
         if door.finish(tag) {
             let answer = self.explained(answer);
             answers.push((
-                crate::DoorId::new(self.index, door_number),
+                DoorId {
+                    keyspace: self.index,
+                    number: door_number,
+                },
                 tag,
                 (answer, receipt),
             ));

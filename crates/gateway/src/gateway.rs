@@ -1,42 +1,10 @@
 use crate::doors::{AnyDoors, Doors};
 use bytes::Bytes;
 use std::sync::Arc;
-use thiserror::Error;
 use turnbuckle_core::{
-    Answered, BadToken, ClusterSecret, KeyspaceLevels, Micros, Now, Operation, Session, SiteId,
+    Answered, BadToken, ClusterSecret, DoorId, KeyspaceLevels, Micros, Now, Operation, Session, SiteId,
 };
 use turnbuckle_node::Keyspace;
-
-/// A door: one client's way into one keyspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DoorId {
-    keyspace: u32,
-    number: u64,
-}
-
-impl DoorId {
-    pub(crate) fn new(keyspace: u32, number: u64) -> DoorId {
-        DoorId { keyspace, number }
-    }
-
-    /// Which of the gateway's keyspaces it leads into, in the order in which they were added.
-    pub fn keyspace(self) -> usize {
-        self.keyspace as usize
-    }
-
-    /// In 64 bits.
-    pub fn to_bits(self) -> u64 {
-        u64::from(self.keyspace) << 48 | self.number
-    }
-
-    /// As [`DoorId::to_bits`] made it.
-    pub fn from_bits(bits: u64) -> DoorId {
-        DoorId {
-            keyspace: (bits >> 48) as u32,
-            number: bits & ((1 << 48) - 1),
-        }
-    }
-}
 
 /// Answers to operations, by door and tag.
 pub(crate) type Answers = Vec<(DoorId, u64, Answered)>;
@@ -63,19 +31,6 @@ pub struct KeyspaceAbout {
     pub levels: KeyspaceLevels,
     /// How many partitions it has.
     pub partitions: u16,
-}
-
-/// A door that cannot be opened.
-#[derive(Debug, Error)]
-pub enum SelectError {
-    /// There is no such keyspace.
-    #[error("there is no keyspace '{found}'; there are {}", .known.join(", "))]
-    NoKeyspace {
-        /// What was asked for.
-        found: String,
-        /// The keyspaces there are.
-        known: Vec<String>,
-    },
 }
 
 /// The doors of one event loop.
@@ -116,20 +71,14 @@ impl Gateway {
         })
     }
 
-    /// Opens a door to a keyspace, with a new session.
-    pub fn open(&mut self, keyspace: &str) -> Result<DoorId, SelectError> {
-        let Some(index) = self.keyspaces.iter().position(|doors| doors.name() == keyspace) else {
-            return Err(SelectError::NoKeyspace {
-                found: keyspace.chars().take(64).collect(),
-                known: self
-                    .keyspaces
-                    .iter()
-                    .map(|doors| doors.name().to_string())
-                    .collect(),
-            });
-        };
+    /// Opens a door to a keyspace, with a new session; none if there is no keyspace of this name.
+    pub fn open(&mut self, keyspace: &str) -> Option<DoorId> {
+        let index = self.keyspaces.iter().position(|doors| doors.name() == keyspace)?;
         let number = self.keyspaces[index].open();
-        Ok(DoorId::new(index as u32, number))
+        Some(DoorId {
+            keyspace: index as u32,
+            number,
+        })
     }
 
     /// Lets the session take in what the one of the token had seen, besides what it has seen itself. No operation of the door is

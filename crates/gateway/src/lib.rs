@@ -18,5 +18,5 @@
 //! [`Session::OVERLAPS`]: turnbuckle_core::Session::OVERLAPS
 mod doors;
 mod gateway;
-pub use gateway::{DoorId, Gateway, GatewayOptions, KeyspaceAbout, SelectError};
+pub use gateway::{Gateway, GatewayOptions, KeyspaceAbout};
 mod slab;

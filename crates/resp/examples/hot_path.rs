@@ -10,13 +10,14 @@ use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::time::Instant;
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     Answer, Answered, BadToken, Hlc, Key, Level, Micros, Operation, Receipt, Route, ServerId, SiteId,
     VersionId,
 };
 use turnbuckle_resp::{
-    Backend, ClusterNode, Connection, DoorId, Greeting, InfoSection, Keyspace, Limits, ReplyDecoder,
-    SelectError, encode_command,
+    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, ReplyDecoder, SelectError,
+    encode_command,
 };
 
 /// The least that can be behind a door.
@@ -24,7 +25,7 @@ struct Map(HashMap<Bytes, Bytes>);
 
 impl Backend for Map {
     fn open(&mut self, _: &str) -> Result<DoorId, SelectError> {
-        Ok(DoorId(1))
+        Ok(DoorId::default())
     }
 
     fn resume(&mut self, _: DoorId, _: &[u8]) -> Result<(), BadToken> {

@@ -1,11 +1,7 @@
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 use thiserror::Error;
-use turnbuckle_core::{Answered, BadToken, KeyspaceLevels, Level, Operation, SiteId};
-
-/// The client side of a keyspace's protocol, opened for one connection. The backend chooses the number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DoorId(pub u64);
+use turnbuckle_core::{Answered, BadToken, DoorId, KeyspaceLevels, Level, Operation, SiteId};
 
 /// What is behind a connection: keyspaces to open, and operations on them.
 ///

@@ -2,7 +2,8 @@ use crate::long::{self, Each, Reads, SHARE};
 use crate::refusal::Refusal;
 use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
-use crate::{Arguments, Backend, Connection, DoorId, SelectError, Writer, number::parse_integer};
+use crate::{Arguments, Backend, Connection, SelectError, Writer, number::parse_integer};
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{Key, Level, Operation};
 
 /// A command being executed: what it may see and do.

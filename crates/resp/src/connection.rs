@@ -8,11 +8,12 @@ use crate::pace::Pace;
 use crate::shape::{Shape, Writes};
 use crate::slot::{Slot, SlotState};
 use crate::{
-    Arguments, Backend, Decoded, Decoder, DoorId, Limits, Output, Resp, TooBig, call::Call, refusal::Refusal,
+    Arguments, Backend, Decoded, Decoder, Limits, Output, Resp, TooBig, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answered, Level, Operation, Receipt};
 
 /// What a connection is told about itself at its start.

@@ -55,7 +55,7 @@
 mod arguments;
 pub use arguments::Arguments;
 mod backend;
-pub use backend::{Backend, ClusterNode, DoorId, InfoSection, Keyspace, SelectError};
+pub use backend::{Backend, ClusterNode, InfoSection, Keyspace, SelectError};
 mod call;
 mod commands;
 mod connection;

@@ -12,8 +12,9 @@
 //! Writes of several keys are one write for each key in any case. Reads are taken apart only where they are no snapshot
 //! ([`crate::Backend::divides_reads`]); a snapshot is one operation, and its protocol takes it apart.
 use crate::shape::{check_reply, merge, write_values};
-use crate::{Arguments, DoorId, Limits, Writer, refusal::Refusal};
+use crate::{Arguments, Limits, Writer, refusal::Refusal};
 use bytes::Bytes;
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answer, Key, Level, Operation, Receipt};
 
 /// How many keys are begun in one call, and how many a command may have before it is taken apart.

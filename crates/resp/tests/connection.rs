@@ -227,21 +227,21 @@ fn a_command_of_too_many_arguments_is_refused_by_number_and_the_next_is_answered
 struct Shut;
 
 impl Backend for Shut {
-    fn open(&mut self, _: &str) -> Result<turnbuckle_resp::DoorId, SelectError> {
+    fn open(&mut self, _: &str) -> Result<turnbuckle_core::DoorId, SelectError> {
         Err(SelectError::Unavailable("the node is shutting down".into()))
     }
 
-    fn resume(&mut self, _: turnbuckle_resp::DoorId, _: &[u8]) -> Result<(), BadToken> {
+    fn resume(&mut self, _: turnbuckle_core::DoorId, _: &[u8]) -> Result<(), BadToken> {
         unreachable!("no door is open")
     }
 
-    fn close(&mut self, _: turnbuckle_resp::DoorId) {}
+    fn close(&mut self, _: turnbuckle_core::DoorId) {}
 
-    fn operate(&mut self, _: turnbuckle_resp::DoorId, _: u64, _: Operation) -> Option<Answered> {
+    fn operate(&mut self, _: turnbuckle_core::DoorId, _: u64, _: Operation) -> Option<Answered> {
         unreachable!("no door is open")
     }
 
-    fn token(&mut self, _: turnbuckle_resp::DoorId) -> Bytes {
+    fn token(&mut self, _: turnbuckle_core::DoorId) -> Bytes {
         unreachable!("no door is open")
     }
 

@@ -12,10 +12,11 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     ClusterSecret, KeyspaceLevels, Micros, Now, Protocol, Room, Session, SiteId, Topology,
 };
-use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
+use turnbuckle_gateway::{Gateway, GatewayOptions};
 use turnbuckle_log::{LogError, SimulatedDisk};
 use turnbuckle_node::{
     Keyspace, KeyspaceConfig, Node, NodeBuilder, NodeConfig, NodeId, OpenError, Placement, Wake, Work,

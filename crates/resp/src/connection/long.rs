@@ -2,7 +2,8 @@
 use super::{Connection, PART_BYTES, no_room_for_reply};
 use crate::long::{Each, Long};
 use crate::slot::SlotState;
-use crate::{Arguments, Backend, DoorId};
+use crate::{Arguments, Backend};
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answer, Answered, Level};
 
 impl Connection {

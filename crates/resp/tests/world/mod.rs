@@ -3,12 +3,13 @@
 
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{
     Answer, Answered, BadFrame, BadToken, ClusterSecret, Failure, Hlc, Key, KeyspaceLevels, Level, Levels,
     Micros, Operation, Receipt, Route, ServerId, SiteId, TokenHeader, VersionId,
 };
 use turnbuckle_resp::{
-    Backend, ClusterNode, Connection, DoorId, Greeting, InfoSection, Keyspace, Limits, SelectError,
+    Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, SelectError,
 };
 
 #[derive(Default)]
@@ -182,7 +183,10 @@ impl Backend for World {
             return Err(SelectError::NoKeyspace);
         }
         self.opened += 1;
-        let door = DoorId(self.opened);
+        let door = DoorId {
+            keyspace: 0,
+            number: self.opened,
+        };
         let (keyspace, operations) = (keyspace.to_owned(), 0);
         self.doors.insert(door, Door { keyspace, operations });
         Ok(door)

@@ -1,9 +1,8 @@
 //! The backend of one client's connection: its event loop's gateway, and what the node says about itself.
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
-use turnbuckle_core::{Answered, BadToken, Level, Operation, SiteId};
-use turnbuckle_gateway as gateway;
-use turnbuckle_resp::{Backend, ClusterNode, DoorId, InfoSection, Keyspace, SelectError};
+use turnbuckle_core::{Answered, BadToken, DoorId, Level, Operation, SiteId};
+use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError};
 
 /// A connection's tags have 40 bits, its slot the rest.
 const TAG_BITS: u32 = 40;
@@ -44,32 +43,25 @@ impl<'a> LoopBackend<'a> {
 
 impl Backend for LoopBackend<'_> {
     fn open(&mut self, keyspace: &str) -> Result<DoorId, SelectError> {
-        match self.event_loop.gateway.borrow_mut().open(keyspace) {
-            Ok(door) => Ok(DoorId(door.to_bits())),
-            Err(gateway::SelectError::NoKeyspace { .. }) => Err(SelectError::NoKeyspace),
-        }
+        let door = self.event_loop.gateway.borrow_mut().open(keyspace);
+        door.ok_or(SelectError::NoKeyspace)
     }
 
     fn resume(&mut self, door: DoorId, token: &[u8]) -> Result<(), BadToken> {
-        let door = gateway::DoorId::from_bits(door.0);
         self.event_loop.gateway.borrow_mut().resume(door, token)
     }
 
     fn close(&mut self, door: DoorId) {
-        self.event_loop
-            .gateway
-            .borrow_mut()
-            .close(gateway::DoorId::from_bits(door.0));
+        self.event_loop.gateway.borrow_mut().close(door);
     }
 
     fn operate(&mut self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
         let tag = join_tag(self.slot, tag);
-        let door = gateway::DoorId::from_bits(door.0);
         self.event_loop.operate(door, tag, operation)
     }
 
     fn divides_reads(&self, door: DoorId, level: Option<Level>) -> bool {
-        let keyspace = gateway::DoorId::from_bits(door.0).keyspace();
+        let keyspace = door.keyspace as usize;
         let level = level.unwrap_or(self.event_loop.levels[keyspace].read);
         !level.promise().makes_snapshots()
     }
@@ -79,10 +71,7 @@ impl Backend for LoopBackend<'_> {
     }
 
     fn token(&mut self, door: DoorId) -> Bytes {
-        self.event_loop
-            .gateway
-            .borrow_mut()
-            .token(gateway::DoorId::from_bits(door.0))
+        self.event_loop.gateway.borrow_mut().token(door)
     }
 
     fn keyspaces(&self) -> Vec<Keyspace> {

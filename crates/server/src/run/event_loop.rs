@@ -27,8 +27,9 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answered, KeyspaceLevels, Micros, Now, Operation};
-use turnbuckle_gateway::{DoorId, Gateway, GatewayOptions};
+use turnbuckle_gateway::{Gateway, GatewayOptions};
 
 /// How often operations are looked through for those whose time is up, and the disk for the room it has.
 const LOOK_EVERY: Micros = Micros::from_millis(100);
@@ -335,7 +336,7 @@ impl EventLoop {
     /// end of the turn.
     pub fn operate(&self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
         let started = Started {
-            keyspace: door.keyspace(),
+            keyspace: door.keyspace as usize,
             kind: OperationKind::from(&operation),
             level: LevelLabel::from(operation.level()),
             at: self.now().monotonic,

@@ -152,7 +152,7 @@ impl<S: Session> World<S> {
         self.moment.1
     }
 
-    pub(super) fn take_answers(&mut self, answers: Vec<(turnbuckle_gateway::DoorId, u64, Answered)>) {
+    pub(super) fn take_answers(&mut self, answers: Vec<(turnbuckle_core::DoorId, u64, Answered)>) {
         if answers.is_empty() {
             return;
         }
