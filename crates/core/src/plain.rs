@@ -1,7 +1,7 @@
 use crate::frame::{put_record, take_record};
 use crate::{
     Answer, BadFrame, BadLevel, BadToken, Failure, Hlc, Key, Level, Levels, Operation, Outcome, Protocol,
-    Receipt, ServerId, Session, SessionContext, SiteId, Topology, Wire,
+    Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Wire,
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ struct Gathering {
 }
 
 impl<P: PlainProtocol> PlainSession<P> {
-    fn ask(&self, cx: &mut SessionContext<'_, P>, tag: u64, part: u32, request: PlainRequest) {
+    fn ask(&self, cx: &mut SessionContext<'_, Self>, tag: u64, part: u32, request: PlainRequest) {
         let server = cx.nearest(&self.topology, request.key());
         cx.ask(tag, part, server, request.into());
     }
@@ -187,11 +187,13 @@ impl<P: PlainProtocol> PlainSession<P> {
 
 impl<P: PlainProtocol> Session for PlainSession<P> {
     type Protocol = P;
+    type Shared = ();
+    type Timer = ();
 
     const LEVELS: Levels = P::LEVELS;
     const OVERLAPS: bool = P::OVERLAPS;
 
-    fn open(_: &P::Config, _: SiteId, topology: Topology) -> PlainSession<P> {
+    fn open(_: &P::Config, _: SiteId, topology: Topology, _: SessionId) -> PlainSession<P> {
         PlainSession {
             topology,
             gathering: BTreeMap::new(),
@@ -209,7 +211,13 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
         }
     }
 
-    fn on_operation(&mut self, cx: &mut SessionContext<'_, P>, tag: u64, operation: Operation, level: Level) {
+    fn on_operation(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        operation: Operation,
+        level: Level,
+    ) {
         match operation {
             Operation::Get { key, .. } => self.ask(cx, tag, 0, PlainRequest::Get(key, level)),
             Operation::Put { key, value, .. } => self.ask(cx, tag, 0, PlainRequest::Put(key, value, level)),
@@ -238,7 +246,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
 
     fn on_response(
         &mut self,
-        cx: &mut SessionContext<'_, P>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         part: u32,
         _: ServerId,

@@ -274,7 +274,7 @@ impl<P: Protocol> Replica<P> {
                 must_sync: false,
                 open_batch: 1,
                 held: VecDeque::new(),
-                timers: Timers::new(),
+                timers: Timers::default(),
                 waiting: Waiting::new(),
             },
             durable: 0,

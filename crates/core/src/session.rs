@@ -1,6 +1,6 @@
 use crate::{
-    Answer, BadToken, Failure, Key, Level, Levels, Now, Operation, Protocol, Receipt, ServerId, SiteId,
-    Topology,
+    Answer, BadToken, Failure, Key, Level, Levels, Micros, Now, Operation, Protocol, Receipt, ServerId,
+    SiteId, Topology,
 };
 use bytes::{Bytes, BytesMut};
 
@@ -12,6 +12,10 @@ use bytes::{Bytes, BytesMut};
 pub trait Session: Sized + Send + 'static {
     /// The server side.
     type Protocol: Protocol;
+    /// What all sessions of one gateway know together, such as which replica leads a partition. It is lost with the process.
+    type Shared: Default + Send + 'static;
+    /// When to wake up: an enum, one doc line each, beginning "When to". It may say for which operation.
+    type Timer: Copy + Ord + Send + 'static;
 
     /// The levels that a keyspace of this protocol offers.
     const LEVELS: Levels;
@@ -22,7 +26,12 @@ pub trait Session: Sized + Send + 'static {
     const OVERLAPS: bool;
 
     /// A new session at site `home`.
-    fn open(config: &<Self::Protocol as Protocol>::Config, home: SiteId, topology: Topology) -> Self;
+    fn open(
+        config: &<Self::Protocol as Protocol>::Config,
+        home: SiteId,
+        topology: Topology,
+        id: SessionId,
+    ) -> Self;
 
     /// Takes in the `state` that [`Session::token`] wrote, of a session here or elsewhere, on top of what this one knows: the next
     /// operation comes after all that either has seen. No operation is under way. After an error the session is as it was.
@@ -31,7 +40,7 @@ pub trait Session: Sized + Send + 'static {
     /// A client wants something, at a level that the keyspace offers.
     fn on_operation(
         &mut self,
-        cx: &mut SessionContext<'_, Self::Protocol>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         operation: Operation,
         level: Level,
@@ -47,19 +56,30 @@ pub trait Session: Sized + Send + 'static {
         false
     }
 
-    /// A server's answer to `part` of `tag`, or what became of it.
+    /// A server's answer to `part` of `tag`, or what became of it. It comes also when the operation was answered before, if the session asked several
+    /// servers.
     fn on_response(
         &mut self,
-        cx: &mut SessionContext<'_, Self::Protocol>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         part: u32,
         from: ServerId,
         outcome: Outcome<<Self::Protocol as Protocol>::Response>,
     );
 
+    /// A timer is due.
+    fn on_timer(&mut self, _: &mut SessionContext<'_, Self>, _timer: Self::Timer) {
+        unreachable!("a session that sets timers says what they do")
+    }
+
     /// Writes what the session knows.
     fn token(&self, out: &mut BytesMut);
 }
+
+/// A number that no other session has, drawn when the session begins. It is all the randomness that the session has. With the tag of an operation
+/// it names a write for good, so that a replica can tell a write that is asked for once more from a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
 
 /// What became of a question to a server.
 #[derive(Debug)]
@@ -83,18 +103,36 @@ impl<R> Outcome<R> {
     }
 }
 
-/// What a session does.
-pub struct SessionContext<'a, P: Protocol> {
+/// What the driver knows of the servers that a session may ask: those of every site.
+pub trait Reach {
+    /// Of a partition, the replica that a client here had best ask: one on this node, or else one of this site that can be reached, or else
+    /// one of another site.
+    fn nearest(&self, partition: u16) -> ServerId;
+
+    /// Whether a server is on this node, or the link to its node is up.
+    fn is_reached(&self, server: ServerId) -> bool;
+
+    /// How long a server's node has taken lately to answer what sessions of this gateway have asked, beside the time for which an answer was
+    /// parked: about the link's round trip. Zero for servers on this node. `None` if none was asked yet.
+    fn round_trip(&self, server: ServerId) -> Option<Micros>;
+}
+
+/// What a session sees and does.
+pub struct SessionContext<'a, S: Session> {
     /// The time.
     pub now: Now,
-    /// Of a partition, the replica that a client here had best ask: see [`SessionContext::nearest`].
-    pub nearest: &'a dyn Fn(u16) -> ServerId,
-    /// Where questions and answers go, in order.
-    pub steps: &'a mut Vec<SessionStep<P>>,
+    /// How long a server may take to answer before the session hears that the answer is lost.
+    pub patience: Micros,
+    /// What all sessions of this gateway know together.
+    pub shared: &'a mut S::Shared,
+    /// The servers that can be asked.
+    pub reach: &'a dyn Reach,
+    /// Where questions, answers and timers go, in order.
+    pub steps: &'a mut Vec<SessionStep<S>>,
 }
 
 /// One thing a session wants done.
-pub enum SessionStep<P: Protocol> {
+pub enum SessionStep<S: Session> {
     /// Ask a server.
     Ask {
         /// For which operation.
@@ -104,7 +142,7 @@ pub enum SessionStep<P: Protocol> {
         /// Whom.
         server: ServerId,
         /// What.
-        request: P::Request,
+        request: <S::Protocol as Protocol>::Request,
     },
     /// Answer an operation.
     Answer {
@@ -115,16 +153,29 @@ pub enum SessionStep<P: Protocol> {
         /// What it proves.
         receipt: Option<Receipt>,
     },
+    /// Set a timer, or set it again.
+    SetTimer {
+        /// Which.
+        timer: S::Timer,
+        /// When it is due, in monotonic time.
+        due: Micros,
+    },
 }
 
-impl<P: Protocol> SessionContext<'_, P> {
-    /// The replica of a key that a client here had best ask: one on this node, or else one of this site that can be reached.
+impl<S: Session> SessionContext<'_, S> {
+    /// The replica of a key that a client here had best ask: [`Reach::nearest`].
     pub fn nearest(&self, topology: &Topology, key: &Key) -> ServerId {
-        (self.nearest)(topology.partition_of_slot(key.slot()))
+        self.reach.nearest(topology.partition_of_slot(key.slot()))
     }
 
-    /// Asks a server; the answer comes to [`Session::on_response`].
-    pub fn ask(&mut self, tag: u64, part: u32, server: ServerId, request: P::Request) {
+    /// Asks a server, of this site or another one; the answer comes to [`Session::on_response`].
+    pub fn ask(
+        &mut self,
+        tag: u64,
+        part: u32,
+        server: ServerId,
+        request: <S::Protocol as Protocol>::Request,
+    ) {
         self.steps.push(SessionStep::Ask {
             tag,
             part,
@@ -141,5 +192,11 @@ impl<P: Protocol> SessionContext<'_, P> {
     /// Answers an operation with a failure.
     pub fn fail(&mut self, tag: u64, failure: Failure) {
         self.answer(tag, Answer::Failed(failure), None);
+    }
+
+    /// Sets or resets a timer: it comes to [`Session::on_timer`].
+    pub fn set_timer(&mut self, timer: S::Timer, after: Micros) {
+        let due = self.now.monotonic + after;
+        self.steps.push(SessionStep::SetTimer { timer, due });
     }
 }

@@ -1,47 +1,44 @@
-//! The timers of a replica.
+//! Timers of replicas and sessions.
 use crate::Micros;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// When each timer is due, in monotonic time. A replica is asked for the next one after every input, and has few: the answer is kept, and found
-/// anew when a timer is moved.
+/// When each timer is due, in monotonic time. Timers may be many, as those of all sessions of a gateway: each step takes logarithmic time.
 #[derive(Debug)]
-pub(crate) struct Timers<T> {
+pub struct Timers<T> {
     due: BTreeMap<T, Micros>,
-    next: Option<Micros>,
+    /// The same, by time.
+    queue: BTreeSet<(Micros, T)>,
 }
 
 impl<T: Copy + Ord> Timers<T> {
-    pub fn new() -> Timers<T> {
-        Timers {
-            due: BTreeMap::new(),
-            next: None,
-        }
-    }
-
+    /// Sets a timer, or sets it again.
     pub fn set(&mut self, timer: T, due: Micros) {
-        let before = self.due.insert(timer, due);
-        match self.next {
-            Some(next) if before == Some(next) && due > next => self.find_next(),
-            next => self.next = Some(next.map_or(due, |next| next.min(due))),
+        if let Some(before) = self.due.insert(timer, due) {
+            self.queue.remove(&(before, timer));
         }
+        self.queue.insert((due, timer));
     }
 
     /// When the first one is due.
     pub fn next(&self) -> Option<Micros> {
-        self.next
+        self.queue.first().map(|&(due, _)| due)
     }
 
     /// Takes the one that is due first, if it is by now; of two that are due together, the lower one.
     pub fn take_due(&mut self, now: Micros) -> Option<T> {
-        self.next.filter(|&next| next <= now)?;
-        let (&timer, _) = self.due.iter().min_by_key(|&(_, &due)| due)?;
+        self.next().filter(|&next| next <= now)?;
+        let (_, timer) = self.queue.pop_first()?;
         self.due.remove(&timer);
-        self.find_next();
         Some(timer)
     }
+}
 
-    fn find_next(&mut self) {
-        self.next = self.due.values().copied().min();
+impl<T> Default for Timers<T> {
+    fn default() -> Timers<T> {
+        Timers {
+            due: BTreeMap::new(),
+            queue: BTreeSet::new(),
+        }
     }
 }
 
@@ -54,7 +51,7 @@ mod tests {
         /// Beside a list that is searched each time.
         #[test]
         fn the_next_one_is_known(steps in proptest::collection::vec((0u8..6, 0u64..20, any::<bool>()), 0..60)) {
-            let (mut timers, mut list): (Timers<u8>, BTreeMap<u8, Micros>) = (Timers::new(), BTreeMap::new());
+            let (mut timers, mut list): (Timers<u8>, BTreeMap<u8, Micros>) = Default::default();
             for (timer, at, sets) in steps {
                 let at = Micros(at);
                 if sets {

@@ -1,16 +1,21 @@
 //! The doors to one keyspace.
 use crate::{
+    around::Around,
     gateway::{Answers, GatewayOptions},
     slab::Slab,
 };
 use bytes::{Bytes, BytesMut};
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{Rng, SeedableRng},
+};
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 use turnbuckle_core::{
     Answer, BadToken, DoorId, Failure, KeyspaceLevels, Micros, Now, Operation, Outcome, Protocol,
-    Replication, RequestId, ServerId, Session, SessionContext, SessionStep, SiteId, TokenHeader,
+    Replication, RequestId, ServerId, Session, SessionId, SessionStep, SiteId, Timers, TokenHeader,
 };
 use turnbuckle_node::{Delivered, Delivery, Keyspace, Survey, Surveyed, first_cursor_of};
 
@@ -24,6 +29,8 @@ pub(crate) trait AnyDoors {
     fn close(&mut self, door: u64);
     fn operate(&mut self, now: Now, door: u64, tag: u64, operation: Operation, answers: &mut Answers);
     fn collect(&mut self, now: Now, answers: &mut Answers);
+    fn next_deadline(&self) -> Option<Micros>;
+    fn tick(&mut self, now: Now, answers: &mut Answers);
     fn expire(&mut self, now: Now, answers: &mut Answers);
     fn token(&mut self, door: u64) -> Bytes;
     fn open_asks(&self) -> usize;
@@ -38,9 +45,15 @@ pub(crate) struct Doors<S: Session> {
     header: TokenHeader,
     home: SiteId,
     doors: Slab<Door<S>>,
-    asks: Slab<Ask<S::Protocol>>,
+    asks: Slab<Ask<S>>,
+    /// What sessions have around them.
+    around: Around<S>,
+    /// Of all sessions, by door. Those of a door that is closed find nobody.
+    timers: Timers<(u64, S::Timer)>,
+    /// Where sessions' numbers come from.
+    random: ChaCha8Rng,
     /// Emptied and used again.
-    steps: Vec<SessionStep<S::Protocol>>,
+    steps: Vec<SessionStep<S>>,
     /// What was answered at once.
     answered: Vec<Delivery<S::Protocol>>,
     /// Answers that are being handed out. Emptied and used again.
@@ -87,16 +100,17 @@ struct Count {
 }
 
 /// A question to a server that has not been answered.
-struct Ask<P: Protocol> {
+struct Ask<S: Session> {
     door: u64,
     tag: u64,
     part: u32,
     server: ServerId,
-    deadline: Micros,
+    /// When it was asked.
+    since: Micros,
     /// It is about keys: the session knows nothing of it.
     is_survey: bool,
     /// The session has heard the answer ahead of time. This is what it made of it, to be done once the answer comes.
-    ahead: Option<Vec<SessionStep<P>>>,
+    ahead: Option<Vec<SessionStep<S>>>,
 }
 
 impl<S: Session> Doors<S> {
@@ -111,7 +125,10 @@ impl<S: Session> Doors<S> {
             cluster: options.cluster.clone(),
             keyspace: keyspace.name().to_string(),
         };
+        let mut random = ChaCha8Rng::seed_from_u64(options.seed);
+        random.set_stream(u64::from(index));
         Doors {
+            around: Around::new(Arc::clone(&keyspace), options.deadline),
             keyspace,
             levels,
             index,
@@ -120,6 +137,8 @@ impl<S: Session> Doors<S> {
             home,
             doors: Slab::new(),
             asks: Slab::new(),
+            timers: Timers::default(),
+            random,
             steps: Vec::new(),
             answered: Vec::new(),
             taken: Vec::new(),
@@ -178,29 +197,15 @@ impl<S: Session> Doors<S> {
                     }
                 };
                 let mut steps = std::mem::take(&mut self.steps);
-                door.session.on_operation(
-                    &mut SessionContext {
-                        now,
-                        nearest: &|partition| self.keyspace.nearest(partition),
-                        steps: &mut steps,
-                    },
-                    tag,
-                    operation,
-                    level,
-                );
+                let mut cx = self.around.context(now, &mut steps);
+                door.session.on_operation(&mut cx, tag, operation, level);
                 self.perform(now, door_number, &mut steps, answers);
                 self.steps = steps;
             }
         }
     }
 
-    fn perform(
-        &mut self,
-        now: Now,
-        door: u64,
-        steps: &mut Vec<SessionStep<S::Protocol>>,
-        answers: &mut Answers,
-    ) {
+    fn perform(&mut self, now: Now, door: u64, steps: &mut Vec<SessionStep<S>>, answers: &mut Answers) {
         for step in steps.drain(..) {
             match step {
                 SessionStep::Answer { tag, answer, receipt } => {
@@ -221,6 +226,7 @@ impl<S: Session> Doors<S> {
                     }
                     None => self.answer(door, tag, overfull(), None, answers),
                 },
+                SessionStep::SetTimer { timer, due } => self.timers.set((door, timer), due),
             }
         }
     }
@@ -257,13 +263,12 @@ impl<S: Session> Doors<S> {
         server: ServerId,
         is_survey: bool,
     ) -> Option<RequestId> {
-        let deadline = now.monotonic + self.options.deadline;
         let number = self.asks.insert(Ask {
             door,
             tag,
             part,
             server,
-            deadline,
+            since: now.monotonic,
             is_survey,
             ahead: None,
         })?;
@@ -362,11 +367,7 @@ impl<S: Session> Doors<S> {
             return;
         }
         let mut steps = Vec::new();
-        let mut cx = SessionContext {
-            now,
-            nearest: &|partition| self.keyspace.nearest(partition),
-            steps: &mut steps,
-        };
+        let mut cx = self.around.context(now, &mut steps);
         let outcome = Outcome::Answered(response, receipt);
         door.session
             .on_response(&mut cx, tag, ask.part, ask.server, outcome);
@@ -409,10 +410,14 @@ impl<S: Session> Doors<S> {
     fn on_response(
         &mut self,
         now: Now,
-        ask: &mut Ask<S::Protocol>,
+        ask: &mut Ask<S>,
         outcome: Outcome<<S::Protocol as Protocol>::Response>,
         answers: &mut Answers,
     ) {
+        if let Outcome::Answered(_, receipt) = &outcome {
+            self.around
+                .learn(ask.server, now.monotonic.since(ask.since), receipt);
+        }
         if let Some(mut steps) = ask.ahead.take() {
             return match outcome.into_failure() {
                 None => self.perform(now, ask.door, &mut steps, answers),
@@ -423,23 +428,14 @@ impl<S: Session> Doors<S> {
             return;
         };
         let mut steps = std::mem::take(&mut self.steps);
-        let mut cx = SessionContext {
-            now,
-            nearest: &|partition| self.keyspace.nearest(partition),
-            steps: &mut steps,
-        };
+        let mut cx = self.around.context(now, &mut steps);
         door.session
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
         self.perform(now, ask.door, &mut steps, answers);
         self.steps = steps;
     }
 
-    fn on_surveyed(
-        &mut self,
-        ask: &Ask<S::Protocol>,
-        surveyed: Result<Surveyed, String>,
-        answers: &mut Answers,
-    ) {
+    fn on_surveyed(&mut self, ask: &Ask<S>, surveyed: Result<Surveyed, String>, answers: &mut Answers) {
         let Some(door) = self.doors.find(ask.door) else {
             return;
         };
@@ -492,7 +488,12 @@ impl<S: Session> AnyDoors for Doors<S> {
     fn open(&mut self) -> u64 {
         let topology = self.keyspace.topology().clone();
         let door = Door {
-            session: S::open(self.keyspace.protocol(), self.home, topology),
+            session: S::open(
+                self.keyspace.protocol(),
+                self.home,
+                topology,
+                SessionId(self.random.next_u64()),
+            ),
             busy: None,
             queue: VecDeque::new(),
             open: VecDeque::new(),
@@ -542,11 +543,35 @@ impl<S: Session> AnyDoors for Doors<S> {
         self.drain(now, answers);
     }
 
+    fn next_deadline(&self) -> Option<Micros> {
+        self.timers.next()
+    }
+
+    fn tick(&mut self, now: Now, answers: &mut Answers) {
+        while let Some((door_number, timer)) = self.timers.take_due(now.monotonic) {
+            let Some(door) = self.doors.find(door_number) else {
+                continue;
+            };
+            self.keyspace.attend(self.options.loop_index);
+            let mut steps = std::mem::take(&mut self.steps);
+            door.session
+                .on_timer(&mut self.around.context(now, &mut steps), timer);
+            self.perform(now, door_number, &mut steps, answers);
+            self.steps = steps;
+            if !S::OVERLAPS {
+                self.advance(now, door_number, answers);
+            }
+        }
+        self.drain(now, answers);
+    }
+
     fn expire(&mut self, now: Now, answers: &mut Answers) {
         if self.asks.len() == 0 {
             return;
         }
-        let late = self.asks.numbers(|ask| ask.deadline <= now.monotonic);
+        let late = self
+            .asks
+            .numbers(|ask| ask.since + self.options.deadline <= now.monotonic);
         if late.is_empty() {
             return;
         }

@@ -18,8 +18,10 @@ pub struct GatewayOptions {
     pub cluster: String,
     /// The cluster's secret, for tokens.
     pub secret: ClusterSecret,
-    /// An operation that is not answered by then fails.
+    /// A question that a server has not answered by then is given up, and an operation without any other fails.
     pub deadline: Micros,
+    /// Where the numbers of its sessions come from. No other gateway has the same, in this life of the node or another.
+    pub seed: u64,
 }
 
 /// What a client may know of a keyspace.
@@ -108,6 +110,23 @@ impl Gateway {
     pub fn collect(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
         for doors in &mut self.keyspaces {
             doors.collect(now, answers);
+        }
+    }
+
+    /// When the first timer of a session is due, in monotonic time: then call [`Gateway::tick`].
+    pub fn next_deadline(&self) -> Option<Micros> {
+        self.keyspaces
+            .iter()
+            .filter_map(|doors| doors.next_deadline())
+            .min()
+    }
+
+    /// Lets sessions go on whose timers are due.
+    pub fn tick(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
+        for doors in &mut self.keyspaces {
+            if doors.next_deadline().is_some_and(|due| due <= now.monotonic) {
+                doors.tick(now, answers);
+            }
         }
     }
 

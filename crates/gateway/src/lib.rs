@@ -12,10 +12,13 @@
 //! [`Gateway::collect`], which the loop calls once per turn, after the commit. Each operation is answered exactly once; if nothing comes
 //! back in time the answer is a failure that says whether the operation may have happened.
 //!
+//! A session may set timers: the loop calls [`Gateway::tick`] when [`Gateway::next_deadline`] has come.
+//!
 //! Order: where the protocol's operations may overlap ([`Session::OVERLAPS`]), all that come in are passed on at
 //! once, and a key's own order is kept by its lane; otherwise each waits until the session has heard what came of the one before.
 //!
 //! [`Session::OVERLAPS`]: turnbuckle_core::Session::OVERLAPS
+mod around;
 mod doors;
 mod gateway;
 pub use gateway::{Gateway, GatewayOptions, KeyspaceAbout};

@@ -136,8 +136,19 @@ impl<P: Protocol> Keyspace<P> {
         Some(&self.lanes()[self.place_of(server)?])
     }
 
-    fn node_of(&self, server: ServerId) -> NodeId {
+    /// The node that holds a server.
+    pub fn node_of(&self, server: ServerId) -> NodeId {
         self.env.node_of(server)
+    }
+
+    /// Whether this node holds a server.
+    pub fn is_here(&self, server: ServerId) -> bool {
+        self.place_of(server).is_some()
+    }
+
+    /// Whether a server can be asked: this node holds it, or the link to the node that does is up.
+    pub fn is_reached(&self, server: ServerId) -> bool {
+        self.is_here(server) || self.env.is_up(server)
     }
 
     // ---- what lanes want done -------------------------------------------------------------------------------

@@ -121,6 +121,12 @@ pub(crate) enum Job {
 }
 
 impl<S: Session> Process<S> {
+    /// When the first timer of a replica or a session is due, in monotonic time.
+    pub fn next_deadline(&self) -> Option<Micros> {
+        let deadlines = [self.node.next_deadline(), self.gateway.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
     /// Something new for a worker.
     pub fn begin(&mut self, worker: Worker) -> Job {
         match worker {
@@ -284,7 +290,8 @@ impl<S: Session> Machine<S> {
         config.patience = options.patience;
         config.checkpoint_interval = options.checkpoint_interval;
         config.min_free_bytes = options.min_free_bytes;
-        config.seed = options.seed ^ u64::from(self.id.0) << 32 ^ self.lives;
+        let seed = options.seed ^ u64::from(self.id.0) << 32 ^ self.lives;
+        config.seed = seed;
         config.validate = true;
         config.planted = options.planted;
         let engine = Arc::new(self.engine.clone());
@@ -307,6 +314,7 @@ impl<S: Session> Machine<S> {
                 cluster: "simulated".to_string(),
                 secret: ClusterSecret::new(&b"a secret"[..]),
                 deadline: options.deadline,
+                seed,
             },
         );
         keyspaces

@@ -64,6 +64,7 @@ impl Machine {
             cluster: "c".into(),
             secret: ClusterSecret::new(&b"s"[..]),
             deadline: Micros(5_000_000),
+            seed: 1,
         };
         let mut gateway = Gateway::new(SiteId(0), options);
         for name in names {

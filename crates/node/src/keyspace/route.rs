@@ -16,7 +16,7 @@ use turnbuckle_store::scan_rows;
 impl<P: Protocol> Keyspace<P> {
     // ---- requests of sessions -------------------------------------------------------------------------------
 
-    /// Asks a server of this site. What it answers at once is returned; a later answer is delivered to the loop named by `id`, which must not be in
+    /// Asks a server. What it answers at once is returned; a later answer is delivered to the loop named by `id`, which must not be in
     /// use.
     pub fn ask(
         &self,
@@ -101,12 +101,11 @@ impl<P: Protocol> Keyspace<P> {
         }
         let replicas = topology.replicas_of(partition).iter();
         let servers = replicas.map(|replica| ServerId::of(partition, replica));
-        let is_reached = |server| self.cell(server).is_some() || self.env().is_up(server);
         let distance = |&server: &ServerId| {
             (
-                !is_reached(server),
+                !self.is_reached(server),
                 server.site != site,
-                self.cell(server).is_none(),
+                !self.is_here(server),
             )
         };
         servers.min_by_key(distance).unwrap_or(first)

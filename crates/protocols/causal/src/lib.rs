@@ -27,4 +27,6 @@ pub use eventual::{Eventual, EventualConfig, EventualSession};
 pub mod gentlerain;
 pub use gentlerain::{GentleRain, GentleRainConfig, GentleRainSession};
 pub mod stable;
+#[cfg(test)]
+mod testing;
 mod wire;

@@ -88,6 +88,7 @@ impl EventLoop {
             cluster: host.config.name.clone(),
             secret: host.config.secret.clone(),
             deadline: host.config.limits.operation_deadline(),
+            seed: host.node.config().seed ^ index as u64,
         };
         let mut gateway = Gateway::new(host.site(), options);
         for add in &host.keyspaces {
@@ -247,14 +248,16 @@ impl EventLoop {
         }
     }
 
-    /// Until the next timer of a replica, which the first loop minds for all; at most until operations are looked through.
+    /// Until the next timer of a replica, which the first loop minds for all, or of a session of this loop; at most until operations are looked
+    /// through.
     fn until_deadline(&self) -> Duration {
-        let deadline = (self.index == 0)
+        let of_replicas = (self.index == 0)
             .then(|| self.host.node.next_deadline())
             .flatten();
+        let of_sessions = self.gateway.borrow().next_deadline();
         let now = self.host.clock.now().monotonic;
-        let look = self.next_look.get();
-        let next = deadline.map_or(look, |deadline| deadline.min(look));
+        let deadlines = [of_replicas, of_sessions].into_iter().flatten();
+        let next = deadlines.fold(self.next_look.get(), Micros::min);
         Duration::from_micros(next.since(now).0)
     }
 
@@ -269,6 +272,9 @@ impl EventLoop {
         {
             node.tick(now);
         }
+        self.gateway
+            .borrow_mut()
+            .tick(now, &mut self.answers.borrow_mut());
         let is_time = self.next_look.get() <= now.monotonic;
         if is_time {
             self.next_look.set(now.monotonic + LOOK_EVERY);

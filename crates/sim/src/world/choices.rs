@@ -98,7 +98,7 @@ impl<S: Session> World<S> {
     fn has_timers_due(&self, node: usize) -> bool {
         let now = self.now(node).monotonic;
         let process = self.machines[node].process.as_ref();
-        let deadline = process.and_then(|process| process.node.next_deadline());
+        let deadline = process.and_then(|process| process.next_deadline());
         deadline.is_some_and(|deadline| deadline <= now)
     }
 

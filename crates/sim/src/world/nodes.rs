@@ -36,7 +36,7 @@ impl<S: Session> World<S> {
             process.wakes.take_worker(),
         );
         let sync = process.node.wants_sync();
-        let deadline = process.node.next_deadline();
+        let deadline = process.next_deadline();
         if turn {
             self.want_turn(node);
         }
@@ -100,12 +100,20 @@ impl<S: Session> World<S> {
         let now = self.now(node);
         let process = self.process(node);
         process.due.tick = None;
-        if process
-            .node
-            .next_deadline()
-            .is_some_and(|deadline| deadline <= now.monotonic)
-        {
+        let is_due = |deadline: Option<Micros>| deadline.is_some_and(|deadline| deadline <= now.monotonic);
+        let (of_replicas, of_sessions) = (
+            is_due(process.node.next_deadline()),
+            is_due(process.gateway.next_deadline()),
+        );
+        if of_replicas {
             process.node.tick(now);
+        }
+        let mut answers = Vec::new();
+        if of_sessions {
+            process.gateway.tick(now, &mut answers);
+        }
+        self.take_answers(answers);
+        if of_replicas || of_sessions {
             self.want_turn(node);
         }
         self.look_after(node);

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
     Answer, BadFrame, BadToken, Failure, Hlc, Key, Level, Levels, Micros, Operation, Outcome, Receipt,
-    ReplicaId, ServerId, Session, SessionContext, SiteId, Topology, VersionId,
+    ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology, VersionId,
 };
 
 /// A client.
@@ -126,7 +126,7 @@ impl CopsSession {
         }
     }
 
-    fn confirm(&mut self, cx: &mut SessionContext<'_, Cops>, tag: u64, operation: Operation, eventual: bool) {
+    fn confirm(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, eventual: bool) {
         let asked: Vec<Dependency> = self.context.iter().cloned().collect();
         for (part, version) in asked.iter().enumerate() {
             let (version, waits) = (version.clone(), self.moved);
@@ -145,7 +145,7 @@ impl CopsSession {
 
     fn on_confirmed(
         &mut self,
-        cx: &mut SessionContext<'_, Cops>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         part: u32,
         outcome: Outcome<Response>,
@@ -187,7 +187,7 @@ impl CopsSession {
         }
     }
 
-    fn begin(&mut self, cx: &mut SessionContext<'_, Cops>, tag: u64, operation: Operation, eventual: bool) {
+    fn begin(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, eventual: bool) {
         self.is_list = matches!(operation, Operation::ReadMany { .. });
         let (key, write) = match operation {
             Operation::Get { key, .. } => (key, None),
@@ -226,6 +226,8 @@ impl CopsSession {
 
 impl Session for CopsSession {
     type Protocol = Cops;
+    type Shared = ();
+    type Timer = ();
 
     const LEVELS: Levels = Levels::of_both(&[Level::Causal, Level::Eventual]);
 
@@ -233,7 +235,7 @@ impl Session for CopsSession {
     /// lost any more: so nothing is heard ahead.
     const OVERLAPS: bool = false;
 
-    fn open(config: &CopsConfig, home: SiteId, topology: Topology) -> CopsSession {
+    fn open(config: &CopsConfig, home: SiteId, topology: Topology, _: SessionId) -> CopsSession {
         CopsSession {
             home,
             topology,
@@ -272,7 +274,7 @@ impl Session for CopsSession {
 
     fn on_operation(
         &mut self,
-        cx: &mut SessionContext<'_, Cops>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         operation: Operation,
         level: Level,
@@ -288,7 +290,7 @@ impl Session for CopsSession {
 
     fn on_response(
         &mut self,
-        cx: &mut SessionContext<'_, Cops>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         part: u32,
         _: ServerId,
@@ -380,7 +382,8 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Depend
 #[cfg(test)]
 mod tests {
     use super::*;
-    use turnbuckle_core::{Now, Route, SessionStep};
+    use crate::testing::steps_of;
+    use turnbuckle_core::{Route, SessionStep};
 
     fn session(most_context: usize, state: Option<Bytes>) -> CopsSession {
         let topology = Topology::new(["a", "b"], 1, 1);
@@ -388,22 +391,17 @@ mod tests {
             most_context,
             ..CopsConfig::default()
         };
-        let mut session = CopsSession::open(&config, turnbuckle_core::SiteId(0), topology);
+        let mut session = CopsSession::open(&config, SiteId(0), topology, SessionId(1));
         if let Some(state) = state {
             session.resume(state).expect("it is a token");
         }
         session
     }
 
-    fn operate(session: &mut CopsSession, operation: Operation) -> Vec<SessionStep<Cops>> {
-        let mut steps = Vec::new();
-        let mut cx = SessionContext {
-            now: Now::default(),
-            nearest: &|_| unreachable!(),
-            steps: &mut steps,
-        };
-        session.on_operation(&mut cx, 1, operation, Level::Causal);
-        steps
+    fn operate(session: &mut CopsSession, operation: Operation) -> Vec<SessionStep<CopsSession>> {
+        steps_of(Micros(0), |cx| {
+            session.on_operation(cx, 1, operation, Level::Causal)
+        })
     }
 
     fn answer(
@@ -412,7 +410,7 @@ mod tests {
         at: u64,
         given: Level,
         response: Response,
-    ) -> Vec<SessionStep<Cops>> {
+    ) -> Vec<SessionStep<CopsSession>> {
         answer_at(session, Micros(0), part, at, given, response)
     }
 
@@ -423,7 +421,7 @@ mod tests {
         at: u64,
         given: Level,
         response: Response,
-    ) -> Vec<SessionStep<Cops>> {
+    ) -> Vec<SessionStep<CopsSession>> {
         let replica = ReplicaId(1);
         let server = ServerId::default();
         let receipt = Receipt {
@@ -438,17 +436,8 @@ mod tests {
             siblings: false,
             proof: turnbuckle_core::Proof::Plain,
         };
-        let mut steps = Vec::new();
-        let mut cx = SessionContext {
-            nearest: &|_| unreachable!(),
-            now: Now {
-                monotonic,
-                ..Now::default()
-            },
-            steps: &mut steps,
-        };
-        session.on_response(&mut cx, 1, part, server, Outcome::Answered(response, receipt));
-        steps
+        let outcome = Outcome::Answered(response, receipt);
+        steps_of(monotonic, |cx| session.on_response(cx, 1, part, server, outcome))
     }
 
     fn get(key: &str) -> Operation {
@@ -599,7 +588,7 @@ mod tests {
         assert_eq!(nearest(&mut here), [("x".into(), 1), ("y".into(), 2)]);
         here.resume(token.clone()).expect("there is room");
         let steps = operate(&mut here, get("z"));
-        let is_get = |step: &SessionStep<Cops>| {
+        let is_get = |step: &SessionStep<CopsSession>| {
             matches!(
                 step,
                 SessionStep::Ask {

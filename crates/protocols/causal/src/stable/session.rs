@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
     Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Operation, Outcome, ReplicaId, ServerId,
-    Session, SessionContext, SiteId, Topology, Vector,
+    Session, SessionContext, SessionId, SiteId, Topology, Vector,
 };
 
 /// A client: Algorithm 5.1, and the client's side of 5.4.
@@ -60,13 +60,15 @@ impl<R> TimedSession<R> {
 
 impl<R: Rules> Session for TimedSession<R> {
     type Protocol = TimedReplica<R>;
+    type Shared = ();
+    type Timer = ();
 
     const LEVELS: Levels = Levels::of_both(&[Level::Causal, Level::Eventual]);
 
     /// What a write depends on is known when the operation before it is answered, or is a write that has its stamp.
     const OVERLAPS: bool = false;
 
-    fn open(config: &R::Config, home: SiteId, topology: Topology) -> TimedSession<R> {
+    fn open(config: &R::Config, home: SiteId, topology: Topology, _: SessionId) -> TimedSession<R> {
         TimedSession {
             home,
             topology,
@@ -92,7 +94,7 @@ impl<R: Rules> Session for TimedSession<R> {
 
     fn on_operation(
         &mut self,
-        cx: &mut SessionContext<'_, TimedReplica<R>>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         operation: Operation,
         level: Level,
@@ -164,7 +166,7 @@ impl<R: Rules> Session for TimedSession<R> {
 
     fn on_response(
         &mut self,
-        cx: &mut SessionContext<'_, TimedReplica<R>>,
+        cx: &mut SessionContext<'_, Self>,
         tag: u64,
         _: u32,
         _: ServerId,
@@ -243,15 +245,17 @@ fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector), Bad
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::steps_of;
     use crate::{CausalSpartanXConfig, CausalSpartanXSession};
-    use turnbuckle_core::{Hlc, Now, SessionStep};
+    use turnbuckle_core::{Hlc, Micros, SessionStep};
 
     fn session() -> CausalSpartanXSession {
         let topology = Topology::new(["a", "b", "c"], 1, 1);
         CausalSpartanXSession::open(
             &CausalSpartanXConfig::default(),
-            turnbuckle_core::SiteId(1),
+            SiteId(1),
             topology,
+            SessionId(1),
         )
     }
 
@@ -271,14 +275,9 @@ mod tests {
 
     /// What the session asks of a server when it reads, and whether that must be here.
     fn need(session: &mut CausalSpartanXSession) -> Vector {
-        let mut steps = Vec::new();
-        let mut cx = SessionContext {
-            now: Now::default(),
-            nearest: &|_| unreachable!(),
-            steps: &mut steps,
-        };
         let (key, level) = (Key::from("k"), None);
-        session.on_operation(&mut cx, 1, Operation::Get { key, level }, Level::Causal);
+        let get = Operation::Get { key, level };
+        let steps = steps_of(Micros(0), |cx| session.on_operation(cx, 1, get, Level::Causal));
         let [
             SessionStep::Ask {
                 request: Request::Get(get),
@@ -322,8 +321,9 @@ mod tests {
         let topology = Topology::new(["a", "b", "c"], 1, 1);
         let rain = crate::GentleRainSession::open(
             &crate::GentleRainConfig::default(),
-            turnbuckle_core::SiteId(1),
+            SiteId(1),
             topology,
+            SessionId(1),
         );
         assert!(
             !rain.may_hear_ahead(&written(own.clone())),

@@ -1,0 +1,90 @@
+//! What the sessions of one gateway have around them: servers to ask, and what they know together.
+use std::{collections::BTreeMap, sync::Arc};
+use turnbuckle_core::{
+    Micros, Now, Protocol, Reach, Receipt, ServerId, Session, SessionContext, SessionStep,
+};
+use turnbuckle_node::{Keyspace, NodeId};
+
+/// What sessions of one keyspace have around them.
+pub(crate) struct Around<S: Session> {
+    servers: Servers<S::Protocol>,
+    shared: S::Shared,
+    patience: Micros,
+}
+
+impl<S: Session> Around<S> {
+    pub fn new(keyspace: Arc<Keyspace<S::Protocol>>, patience: Micros) -> Around<S> {
+        Around {
+            servers: Servers {
+                keyspace,
+                round_trips: BTreeMap::new(),
+            },
+            shared: S::Shared::default(),
+            patience,
+        }
+    }
+
+    /// What a session sees and does.
+    pub fn context<'a>(&'a mut self, now: Now, steps: &'a mut Vec<SessionStep<S>>) -> SessionContext<'a, S> {
+        SessionContext {
+            now,
+            patience: self.patience,
+            shared: &mut self.shared,
+            reach: &self.servers,
+            steps,
+        }
+    }
+
+    /// A server has answered after so long.
+    pub fn learn(&mut self, server: ServerId, took: Micros, receipt: &Receipt) {
+        if !self.servers.keyspace.is_here(server) {
+            let node = self.servers.keyspace.node_of(server);
+            let round_trip = took.since(receipt.waited);
+            let smoothed = self.servers.round_trips.entry(node).or_insert(round_trip);
+            *smoothed = smooth(*smoothed, round_trip);
+        }
+    }
+}
+
+/// The servers that can be asked, and how long their nodes take.
+struct Servers<P: Protocol> {
+    keyspace: Arc<Keyspace<P>>,
+    /// Smoothed, by node.
+    round_trips: BTreeMap<NodeId, Micros>,
+}
+
+impl<P: Protocol> Reach for Servers<P> {
+    fn nearest(&self, partition: u16) -> ServerId {
+        self.keyspace.nearest(partition)
+    }
+
+    fn is_reached(&self, server: ServerId) -> bool {
+        self.keyspace.is_reached(server)
+    }
+
+    fn round_trip(&self, server: ServerId) -> Option<Micros> {
+        match self.keyspace.is_here(server) {
+            true => Some(Micros(0)),
+            false => self.round_trips.get(&self.keyspace.node_of(server)).copied(),
+        }
+    }
+}
+
+/// As TCP smooths its round trips: an eighth of what is new (RFC 6298, 2.3).
+fn smooth(so_far: Micros, new: Micros) -> Micros {
+    Micros(so_far.0 - so_far.0 / 8 + new.0 / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_follows_what_is_seen_and_not_a_single_outlier() {
+        let calm = Micros(80_000);
+        let once = smooth(calm, Micros(800_000));
+        assert_eq!(once, Micros(170_000));
+        let again = (0..40).fold(once, |so_far, _| smooth(so_far, calm));
+        assert!((again.0).abs_diff(calm.0) < 1_000, "{again}");
+    }
+}

@@ -1,0 +1,39 @@
+//! What tests of sessions need.
+use turnbuckle_core::{Micros, Now, Reach, ServerId, Session, SessionContext, SessionStep};
+
+/// A session that asks only servers that it knows by itself.
+struct Unasked;
+
+impl Reach for Unasked {
+    fn nearest(&self, _: u16) -> ServerId {
+        unreachable!("these sessions know whom to ask")
+    }
+
+    fn is_reached(&self, _: ServerId) -> bool {
+        unreachable!("these sessions know whom to ask")
+    }
+
+    fn round_trip(&self, _: ServerId) -> Option<Micros> {
+        unreachable!("these sessions know whom to ask")
+    }
+}
+
+/// What a session wants done when it takes something in.
+pub(crate) fn steps_of<S: Session<Shared = ()>>(
+    monotonic: Micros,
+    take_in: impl FnOnce(&mut SessionContext<'_, S>),
+) -> Vec<SessionStep<S>> {
+    let mut steps = Vec::new();
+    let now = Now {
+        monotonic,
+        ..Now::default()
+    };
+    take_in(&mut SessionContext {
+        now,
+        patience: Micros(1_000_000),
+        shared: &mut (),
+        reach: &Unasked,
+        steps: &mut steps,
+    });
+    steps
+}
