@@ -280,6 +280,15 @@ pub enum Write<M> {
         /// Key and version as they arrived from a peer, if they did: the driver need not encode them again.
         encoded: Option<Bytes>,
     },
+    /// The next entry of the durable stream to the replicas at these sites, which is not stored here.
+    Hint {
+        /// Its key.
+        key: Key,
+        /// The version.
+        version: Version<M>,
+        /// The replicas it is streamed to.
+        to: ReplicaSet,
+    },
     /// A version that is no longer needed here.
     Drop {
         /// Its key.
@@ -396,6 +405,16 @@ impl<P: Protocol> Context<'_, P> {
     /// its writer streams it.
     pub fn replicate(&mut self, to: ReplicaSet, key: Key, version: Version<P::Meta>) -> bool {
         self.stage_version(key, version, to)
+    }
+
+    /// Stages a version as the next entry of the durable stream to this partition's replicas at `to`, and leaves the store as it is: for replicas that
+    /// did not answer when they were told of a version which is here already. As with [`Context::replicate`] each takes it in exactly once, however
+    /// long it is away ([`Protocol::on_replicated`]). Literature calls that a hint (Dynamo, 4.6).
+    pub fn hint(&mut self, to: ReplicaSet, key: Key, version: Version<P::Meta>) {
+        let to = to.without(self.me.replica());
+        if !to.is_empty() {
+            self.parts.staged.push(Write::Hint { key, version, to });
+        }
     }
 
     fn stage_version(&mut self, key: Key, version: Version<P::Meta>, to: ReplicaSet) -> bool {

@@ -440,7 +440,7 @@ impl<P: Protocol> Drop for Entered<'_, P> {
     fn drop(&mut self) {
         self.keyspace.perform(self.cell.me, &mut self.lane.effects);
         if self.lane.take_moved() {
-            let deadline = self.lane.replica.next_deadline();
+            let deadline = self.lane.next_deadline();
             let deadline_us = deadline.map_or(u64::MAX, |deadline| deadline.0);
             self.cell.deadline_us.store(deadline_us, Ordering::Release);
             self.cell.dirty.store(true, Ordering::Release);

@@ -254,6 +254,18 @@ impl<P: Protocol> Lane<P> {
         self.finish_input(now);
     }
 
+    /// When it wants to be stepped next, in monotonic time: for a timer of its replica, or for requests that wait for others' word. A protocol without
+    /// timers of its own has nothing else that ends their waiting.
+    pub fn next_deadline(&self) -> Option<Micros> {
+        let unheard = self.unheard.as_ref().map(|unheard| unheard.until);
+        // Once that has passed, each request is answered as it comes.
+        let unheard = unheard.filter(|&until| until > self.time.monotonic);
+        [self.replica.next_deadline(), unheard]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
     /// An input that names no keys.
     pub fn step(&mut self, now: Now, input: Input<P>) {
         self.handle(now, input);

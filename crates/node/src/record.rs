@@ -1,8 +1,5 @@
 //! What lies in the commit log: one record is one batch of one lane.
-use crate::{
-    entry::Written,
-    entry::{decode_entry, encode_and_count},
-};
+use crate::entry::{Written, decode_entry, encode_and_count, encode_entry};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
@@ -75,6 +72,9 @@ pub(crate) struct WriteRecord {
     /// The journal's entries before this index are dropped.
     #[prost(uint64, optional, tag = "10")]
     purge: Option<u64>,
+    /// The entry is streamed, and not stored here.
+    #[prost(bool, tag = "11")]
+    is_hint: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -89,6 +89,10 @@ impl WriteRecord {
     /// The replicas it is streamed to.
     pub fn to(&self) -> ReplicaSet {
         ReplicaSet(u128::from(self.to_high) << 64 | u128::from(self.to_low))
+    }
+
+    fn set_to(&mut self, to: ReplicaSet) {
+        (self.to_low, self.to_high) = (to.0 as u64, (to.0 >> 64) as u64);
     }
 }
 
@@ -156,8 +160,9 @@ pub(crate) enum Replayed<M> {
     Put {
         key: Key,
         version: Version<M>,
-        to: ReplicaSet,
     },
+    /// It is streamed, and not stored.
+    Hint,
     Drop {
         key: Key,
         id: VersionId,
@@ -216,7 +221,12 @@ impl WriteRecord {
                 record.entry = encoded
                     .clone()
                     .or_else(|| Some(encode_and_count(key, version, arena, counted)));
-                (record.to_low, record.to_high) = (to.0 as u64, (to.0 >> 64) as u64);
+                record.set_to(*to);
+            }
+            Write::Hint { key, version, to } => {
+                record.entry = Some(encode_entry(key, version, arena));
+                record.is_hint = true;
+                record.set_to(*to);
             }
             Write::Drop { key, id } => {
                 record.drop = Some(DropRecord {
@@ -242,10 +252,12 @@ impl WriteRecord {
 
     /// The write, which names sites of the cluster alone.
     pub fn replay<M: Wire>(self, topology: &Topology) -> Result<Replayed<M>, BadFrame> {
-        let to = self.to();
         if let Some(entry) = self.entry {
             let (key, version) = decode_entry(entry, topology)?;
-            return Ok(Replayed::Put { key, version, to });
+            return Ok(match self.is_hint {
+                true => Replayed::Hint,
+                false => Replayed::Put { key, version },
+            });
         }
         if let Some(drop) = self.drop {
             let id = VersionId {

@@ -95,8 +95,8 @@ impl<P: Protocol> Lane<P> {
                 self.written.add(encoded);
             }
             match write {
-                Write::Put { to, .. } if to.0 != 0 => {
-                    let bytes = written.entry.clone().expect("a put has an entry");
+                Write::Put { to, .. } | Write::Hint { to, .. } if !to.is_empty() => {
+                    let bytes = written.entry.clone().expect("what is streamed has an entry");
                     entries.push(Entry {
                         number: self.outgoing.assign(),
                         to: *to,
@@ -104,7 +104,7 @@ impl<P: Protocol> Lane<P> {
                     });
                 }
                 Write::Bound(higher) => bound = Some(*higher),
-                Write::Put { .. } | Write::Drop { .. } | Write::Named { .. } => {}
+                Write::Put { .. } | Write::Hint { .. } | Write::Drop { .. } | Write::Named { .. } => {}
                 Write::Append { .. } | Write::Truncate(_) | Write::Purge(_) => {}
             }
             self.beside.logged(write);

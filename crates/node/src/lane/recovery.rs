@@ -42,21 +42,17 @@ impl<P: Protocol> Lane<P> {
         }
         super::hold(&mut self.incoming, record.held.iter().map(|held| held.parts()));
         for write in record.writes {
-            let entry = write.entry.clone();
+            let (entry, to) = (write.entry.clone(), write.to());
             let Some(write) = self.beside.replay(write.replay::<P::Meta>(self.env.topology())?) else {
                 continue;
             };
             match write {
-                Replayed::Put { key, version, to } => {
+                Replayed::Put { key, version } => {
                     self.store.load(&key)?;
                     self.bound = self.bound.max(version.id.at);
                     self.store.put(&key, version);
-                    if to.0 != 0 {
-                        let bytes = entry.expect("a put has an entry");
-                        self.outgoing.replay(Entry { number, to, bytes }, from)?;
-                        number += 1;
-                    }
                 }
+                Replayed::Hint => {}
                 Replayed::Drop { key, id } => {
                     self.store.load(&key)?;
                     self.store.remove(key.as_ref(), id);
@@ -66,6 +62,12 @@ impl<P: Protocol> Lane<P> {
                 | Replayed::Append { .. }
                 | Replayed::Truncate(_)
                 | Replayed::Purge(_) => unreachable!("they are kept beside versions"),
+            }
+            if let Some(bytes) = entry
+                && !to.is_empty()
+            {
+                self.outgoing.replay(Entry { number, to, bytes }, from)?;
+                number += 1;
             }
         }
         self.store.evict(16);
