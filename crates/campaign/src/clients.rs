@@ -290,13 +290,13 @@ impl<'a> Client<'a> {
                 _ => None,
             };
             is_lost |= reply.is_none();
-            answers.push(self.settle(lane, job, sent_ns, reply));
+            answers.push(self.write_down(lane, job, sent_ns, reply));
         }
         if is_lost { Err(Lost) } else { Ok(answers) }
     }
 
     /// Writes down what became of an operation.
-    fn settle(&mut self, lane: usize, job: Job, sent_ns: i64, reply: Option<Value>) -> Answer {
+    fn write_down(&mut self, lane: usize, job: Job, sent_ns: i64, reply: Option<Value>) -> Answer {
         let at_ns = self.now_ns();
         let (reply, receipt) = match reply {
             Some(reply) => {

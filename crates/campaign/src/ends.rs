@@ -61,7 +61,7 @@ pub fn read(
                 }
             }
         }
-        open.retain(|&place| !is_settled(&ends.shown[place]));
+        open.retain(|&place| !is_agreed(&ends.shown[place]));
         // The first time through takes as long as there are keys.
         let begun: &Instant = patience.get_or_insert_with(Instant::now);
         if begun.elapsed() > PATIENCE {
@@ -75,7 +75,7 @@ pub fn read(
     Ok(ends)
 }
 
-fn is_settled(shown: &[Option<Shown>; SITES.len()]) -> bool {
+fn is_agreed(shown: &[Option<Shown>; SITES.len()]) -> bool {
     shown[0].is_some() && shown.iter().all(|site| *site == shown[0])
 }
 

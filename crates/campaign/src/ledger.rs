@@ -120,7 +120,7 @@ impl Ledger {
     }
 
     /// What is shown now is all that matters from here on: the round is over, and nobody writes its keys any more.
-    pub fn settle(&mut self, key: &Bytes, shown: &Shown) {
+    pub fn rebase(&mut self, key: &Bytes, shown: &Shown) {
         let Some(fate) = self.keys.get_mut(key) else {
             return;
         };
@@ -369,7 +369,7 @@ mod tests {
         let mut maybe = fate();
         maybe.unknown.push(None);
         ledger.keys.insert(key.clone(), maybe);
-        ledger.settle(&key, &shown("", None));
+        ledger.rebase(&key, &shown("", None));
         let fate = &ledger.keys()[&key];
         assert_eq!(wrong(fate, &shown("", None)), None);
         assert!(wrong(fate, &shown("3.0@b", Some("three"))).is_some());
@@ -381,7 +381,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let key = Bytes::from_static(b"k");
         ledger.keys.insert(key.clone(), fate());
-        ledger.settle(&key, &shown("4.0@a", Some("maybe")));
+        ledger.rebase(&key, &shown("4.0@a", Some("maybe")));
         let fate = &ledger.keys()[&key];
         assert_eq!(wrong(fate, &shown("4.0@a", Some("maybe"))), None);
         assert_eq!(wrong(fate, &shown("3.0@b", Some("three"))), Some(Wrong::Lost));

@@ -348,7 +348,7 @@ impl Rounds<'_> {
                 wrongs.entry(wrong.about()).or_default().push(example);
             }
             match verdict.wrong {
-                None => self.ledgers[place].settle(key, &shown[0]),
+                None => self.ledgers[place].rebase(key, &shown[0]),
                 Some(_) => self.ledgers[place].remove(key),
             }
         }

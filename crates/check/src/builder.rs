@@ -408,7 +408,7 @@ impl HistoryBuilder {
         let taken_away = self.taken_away();
         let mut outcomes: Vec<Outcome> = self.keys.values().map(KeyBuilder::outcome).collect();
         self.see_failed_writes();
-        let kept_before = self.settle(&mut outcomes);
+        let kept_before = self.renumber(&mut outcomes);
         let place_of = |old: usize| {
             let (place, next) = (kept_before[old], kept_before[old + 1]);
             (place < next).then_some(place as usize)
@@ -552,7 +552,7 @@ impl HistoryBuilder {
     }
 
     /// Gives operations their last numbers, and drops those that do not count. Returns how many are kept before each place.
-    fn settle(&mut self, outcomes: &mut [Outcome]) -> Vec<u32> {
+    fn renumber(&mut self, outcomes: &mut [Outcome]) -> Vec<u32> {
         let mut next = 0;
         for (outcome, about) in outcomes.iter_mut().zip(self.keys.values()) {
             outcome.key = next;
@@ -565,7 +565,7 @@ impl HistoryBuilder {
             let outcome = &mut outcomes[operation.key as usize];
             let is_judged = outcome.not_auditable.is_none();
             let about = &keys[operation.key as usize];
-            let counts = about.settle(operation, outcome);
+            let counts = about.resolve(operation, outcome);
             if is_judged && counts && about.is_in_doubt(operation) {
                 outcome.doubtful_reads += 1;
                 return false;
@@ -683,7 +683,7 @@ impl KeyBuilder {
     }
 
     /// Gives an operation its last value. Returns whether it counts.
-    fn settle(&self, operation: &mut Operation, outcome: &Outcome) -> bool {
+    fn resolve(&self, operation: &mut Operation, outcome: &Outcome) -> bool {
         let tombstone = |place: u32| Value::at(1 + self.values.len() as u32 + place);
         match operation.value.index() as u32 {
             BARE_DELETE => {

@@ -40,7 +40,7 @@ pub struct Greeting {
 /// 2. Call [`Connection::handle_bytes`] with it. What is left in the buffer belongs to the next call.
 /// 3. Call [`Connection::handle_answer`] for each answer, and then [`Connection::handle_bytes`] again if the buffer is
 ///    not empty: commands may have been waiting for the answer, or for room.
-/// 4. Write what is in [`Connection::output`], taking from its front, and call [`Connection::settle`]; then 3 again, for the same reason,
+/// 4. Write what is in [`Connection::output`], taking from its front, and call [`Connection::release_memory`]; then 3 again, for the same reason,
 ///    also with an empty buffer while [`Connection::is_waiting`].
 /// 5. While [`Connection::wants_turn`], serve others, and then call [`Connection::handle_bytes`] again.
 /// 6. Once [`Connection::is_closing`], write what is left and close the socket.

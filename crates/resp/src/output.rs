@@ -154,7 +154,7 @@ impl Output {
     }
 
     /// Lets go of memory that is not needed, if it is more than `free`.
-    pub(crate) fn settle(&mut self, free: usize) {
+    pub(crate) fn release_memory(&mut self, free: usize) {
         // Half of it was written, so the rest is copied at most once for each byte that was.
         if self.high > free && self.bytes.len() <= self.high / 2 {
             self.bytes = BytesMut::from(&self.bytes[..]);
@@ -294,7 +294,7 @@ mod tests {
         output.advance(999);
         assert!(output.held_bytes() >= 1_000 && output.len() == 1);
         output.advance(1);
-        output.settle(0);
+        output.release_memory(0);
         assert_eq!(output.held_bytes(), 0);
     }
 }

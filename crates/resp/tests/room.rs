@@ -16,7 +16,7 @@ fn large() -> (Connection, World) {
         encode_command(&[&b"SET"[..], &key, &[b'v'; VALUE_BYTES]], &mut set);
         send(set, &mut connection, &mut world);
     }
-    connection.settle(true);
+    connection.release_memory(true);
     world.operations = 0;
     (connection, world)
 }
@@ -36,7 +36,7 @@ fn a_pipeline_of_large_reads_does_not_run_ahead_of_a_client_that_does_not_read()
             while let Some(&(tag, _)) = world.deferred.front() {
                 world.answer(tag, &mut connection);
             }
-            connection.settle(false);
+            connection.release_memory(false);
             assert!(
                 connection.memory_bytes() < 3 << 20,
                 "{} bytes",
@@ -47,7 +47,7 @@ fn a_pipeline_of_large_reads_does_not_run_ahead_of_a_client_that_does_not_read()
             let read = output.len().min(50_000);
             bytes += read;
             output.advance(read);
-            connection.settle(read > 0);
+            connection.release_memory(read > 0);
         }
         let reply = "*10\r\n".len() + 10 * ("$100000\r\n".len() + VALUE_BYTES + 2);
         assert_eq!((bytes, input.len()), (ASKED * reply, 0));
@@ -67,7 +67,7 @@ fn the_depth_of_a_pipeline_of_small_reads_is_not_hurt() {
             world.answer(tag, &mut connection);
         }
         connection.output().clear();
-        connection.settle(true);
+        connection.release_memory(true);
     }
     assert_eq!(deepest, Limits::default().max_outstanding);
 }
@@ -88,7 +88,7 @@ fn a_reply_waits_until_the_node_has_room_for_it() {
     let output = connection.output().split();
     assert!(output.starts_with(b"*3\r\n$100000\r\n"));
     assert!(output.ends_with(b"+PONG\r\n"));
-    assert_eq!(connection.settle(true), Connection::FREE_BYTES);
+    assert_eq!(connection.release_memory(true), Connection::FREE_BYTES);
     assert_eq!(connection.memory_bytes(), 0);
 }
 
@@ -107,7 +107,7 @@ fn a_reply_that_comes_later_and_finds_no_room_is_refused() {
         reply.starts_with(b"-UNAVAILABLE the node's memory for clients (client_memory_mb)"),
         "{reply:?}"
     );
-    connection.settle(true);
+    connection.release_memory(true);
     assert!(connection.memory_bytes() < 1_000);
     // Now it is known: the next one waits.
     let mut input = BytesMut::from(MGET);
@@ -132,7 +132,7 @@ fn without_room_a_connection_has_what_is_its_own() {
             .iter()
             .filter(|&&byte| byte == b'$')
             .count();
-        connection.settle(true);
+        connection.release_memory(true);
         connection.handle_bytes(&mut input, &mut world);
     }
     assert_eq!((replies, input.len()), (2_000, 0));
@@ -142,7 +142,7 @@ fn without_room_a_connection_has_what_is_its_own() {
 fn who_is_shed_is_told_unless_half_a_reply_was_written() {
     let (mut connection, mut world) = large();
     send(MGET, &mut connection, &mut world);
-    connection.settle(true);
+    connection.release_memory(true);
     let mut input = BytesMut::from(MGET);
     connection.handle_bytes(&mut input, &mut world);
     connection.shed();
@@ -158,7 +158,7 @@ fn who_is_shed_is_told_unless_half_a_reply_was_written() {
     let mut input = BytesMut::from(MGET);
     connection.handle_bytes(&mut input, &mut world);
     connection.output().advance(10);
-    connection.settle(true);
+    connection.release_memory(true);
     connection.shed();
     assert!(connection.output().is_empty() && connection.is_closing());
 }

@@ -767,7 +767,7 @@ impl Judge {
     // ---- the end --------------------------------------------------------------------------------------------
 
     /// In the end: what a site has of a key.
-    pub(crate) fn settle(&mut self, site: &str, key: &Key, version: Option<VersionId>) {
+    pub(crate) fn ends_with(&mut self, site: &str, key: &Key, version: Option<VersionId>) {
         let Some(of_key) = self.keys.get(key) else {
             return;
         };

@@ -418,7 +418,7 @@ impl Clients {
         }
         let is_last = client.left.is_empty() && client.open.is_empty();
         if let Some(inserted) = client.inserting.take_if(|_| is_last) {
-            self.population.settle(inserted);
+            self.population.finish(inserted);
         }
         let goes_on = !self.stopped && world.is_served(self.first + number);
         if goes_on {
@@ -548,7 +548,7 @@ impl Clients {
             Step::Insert { record, key, value } => {
                 if let Some(before) = client.inserting.replace(record) {
                     // Amplified: the one before will be over by then, too.
-                    self.population.settle(before);
+                    self.population.finish(before);
                 }
                 request.push_back(put(key, value));
             }

@@ -204,7 +204,7 @@ mod tests {
         let mut random = Random::new(1, 0);
         for _ in 0..90 {
             let record = population.take();
-            population.settle(record);
+            population.finish(record);
         }
         let newest = (0..1000)
             .filter(|_| chooser.choose(&mut random, &population) == 99)

@@ -75,7 +75,7 @@ pub enum Step {
         /// What.
         value: Bytes,
     },
-    /// Writes a key that does not exist. [`Population::settle`] must be called once it is over.
+    /// Writes a key that does not exist. [`Population::finish`] must be called once it is over.
     Insert {
         /// Its number.
         record: u64,
@@ -173,7 +173,7 @@ mod tests {
             for client in &mut clients {
                 let step = client.next_step(&mut population);
                 if let Step::Insert { record, .. } = &step {
-                    population.settle(*record);
+                    population.finish(*record);
                 }
                 steps.push(step);
             }

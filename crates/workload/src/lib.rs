@@ -9,7 +9,7 @@
 //!   (a letter,     (a seed)       |        ^                       |
 //!    a TOML file)       \         |        | the records           | done, and how long it took
 //!                        \        |        | that exist            v
-//!                         \       +-- Population <------ settle   Latencies ----> Summary
+//!                         \       +-- Population <------ finish   Latencies ----> Summary
 //!                          `--> Timetable: the intended starts    Record -------> TraceWriter
 //! ```
 //!
@@ -19,7 +19,7 @@
 //!    one.
 //! 2. Ask for the next [`Step`] and carry it out. A read-modify-write is a read and then a write.
 //! 3. Record the latency *from the intended start*, and into the trace the times at which it was really sent and answered.
-//! 4. After an insert, however it ended, [`Population::settle`].
+//! 4. After an insert, however it ended, [`Population::finish`].
 //!
 //! # Values
 //!

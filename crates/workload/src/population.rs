@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone)]
 pub struct Population {
     loaded: u64,
-    /// Every record below this one is settled.
-    settled: u64,
+    /// Every record below this one is finished.
+    finished: u64,
     /// The next record to insert.
     next: u64,
     /// Settled out of turn. As long as there are inserts under way at most.
@@ -25,7 +25,7 @@ impl Population {
         assert!(loaded > 0, "a workload needs at least one record");
         Population {
             loaded,
-            settled: loaded,
+            finished: loaded,
             next: loaded,
             early: BTreeSet::new(),
         }
@@ -39,7 +39,7 @@ impl Population {
     /// How many records one may choose from.
     #[allow(clippy::len_without_is_empty, reason = "a population is never empty")]
     pub fn len(&self) -> u64 {
-        self.settled
+        self.finished
     }
 
     /// Takes the number of the next record to insert.
@@ -53,13 +53,13 @@ impl Population {
     ///
     /// # Panics
     /// If that record was not being inserted.
-    pub fn settle(&mut self, record: u64) {
+    pub fn finish(&mut self, record: u64) {
         assert!(
-            (self.settled..self.next).contains(&record) && self.early.insert(record),
-            "record {record} is settled, but was not being inserted"
+            (self.finished..self.next).contains(&record) && self.early.insert(record),
+            "record {record} is finished, but was not being inserted"
         );
-        while self.early.remove(&self.settled) {
-            self.settled += 1;
+        while self.early.remove(&self.finished) {
+            self.finished += 1;
         }
     }
 
@@ -75,24 +75,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_can_be_chosen_once_all_before_it_are_settled() {
+    fn a_record_can_be_chosen_once_all_before_it_are_finished() {
         let mut population = Population::new(10);
         let (first, second, third) = (population.take(), population.take(), population.take());
         assert_eq!((first, second, third), (10, 11, 12));
-        population.settle(second);
+        population.finish(second);
         assert_eq!(population.len(), 10);
-        population.settle(first);
+        population.finish(first);
         assert_eq!(population.len(), 12);
-        population.settle(third);
+        population.finish(third);
         assert_eq!((population.len(), population.loaded()), (13, 10));
     }
 
     #[test]
     #[should_panic(expected = "was not being inserted")]
-    fn a_record_is_settled_once() {
+    fn a_record_is_finished_once() {
         let mut population = Population::new(1);
         let record = population.take();
-        population.settle(record);
-        population.settle(record);
+        population.finish(record);
+        population.finish(record);
     }
 }

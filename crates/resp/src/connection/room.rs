@@ -3,7 +3,7 @@
 //! Everything that a client can make a connection hold counts: commands that wait or are not answered, what reads are expected to
 //! bring, values that a long read has gathered, replies. [`Connection::FREE_BYTES`] of it are the connection's own. For more it asks the
 //! node ([`Backend::grow_to`]), some kilobytes at a time, before it takes a command and before it writes a long reply. Once the
-//! client has taken its replies, [`Connection::settle`] gives back what is not needed.
+//! client has taken its replies, [`Connection::release_memory`] gives back what is not needed.
 use super::{Connection, Life};
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
 use crate::shape::REPLY_BYTES;
@@ -39,9 +39,9 @@ impl Connection {
 
     /// After output was written, or bytes were handled: lets go of memory that is not needed. `written`: some output was. Returns what
     /// the node has granted that is still in use.
-    pub fn settle(&mut self, written: bool) -> usize {
+    pub fn release_memory(&mut self, written: bool) -> usize {
         self.output_begun = !self.output.is_empty() && (self.output_begun || written);
-        self.output.settle(Self::FREE_BYTES);
+        self.output.release_memory(Self::FREE_BYTES);
         self.granted = self.memory_bytes().max(Self::FREE_BYTES);
         self.granted
     }

@@ -204,7 +204,7 @@ impl Client {
         drop(connection);
         self.input_bytes.set(input.held_bytes());
         drop(input);
-        self.settle(false);
+        self.release_memory(false);
         if begun || has_output {
             event_loop.touch(self);
         }
@@ -240,7 +240,7 @@ impl Client {
     /// Returns how much it was.
     pub fn flush(&self, event_loop: &EventLoop) -> usize {
         if self.clogged.get() {
-            self.settle(false);
+            self.release_memory(false);
             return 0;
         }
         let mut connection = self.connection.borrow_mut();
@@ -271,7 +271,7 @@ impl Client {
             event_loop.recorder.borrow_mut().sent_bytes(sent);
             self.charge.moved();
         }
-        self.settle(sent > 0);
+        self.release_memory(sent > 0);
         // Its task looks at what there is room for now, or that it is over.
         if (sent > 0 && waits) || is_closing || self.clogged.get() || self.broken.get() {
             self.changed.notify_one();
@@ -295,9 +295,9 @@ impl Client {
     }
 
     /// Gives back what is not needed. `written`: some output was.
-    fn settle(&self, written: bool) {
+    fn release_memory(&self, written: bool) {
         let mut connection = self.connection.borrow_mut();
-        self.connection_bytes.set(connection.settle(written));
+        self.connection_bytes.set(connection.release_memory(written));
         let bytes = over(self.connection_bytes.get()) + over(self.input_bytes.get());
         let is_owed =
             connection.outstanding() > 0 && !connection.is_waiting() && connection.output().is_empty();

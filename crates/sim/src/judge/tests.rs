@@ -460,7 +460,7 @@ fn a_replica_that_has_shown_what_was_lost_still_has_it_and_gives_it_back() {
     let synced = court.now;
     court.puts(0, 0, "x", "1", version(1, 0));
     court.judge.excuse(replica(0), court.now, synced);
-    court.judge.settle("c", &Key::from("x"), None);
+    court.judge.ends_with("c", &Key::from("x"), None);
     assert_eq!(court.broken(), [], "nobody had it");
 
     let mut court = Court::new(true);
@@ -468,7 +468,7 @@ fn a_replica_that_has_shown_what_was_lost_still_has_it_and_gives_it_back() {
     court.puts(0, 0, "x", "1", version(1, 0));
     court.gets(1, 1, "x", Some("1"), Some(version(1, 0)));
     court.judge.excuse(replica(0), court.now, synced);
-    court.judge.settle("c", &Key::from("x"), None);
+    court.judge.ends_with("c", &Key::from("x"), None);
     assert_eq!(court.broken(), [Rule::NothingLost], "b had it");
 }
 

@@ -120,7 +120,7 @@ impl<S: Session> World<S> {
                     self.judge.report(Rule::Service, words);
                     break;
                 };
-                self.judge.settle(&name, key, receipt.version);
+                self.judge.ends_with(&name, key, receipt.version);
                 // A forgotten delete and a remembered one look the same from outside.
                 let alive = receipt.version.filter(|_| answer != Answer::Value(None));
                 found.push(format!("{key} {alive:?} {answer:?}"));

@@ -1,7 +1,7 @@
 //! One client: its connection, its operations under way, and what becomes of them.
 //!
 //! ```text
-//!            fill                     exchange                      settle
+//!            fill                     exchange                      finish
 //!   Source --------> flight (FIFO) ------------> server ---------> Tally, Population
 //!     ^                                                                 |
 //!     `------------------------- a lane is idle again ------------------'
@@ -230,7 +230,7 @@ impl Client {
             };
             let (value, receipt) = split_receipt(reply);
             match judge(flight.job.op, value) {
-                Ok(end) => self.settle(flight, end, receipt, now_ns, source),
+                Ok(end) => self.finish(flight, end, receipt, now_ns, source),
                 Err(trouble) => {
                     self.flight.push_front(flight);
                     return Err(trouble);
@@ -246,7 +246,7 @@ impl Client {
     }
 
     /// An operation is over.
-    fn settle(
+    fn finish(
         &mut self,
         flight: Flight,
         end: End,
@@ -261,7 +261,7 @@ impl Client {
             match source {
                 Source::Load(queue) if !is_done => queue.borrow_mut().fail(record),
                 Source::Load(_) => {}
-                Source::Run(_) => self.shared.population.borrow_mut().settle(record),
+                Source::Run(_) => self.shared.population.borrow_mut().finish(record),
             }
         }
         self.record(&job, lane, sent_ns, end, receipt, now_ns);
@@ -354,7 +354,7 @@ impl Client {
         while let Some(mut flight) = self.flight.pop_front() {
             // There is nowhere to send it to.
             flight.job.then = None;
-            self.settle(flight, End::Lost(word), None, now_ns, source);
+            self.finish(flight, End::Lost(word), None, now_ns, source);
         }
         self.token = None;
         self.sessions_lost += 1;
