@@ -26,5 +26,6 @@ pub mod eventual;
 pub use eventual::{Eventual, EventualConfig, EventualSession};
 pub mod gentlerain;
 pub use gentlerain::{GentleRain, GentleRainConfig, GentleRainSession};
+mod metrics;
 pub mod stable;
 mod wire;
