@@ -29,7 +29,7 @@ pub enum Reading {
     /// How far something is behind: the longest. None if that is not known of some partition; then nothing is shown.
     Lag(Option<Micros>),
     /// How long things took: all partitions together.
-    Spans(Spans),
+    Spans(Box<Spans>),
 }
 
 /// What a metric has read of the replicas of a node.
@@ -128,7 +128,7 @@ mod tests {
         let lag = |ms| Reading::Lag(Some(Micros::from_millis(ms)));
         let mut spans = Spans::default();
         spans.add(Micros(1));
-        let twice = Reading::Spans(spans.clone()).and(Reading::Spans(spans));
+        let twice = Reading::Spans(Box::new(spans.clone())).and(Reading::Spans(Box::new(spans)));
         assert!(matches!(twice, Reading::Spans(spans) if spans.count() == 2));
         assert_eq!(Reading::Count(3).and(Reading::Count(4)), Reading::Count(7));
         assert_eq!(Reading::Highest(3).and(Reading::Highest(4)), Reading::Highest(4));

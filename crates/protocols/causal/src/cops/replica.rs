@@ -218,7 +218,9 @@ impl Protocol for Cops {
     const METRICS: &'static [Metric<Self>] = &of_hidden_versions::<Self>(
         |cops, _| Reading::Count(cops.pending.len() as u64),
         |cops, now| cops.of_peers(|replica| lag(cops.visible.at(replica), now)),
-        |cops, _| cops.of_peers(|replica| Reading::Spans(cops.spans[usize::from(replica.0)].clone())),
+        |cops, _| {
+            cops.of_peers(|replica| Reading::Spans(Box::new(cops.spans[usize::from(replica.0)].clone())))
+        },
     );
 
     fn plant(config: &mut CopsConfig, bug: &str) -> bool {

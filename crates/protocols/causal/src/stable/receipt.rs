@@ -70,7 +70,7 @@ impl Stable {
     /// How long the versions of each other site took until they could be seen.
     pub fn spans(&self) -> Vec<(ReplicaId, Reading)> {
         self.others()
-            .map(|replica| (replica, Reading::Spans(self.hidden.spans(replica))))
+            .map(|replica| (replica, Reading::Spans(Box::new(self.hidden.spans(replica)))))
             .collect()
     }
 
