@@ -87,8 +87,6 @@ pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read
 mod taken_away;
 mod timeline;
 pub use timeline::{Clock, draw, readable, span};
-mod window;
-pub use window::{Limits, SiteMetrics, Window, WindowMetrics};
 mod witness;
 pub use witness::{Because, Edge, Witness};
 mod version;
