@@ -84,6 +84,8 @@ mod single;
 pub use single::removed_singly;
 mod staleness;
 pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read, staleness, visibility};
+mod svg;
+pub use svg::Svg;
 mod taken_away;
 mod timeline;
 pub use timeline::{Clock, draw, readable, span};
