@@ -171,12 +171,14 @@ pub fn unrest(cluster: &Cluster) -> Option<String> {
             ));
         }
         let waits = |keyspace: &&turnbuckle_server::status::KeyspaceStatus| {
-            keyspace.parked_operations + keyspace.hidden_versions > 0
+            keyspace.parked_operations + keyspace.count("hidden_versions") > 0
         };
         if let Some(keyspace) = status.keyspaces.iter().find(waits) {
             return Some(format!(
                 "{name}: {} has {} operations that wait and {} versions hidden",
-                keyspace.name, keyspace.parked_operations, keyspace.hidden_versions
+                keyspace.name,
+                keyspace.parked_operations,
+                keyspace.count("hidden_versions")
             ));
         }
         if let Ok(Err(why)) = cluster.admin(node).readiness() {

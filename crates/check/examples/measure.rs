@@ -1,17 +1,15 @@
 //! What judging costs, in time and memory, on traces made up here.
 //!
 //! ```text
-//!   cargo run --release -p turnbuckle-check --example measure -- window 10000000 1000     records, keys
-//!   cargo run --release -p turnbuckle-check --example measure -- history 10000000 10000000
+//!   cargo run --release -p turnbuckle-check --example measure -- 10000000 1000     records, keys
 //! ```
 use std::{env, fs, time::Instant};
-use turnbuckle_check::{HistoryBuilder, Report, Window};
+use turnbuckle_check::{HistoryBuilder, Report};
 use turnbuckle_workload::{Op, Random, Record, Status};
 
 const CLIENTS: u64 = 64;
 /// One operation each 10 microseconds: 100,000 a second.
 const BETWEEN_NS: i64 = 10_000;
-const SPAN_NS: i64 = 10_000_000_000;
 
 /// Operations of a millisecond each, a fifth of them writes, one in a thousand stale.
 struct Stream {
@@ -66,46 +64,7 @@ fn main() {
         let text = arguments.get(place).map_or("1000000", String::as_str);
         text.parse().expect("a number")
     };
-    match arguments.first().map(String::as_str) {
-        Some("window") => window(number(1), number(2)),
-        Some("history") => history(number(1), number(2)),
-        _ => println!("measure (window|history) RECORDS KEYS"),
-    }
-}
-
-/// Metrics once a second of the records' time, while the window moves on.
-fn window(records: u64, keys: u64) {
-    let (mut stream, mut window) = (Stream::new(keys), Window::new(SPAN_NS));
-    let (mut adding, mut asking, mut asked, mut longest) = (0.0, 0.0, 0, 0.0_f64);
-    for _ in 0..records / 100_000 {
-        let batch: Vec<Record> = (0..100_000).map(|_| stream.next()).collect();
-        let begun = Instant::now();
-        for record in &batch {
-            window.add(record).expect("a right record");
-        }
-        adding += begun.elapsed().as_secs_f64();
-        let begun = Instant::now();
-        let metrics = window.metrics();
-        let took = begun.elapsed().as_secs_f64();
-        (asking, asked, longest) = (asking + took, asked + 1, longest.max(took));
-        if asked % 20 == 0 {
-            println!(
-                "{} operations, {} to remove, {} stale, metrics took {took:.3} s",
-                metrics.operations, metrics.removed, metrics.stale_reads
-            );
-        }
-    }
-    println!(
-        "{:.0} ns to add a record; metrics {:.3} s on average, {longest:.3} s at most; {:?} held; {} bytes",
-        adding * 1e9 / records as f64,
-        asking / f64::from(asked),
-        window.held(),
-        resident()
-    );
-}
-
-/// A whole trace.
-fn history(records: u64, keys: u64) {
+    let (records, keys) = (number(0), number(1));
     let mut stream = Stream::new(keys);
     let before = resident();
     let begun = Instant::now();

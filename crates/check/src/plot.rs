@@ -1,4 +1,4 @@
-//! A small writer of plots as SVG: two axes with units, some series, nothing else.
+//! Plots as SVG: two axes with units, some series, nothing else.
 //!
 //! ```
 //! use turnbuckle_check::{Axis, Plot, Scale, Series, Shape};
@@ -14,6 +14,7 @@
 //! Dark on white. Linear axes include zero and end at a round number; logarithmic ones end at powers of ten, and what is not
 //! positive is left out, as are numbers that are not finite. All text is escaped. Points that fall on the same tenth of a pixel
 //! are written once; else the size of the output is that of the data, so whoever makes a plot bounds that.
+use crate::Svg;
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;
@@ -273,11 +274,9 @@ impl Plot {
         let all = || self.series.iter().flat_map(|series| &series.points);
         let x = Range::of(self.x.scale, all().map(|point| point.0), (LEFT, RIGHT));
         let y = Range::of(self.y.scale, all().map(|point| point.1), (BOTTOM, TOP));
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
-        );
+        let font = " font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\"";
+        let mut svg = Svg::new(WIDTH, HEIGHT, font);
+        svg.background();
         let middle = (LEFT + RIGHT) / 2.0;
         text(&mut svg, (middle, 24.0), "middle\" font-size=\"16", &self.title);
         text(&mut svg, (middle, HEIGHT - 14.0), "middle", &self.x.label);
@@ -312,11 +311,11 @@ impl Plot {
         if self.series.len() > 1 {
             self.legend(&mut svg);
         }
-        svg + "</svg>\n"
+        svg.finish()
     }
 
     /// One line above the drawing: as many names as there is room for.
-    fn legend(&self, svg: &mut String) {
+    fn legend(&self, svg: &mut Svg) {
         let mut at = LEFT;
         for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
             let next = at + 40.0 + 8.0 * series.name.chars().count() as f64;
@@ -330,7 +329,7 @@ impl Plot {
     }
 }
 
-fn draw(svg: &mut String, series: &Series, colour: &str, x: &Range, y: &Range) {
+fn draw(svg: &mut Svg, series: &Series, colour: &str, x: &Range, y: &Range) {
     let pixels = series
         .points
         .iter()
@@ -361,51 +360,23 @@ fn draw(svg: &mut String, series: &Series, colour: &str, x: &Range, y: &Range) {
         Shape::Line | Shape::Steps => "none".into(),
     };
     if !path.is_empty() {
-        writeln!(
-            svg,
+        svg.put(&format!(
             "<path d=\"{path}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-        )
-        .expect("writing to a string does not fail");
+        ));
     }
 }
 
-fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) {
-    writeln!(
-        svg,
+fn line(svg: &mut Svg, from: (f64, f64), to: (f64, f64), colour: &str) {
+    svg.put(&format!(
         "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" stroke=\"{colour}\"/>",
         from.0, from.1, to.0, to.1
-    )
-    .expect("writing to a string does not fail");
+    ));
 }
 
 /// `anchor` may bring further attributes, behind a quote.
-fn text(svg: &mut String, at: (f64, f64), anchor: &str, says: &str) {
-    writeln!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
-        at.0,
-        at.1,
-        escaped(says)
-    )
-    .expect("writing to a string does not fail");
-}
-
-/// What XML cannot hold becomes a question mark.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for letter in text.chars() {
-        match letter {
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '&' => escaped.push_str("&amp;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&apos;"),
-            '\u{fffe}' | '\u{ffff}' => escaped.push('?'),
-            _ if letter.is_control() => escaped.push('?'),
-            _ => escaped.push(letter),
-        }
-    }
-    escaped
+fn text(svg: &mut Svg, at: (f64, f64), anchor: &str, says: &str) {
+    let attributes = format!("x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\"", at.0, at.1);
+    svg.text(&attributes, says);
 }
 
 #[cfg(test)]
@@ -428,7 +399,7 @@ mod tests {
         let svg = plot(Scale::Linear, vec![(0.0, 1.0)]);
         assert!(svg.contains(">a &lt; b<"));
         assert!(svg.contains("&lt;reads&gt; &amp; &quot;writes&quot;"));
-        assert!(svg.contains(">reads?<"));
+        assert!(svg.contains(">reads\u{fffd}<"));
     }
 
     #[test]

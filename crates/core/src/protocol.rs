@@ -1,7 +1,7 @@
 use crate::replica::{Emitted, Parts};
 use crate::{
-    BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Micros, Now, Parameter, Proof, Receipt,
-    ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId, Versions, Vitals, Wire,
+    BadFrame, Bug, Chain, Descriptor, Hlc, Journal, Key, Level, Metric, Micros, Now, Parameter, Proof,
+    Receipt, ReplicaId, ReplicaSet, Route, ServerId, Topology, Version, VersionId, Versions, Vitals, Wire,
 };
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -34,6 +34,8 @@ pub trait Protocol: Sized + Send + 'static {
     const PARAMETERS: &'static [Parameter<Self::Config>];
     /// The bugs that drawn worlds must find when they are planted. There may be others, for scripts.
     const BUGS: &'static [Bug] = &[];
+    /// What it counts, for those who watch.
+    const METRICS: &'static [Metric<Self>] = &[];
 
     /// Puts the bug of a name into a configuration, to see whether tests notice it. False if this protocol has none of that name.
     fn plant(_config: &mut Self::Config, _bug: &str) -> bool {
@@ -167,7 +169,7 @@ pub trait Protocol: Sized + Send + 'static {
         false
     }
 
-    /// What it counts.
+    /// What it says of itself as every protocol does.
     fn vitals(&self, _: Now) -> Vitals {
         Vitals::default()
     }

@@ -1,16 +1,10 @@
-use crate::{Hlc, Micros, ReplicaId};
+use crate::Hlc;
 
-/// What a replica counts, for those who watch it.
+/// What every protocol says of a replica, for those who watch. What a protocol counts beyond that are its [`crate::Metric`]s.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vitals {
     /// Everything that was stamped up to here, anywhere, can be seen here. None where that is not what is waited for.
     pub stable_until: Option<Hlc>,
-    /// Versions that are here and cannot be seen yet; at least so many.
-    pub hidden: u64,
-    /// For each other site, how far what is stable here is behind the wall clock. None before anything is known.
-    pub lag: Vec<(ReplicaId, Option<Micros>)>,
-    /// For each other site, how long its versions took from their stamp until they could be seen here.
-    pub visibility: Vec<(ReplicaId, Spans)>,
     /// Deletes that were stamped up to here may be forgotten: every site shows them. None before anything is known.
     pub deletes_until: Option<Hlc>,
     /// The data directory is an old copy: nothing is served.
@@ -22,112 +16,10 @@ pub struct Vitals {
 impl Vitals {
     /// Those of another partition as well.
     pub fn merge(&mut self, other: Vitals) {
-        self.stable_until = match (self.stable_until, other.stable_until) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        self.hidden += other.hidden;
-        self.deletes_until = match (self.deletes_until, other.deletes_until) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
+        let earlier = |one: Option<Hlc>, other: Option<Hlc>| one.into_iter().chain(other).min();
+        self.stable_until = earlier(self.stable_until, other.stable_until);
+        self.deletes_until = earlier(self.deletes_until, other.deletes_until);
         self.is_outdated |= other.is_outdated;
         self.is_filling |= other.is_filling;
-        for (site, lag) in other.lag {
-            match self.lag.iter_mut().find(|(known, _)| *known == site) {
-                Some((_, known)) => *known = known.zip(lag).map(|(one, other)| one.max(other)),
-                None => self.lag.push((site, lag)),
-            }
-        }
-        for (site, spans) in other.visibility {
-            match self.visibility.iter_mut().find(|(known, _)| *known == site) {
-                Some((_, known)) => known.merge(&spans),
-                None => self.visibility.push((site, spans)),
-            }
-        }
-    }
-}
-
-/// How long things took: how many took at most so long.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spans {
-    counts: [u64; Spans::BOUNDS_MS.len() + 1],
-    sum: Micros,
-}
-
-impl Spans {
-    /// The bounds of the buckets, in milliseconds; there is one more above the last. Between 10 ms and a second, where WANs are, each
-    /// is about a tenth above the one before, so that a median is known about as well as a WAN's delay is.
-    pub const BOUNDS_MS: [u64; 64] = [
-        1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30, 33, 36, 39, 43, 47, 51,
-        56, 62, 68, 75, 82, 91, 100, 110, 120, 130, 150, 160, 180, 200, 220, 240, 270, 300, 330, 360, 390,
-        430, 470, 510, 560, 620, 680, 750, 820, 910, 1_000, 1_500, 2_000, 3_000, 5_000, 10_000, 60_000,
-    ];
-
-    /// One more.
-    pub fn add(&mut self, span: Micros) {
-        let place = Self::BOUNDS_MS.partition_point(|&bound| bound * 1_000 < span.0);
-        self.counts[place] += 1;
-        self.sum = self.sum + span;
-    }
-
-    /// Those of another replica as well.
-    pub fn merge(&mut self, other: &Spans) {
-        for (mine, theirs) in self.counts.iter_mut().zip(other.counts) {
-            *mine += theirs;
-        }
-        self.sum = self.sum + other.sum;
-    }
-
-    /// How many there were.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// All of them together.
-    pub fn sum(&self) -> Micros {
-        self.sum
-    }
-
-    /// For each bound, in milliseconds, how many took no longer.
-    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let counts = Self::BOUNDS_MS.iter().zip(&self.counts);
-        counts.scan(0, |so_far, (&bound, &count)| {
-            *so_far += count;
-            Some((bound, *so_far))
-        })
-    }
-}
-
-impl Default for Spans {
-    fn default() -> Spans {
-        Spans {
-            counts: [0; Spans::BOUNDS_MS.len() + 1],
-            sum: Micros(0),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_span_counts_under_every_bound_that_it_keeps() {
-        let mut spans = Spans::default();
-        for us in [0, 1_000, 1_001, 59_999_999, 70_000_000] {
-            spans.add(Micros(us));
-        }
-        let of = |bound| {
-            spans
-                .cumulative()
-                .find(|&(of, _)| of == bound)
-                .map(|(_, count)| count)
-        };
-        assert_eq!((of(1), of(2), of(60_000)), (Some(2), Some(3), Some(4)));
-        assert_eq!(spans.count(), 5);
-        let mut twice = spans.clone();
-        twice.merge(&spans);
-        assert_eq!((twice.count(), twice.sum().0), (10, 2 * spans.sum().0));
     }
 }

@@ -1,6 +1,6 @@
 use crate::{entry::Written, keyspace::Keyspace};
-use std::sync::atomic::Ordering;
-use turnbuckle_core::{Hlc, Micros, Now, Protocol, ReplicaId, Vitals};
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+use turnbuckle_core::{Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals};
 use turnbuckle_replication::{CursorState, StreamPosition};
 
 /// What can be seen of a keyspace on a node.
@@ -22,8 +22,10 @@ pub struct KeyspaceStatus {
     pub parked: u64,
     /// The newest of its replicas' clocks.
     pub clock: Hlc,
-    /// What its replicas count.
+    /// What its replicas say of themselves.
     pub vitals: Vitals,
+    /// What its protocol counts of its own, by name.
+    pub measured: BTreeMap<&'static str, Measured>,
     /// What its replicas here have stamped since the node started.
     pub written: Written,
     /// Partitions here of which something on the disk cannot be read, or is not back yet from other sites; and what.
@@ -87,6 +89,7 @@ impl<P: Protocol> Keyspace<P> {
             status.deleted_keys += lane.store.deleted_keys();
             status.clock = status.clock.max(lane.replica.clock());
             status.vitals.merge(lane.replica.protocol().vitals(now));
+            Metric::measure(lane.replica.protocol(), now, &mut status.measured);
             status.written.add(lane.written);
             status.memory_bytes += lane.store.memory_bytes();
             status.dirty_bytes += lane.store.dirty_bytes();

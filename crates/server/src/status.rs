@@ -1,5 +1,8 @@
 //! What a node says about itself: `/status` shows it whole, `/metrics` its numbers, so that the two never disagree.
+mod metric;
+pub use metric::{MetricStatus, MetricValue, MetricValues};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A node, now. Sites, nodes and keyspaces by their names.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -20,8 +23,6 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// The replication streams that leave it and that reach it.
     pub streams: Vec<StreamStatus>,
-    /// When other sites' versions can be seen here, for keyspaces in which that is not when they arrive.
-    pub visibility: Vec<VisibilityStatus>,
     /// Its commit log.
     pub log: LogStatus,
     /// Its memory for versions.
@@ -66,8 +67,6 @@ pub struct KeyspaceStatus {
     pub levels: Vec<String>,
     /// Operations that wait now: for something to become visible, for a clock, or for a key from disk.
     pub parked_operations: u64,
-    /// Versions that have arrived here and cannot be seen yet, because something that they depend on is missing; at least so many.
-    pub hidden_versions: u64,
     /// Deletes that were made within so many seconds are remembered, because some site may not show them yet. It grows while a site is away.
     /// None before every site was heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,23 +89,34 @@ pub struct KeyspaceStatus {
     pub versions_written_total: u64,
     /// What the protocol keeps with those, in bytes as it is stored and sent, without their timestamps and sites.
     pub metadata_bytes_total: u64,
+    /// What its protocol counts of its own, by the names of `/metrics` without `turnbuckle_`: each a field of this object.
+    #[serde(flatten)]
+    pub metrics: BTreeMap<String, MetricStatus>,
 }
 
-/// When the versions of another site can be seen on this node.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct VisibilityStatus {
-    /// The keyspace.
-    pub keyspace: String,
-    /// The site that they come from.
-    pub from: String,
-    /// How far what is stable here is behind the wall clock, in seconds; `None` before anything is known.
-    pub stable_lag_seconds: Option<f64>,
-    /// How many versions have become visible.
-    pub count: u64,
-    /// How long that took from their stamp, in seconds, all of them together.
-    pub sum_seconds: f64,
-    /// How many took at most so many seconds.
-    pub buckets: Vec<(f64, u64)>,
+impl KeyspaceStatus {
+    /// What its protocol counts under a name; 0 if it does not.
+    pub fn count(&self, name: &str) -> u64 {
+        match self.metrics.get(name).map(|metric| &metric.values) {
+            Some(MetricValues::One(MetricValue::Count(count))) => *count,
+            _ => 0,
+        }
+    }
+
+    /// For `INFO`, what its protocol counts: a line for the node, and one for each other site that something is counted of.
+    pub(crate) fn metric_lines(&self) -> BTreeMap<String, Vec<String>> {
+        let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, metric) in &self.metrics {
+            for (site, value) in metric.values() {
+                let line = match site {
+                    Some(site) => format!("keyspace_{}_from_{site}", self.name),
+                    None => format!("keyspace_{}", self.name),
+                };
+                lines.entry(line).or_default().push(value.fields(name));
+            }
+        }
+        lines
+    }
 }
 
 /// The link to another node.

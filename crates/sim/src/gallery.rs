@@ -10,6 +10,10 @@
 //!                                                                   and, at its end: shown | prevented | not offered
 //! ```
 //!
+//! A file with answers has the whole script in front of them. Nobody edits that copy: it is written from `gallery/`, and the test fails if the
+//! two differ. It is there for people. The README's table links to these files, and who follows a link sees on one page what was done, what each
+//! client was told, and what follows from it. An answer such as `c: 1` says nothing without its command.
+//!
 //! # Caveats
 //!
 //! *Shown* is proof: there it is. *Prevented* is not: this one script does not show it. That no other does is what drawn runs are

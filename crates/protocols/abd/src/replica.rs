@@ -2,9 +2,9 @@
 use crate::message::{Body, Message};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Bug, Context, Descriptor, Key, Level, Levels, Micros, Parameter, PlainProtocol, PlainRequest,
-    PlainResponse, Protocol, Receipt, Recovered, ReplicaSet, Replication, RequestId, ServerId, Setting,
-    Topology, Version, VersionId, VersionRecord,
+    Bug, Context, Descriptor, Key, Level, Levels, Metric, Micros, Parameter, PlainProtocol, PlainRequest,
+    PlainResponse, Protocol, Reading, Receipt, Recovered, ReplicaSet, Replication, RequestId, ServerId,
+    Setting, Topology, Version, VersionId, VersionRecord,
 };
 
 /// How a keyspace is set up.
@@ -37,6 +37,8 @@ pub struct Abd {
     replicas: usize,
     /// The operations that it coordinates, by their numbers.
     open: BTreeMap<u64, Open>,
+    /// How many operations found no majority in time.
+    given_up: u64,
 }
 
 /// An operation under way.
@@ -110,6 +112,19 @@ impl Protocol for Abd {
         ),
     ];
 
+    const METRICS: &'static [Metric<Abd>] = &[
+        Metric::new(
+            "operations_under_way",
+            "Operations that wait for a majority of the sites.",
+            |abd, _| Reading::Count(abd.open.len() as u64),
+        ),
+        Metric::new(
+            "operations_given_up_total",
+            "Operations that failed because no majority of the sites was reached in time.",
+            |abd, _| Reading::Count(abd.given_up),
+        ),
+    ];
+
     fn plant(config: &mut AbdConfig, bug: &str) -> bool {
         match bug {
             "reads_without_write_back" => config.reads_without_write_back = true,
@@ -124,6 +139,7 @@ impl Protocol for Abd {
             config: config.clone(),
             replicas: topology.replicas_of(me.partition).len(),
             open: BTreeMap::new(),
+            given_up: 0,
         }
     }
 
@@ -189,6 +205,7 @@ impl Protocol for Abd {
     fn on_timer(&mut self, cx: &mut Cx<'_>, Timer::Retry: Timer) {
         let (now, patience) = (cx.now.monotonic, self.config.patience);
         for (_, open) in self.open.extract_if(.., |_, open| now >= open.since + patience) {
+            self.given_up += 1;
             let why = "no majority of the sites was reached in time".to_string();
             // Some replica may have it.
             let response = match open.phase == Phase::Store && open.request.is_write() {

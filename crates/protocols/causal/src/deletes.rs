@@ -398,13 +398,13 @@ impl Deletes {
         }
     }
 
-    /// What is told of it.
-    pub fn vitals(&self, vitals: Vitals) -> Vitals {
+    /// What is told of it, and of what is stable, where that is waited for.
+    pub fn vitals(&self, stable_until: Option<Hlc>) -> Vitals {
         Vitals {
+            stable_until,
             deletes_until: Some(self.kept.forgotten).filter(|until| *until > Hlc::ZERO),
             is_outdated: self.outdated.is_some(),
             is_filling: self.is_filling,
-            ..vitals
         }
     }
 

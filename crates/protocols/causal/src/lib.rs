@@ -26,6 +26,7 @@ pub mod eventual;
 pub use eventual::{Eventual, EventualConfig, EventualSession};
 pub mod gentlerain;
 pub use gentlerain::{GentleRain, GentleRainConfig, GentleRainSession};
+mod metrics;
 pub mod stable;
 #[cfg(test)]
 mod testing;

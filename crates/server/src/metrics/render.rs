@@ -1,5 +1,5 @@
-use super::{Exposition, Kind, LevelLabel, LoopCounts, OperationKind, Snapshot, process};
-use crate::status::{KeyspaceStatus, Status, StreamStatus};
+use super::{Exposition, Family, Kind, LevelLabel, LoopCounts, OperationKind, Snapshot, process};
+use crate::status::{KeyspaceStatus, MetricStatus, MetricValue, Status, StreamStatus};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// All families of a node, in an order that stays.
@@ -26,7 +26,8 @@ pub(super) fn render(
     client_memory(&mut text, status);
     strangers(&mut text, status);
     streams(&mut text, &status.streams);
-    visibility(&mut text, status);
+    keyspaces_state(&mut text, status);
+    own_metrics(&mut text, status);
     written(&mut text, status);
     links(&mut text, status);
     clock(&mut text, status);
@@ -204,16 +205,11 @@ fn streams(text: &mut Exposition, streams: &[StreamStatus]) {
     }
 }
 
-fn visibility(text: &mut Exposition, status: &Status) {
+fn keyspaces_state(text: &mut Exposition, status: &Status) {
     let help = "Operations that wait: for something to become visible, for a clock, or for a key from disk.";
     let mut family = text.family("turnbuckle_parked_operations", Kind::Gauge, help);
     for keyspace in &status.keyspaces {
         family.sample(&[("keyspace", &keyspace.name)], keyspace.parked_operations as f64);
-    }
-    let help = "Versions of other sites that are here and cannot be seen yet; at least so many.";
-    let mut family = text.family("turnbuckle_hidden_versions", Kind::Gauge, help);
-    for keyspace in &status.keyspaces {
-        family.sample(&[("keyspace", &keyspace.name)], keyspace.hidden_versions as f64);
     }
     let help = "Deletes made within so long are remembered: some site may not show them yet. It grows while a site is away.";
     let mut family = text.family("turnbuckle_deletes_kept_seconds", Kind::Gauge, help);
@@ -239,29 +235,48 @@ fn visibility(text: &mut Exposition, status: &Status) {
     for keyspace in &status.keyspaces {
         family.sample(&[("keyspace", &keyspace.name)], keyspace.damage.len() as f64);
     }
-    let help = "How far what is stable here, of another site, is behind the wall clock.";
-    let mut family = text.family("turnbuckle_stable_time_lag_seconds", Kind::Gauge, help);
-    for of in &status.visibility {
-        if let Some(lag) = of.stable_lag_seconds {
-            family.sample(
-                &[
-                    ("keyspace", &of.keyspace),
-                    ("from", &of.from),
-                    ("to", &status.site),
-                ],
-                lag,
-            );
+}
+
+/// What protocols count of their own. Two of them may count the same: a family has the samples of all keyspaces.
+fn own_metrics(text: &mut Exposition, status: &Status) {
+    let mut families: BTreeMap<&str, Vec<(&str, &MetricStatus)>> = BTreeMap::new();
+    for keyspace in &status.keyspaces {
+        for (name, metric) in &keyspace.metrics {
+            families.entry(name).or_default().push((&keyspace.name, metric));
         }
     }
-    let help = "How long another site's versions took from their stamp until they could be seen here.";
-    let mut family = text.family("turnbuckle_update_visibility_seconds", Kind::Histogram, help);
-    for of in &status.visibility {
-        let labels = [
-            ("keyspace", &*of.keyspace),
-            ("from", &*of.from),
-            ("to", &*status.site),
-        ];
-        family.cumulative(&labels, &of.buckets, of.sum_seconds, of.count);
+    for (name, metrics) in families {
+        let (_, first) = metrics[0];
+        let full_name = format!("turnbuckle_{name}");
+        let mut family = text.family(&full_name, kind_of(name, first), &first.help);
+        for (keyspace, metric) in metrics {
+            for (site, value) in metric.values() {
+                let mut labels = vec![("keyspace", keyspace)];
+                labels.extend(site.map(|site| ("from", site)));
+                labels.extend(site.map(|_| ("to", status.site.as_str())));
+                sample(&mut family, &labels, value);
+            }
+        }
+    }
+}
+
+fn kind_of(name: &str, metric: &MetricStatus) -> Kind {
+    match metric.values().first() {
+        Some((_, MetricValue::Durations { .. })) => Kind::Histogram,
+        _ if name.ends_with("_total") => Kind::Counter,
+        _ => Kind::Gauge,
+    }
+}
+
+fn sample(family: &mut Family<'_>, labels: &[(&str, &str)], value: &MetricValue) {
+    match value {
+        MetricValue::Count(count) => {
+            family.sample(labels, *count as f64);
+        }
+        MetricValue::Seconds(seconds) => {
+            family.sample(labels, *seconds);
+        }
+        MetricValue::Durations { count, sum, buckets } => family.cumulative(labels, buckets, *sum, *count),
     }
 }
 

@@ -1,7 +1,9 @@
 use super::*;
-use crate::status::{KeyspaceStatus, LinkStatus, StreamStatus};
+use crate::status::{KeyspaceStatus, LinkStatus, MetricStatus, MetricValue, MetricValues, StreamStatus};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use turnbuckle_core::{Protocol, Session, Settings};
+use turnbuckle_protocols::{ForProtocol, KnownProtocol};
 
 /// A reader of the text format, written from its description and not from the writer: name, labels, value.
 fn read(text: &str) -> BTreeMap<(String, Vec<(String, String)>), f64> {
@@ -204,6 +206,120 @@ fn each_keyspace_says_what_was_written_into_it_and_what_its_protocol_added() {
             sample(&text, "turnbuckle_version_metadata_bytes_total", &of),
             bytes
         );
+    }
+}
+
+#[test]
+fn what_protocols_count_is_shown_by_keyspace_and_by_site_under_the_names_that_they_gave() {
+    let one = |value| MetricValues::One(value);
+    let of_b = |value| MetricValues::BySite(BTreeMap::from([("b".to_string(), value)]));
+    let durations = MetricValue::Durations {
+        count: 3,
+        sum: 0.75,
+        buckets: vec![(0.1, 1), (0.5, 3)],
+    };
+    let keyspace = |name: &str, metrics: Vec<(&str, MetricValues)>| KeyspaceStatus {
+        name: name.into(),
+        metrics: metrics
+            .into_iter()
+            .map(|(name, values)| {
+                let help = format!("The {name}.");
+                (name.to_string(), MetricStatus { help, values })
+            })
+            .collect(),
+        ..KeyspaceStatus::default()
+    };
+    let status = Status {
+        site: "a".into(),
+        keyspaces: vec![
+            keyspace("carts", vec![("term", one(MetricValue::Count(4)))]),
+            keyspace(
+                "likes",
+                vec![
+                    ("elections_total", one(MetricValue::Count(2))),
+                    ("lag_seconds", of_b(MetricValue::Seconds(0.5))),
+                    ("term", one(MetricValue::Count(9))),
+                    ("took_seconds", of_b(durations)),
+                ],
+            ),
+        ],
+        ..Status::default()
+    };
+    let text = Metrics::new(["carts", "likes"]).render(&status);
+    let likes = [("keyspace", "likes")];
+    let from_b = [("keyspace", "likes"), ("from", "b"), ("to", "a")];
+    assert_eq!(sample(&text, "turnbuckle_term", &[("keyspace", "carts")]), 4.0);
+    assert_eq!(sample(&text, "turnbuckle_term", &likes), 9.0);
+    assert_eq!(sample(&text, "turnbuckle_elections_total", &likes), 2.0);
+    assert_eq!(sample(&text, "turnbuckle_lag_seconds", &from_b), 0.5);
+    let bucket = [from_b[0], from_b[1], from_b[2], ("le", "0.1")];
+    assert_eq!(sample(&text, "turnbuckle_took_seconds_bucket", &bucket), 1.0);
+    assert_eq!(sample(&text, "turnbuckle_took_seconds_sum", &from_b), 0.75);
+    assert_eq!(sample(&text, "turnbuckle_took_seconds_count", &from_b), 3.0);
+    for head in [
+        "# HELP turnbuckle_term The term.\n# TYPE turnbuckle_term gauge\n",
+        "# TYPE turnbuckle_elections_total counter\n",
+        "# TYPE turnbuckle_took_seconds histogram\n",
+    ] {
+        assert!(text.contains(head), "{head} is missing in {text}");
+    }
+    let json = serde_json::to_value(&status).expect("it is plain");
+    assert_eq!(json["keyspaces"][1]["elections_total"], 2);
+    assert_eq!(json["keyspaces"][1]["lag_seconds"]["b"], 0.5);
+    assert_eq!(json["keyspaces"][1]["took_seconds"]["b"]["count"], 3);
+    let back: Status = serde_json::from_value(json).expect("it is read as it was written");
+    assert_eq!(back.keyspaces[1].count("elections_total"), 2);
+}
+
+/// A family is written once, whoever it belongs to; and two protocols that count under one name count the same.
+#[test]
+fn no_protocol_counts_under_a_name_that_means_something_else() {
+    struct Ask;
+    impl ForProtocol for Ask {
+        type Output = Vec<(&'static str, &'static str)>;
+        fn with<S: Session>(self, _: <S::Protocol as Protocol>::Config) -> Self::Output {
+            let metrics = S::Protocol::METRICS.iter();
+            metrics.map(|metric| (metric.name, metric.help)).collect()
+        }
+    }
+    let mut helps = BTreeMap::new();
+    let keyspaces = KnownProtocol::ALL.iter().map(|protocol| {
+        let metrics = protocol.apply(&Settings::default(), Ask).into_iter();
+        let metrics = metrics.map(|(name, help)| {
+            assert_eq!(*helps.entry(name).or_insert(help), help, "{protocol}: {name}");
+            let values = MetricValues::One(MetricValue::Count(1));
+            let help = help.to_string();
+            (name.to_string(), MetricStatus { help, values })
+        });
+        KeyspaceStatus {
+            name: protocol.to_string(),
+            metrics: metrics.collect(),
+            ..KeyspaceStatus::default()
+        }
+    });
+    let status = Status {
+        keyspaces: keyspaces.collect(),
+        ..Status::default()
+    };
+    let text = Metrics::new(KnownProtocol::ALL.iter().map(|protocol| protocol.name())).render(&status);
+    assert_eq!(
+        sample(&text, "turnbuckle_operations_under_way", &[("keyspace", "abd")]),
+        1.0
+    );
+    assert_eq!(
+        sample(&text, "turnbuckle_hidden_versions", &[("keyspace", "cops")]),
+        1.0
+    );
+    let json = serde_json::to_string(&status).expect("it is plain");
+    for keyspace in &status.keyspaces {
+        for name in keyspace.metrics.keys() {
+            let expected = status
+                .keyspaces
+                .iter()
+                .filter(|keyspace| keyspace.metrics.contains_key(name));
+            let found = json.matches(&format!("\"{name}\":")).count();
+            assert_eq!(found, expected.count(), "{name} is a field of /status already");
+        }
     }
 }
 

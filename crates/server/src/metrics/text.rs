@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt::Write};
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
-    families: HashSet<&'static str>,
+    families: HashSet<String>,
 }
 
 /// What kind of numbers a family holds.
@@ -32,14 +32,17 @@ impl Exposition {
     ///
     /// # Panics
     /// If the name is no metric name, a counter's does not end in `_total`, or it was begun before.
-    pub fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> Family<'_> {
+    pub fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
         assert!(is_name(name, true), "{name:?} is no metric name");
         assert_eq!(
             kind == Kind::Counter,
             name.ends_with("_total"),
             "{name}: counters end in _total, others do not"
         );
-        assert!(self.families.insert(name), "the family {name} is written twice");
+        assert!(
+            self.families.insert(name.to_string()),
+            "the family {name} is written twice"
+        );
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -70,7 +73,7 @@ impl Exposition {
 #[derive(Debug)]
 pub struct Family<'a> {
     text: &'a mut String,
-    name: &'static str,
+    name: &'a str,
 }
 
 impl Family<'_> {

@@ -1,6 +1,7 @@
 //! A diagram as a picture: slanted arrows between upright lines of life.
-use super::{Fate, Layout, Row, What, millis, printable};
-use std::{collections::BTreeMap, fmt::Write as _};
+use super::{Fate, Layout, Row, What, millis};
+use std::collections::BTreeMap;
+use turnbuckle_check::Svg;
 
 /// All in pixels.
 const TOP: u64 = 60;
@@ -33,19 +34,29 @@ pub(super) fn draw(layout: &Layout) -> String {
         layout,
         heights,
         end,
-        out: String::new(),
+        svg: begin(width, height),
     };
-    picture.begin(width, height);
     picture.times(width);
     picture.lives();
     picture.messages();
     picture.notes();
     for (place, text) in missing.iter().enumerate() {
         let y = end + ROW * (place as u64 + 1);
-        picture.put(&format!("<text x=\"20\" y=\"{y}\">{}</text>", escape(text)));
+        picture.svg.text(&format!("x=\"20\" y=\"{y}\""), text);
     }
-    picture.put("</svg>");
-    picture.out
+    picture.svg.finish()
+}
+
+fn begin(width: u64, height: u64) -> Svg {
+    let mut svg = Svg::new(width, height, "");
+    svg.put("<title>What the nodes said to each other</title>");
+    svg.put(&format!("<style>\n{STYLE}</style>"));
+    svg.put(
+        "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
+         orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\"/></marker></defs>",
+    );
+    svg.background();
+    svg
 }
 
 /// How far down each row is: a share of the height by its time, but neither too near to the one before nor too far from it.
@@ -71,65 +82,36 @@ struct Picture<'a> {
     layout: &'a Layout<'a>,
     heights: Vec<u64>,
     end: u64,
-    out: String,
+    svg: Svg,
 }
 
 /// A place in the picture.
 type Point = (f64, f64);
 
 impl Picture<'_> {
-    fn put(&mut self, element: &str) {
-        self.out.push_str(element);
-        self.out.push('\n');
-    }
-
-    fn begin(&mut self, width: u64, height: u64) {
-        self.put(&format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\">"
-        ));
-        self.put("<title>What the nodes said to each other</title>");
-        self.put(&format!("<style>\n{STYLE}</style>"));
-        self.put(
-            "<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
-             orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\"/></marker></defs>",
-        );
-        self.put(&format!(
-            "<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>"
-        ));
-    }
-
     /// The axis of time, written where something happens.
     fn times(&mut self, width: u64) {
-        self.put(&format!(
-            "<text class=\"time\" x=\"90\" y=\"{}\">ms</text>",
-            TOP - 20
-        ));
+        let place = |y| format!("class=\"time\" x=\"90\" y=\"{y}\"");
+        self.svg.text(&place(TOP - 20), "ms");
         let mut before = None;
         for (row, y) in self.layout.rows.iter().zip(self.heights.clone()) {
             if before.replace(row.at) == Some(row.at) {
                 continue;
             }
-            self.put(&format!(
+            self.svg.put(&format!(
                 "<line class=\"tick\" x1=\"96\" y1=\"{y}\" x2=\"{width}\" y2=\"{y}\"/>"
             ));
-            let time = millis(row.at);
-            self.put(&format!(
-                "<text class=\"time\" x=\"90\" y=\"{}\">{time}</text>",
-                y + 4
-            ));
+            self.svg.text(&place(y + 4), &millis(row.at));
         }
     }
 
     fn lives(&mut self) {
         let (top, end) = (TOP - 12, self.end);
         for (node, name) in self.layout.names.iter().enumerate() {
-            let (x, name) = (x_of(node), escape(name));
-            self.put(&format!(
-                "<text class=\"name\" x=\"{x}\" y=\"{}\">{name}</text>",
-                top - 8
-            ));
-            self.put(&format!(
+            let x = x_of(node);
+            let place = format!("class=\"name\" x=\"{x}\" y=\"{}\"", top - 8);
+            self.svg.text(&place, name);
+            self.svg.put(&format!(
                 "<line class=\"life\" x1=\"{x}\" y1=\"{top}\" x2=\"{x}\" y2=\"{end}\"/>"
             ));
         }
@@ -138,12 +120,12 @@ impl Picture<'_> {
     fn notes(&mut self) {
         for (row, y) in self.layout.rows.iter().zip(self.heights.clone()) {
             if let What::Note(words) = row.what {
-                let (x, words) = (x_of(row.node), escape(words));
-                self.put(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"#06c\"/>"));
+                let x = x_of(row.node);
+                self.svg
+                    .put(&format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"#06c\"/>"));
                 let (x, y) = (x + 8, y + 4);
-                self.put(&format!(
-                    "<text class=\"note\" x=\"{x}\" y=\"{y}\">{words}</text>"
-                ));
+                self.svg
+                    .text(&format!("class=\"note\" x=\"{x}\" y=\"{y}\""), words);
             }
         }
     }
@@ -197,7 +179,7 @@ impl Picture<'_> {
         } else {
             ""
         };
-        self.put(&format!(
+        self.svg.put(&format!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"{head}/>"
         ));
     }
@@ -220,17 +202,12 @@ impl Picture<'_> {
             true => ((-down).atan2(-right), "end"),
             false => (down.atan2(right), "start"),
         };
-        let mut label = String::new();
-        let written = write!(
-            label,
-            "<text transform=\"translate({x:.1} {y:.1}) rotate({:.1})\" dy=\"-3\" text-anchor=\"{anchor}\">({}) {}</text>",
-            angle.to_degrees(),
-            self.layout.number(index),
-            escape(words)
+        let place = format!(
+            "transform=\"translate({x:.1} {y:.1}) rotate({:.1})\" dy=\"-3\" text-anchor=\"{anchor}\"",
+            angle.to_degrees()
         );
-        if written.is_ok() {
-            self.put(&label);
-        }
+        let label = format!("({}) {words}", self.layout.number(index));
+        self.svg.text(&place, &label);
     }
 }
 
@@ -247,20 +224,4 @@ fn midway((x, y): Point, to: usize) -> Point {
     let there = x_of(to) as f64;
     // A way as long as the words, or they would not fit along it.
     (x + (there - x).clamp(-200.0, 200.0), y + 14.0)
-}
-
-/// As XML wants it.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in printable(text).chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&apos;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }

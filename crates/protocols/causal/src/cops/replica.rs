@@ -7,15 +7,19 @@ mod watermarks;
 use super::recovery::Recovery;
 use crate::cops::message::{Dependencies, Message, Request, Response};
 use crate::cops::waiting::{At, Questions, at_of};
-use crate::{Bugs, bugs, deletes::Deletes};
+use crate::{
+    Bugs, bugs,
+    deletes::Deletes,
+    metrics::{lag, of_hidden_versions},
+};
 use catch_up::CatchUp;
 use kept::Kept;
 use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    Bug, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
-    Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Spans, Topology, Vector, Version,
-    Vitals,
+    Bug, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Metric, Micros, Now, Parameter, Protocol,
+    Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Spans, Topology, Vector,
+    Version, Vitals,
 };
 
 /// What a keyspace may set.
@@ -211,6 +215,13 @@ impl Protocol for Cops {
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
     ];
+    const METRICS: &'static [Metric<Self>] = &of_hidden_versions::<Self>(
+        |cops, _| Reading::Count(cops.pending.len() as u64),
+        |cops, now| cops.of_peers(|replica| lag(cops.visible.at(replica), now)),
+        |cops, _| {
+            cops.of_peers(|replica| Reading::Spans(Box::new(cops.spans[usize::from(replica.0)].clone())))
+        },
+    );
 
     fn plant(config: &mut CopsConfig, bug: &str) -> bool {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
@@ -476,21 +487,9 @@ impl Protocol for Cops {
         }
     }
 
-    fn vitals(&self, now: Now) -> Vitals {
-        let others = || self.peers.keys().copied();
-        let lag = |replica| match self.visible.at(replica) {
-            Hlc::ZERO => None,
-            at => Some(now.wall.reading.since(at.wall())),
-        };
-        self.deletes.vitals(Vitals {
-            stable_until: Some(self.visible.oldest(usize::from(self.sites))),
-            hidden: self.pending.len() as u64,
-            lag: others().map(|replica| (replica, lag(replica))).collect(),
-            visibility: others()
-                .map(|replica| (replica, self.spans[usize::from(replica.0)].clone()))
-                .collect(),
-            ..Vitals::default()
-        })
+    fn vitals(&self, _: Now) -> Vitals {
+        let stable_until = self.visible.oldest(usize::from(self.sites));
+        self.deletes.vitals(Some(stable_until))
     }
 
     fn validate(&self) {
@@ -545,5 +544,10 @@ impl Protocol for Cops {
 impl Cops {
     fn replicas(&self) -> impl Iterator<Item = ReplicaId> + use<> {
         (0..self.sites).map(ReplicaId)
+    }
+
+    fn of_peers(&self, read: impl Fn(ReplicaId) -> Reading) -> Vec<(ReplicaId, Reading)> {
+        let peers = self.peers.keys();
+        peers.map(|&replica| (replica, read(replica))).collect()
     }
 }

@@ -255,7 +255,7 @@ impl Protocol for Eventual {
     }
 
     fn vitals(&self, _: Now) -> Vitals {
-        self.deletes.vitals(Vitals::default())
+        self.deletes.vitals(None)
     }
 
     fn validate(&self) {

@@ -1,6 +1,8 @@
 use super::Stable;
+use crate::metrics::lag;
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Level, Micros, Now, Proof, Protocol, Receipt, ReplicaId, Vector, VersionId, Vitals,
+    Context, Hidden, Hlc, Level, Micros, Now, Proof, Protocol, Reading, Receipt, ReplicaId, Vector,
+    VersionId, Vitals,
 };
 
 /// What clients, and those who watch over a server, are told of what is stable.
@@ -43,29 +45,40 @@ impl Stable {
         }
     }
 
-    /// What is counted.
-    pub fn vitals(&self, now: Now) -> Vitals {
-        let others = || {
-            (0..self.sites as u16)
-                .map(ReplicaId)
-                .filter(|&replica| replica != self.me.replica())
+    /// What is stable, in words that every protocol has.
+    pub fn vitals(&self) -> Vitals {
+        let stable_until = match self.scalar {
+            true => self.dsv.newest(),
+            false => self.dsv.oldest(self.sites),
         };
-        let lag = |replica| match self.dsv.at(if self.scalar { ReplicaId(0) } else { replica }) {
-            Hlc::ZERO => None,
-            at => Some(now.wall.reading.since(at.wall())),
-        };
-        self.deletes.vitals(Vitals {
-            stable_until: Some(match self.scalar {
-                true => self.dsv.newest(),
-                false => self.dsv.oldest(self.sites),
-            }),
-            hidden: self.hidden.len() as u64,
-            lag: others().map(|replica| (replica, lag(replica))).collect(),
-            visibility: others()
-                .map(|replica| (replica, self.hidden.spans(replica)))
-                .collect(),
-            ..Vitals::default()
-        })
+        self.deletes.vitals(Some(stable_until))
+    }
+
+    /// How many versions are hidden, at least.
+    pub fn hidden(&self) -> u64 {
+        self.hidden.len() as u64
+    }
+
+    /// How far what is stable, of each other site, is behind the wall clock.
+    pub fn lags(&self, now: Now) -> Vec<(ReplicaId, Reading)> {
+        let entry = |replica| if self.scalar { ReplicaId(0) } else { replica };
+        self.others()
+            .map(|replica| (replica, lag(self.dsv.at(entry(replica)), now)))
+            .collect()
+    }
+
+    /// How long the versions of each other site took until they could be seen.
+    pub fn spans(&self) -> Vec<(ReplicaId, Reading)> {
+        self.others()
+            .map(|replica| (replica, Reading::Spans(Box::new(self.hidden.spans(replica)))))
+            .collect()
+    }
+
+    fn others(&self) -> impl Iterator<Item = ReplicaId> {
+        let me = self.me.replica();
+        (0..self.sites as u16)
+            .map(ReplicaId)
+            .filter(move |&replica| replica != me)
     }
 
     /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.

@@ -1,12 +1,12 @@
 use super::{
     Get, Intervals, Line, Message, Put, Request, Response, Slice, Snapshot, Snapshots, Stable, Timer,
 };
-use crate::Bugs;
+use crate::{Bugs, metrics::of_hidden_versions};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Micros, Now, Parameter, Protocol,
-    Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, Vector, Version, VersionId, Vitals,
-    Wire,
+    Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Metric, Micros, Now, Parameter,
+    Protocol, Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, Vector, Version,
+    VersionId, Vitals, Wire,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what of it decides that it may be seen.
@@ -164,6 +164,11 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
     const BUGS: &'static [Bug] = R::BUGS;
+    const METRICS: &'static [Metric<Self>] = &of_hidden_versions::<Self>(
+        |replica, _| Reading::Count(replica.stable.hidden()),
+        |replica, now| replica.stable.lags(now),
+        |replica, _| replica.stable.spans(),
+    );
 
     fn plant(config: &mut R::Config, bug: &str) -> bool {
         R::plant(config, bug)
@@ -364,8 +369,8 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         self.stable.on_resumed(cx, from.replica(), forgotten);
     }
 
-    fn vitals(&self, now: Now) -> Vitals {
-        self.stable.vitals(now)
+    fn vitals(&self, _: Now) -> Vitals {
+        self.stable.vitals()
     }
 
     fn validate(&self) {

@@ -4,14 +4,14 @@ use crate::{
     admin::{Admin, AdminSource},
     status::{
         CheckpointStatus, ClientsStatus, ClockStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus,
-        Status, StreamStatus, VisibilityStatus,
+        MetricStatus, Status, StreamStatus,
     },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
-use turnbuckle_core::{ServerId, SiteId, Topology};
+use turnbuckle_core::{ReplicaId, ServerId, SiteId, Topology};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{NodeId, Placement};
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
@@ -230,23 +230,12 @@ impl Host {
         streams.collect()
     }
 
-    fn visibility_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<VisibilityStatus> {
-        let vitals = &keyspace.vitals;
-        let peers = vitals.visibility.iter().map(|(peer, spans)| {
-            let lag = vitals.lag.iter().find(|(of, _)| of == peer);
-            VisibilityStatus {
-                keyspace: keyspace.name.clone(),
-                from: peer.name(self.config.site_name(peer.site())),
-                stable_lag_seconds: lag.and_then(|(_, lag)| lag.map(|lag| lag.0 as f64 / 1e6)),
-                count: spans.count(),
-                sum_seconds: spans.sum().0 as f64 / 1e6,
-                buckets: spans
-                    .cumulative()
-                    .map(|(ms, count)| (ms as f64 / 1e3, count))
-                    .collect(),
-            }
-        });
-        peers.collect()
+    fn metrics_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> BTreeMap<String, MetricStatus> {
+        let site_of = |peer: ReplicaId| peer.name(self.config.site_name(peer.site()));
+        let measured = keyspace.measured.iter();
+        measured
+            .filter_map(|(name, measured)| Some((name.to_string(), MetricStatus::new(measured, site_of)?)))
+            .collect()
     }
 }
 
@@ -274,14 +263,14 @@ fn replication(status: &Status) -> Vec<(String, String)> {
             format!("links_up={up},links={links},lag_entries={entries},lag_seconds={seconds:.3}"),
         )
     });
-    let keyspaces = status.keyspaces.iter().map(|keyspace| {
-        let (hidden, parked) = (keyspace.hidden_versions, keyspace.parked_operations);
+    let keyspaces = status.keyspaces.iter().flat_map(|keyspace| {
+        let parked = keyspace.parked_operations;
         let lacks = |link: &&LinkStatus| link.missing_there.contains(&keyspace.name);
         let without = status.links.iter().filter(lacks).count();
-        (
-            format!("keyspace_{}", keyspace.name),
-            format!("hidden_versions={hidden},parked_operations={parked},nodes_without={without}"),
-        )
+        let mut lines = keyspace.metric_lines();
+        let of_node = lines.entry(format!("keyspace_{}", keyspace.name)).or_default();
+        of_node.push(format!("parked_operations={parked},nodes_without={without}"));
+        lines.into_iter().map(|(name, fields)| (name, fields.join(",")))
     });
     sites.chain(keyspaces).collect()
 }
@@ -347,7 +336,6 @@ impl AdminSource for Host {
                 .map(turnbuckle_core::Level::form)
                 .collect(),
             parked_operations: state_of(&keyspace.name).map_or(0, |state| state.parked),
-            hidden_versions: state_of(&keyspace.name).map_or(0, |state| state.vitals.hidden),
             deletes_kept_seconds: state_of(&keyspace.name).and_then(|state| {
                 let until = state.vitals.deletes_until?.wall();
                 Some(now.wall.reading.since(until).0 as f64 / 1e6)
@@ -359,6 +347,7 @@ impl AdminSource for Host {
             directory_filling: state_of(&keyspace.name).is_some_and(|state| state.vitals.is_filling),
             versions_written_total: state_of(&keyspace.name).map_or(0, |state| state.written.versions),
             metadata_bytes_total: state_of(&keyspace.name).map_or(0, |state| state.written.metadata_bytes),
+            metrics: state_of(&keyspace.name).map_or_else(BTreeMap::new, |state| self.metrics_of(state)),
         });
         let (checkpoints, jumps) = (self.node.checkpoints(), self.clock.jumps());
         Status {
@@ -370,10 +359,6 @@ impl AdminSource for Host {
             keyspaces: keyspaces.collect(),
             links: links.collect(),
             streams: states.iter().flat_map(|state| self.streams_of(state)).collect(),
-            visibility: states
-                .iter()
-                .flat_map(|state| self.visibility_of(state))
-                .collect(),
             log: LogStatus {
                 bytes: self.node.log_bytes(),
                 appended_bytes_total: self.node.appended_bytes(),
@@ -413,6 +398,7 @@ impl AdminSource for Host {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::{MetricValue, MetricValues};
 
     #[test]
     fn clients_are_sent_to_a_member_that_is_there() {
@@ -433,7 +419,18 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_of_links_lags_and_what_is_hidden() {
+    fn clients_are_told_of_links_lags_and_what_protocols_count() {
+        let count = MetricValue::Count;
+        let durations = MetricValue::Durations {
+            count: 2,
+            sum: 0.5,
+            buckets: vec![(1.0, 2)],
+        };
+        let of_b = |value| MetricValues::BySite(BTreeMap::from([("b".to_string(), value)]));
+        let metric = |values| MetricStatus {
+            help: String::new(),
+            values,
+        };
         let link = |site: &str, up| LinkStatus {
             site: site.into(),
             up,
@@ -465,8 +462,12 @@ mod tests {
             ],
             keyspaces: vec![KeyspaceStatus {
                 name: "carts".into(),
-                hidden_versions: 7,
                 parked_operations: 1,
+                metrics: BTreeMap::from([
+                    ("elections_total".into(), metric(MetricValues::One(count(7)))),
+                    ("hints_queued".into(), metric(of_b(count(3)))),
+                    ("exchange_seconds".into(), metric(of_b(durations))),
+                ]),
                 ..KeyspaceStatus::default()
             }],
             ..Status::default()
@@ -480,7 +481,8 @@ mod tests {
             [
                 "site_b:links_up=1,links=2,lag_entries=5,lag_seconds=1.250",
                 "site_c:links_up=0,links=1,lag_entries=0,lag_seconds=0.000",
-                "keyspace_carts:hidden_versions=7,parked_operations=1,nodes_without=1",
+                "keyspace_carts:elections_total=7,parked_operations=1,nodes_without=1",
+                "keyspace_carts_from_b:exchange_seconds_count=2,exchange_seconds_sum=0.500,hints_queued=3",
             ]
         );
     }

@@ -1,0 +1,144 @@
+//! What a protocol counts of its own, beside what every protocol counts ([`crate::Vitals`]).
+//!
+//! A protocol lists its [`Metric`]s. From that list follow the lines of `/metrics`, the fields of `/status` and what `INFO replication` says: no other crate
+//! knows their names.
+use crate::{Micros, Now, Protocol, ReplicaId, Spans};
+use std::collections::BTreeMap;
+
+/// A number of a protocol, or one for each of a replica's peers, and how it is read.
+pub struct Metric<P> {
+    /// Its name, the unit last: `_seconds`, `_bytes`. What only rises while a node runs ends in `_total`. `/metrics` puts `turnbuckle_` in front.
+    pub name: &'static str,
+    /// What it is, in one sentence.
+    pub help: &'static str,
+    read: Read<P>,
+}
+
+enum Read<P> {
+    Whole(fn(&P, Now) -> Reading),
+    ByPeer(fn(&P, Now) -> Vec<(ReplicaId, Reading)>),
+}
+
+/// What a metric reads. A node has one replica of each partition, so each kind says how those of several become one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// How many, or how much: all partitions together.
+    Count(u64),
+    /// A number that only the highest of is of interest, such as a term.
+    Highest(u64),
+    /// How far something is behind: the longest. None if that is not known of some partition; then nothing is shown.
+    Lag(Option<Micros>),
+    /// How long things took: all partitions together.
+    Spans(Box<Spans>),
+}
+
+/// What a metric has read of the replicas of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// What it is.
+    pub help: &'static str,
+    /// The number for each peer, or one under `None` that is of no peer.
+    pub readings: BTreeMap<Option<ReplicaId>, Reading>,
+}
+
+impl<P: Protocol> Metric<P> {
+    /// A number.
+    pub const fn new(name: &'static str, help: &'static str, read: fn(&P, Now) -> Reading) -> Metric<P> {
+        let read = Read::Whole(read);
+        Metric { name, help, read }
+    }
+
+    /// A number for each peer.
+    pub const fn by_peer(
+        name: &'static str,
+        help: &'static str,
+        read: fn(&P, Now) -> Vec<(ReplicaId, Reading)>,
+    ) -> Metric<P> {
+        let read = Read::ByPeer(read);
+        Metric { name, help, read }
+    }
+
+    /// Reads all metrics of one more replica.
+    ///
+    /// # Panics
+    /// If a metric's name does not say its unit, or it does not always read the same kind.
+    pub fn measure(replica: &P, now: Now, measured: &mut BTreeMap<&'static str, Measured>) {
+        for metric in P::METRICS {
+            let known = measured.entry(metric.name).or_insert_with(|| Measured {
+                help: metric.help,
+                readings: BTreeMap::new(),
+            });
+            for (peer, reading) in metric.readings(replica, now) {
+                reading.check_name(metric.name);
+                match known.readings.remove(&peer) {
+                    None => known.readings.insert(peer, reading),
+                    Some(other) => known.readings.insert(peer, other.and(reading)),
+                };
+            }
+        }
+    }
+
+    fn readings(&self, replica: &P, now: Now) -> Vec<(Option<ReplicaId>, Reading)> {
+        match self.read {
+            Read::Whole(read) => vec![(None, read(replica, now))],
+            Read::ByPeer(read) => {
+                let readings = read(replica, now).into_iter();
+                readings.map(|(peer, reading)| (Some(peer), reading)).collect()
+            }
+        }
+    }
+}
+
+impl Reading {
+    /// With that of another partition.
+    fn and(self, other: Reading) -> Reading {
+        match (self, other) {
+            (Reading::Count(one), Reading::Count(other)) => Reading::Count(one + other),
+            (Reading::Highest(one), Reading::Highest(other)) => Reading::Highest(one.max(other)),
+            (Reading::Lag(one), Reading::Lag(other)) => {
+                Reading::Lag(one.zip(other).map(|(one, other)| one.max(other)))
+            }
+            (Reading::Spans(mut one), Reading::Spans(other)) => {
+                one.merge(&other);
+                Reading::Spans(one)
+            }
+            (one, other) => panic!("a metric has read {one:?} and {other:?}: always the same kind is right"),
+        }
+    }
+
+    fn check_name(&self, name: &str) {
+        let unit_is_told = match self {
+            Reading::Count(_) => !name.ends_with("_seconds"),
+            Reading::Highest(_) => !name.ends_with("_seconds") && !name.ends_with("_total"),
+            Reading::Lag(_) | Reading::Spans(_) => name.ends_with("_seconds"),
+        };
+        assert!(
+            unit_is_told,
+            "the metric {name} reads {self:?}: a time ends in _seconds, what only rises in _total"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_of_several_partitions_become_one() {
+        let lag = |ms| Reading::Lag(Some(Micros::from_millis(ms)));
+        let mut spans = Spans::default();
+        spans.add(Micros(1));
+        let twice = Reading::Spans(Box::new(spans.clone())).and(Reading::Spans(Box::new(spans)));
+        assert!(matches!(twice, Reading::Spans(spans) if spans.count() == 2));
+        assert_eq!(Reading::Count(3).and(Reading::Count(4)), Reading::Count(7));
+        assert_eq!(Reading::Highest(3).and(Reading::Highest(4)), Reading::Highest(4));
+        assert_eq!(lag(3).and(lag(4)), lag(4));
+        assert_eq!(lag(3).and(Reading::Lag(None)), Reading::Lag(None));
+    }
+
+    #[test]
+    #[should_panic(expected = "ends in _seconds")]
+    fn a_time_says_its_unit() {
+        Reading::Lag(None).check_name("lag");
+    }
+}

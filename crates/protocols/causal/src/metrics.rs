@@ -1,0 +1,34 @@
+//! What protocols count in which a version that is here may not be seen yet.
+use turnbuckle_core::{Hlc, Metric, Now, Protocol, Reading, ReplicaId};
+
+type ByPeer<P> = fn(&P, Now) -> Vec<(ReplicaId, Reading)>;
+
+/// The metrics, by what reads them: how many versions are hidden, the lag of each other site, and how long its versions took.
+pub(crate) const fn of_hidden_versions<P: Protocol>(
+    hidden: fn(&P, Now) -> Reading,
+    lag: ByPeer<P>,
+    took: ByPeer<P>,
+) -> [Metric<P>; 3] {
+    [
+        Metric::new(
+            "hidden_versions",
+            "Versions of other sites that are here and cannot be seen yet; at least so many.",
+            hidden,
+        ),
+        Metric::by_peer(
+            "stable_time_lag_seconds",
+            "How far what is stable here, of another site, is behind the wall clock.",
+            lag,
+        ),
+        Metric::by_peer(
+            "update_visibility_seconds",
+            "How long another site's versions took from their stamp until they could be seen here.",
+            took,
+        ),
+    ]
+}
+
+/// How far a time is behind the wall clock. Unknown, while nothing is known of its site.
+pub(crate) fn lag(at: Hlc, now: Now) -> Reading {
+    Reading::Lag((at > Hlc::ZERO).then(|| now.wall.reading.since(at.wall())))
+}

@@ -1,0 +1,99 @@
+//! What a protocol counts of its own, as it declares it ([`turnbuckle_core::Metric`]): nothing here knows a name of one.
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use turnbuckle_core::{Measured, Reading, ReplicaId};
+
+/// What one metric of a protocol reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MetricStatus {
+    /// What it is, for `/metrics`.
+    #[serde(skip)]
+    pub help: String,
+    /// What it reads.
+    pub values: MetricValues,
+}
+
+/// What a metric reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MetricValues {
+    /// Of the node.
+    One(MetricValue),
+    /// Of what comes from each other site.
+    BySite(BTreeMap<String, MetricValue>),
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MetricValue {
+    /// How many, or how much.
+    Count(u64),
+    /// How long.
+    Seconds(f64),
+    /// How long many things took.
+    Durations {
+        /// How many there were.
+        count: u64,
+        /// All of them together, in seconds.
+        sum: f64,
+        /// How many took at most so many seconds.
+        buckets: Vec<(f64, u64)>,
+    },
+}
+
+impl MetricStatus {
+    /// What was read, with the sites' names. None, if nothing is known.
+    pub(crate) fn new(measured: &Measured, site_of: impl Fn(ReplicaId) -> String) -> Option<MetricStatus> {
+        let readings = measured.readings.iter();
+        let by_site: BTreeMap<String, MetricValue> = readings
+            .filter_map(|(peer, reading)| Some((site_of((*peer)?), value(reading)?)))
+            .collect();
+        let values = match measured.readings.get(&None) {
+            Some(reading) => MetricValues::One(value(reading)?),
+            None if by_site.is_empty() => return None,
+            None => MetricValues::BySite(by_site),
+        };
+        let help = measured.help.to_string();
+        Some(MetricStatus { help, values })
+    }
+
+    /// Each value, with the site that it is of.
+    pub(crate) fn values(&self) -> Vec<(Option<&str>, &MetricValue)> {
+        match &self.values {
+            MetricValues::One(value) => vec![(None, value)],
+            MetricValues::BySite(values) => {
+                let values = values.iter();
+                values.map(|(site, value)| (Some(site.as_str()), value)).collect()
+            }
+        }
+    }
+}
+
+fn value(reading: &Reading) -> Option<MetricValue> {
+    let seconds = |us: u64| us as f64 / 1e6;
+    Some(match reading {
+        Reading::Count(count) | Reading::Highest(count) => MetricValue::Count(*count),
+        Reading::Lag(lag) => MetricValue::Seconds(seconds((*lag)?.0)),
+        Reading::Spans(spans) => MetricValue::Durations {
+            count: spans.count(),
+            sum: seconds(spans.sum().0),
+            buckets: spans
+                .cumulative()
+                .map(|(ms, count)| (ms as f64 / 1e3, count))
+                .collect(),
+        },
+    })
+}
+
+impl MetricValue {
+    /// As `INFO` shows it under a metric's name.
+    pub(crate) fn fields(&self, name: &str) -> String {
+        match self {
+            MetricValue::Count(count) => format!("{name}={count}"),
+            MetricValue::Seconds(seconds) => format!("{name}={seconds:.3}"),
+            MetricValue::Durations { count, sum, .. } => format!("{name}_count={count},{name}_sum={sum:.3}"),
+        }
+    }
+}
