@@ -41,6 +41,35 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// A write of one key: a new value, or `None` to delete it. It names no level.
+    #[inline]
+    pub fn put(key: Key, value: impl Into<Option<Bytes>>) -> Operation {
+        Operation::Put {
+            key,
+            value: value.into(),
+            level: None,
+        }
+    }
+
+    /// A delete of one key. It names no level.
+    #[inline]
+    pub fn delete(key: Key) -> Operation {
+        Operation::put(key, None::<Bytes>)
+    }
+
+    /// The same operation at a level. One on the whole keyspace names none.
+    #[inline]
+    #[must_use]
+    pub fn at(mut self, named: impl Into<Option<Level>>) -> Operation {
+        match &mut self {
+            Operation::Get { level, .. }
+            | Operation::Put { level, .. }
+            | Operation::ReadMany { level, .. } => *level = named.into(),
+            Operation::Scan { .. } | Operation::Count => {}
+        }
+        self
+    }
+
     /// The level that it names.
     pub fn level(&self) -> Option<Level> {
         match self {

@@ -376,11 +376,8 @@ impl<S: Session> Script<S> {
         for _ in 0..count {
             self.filled += 1;
             let number = self.filled;
-            let operation = Operation::Put {
-                key: Key::from(format!("filler{number}").as_str()),
-                value: Some(Bytes::from(format!("{number:0>200}"))),
-                level: None,
-            };
+            let key = Key::from(format!("filler{number}").as_str());
+            let operation = Operation::put(key, Bytes::from(format!("{number:0>200}")));
             let answer = self.there()?.ask(client, operation).map(|(answer, _)| answer);
             if !matches!(answer, Some(Answer::Written { .. })) {
                 return Err(format!("filler {number} was answered with {answer:?}").into());
@@ -502,10 +499,9 @@ impl<S: Session> Runner for Script<S> {
         let mut args = command.consume_args();
         match command.name.as_str() {
             "cluster" => self.cluster(command),
-            "put" | "del" => self.ask(command, |mut keys, value, level| Operation::Put {
-                key: keys.pop().unwrap_or_else(|| Key::from("")),
-                value,
-                level,
+            "put" | "del" => self.ask(command, |mut keys, value, level| {
+                let key = keys.pop().unwrap_or_else(|| Key::from(""));
+                Operation::put(key, value).at(level)
             }),
             "get" => self.ask(command, |mut keys, _, level| Operation::Get {
                 key: keys.pop().unwrap_or_else(|| Key::from("")),

@@ -220,9 +220,9 @@ fn value(world: &World<PlainSession<Ledger>>) -> Bytes {
 }
 
 fn put(world: &mut World<PlainSession<Ledger>>, client: usize, key: u64) {
-    let (key, level) = (Key::from(format!("k{key}").as_str()), None);
-    let value = Some(value(world));
-    world.ask(client, Operation::Put { key, value, level });
+    let key = Key::from(format!("k{key}").as_str());
+    let value = value(world);
+    world.ask(client, Operation::put(key, value));
 }
 
 /// Writes, and a crash after some of them. Returns what was wrong, and how many entries replicas have found in all.

@@ -15,11 +15,7 @@ pub(super) const SET: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let level = if call.len() == 3 { None } else { options(call)? };
-    let put = Operation::Put {
-        key: call.key(1)?,
-        value: Some(call.arguments.bytes(2)),
-        level: call.write_level(level),
-    };
+    let put = Operation::put(call.key(1)?, call.arguments.bytes(2)).at(call.write_level(level));
     call.operate(Shape::Done, put)
 }
 

@@ -95,12 +95,7 @@ impl World {
     }
 
     fn answered(&mut self, keyspace: &str, operation: Operation) -> Answered {
-        let level = match &operation {
-            Operation::Get { level, .. }
-            | Operation::Put { level, .. }
-            | Operation::ReadMany { level, .. } => *level,
-            Operation::Scan { .. } | Operation::Count => None,
-        };
+        let level = operation.level();
         let offered = Self::levels(keyspace);
         let named = level.map_or(Ok(offered[0]), |level| level.offered_by(offered));
         let asked = match named {

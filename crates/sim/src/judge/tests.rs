@@ -28,19 +28,11 @@ fn replica(site: u16) -> ServerId {
 }
 
 fn put(key: &str, value: &str) -> Operation {
-    Operation::Put {
-        key: Key::from(key),
-        value: Some(Bytes::copy_from_slice(value.as_bytes())),
-        level: None,
-    }
+    Operation::put(Key::from(key), some(value))
 }
 
 fn delete(key: &str) -> Operation {
-    Operation::Put {
-        key: Key::from(key),
-        value: None,
-        level: None,
-    }
+    Operation::delete(Key::from(key))
 }
 
 fn get(key: &str) -> Operation {
