@@ -102,6 +102,8 @@ impl Protocol for Ledger {
         leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: false,
+        takes_conditions: false,
+        takes_expiry: false,
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];
 
@@ -150,7 +152,7 @@ impl Protocol for Ledger {
                 self.reads.insert(timer, (id, key.clone(), cx.now.monotonic));
                 return cx.when_resident(vec![key], timer);
             }
-            PlainRequest::Put(key, value, _) => {
+            PlainRequest::Put(key, value, ..) => {
                 let (at, replica) = (cx.stamp(), cx.me.replica());
                 let drawn = u64::from(crc32c::crc32c(&at.0.to_be_bytes()));
                 let id = VersionId { at, replica };
