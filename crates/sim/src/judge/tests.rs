@@ -1,4 +1,6 @@
 //! False histories: each rule is broken once, and the judge must say so. Beside it stands the true history that is nearest.
+mod conditions;
+
 use super::*;
 use turnbuckle_core::{Failure, Hlc, KeyspaceLevels, Level, Levels, Proof, Route};
 use turnbuckle_node::NodeId;
