@@ -35,6 +35,14 @@ impl Hlc {
         self.0 & ((1 << COUNTER_BITS) - 1)
     }
 
+    /// The timestamp that is written so, as [`Display`](fmt::Display) does.
+    pub fn parse(text: &str) -> Option<Hlc> {
+        let (wall, counter) = text.split_once('.')?;
+        let (wall, counter): (u64, u64) = (wall.parse().ok()?, counter.parse().ok()?);
+        let fits = wall >> (64 - COUNTER_BITS) == 0 && counter >> COUNTER_BITS == 0;
+        fits.then_some(Hlc(wall << COUNTER_BITS | counter))
+    }
+
     /// The next timestamp.
     ///
     /// # Panics
@@ -145,6 +153,33 @@ mod tests {
         Now {
             monotonic: Micros(us),
             wall: WallInterval::around(Micros(us), Micros(0)),
+        }
+    }
+
+    #[test]
+    fn a_timestamp_reads_as_it_is_written_and_nothing_else_does() {
+        for stamp in [
+            Hlc::ZERO,
+            Hlc(1),
+            Hlc(4_095),
+            Hlc(4_096),
+            Hlc::LATEST,
+            Hlc(u64::MAX),
+        ] {
+            assert_eq!(Hlc::parse(&stamp.to_string()), Some(stamp));
+        }
+        for text in [
+            "",
+            "7",
+            "7.",
+            ".7",
+            "-7.0",
+            "7.4096",
+            "4503599627370496.0",
+            "7.0.0",
+            "7.x",
+        ] {
+            assert_eq!(Hlc::parse(text), None, "{text}");
         }
     }
 

@@ -117,11 +117,7 @@ mod tests {
     }
 
     fn put(level: Option<Level>) -> Operation {
-        Operation::Put {
-            key: Key::from("k"),
-            value: None,
-            level,
-        }
+        Operation::delete(Key::from("k")).at(level)
     }
 
     #[test]

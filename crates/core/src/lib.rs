@@ -29,6 +29,8 @@ mod protocol;
 pub use protocol::{Context, Forgotten, Protocol, Recovered, RequestId, Write};
 mod receipt;
 pub use receipt::{Hidden, Proof, Receipt, Route};
+mod put_options;
+pub use put_options::{Condition, Expiry, PutOptions, Unmet};
 mod replica;
 pub use replica::{Batch, Input, Output, Replica};
 mod session;

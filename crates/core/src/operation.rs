@@ -1,4 +1,4 @@
-use crate::{Key, Level, Receipt};
+use crate::{Key, Level, PutOptions, Receipt, Unmet};
 use bytes::Bytes;
 use std::fmt;
 
@@ -21,6 +21,8 @@ pub enum Operation {
         value: Option<Bytes>,
         /// How consistent the write must be.
         level: Option<Level>,
+        /// What else is asked for. Boxed, because almost no put has options, and all would be longer.
+        options: Option<Box<PutOptions>>,
     },
     /// Reads several keys; a snapshot where the protocol has one.
     ReadMany {
@@ -41,6 +43,49 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// A write of one key: a new value, or `None` to delete it. It names no level and has no options.
+    #[inline]
+    pub fn put(key: Key, value: impl Into<Option<Bytes>>) -> Operation {
+        Operation::Put {
+            key,
+            value: value.into(),
+            level: None,
+            options: None,
+        }
+    }
+
+    /// A delete of one key. It names no level and has no options.
+    #[inline]
+    pub fn delete(key: Key) -> Operation {
+        Operation::put(key, None::<Bytes>)
+    }
+
+    /// The same operation at a level. One on the whole keyspace names none.
+    #[inline]
+    #[must_use]
+    pub fn at(mut self, named: impl Into<Option<Level>>) -> Operation {
+        match &mut self {
+            Operation::Get { level, .. }
+            | Operation::Put { level, .. }
+            | Operation::ReadMany { level, .. } => *level = named.into(),
+            Operation::Scan { .. } | Operation::Count => {}
+        }
+        self
+    }
+
+    /// The same put with options.
+    ///
+    /// # Panics
+    /// If it is no put.
+    #[must_use]
+    pub fn with(mut self, wanted: PutOptions) -> Operation {
+        let Operation::Put { options, .. } = &mut self else {
+            panic!("only a put has options");
+        };
+        *options = (wanted != PutOptions::default()).then(|| Box::new(wanted));
+        self
+    }
+
     /// The level that it names.
     pub fn level(&self) -> Option<Level> {
         match self {
@@ -62,6 +107,11 @@ pub enum Answer {
         /// Whether the key had a value before, as seen by the replica that took the write.
         existed: bool,
     },
+    /// Of a put or delete that is done, and that had to tell the value before it: that value.
+    Replaced(Option<Bytes>),
+    /// Of a put or delete whose condition did not hold: it was not carried out, and never will be. That is no failure. The receipt names the
+    /// version that is there, as that of a read does. Boxed, so that no other answer is longer.
+    Unmet(Box<Unmet>),
     /// Of a read of several keys, in their order.
     Values(Vec<Option<Bytes>>),
     /// Of a scan.

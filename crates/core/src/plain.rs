@@ -1,7 +1,8 @@
 use crate::frame::{put_record, take_record};
+use crate::put_options::PutOptionsRecord;
 use crate::{
     Answer, BadFrame, BadLevel, BadToken, Failure, Hlc, Key, Level, Levels, Operation, Outcome, Protocol,
-    Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Wire,
+    PutOptions, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology, Unmet, Wire,
 };
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ pub trait PlainProtocol: Protocol<Request: From<PlainRequest>, Response: Into<Pl
 pub enum PlainRequest {
     /// The key's value.
     Get(Key, Level),
-    /// A new value, or `None` to delete.
-    Put(Key, Option<Bytes>, Level),
+    /// A new value, or `None` to delete, and what the put asks for beside that: nothing, unless the protocol's descriptor says that it takes it.
+    Put(Key, Option<Bytes>, Level, Option<Box<PutOptions>>),
 }
 
 /// What came of it.
@@ -34,6 +35,10 @@ pub enum PlainResponse {
         /// Whether the key had a value before.
         existed: bool,
     },
+    /// The write is done; this is the value before it, which it had to tell.
+    Replaced(Option<Bytes>),
+    /// The write's condition did not hold, and it was not carried out: see [`Answer::Unmet`].
+    Unmet(Box<Unmet>),
     /// It certainly was not carried out.
     Refused(String),
     /// Nobody knows.
@@ -59,6 +64,8 @@ impl From<PlainResponse> for Answer {
         match response {
             PlainResponse::Value(value) => Answer::Value(value),
             PlainResponse::Written { existed } => Answer::Written { existed },
+            PlainResponse::Replaced(value) => Answer::Replaced(value),
+            PlainResponse::Unmet(unmet) => Answer::Unmet(unmet),
             PlainResponse::Refused(why) => Answer::Failed(Failure::Unavailable(why)),
             PlainResponse::Unknown(why) => Answer::Failed(Failure::Timeout(why)),
         }
@@ -75,14 +82,16 @@ struct RequestRecord {
     is_write: bool,
     #[prost(bytes = "bytes", optional, tag = "4")]
     value: Option<Bytes>,
+    #[prost(message, optional, tag = "5")]
+    options: Option<PutOptionsRecord>,
 }
 
 impl Wire for PlainRequest {
     fn encode(&self, out: &mut BytesMut) {
-        let (PlainRequest::Get(key, level) | PlainRequest::Put(key, _, level)) = self;
-        let value = match self {
-            PlainRequest::Get(..) => None,
-            PlainRequest::Put(_, value, _) => value.clone(),
+        let (PlainRequest::Get(key, level) | PlainRequest::Put(key, _, level, _)) = self;
+        let (value, options) = match self {
+            PlainRequest::Get(..) => (None, None),
+            PlainRequest::Put(_, value, _, options) => (value.clone(), options.as_deref()),
         };
         put_record(
             &RequestRecord {
@@ -90,6 +99,7 @@ impl Wire for PlainRequest {
                 level: level.to_string(),
                 is_write: self.is_write(),
                 value,
+                options: options.map(PutOptionsRecord::from),
             },
             out,
         );
@@ -100,13 +110,16 @@ impl Wire for PlainRequest {
         let record: RequestRecord = take_record(frame, WHAT)?;
         let level = record.level.parse();
         let level = level.map_err(|error: BadLevel| BadFrame::new(WHAT, error.to_string()))?;
+        let options = record.options.map(PutOptionsRecord::options).transpose();
+        let options = options.map_err(|found| BadFrame::new(WHAT, found))?;
         let key = Key(record.key);
         Ok(match record.is_write {
-            true => PlainRequest::Put(key, record.value, level),
+            true => PlainRequest::Put(key, record.value, level, options.map(Box::new)),
             false => PlainRequest::Get(key, level),
         })
     }
 
+    /// A condition's version is compared and nothing else: whatever time a client puts into it, no clock follows it.
     fn newest(&self) -> Hlc {
         Hlc::ZERO
     }
@@ -114,7 +127,7 @@ impl Wire for PlainRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ResponseRecord {
-    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "Done", tags = "1, 2, 3, 4, 5, 6, 7")]
     done: Option<Done>,
 }
 
@@ -130,6 +143,25 @@ enum Done {
     Refused(String),
     #[prost(string, tag = "5")]
     Unknown(String),
+    #[prost(message, tag = "6")]
+    Replaced(ValueRecord),
+    #[prost(message, tag = "7")]
+    Unmet(ValueRecord),
+}
+
+/// What is, or was, at a key, as far as it is told.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ValueRecord {
+    #[prost(bool, tag = "1")]
+    has_value: bool,
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    value: Option<Bytes>,
+}
+
+impl ValueRecord {
+    fn new(has_value: bool, value: Option<Bytes>) -> ValueRecord {
+        ValueRecord { has_value, value }
+    }
 }
 
 impl Wire for PlainResponse {
@@ -138,6 +170,8 @@ impl Wire for PlainResponse {
             PlainResponse::Value(Some(value)) => Done::Value(value),
             PlainResponse::Value(None) => Done::NoValue(true),
             PlainResponse::Written { existed } => Done::Written(existed),
+            PlainResponse::Replaced(value) => Done::Replaced(ValueRecord::new(value.is_some(), value)),
+            PlainResponse::Unmet(unmet) => Done::Unmet(ValueRecord::new(unmet.has_value, unmet.value)),
             PlainResponse::Refused(why) => Done::Refused(why),
             PlainResponse::Unknown(why) => Done::Unknown(why),
         });
@@ -151,6 +185,11 @@ impl Wire for PlainResponse {
             Some(Done::Value(value)) => PlainResponse::Value(Some(value)),
             Some(Done::NoValue(_)) => PlainResponse::Value(None),
             Some(Done::Written(existed)) => PlainResponse::Written { existed },
+            Some(Done::Replaced(before)) => PlainResponse::Replaced(before.value),
+            Some(Done::Unmet(there)) => PlainResponse::Unmet(Box::new(Unmet {
+                has_value: there.has_value,
+                value: there.value,
+            })),
             Some(Done::Refused(why)) => PlainResponse::Refused(why),
             Some(Done::Unknown(why)) => PlainResponse::Unknown(why),
             None => return Err(BadFrame::new(WHAT, "none")),
@@ -220,7 +259,9 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
     ) {
         match operation {
             Operation::Get { key, .. } => self.ask(cx, tag, 0, PlainRequest::Get(key, level)),
-            Operation::Put { key, value, .. } => self.ask(cx, tag, 0, PlainRequest::Put(key, value, level)),
+            Operation::Put {
+                key, value, options, ..
+            } => self.ask(cx, tag, 0, PlainRequest::Put(key, value, level, options)),
             Operation::ReadMany { keys, .. } if keys.is_empty() => {
                 cx.answer(tag, Answer::Values(Vec::new()), None)
             }
@@ -286,6 +327,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Condition, Expiry, Micros, ReplicaId, VersionId};
 
     fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(all: &[T]) {
         for value in all {
@@ -300,17 +342,56 @@ mod tests {
         let (key, value) = (Key::from("k"), Bytes::from_static(b"v"));
         there_and_back(&[
             PlainRequest::Get(key.clone(), Level::Linearizable),
-            PlainRequest::Put(key.clone(), None, Level::Eventual),
-            PlainRequest::Put(key, Some(Bytes::new()), Level::Bounded(crate::Micros(7))),
+            PlainRequest::Put(key.clone(), None, Level::Eventual, None),
+            PlainRequest::Put(key.clone(), Some(Bytes::new()), Level::Bounded(Micros(7)), None),
         ]);
+        let id = VersionId {
+            at: Hlc(7),
+            replica: ReplicaId(17),
+        };
+        let conditions = [Condition::Absent, Condition::Present, Condition::Version(id)];
+        let expiries = [Expiry::At(Micros(5)), Expiry::After(Micros(0)), Expiry::Kept];
+        for (condition, expiry) in conditions.into_iter().zip(expiries) {
+            let options = PutOptions {
+                condition: Some(condition),
+                expiry: Some(expiry),
+                returns_previous: true,
+            };
+            let options = Some(Box::new(options));
+            there_and_back(&[PlainRequest::Put(key.clone(), None, Level::Eventual, options)]);
+        }
         there_and_back(&[
             PlainResponse::Value(None),
             PlainResponse::Value(Some(Bytes::new())),
             PlainResponse::Value(Some(value)),
             PlainResponse::Written { existed: false },
+            PlainResponse::Replaced(None),
+            PlainResponse::Replaced(Some(Bytes::new())),
+            PlainResponse::Unmet(Box::new(Unmet {
+                has_value: true,
+                value: None,
+            })),
             PlainResponse::Refused(String::new()),
             PlainResponse::Unknown("why".into()),
         ]);
+    }
+
+    #[test]
+    fn a_condition_on_no_version_or_no_replica_is_refused() {
+        for (at, replica) in [(0, 1), (7, 9_999)] {
+            let id = VersionId {
+                at: Hlc(at),
+                replica: ReplicaId(replica),
+            };
+            let options = PutOptions {
+                condition: Some(Condition::Version(id)),
+                ..PutOptions::default()
+            };
+            let mut out = BytesMut::new();
+            PlainRequest::Put(Key::from("k"), None, Level::Eventual, Some(Box::new(options)))
+                .encode(&mut out);
+            assert!(PlainRequest::decode(out.freeze()).is_err(), "{id}");
+        }
     }
 
     #[test]

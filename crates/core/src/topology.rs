@@ -33,6 +33,12 @@ impl ReplicaId {
     /// How many members a partition can have inside a site.
     pub const MOST_MEMBERS: u16 = 8;
 
+    /// The replica of a member at a site, if there can be one.
+    pub fn of(site: SiteId, member: u16) -> Option<ReplicaId> {
+        let is_one = site.0 < Self::MOST_SITES && member < Self::MOST_MEMBERS;
+        is_one.then_some(ReplicaId(member * Self::MOST_SITES + site.0))
+    }
+
     /// Its site.
     pub fn site(self) -> SiteId {
         SiteId(self.0 % Self::MOST_SITES)

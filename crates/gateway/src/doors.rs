@@ -190,7 +190,9 @@ impl<S: Session> Doors<S> {
                 );
             }
             operation => {
-                let level = match self.levels.resolve(&operation) {
+                // What the keyspace does not take no session hears of.
+                let refused = S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), &operation);
+                let level = match refused.map_or_else(|| self.levels.resolve(&operation), Err) {
                     Ok(level) => level,
                     Err(failure) => {
                         return self.answer(door_number, tag, Answer::Failed(failure), None, answers);

@@ -47,6 +47,9 @@ pub trait Backend {
     /// The name that people know a site by.
     fn site_name(&self, site: SiteId) -> &str;
 
+    /// The site of that name.
+    fn site_named(&self, name: &str) -> Option<SiteId>;
+
     /// What `INFO` tells besides what every connection knows by itself. A section that the connection has too is
     /// appended to it.
     fn info(&self) -> Vec<InfoSection>;

@@ -1,10 +1,11 @@
 use crate::long::{self, Each, Reads, SHARE};
+use crate::receipt;
 use crate::refusal::Refusal;
 use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
 use crate::{Arguments, Backend, Connection, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{Key, Level, Operation};
+use turnbuckle_core::{Key, Level, Operation, VersionId};
 
 /// A command being executed: what it may see and do.
 pub(crate) struct Call<'a> {
@@ -43,6 +44,18 @@ impl Call<'_> {
     /// The argument as a level.
     pub(crate) fn level(&self, place: usize) -> Result<Level, Refusal> {
         self.text(place).parse().map_err(|bad| Refusal::bad_level(&bad))
+    }
+
+    /// The argument as the name of a version.
+    pub(crate) fn version(&self, place: usize) -> Result<VersionId, Refusal> {
+        let text = self.text(place);
+        let version = receipt::parse_version(&text, self.backend);
+        version.ok_or_else(|| {
+            let short: String = text.chars().take(64).collect();
+            Refusal::err(format_args!(
+                "invalid version '{short}'; expected one as a receipt names it, such as 1785000000000000.0@a"
+            ))
+        })
     }
 
     /// The level of a command with a fixed number of arguments: `AT level` behind `len` others, or nothing.

@@ -12,6 +12,8 @@ mod del;
 mod echo;
 mod exists;
 mod get;
+mod getdel;
+mod getset;
 mod hello;
 mod info;
 mod keyspace;
@@ -28,6 +30,8 @@ mod scan;
 mod select;
 mod session;
 mod set;
+mod setex;
+mod setnx;
 mod strlen;
 mod r#type;
 mod unknown;
@@ -51,8 +55,31 @@ pub(crate) struct Spec {
     /// Whether it waits until all commands before it are answered.
     pub(crate) waits: bool,
     /// Whether it reads values, whose size is not known before.
-    pub(crate) reads: bool,
+    pub(crate) reads: Reads,
     pub(crate) run: fn(&mut Call<'_>) -> Result<(), Refusal>,
+}
+
+/// When a command reads values.
+#[derive(Clone, Copy)]
+pub(crate) enum Reads {
+    /// Never.
+    Never,
+    /// Always.
+    Always,
+    /// If this word stands behind its key and value.
+    With(&'static str),
+}
+
+impl Reads {
+    /// Whether a command with these arguments reads values.
+    #[inline]
+    pub(crate) fn reads(self, arguments: &Arguments) -> bool {
+        match self {
+            Reads::Never => false,
+            Reads::Always => true,
+            Reads::With(word) => (3..arguments.len()).any(|place| arguments.is(place, word)),
+        }
+    }
 }
 
 /// Where a command's keys stand among its arguments, as Redis describes it; all 0 without keys.
@@ -112,12 +139,12 @@ const PLAIN: Spec = Spec {
     group: "connection",
     summary: "",
     waits: false,
-    reads: false,
+    reads: Reads::Never,
     run: run_unknown,
 };
 
 /// All commands, by name.
-pub(crate) static COMMANDS: [Spec; 32] = [
+pub(crate) static COMMANDS: [Spec; 37] = [
     readonly::ASKING,
     auth::AUTH,
     client::CLIENT,
@@ -130,12 +157,15 @@ pub(crate) static COMMANDS: [Spec; 32] = [
     echo::ECHO,
     exists::EXISTS,
     get::GET,
+    getdel::GETDEL,
+    getset::GETSET,
     hello::HELLO,
     info::INFO,
     keyspace::KEYSPACE,
     mget::MGET,
     mset::MSET,
     ping::PING,
+    setex::PSETEX,
     quit::QUIT,
     readonly::READONLY,
     readonly::READWRITE,
@@ -147,6 +177,8 @@ pub(crate) static COMMANDS: [Spec; 32] = [
     select::SELECT,
     session::SESSION,
     set::SET,
+    setex::SETEX,
+    setnx::SETNX,
     strlen::STRLEN,
     r#type::TYPE,
     del::UNLINK,

@@ -353,7 +353,7 @@ impl Connection {
         if spec.waits && !self.slots.is_empty() {
             return false;
         }
-        if !spec.reads {
+        if !spec.reads.reads(arguments) {
             return true;
         }
         let keys = spec.keys.count(arguments.len());

@@ -35,8 +35,8 @@
 //!
 //! # Caveats: where we differ from Redis, and why
 //!
-//! - **Levels.** `AT level` may stand at the end of `GET`, `SET`, `DEL`, `UNLINK`, `EXISTS`, `MGET`, `MSET`, `STRLEN` and
-//!   `TYPE`. Where a command takes any number of keys, the last two arguments are a level whenever the last but one is `AT`
+//! - **Levels.** `AT level` may stand at the end of `GET`, `SET`, `DEL`, `UNLINK`, `EXISTS`, `MGET`, `MSET`, `STRLEN`,
+//!   `TYPE`, `SETNX`, `SETEX`, `PSETEX`, `GETSET` and `GETDEL`. Where a command takes any number of keys, the last two arguments are a level whenever the last but one is `AT`
 //!   (in capitals) and at least one key, or key and value, stands before it; a word that is no level is then refused rather than taken
 //!   for a key, because a misspelt level must not become a weaker read. A key named `AT` is written elsewhere in the
 //!   list (`MGET AT k`) or with a level behind it (`MGET k AT x AT causal`).
@@ -45,7 +45,8 @@
 //! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; there are no other numbers.
 //!   What the session of each has seen is kept until `RESET`.
 //! - **What is not there is refused** (`-UNSUPPORTED`), never ignored: a `SET` with `NX` or `EX` that was
-//!   taken without it would be worse than none.
+//!   taken without it would be worse than none. Whether a keyspace takes those options is for its protocol to say, not for the command.
+//! - **`SET`** also takes `IF VERSION`: a write of what a receipt has named. An error of syntax says what was expected.
 //! - **`RECEIPTS ON`** needs a client that reads RESP3's attributes. redis-cli 7.0 does not (it ends with `Protocol error, got
 //!   "|"`); there, and on RESP2, `RECEIPT` tells the same about the last command.
 //! - An argument that is not followed by CR LF is a protocol error. Redis does not look, and takes what follows for a command.

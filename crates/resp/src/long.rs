@@ -149,11 +149,8 @@ impl Long {
 /// The write of key number `number` of a command.
 pub(crate) fn put(arguments: &Arguments, each: Each, number: usize, level: Option<Level>) -> Operation {
     let place = 1 + number * each.step();
-    Operation::Put {
-        key: Key(arguments.bytes(place)),
-        value: (each == Each::Set).then(|| arguments.bytes(place + 1)),
-        level,
-    }
+    let value = (each == Each::Set).then(|| arguments.bytes(place + 1));
+    Operation::put(Key(arguments.bytes(place)), value).at(level)
 }
 
 /// What the parts of a long read have brought so far.

@@ -1,6 +1,6 @@
 //! Receipts in words: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
 use crate::{Backend, Writer};
-use turnbuckle_core::{Micros, Proof, Receipt, ReplicaId, Route, VersionId};
+use turnbuckle_core::{Hlc, Micros, Proof, Receipt, ReplicaId, Route, VersionId};
 
 /// How many fields a receipt has, and how many more one of a causal keyspace.
 const FIELDS: usize = 10;
@@ -73,6 +73,18 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     writer.bulk(b"hidden_newest");
     let newest = hidden.newest.map(name);
     writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
+}
+
+/// The version of a name that a receipt gave: `timestamp@site`.
+pub(crate) fn parse_version(name: &str, backend: &dyn Backend) -> Option<VersionId> {
+    let (at, replica) = name.split_once('@')?;
+    let at = Hlc::parse(at).filter(|&at| at > Hlc::ZERO)?;
+    let (site, member) = match replica.rsplit_once('/') {
+        Some((site, member)) => (site, member.parse().ok().filter(|&member| member > 0)?),
+        None => (replica, 0),
+    };
+    let replica = ReplicaId::of(backend.site_named(site)?, member)?;
+    Some(VersionId { at, replica })
 }
 
 fn micros(span: Micros) -> i64 {

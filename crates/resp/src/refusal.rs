@@ -31,6 +31,13 @@ impl Refusal {
         Refusal::err("value is not an integer or out of range")
     }
 
+    /// A time that cannot be meant, in the words of Redis.
+    pub(crate) fn invalid_expire_time(command: &str, most: i64) -> Refusal {
+        Refusal::err(format_args!(
+            "invalid expire time in '{command}' command; expected a number from 1 to {most}"
+        ))
+    }
+
     pub(crate) fn arity(command: &str) -> Refusal {
         Refusal::err(format_args!("wrong number of arguments for '{command}' command"))
     }

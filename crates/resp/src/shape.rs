@@ -95,8 +95,12 @@ pub(crate) enum Shape {
     Length,
     /// What kind of value it is: a string, or none.
     Kind,
-    /// OK.
+    /// OK, or null if a condition did not hold.
     Done,
+    /// 1, or 0 if a condition did not hold.
+    CarriedOut,
+    /// The value before, or null, whether a condition held or not.
+    Previous,
     /// 1 if there was a value to delete, else 0.
     Deleted,
     /// All values.
@@ -121,7 +125,8 @@ pub(crate) const REPLY_BYTES: usize = 32;
 const MATCH_STEPS: u64 = 50_000_000;
 
 impl Shape {
-    /// Whether the reply carries the values that were read.
+    /// Whether the reply carries the values that were read, and the read may be done again if there is no room for them. A write is done once, whatever
+    /// it carries.
     pub(crate) fn carries(&self) -> bool {
         matches!(self, Shape::Value | Shape::Values)
     }
@@ -140,6 +145,11 @@ impl Shape {
             (_, Answer::Failed(failure)) => return Err(Refusal::from(failure)),
             (Shape::Value, Answer::Value(value)) => writer.value(value.as_ref()),
             (Shape::Done, Answer::Written { .. }) => writer.simple("OK"),
+            (Shape::Done, Answer::Unmet(_)) => writer.null(),
+            (Shape::CarriedOut, Answer::Written { .. }) => writer.integer(1),
+            (Shape::CarriedOut, Answer::Unmet(_)) => writer.integer(0),
+            (Shape::Previous, Answer::Replaced(value)) => writer.value(value.as_ref()),
+            (Shape::Previous, Answer::Unmet(unmet)) => writer.value(unmet.value.as_ref()),
             (Shape::Length, Answer::Value(value)) => {
                 writer.integer(value.as_ref().map_or(0, |value| value.len() as i64));
             }

@@ -253,6 +253,10 @@ impl Backend for Shut {
         Vec::new()
     }
 
+    fn site_named(&self, _: &str) -> Option<turnbuckle_core::SiteId> {
+        None
+    }
+
     fn site_name(&self, _: turnbuckle_core::SiteId) -> &str {
         "a"
     }
@@ -462,7 +466,12 @@ fn words() -> impl Strategy<Value = Vec<&'static str>> {
         "OFF",
         "SETNAME",
         "NX",
+        "XX",
+        "IF",
+        "VERSION",
+        "1000001.0@a",
         "EX",
+        "KEEPTTL",
         "GETKEYS",
         "DOCS",
         "NODES",

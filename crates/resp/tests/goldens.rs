@@ -9,6 +9,7 @@
 //!   answer TAG..             the backend answers the operations with these tags
 //!   fail timeout|unavailable KEY..   operations on these keys fail; fail nothing: none do
 //!   route local|forwarded    which route receipts name
+//!   options                  what the last put asked for beside its value
 //!   doors                    how many doors are open behind the connection
 //! ```
 mod world;
@@ -77,6 +78,7 @@ impl Client {
             }
             "route" if words == ["forwarded"] => self.world.route = Some(Route::Forwarded),
             "route" => self.world.route = None,
+            "options" => return Ok(format!("{:?}\n", self.world.options)),
             "doors" => return Ok(format!("{}\n", self.world.open_doors())),
             line => return Ok(self.send(format!("{line}\r\n").as_bytes())),
         }

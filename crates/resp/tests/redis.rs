@@ -7,7 +7,7 @@ use turnbuckle_resp::Connection;
 use world::World;
 
 /// Where we differ, and why.
-const DIFFERENCES: [(&str, &str); 7] = [
+const DIFFERENCES: [(&str, &str); 9] = [
     (
         r"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n",
         "a wrong length must not turn a value into commands",
@@ -18,7 +18,18 @@ const DIFFERENCES: [(&str, &str); 7] = [
     ),
     (r"*2\r\n$6\r\nSELECT\r\n$2\r\n99\r\n", "keyspaces have names"),
     (r"*2\r\n$6\r\nSELECT\r\n$3\r\nabc\r\n", "keyspaces have names"),
-    (r"*2\r\n$3\r\nTTL\r\n$4\r\nnope\r\n", "there is no expiry"),
+    (
+        r"*2\r\n$3\r\nTTL\r\n$4\r\nnope\r\n",
+        "when a value expires is not told",
+    ),
+    (
+        r"*4\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$3\r\nFOO\r\n",
+        "the error says what was expected, too",
+    ),
+    (
+        r"*4\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n$2\r\nEX\r\n",
+        "the error says what was expected, too",
+    ),
     (
         r"*2\r\n$4\r\nKEYS\r\n$1\r\n*\r\n",
         "it would look at every key at once",

@@ -48,12 +48,18 @@ impl Record {
     pub(crate) fn words(&self) -> String {
         match &self.operation {
             Operation::Get { key, .. } => format!("get {key}"),
-            Operation::Put { key, value: None, .. } => format!("delete {key}"),
             Operation::Put {
-                key,
-                value: Some(value),
-                ..
-            } => format!("put {key} {}", short(value)),
+                key, value, options, ..
+            } => {
+                let words = match value {
+                    None => format!("delete {key}"),
+                    Some(value) => format!("put {key} {}", short(value)),
+                };
+                match options.as_ref().and_then(|options| options.condition) {
+                    None => words,
+                    Some(condition) => format!("{words} if {condition}"),
+                }
+            }
             Operation::ReadMany { keys, .. } => format!("get {} keys", keys.len()),
             Operation::Scan { .. } => "scan".into(),
             Operation::Count => "count".into(),
@@ -66,7 +72,8 @@ impl Record {
             None => "nothing".into(),
             Some(Answer::Value(None)) => "that there is no value".into(),
             Some(Answer::Value(Some(value))) => short(value),
-            Some(Answer::Written { .. }) => "that it is written".into(),
+            Some(Answer::Written { .. } | Answer::Replaced(_)) => "that it is written".into(),
+            Some(Answer::Unmet(_)) => "that its condition does not hold".into(),
             Some(Answer::Failed(failure)) => failure.word().into(),
             Some(_) => "the answer".into(),
         }

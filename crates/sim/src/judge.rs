@@ -12,8 +12,11 @@
 //! 6. **Reads are served on a full disk.** No read is refused because a disk has less room than is to be kept free: that is for writes. Where the
 //!    log itself cannot be written, reads behind what waits for it are refused in other words, and that is held against nobody.
 //!
+//! 7. **A condition is as its answer says.** An answer that tells that a condition held, or did not, does not itself show the opposite.
+//!
 //! Each read of one key, each key of a read of several, each answer of a delete ("there was a value", "there was none") and each
-//! receipt is an answer to be judged.
+//! receipt is an answer to be judged. A put whose condition did not hold is a read of what it says is there, and one that tells the
+//! value before it is a read of that, too.
 //!
 //! # Floors
 //!
@@ -70,6 +73,7 @@ use turnbuckle_core::{
 };
 use turnbuckle_node::NO_ROOM;
 
+mod conditions;
 mod count;
 mod floor;
 mod key;
@@ -97,6 +101,8 @@ pub enum Rule {
     NothingLost,
     /// The sites differ in the end, or do not come to rest.
     Convergence,
+    /// An answer says of a condition what it shows to be wrong.
+    Conditions,
     /// A node does not do its work: it does not open, answer, or understand another.
     Service,
 }
@@ -111,6 +117,7 @@ impl Rule {
             Rule::RealValues => "unreal",
             Rule::NothingLost => "lost",
             Rule::Convergence => "diverged",
+            Rule::Conditions => "condition",
             Rule::Service => "service",
         }
     }
@@ -302,12 +309,17 @@ impl Judge {
         if self.sleeps {
             return;
         }
-        let Operation::Put { key, value, .. } = operation else {
+        let Operation::Put {
+            key, value, options, ..
+        } = operation
+        else {
             return;
         };
         let of_key = self.keys.entry(key.clone()).or_default();
-        let Some(value) = value else {
+        if value.is_none() || conditions::expires(options.as_deref()) {
             of_key.open_deletes.insert(id, now);
+        }
+        let Some(value) = value else {
             return;
         };
         of_key.unknown_values += 1;
@@ -337,22 +349,16 @@ impl Judge {
         };
         self.number += 1;
         match (&record.operation, answer, receipt) {
+            (Operation::Put { key, .. }, Answer::Replaced(_) | Answer::Unmet(_), Some(receipt)) => {
+                let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);
+                self.told(seen, record, answer, receipt);
+            }
             (Operation::Put { key, value, .. }, Answer::Written { existed }, Some(receipt)) => {
+                self.check_condition(id, record, true, *existed, None);
                 self.written(id, record, key, value.as_ref(), *existed, receipt, *at);
             }
-            (
-                Operation::Put {
-                    key,
-                    value: Some(value),
-                    ..
-                },
-                Answer::Failed(failure),
-                _,
-            ) if failure.is_definite() => self.refused(id, key, value),
-            (Operation::Put { key, value: None, .. }, Answer::Failed(failure), _)
-                if failure.is_definite() =>
-            {
-                self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
+            (Operation::Put { key, value, .. }, Answer::Failed(failure), _) if failure.is_definite() => {
+                self.refused(id, key, value.as_ref());
             }
             (Operation::Put { .. }, Answer::Failed(_), _) => {}
             (_, Answer::Failed(Failure::Unavailable(why)), _) if why.contains(NO_ROOM) => {
@@ -497,7 +503,11 @@ impl Judge {
     }
 
     /// A writer was told that its write did not happen, and never will.
-    fn refused(&mut self, id: OperationId, key: &Key, value: &Bytes) {
+    fn refused(&mut self, id: OperationId, key: &Key, value: Option<&Bytes>) {
+        self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
+        let Some(value) = value else {
+            return;
+        };
         let Some(known) = self.values.get_mut(&(key.clone(), value.clone())) else {
             return;
         };
@@ -595,6 +605,15 @@ impl Judge {
             Value::Once(version) => version,
             Value::Often | Value::Refused => None,
         }
+    }
+
+    /// The value of a version, if it is known.
+    pub(crate) fn value_of(&self, key: &Key, version: VersionId) -> Option<&Bytes> {
+        let from = (key.clone(), Bytes::new());
+        let mut of_key = self.values.range(from..).take_while(|((of, _), _)| of == key);
+        let found =
+            of_key.find(|(_, written)| matches!(written.value, Value::Once(Some(id)) if id == version));
+        found.map(|((_, value), _)| value)
     }
 
     /// The delete that a read of nothing has seen, if it can have been one only.

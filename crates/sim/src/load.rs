@@ -326,14 +326,8 @@ impl Clients {
                 .iter()
                 .zip(&loaders)
                 .map(|((key, value), &loader)| {
-                    world.invoke(
-                        loader,
-                        Operation::Put {
-                            key: Key(key.clone()),
-                            value: Some(value.clone()),
-                            level: self.load.write,
-                        },
-                    )
+                    let put = Operation::put(Key(key.clone()), value.clone());
+                    world.invoke(loader, put.at(self.load.write))
                 })
                 .collect();
             let until = world.time() + world.options().deadline + RETRY;
@@ -536,11 +530,7 @@ impl Clients {
             key: Key(key),
             level: read,
         };
-        let put = |key, value| Operation::Put {
-            key: Key(key),
-            value: Some(value),
-            level: write,
-        };
+        let put = |key, value: Bytes| Operation::put(Key(key), value).at(write);
         match steps.next_step(&mut self.population) {
             Step::Read { key } => request.push_back(get(key)),
             Step::Update { key, value } => request.push_back(put(key, value)),
@@ -572,11 +562,8 @@ impl Clients {
                 let may_be = value.is_none() && mixed.deletes_of_read > 0;
                 may_be && self.random.percent(mixed.deletes_of_read)
             });
-            return Operation::Put {
-                key: read.unwrap_or_else(|| key(&mut self.random)),
-                value,
-                level: write,
-            };
+            let key = read.unwrap_or_else(|| key(&mut self.random));
+            return Operation::put(key, value).at(write);
         }
         let read = match mixed.careless > 0 && self.random.percent(mixed.careless) {
             true => Some(Level::Eventual),
@@ -606,14 +593,10 @@ impl Clients {
         let client = &self.all[number];
         let key = Key::from(format!("pair{}", number / 2).as_str());
         match client.next_turn == 0 || client.seen_turn.is_some_and(|seen| seen + 1 >= client.next_turn) {
-            true => Operation::Put {
-                key,
-                value: Some(Bytes::from(format!(
-                    "turn {} {}",
-                    client.next_turn, client.attempt
-                ))),
-                level: self.load.write,
-            },
+            true => {
+                let value = format!("turn {} {}", client.next_turn, client.attempt);
+                Operation::put(key, Bytes::from(value)).at(self.load.write)
+            }
             false => Operation::Get {
                 key,
                 level: self.load.read,

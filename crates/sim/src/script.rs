@@ -1,10 +1,10 @@
 use crate::{BEGINNING, Diagram, Loss, OperationId, World, WorldOptions, plant};
 use bytes::Bytes;
-use goldenscript::{Command, Context, Runner};
+use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Failure, Hidden, Key, Level, Micros, Operation, Proof, Protocol, ReplicaId, Session, SiteId,
-    VersionId,
+    Answer, Condition, Expiry, Failure, Hidden, Hlc, Key, Level, Micros, Operation, Proof, Protocol,
+    PutOptions, ReplicaId, Session, SiteId, VersionId,
 };
 use turnbuckle_node::NodeId;
 
@@ -17,6 +17,8 @@ use turnbuckle_node::NodeId;
 ///   put SITE KEY VALUE | del SITE KEY | get SITE KEY | mget SITE KEY.. | scan SITE | count SITE
 ///                       asks, and lets time pass until the answer comes; with `later=yes` it does not wait
 ///                       `as=LABEL` gives the answer a label, for `shown`; `level=LEVEL` names a level
+///                       of put and del: `if=absent|present|LABEL` is a condition (the version that a labelled answer names),
+///                       `expires=TIME|kept` an expiry (so long after), `previous=yes` asks for the value before
 ///   client NAME SITE    a client of its own, which NAME stands for where a SITE asks; also of a node
 ///   move NAME SITE      it goes on at another site, with what its session knows
 ///   shown LABEL=ANSWER.. [LABEL..]
@@ -226,6 +228,10 @@ impl<S: Session> Script<S> {
         let level = args.take_key("level").map(str::parse).transpose()?;
         let later = args.take_key("later").is_some();
         let label = args.take_key("as").map(str::to_string);
+        let options = match command.name.as_str() {
+            "put" | "del" => self.put_options(&mut args)?,
+            _ => PutOptions::default(),
+        };
         let site_name = args.next_pos().unwrap_or_default().to_string();
         let client = self.client(&site_name)?;
         let mut words: Vec<String> = Vec::new();
@@ -238,7 +244,11 @@ impl<S: Session> Script<S> {
             .flatten()
             .map(Bytes::from);
         let keys: Vec<Key> = words.iter().map(|word| Key::from(word.as_str())).collect();
-        let id = self.there()?.invoke(client, make(keys, value, level));
+        let mut operation = make(keys, value, level);
+        if options != PutOptions::default() {
+            operation = operation.with(options);
+        }
+        let id = self.there()?.invoke(client, operation);
         self.labels.extend(label.map(|label| (label, id)));
         if later {
             return Ok(String::new());
@@ -247,6 +257,35 @@ impl<S: Session> Script<S> {
         let until = world.time() + Micros::from_millis(10_000);
         world.run_until(until, |world| !world.is_open(id));
         self.show(&site_name, id)
+    }
+
+    fn put_options(&mut self, args: &mut ArgumentConsumer<'_>) -> Result<PutOptions, Box<dyn Error>> {
+        let condition = match args.take_key("if") {
+            None => None,
+            Some("absent") => Some(Condition::Absent),
+            Some("present") => Some(Condition::Present),
+            Some(label) => Some(Condition::Version(self.version_of_label(label)?)),
+        };
+        let expiry = match args.take_key("expires") {
+            None => None,
+            Some("kept") => Some(Expiry::Kept),
+            Some(span) => Some(Expiry::After(span.parse()?)),
+        };
+        Ok(PutOptions {
+            condition,
+            expiry,
+            returns_previous: args.take_key("previous").is_some(),
+        })
+    }
+
+    /// The version that the answer with a label names.
+    fn version_of_label(&mut self, label: &str) -> Result<VersionId, Box<dyn Error>> {
+        let id = self.labels.get(label).copied();
+        let id = id.ok_or_else(|| format!("no answer has the label '{label}'"))?;
+        let returned = self.there()?.record(id).returned.as_ref();
+        let receipt = returned.and_then(|(_, (_, receipt))| receipt.as_ref());
+        let version = receipt.and_then(|receipt| receipt.version);
+        version.ok_or_else(|| format!("the answer '{label}' names no version").into())
     }
 
     fn show(&mut self, site: &str, id: OperationId) -> Answered {
@@ -376,11 +415,8 @@ impl<S: Session> Script<S> {
         for _ in 0..count {
             self.filled += 1;
             let number = self.filled;
-            let operation = Operation::Put {
-                key: Key::from(format!("filler{number}").as_str()),
-                value: Some(Bytes::from(format!("{number:0>200}"))),
-                level: None,
-            };
+            let key = Key::from(format!("filler{number}").as_str());
+            let operation = Operation::put(key, Bytes::from(format!("{number:0>200}")));
             let answer = self.there()?.ask(client, operation).map(|(answer, _)| answer);
             if !matches!(answer, Some(Answer::Written { .. })) {
                 return Err(format!("filler {number} was answered with {answer:?}").into());
@@ -442,6 +478,11 @@ fn answer_text(answer: &Answer, is_delete: bool) -> String {
             true => "there was nothing to delete".to_string(),
             false => "written".to_string(),
         },
+        Answer::Replaced(before) => format!("written over {}", text(before.as_ref())),
+        Answer::Unmet(unmet) => match (unmet.has_value, &unmet.value) {
+            (true, None) => "not written: there is a value".to_string(),
+            (_, value) => format!("not written: there is {}", text(value.as_ref())),
+        },
         Answer::Keys { keys, .. } => {
             let mut keys: Vec<String> = keys.iter().map(Key::to_string).collect();
             keys.sort();
@@ -473,11 +514,8 @@ impl<S: Session> World<S> {
             let number = word.trim_end_matches([',', ')', ';', ':']);
             let end = &word[number.len()..];
             let version = number.split_once('@').and_then(|(at, site)| {
-                let (wall, counter) = at.split_once('.')?;
-                let wall: u64 = wall.parse().ok()?;
-                let counter: u64 = counter.parse().ok()?;
                 Some(VersionId {
-                    at: turnbuckle_core::Hlc(turnbuckle_core::Hlc::from_wall(Micros(wall)).0 + counter),
+                    at: Hlc::parse(at)?,
                     replica: ReplicaId(site.parse().ok()?),
                 })
             });
@@ -502,10 +540,9 @@ impl<S: Session> Runner for Script<S> {
         let mut args = command.consume_args();
         match command.name.as_str() {
             "cluster" => self.cluster(command),
-            "put" | "del" => self.ask(command, |mut keys, value, level| Operation::Put {
-                key: keys.pop().unwrap_or_else(|| Key::from("")),
-                value,
-                level,
+            "put" | "del" => self.ask(command, |mut keys, value, level| {
+                let key = keys.pop().unwrap_or_else(|| Key::from(""));
+                Operation::put(key, value).at(level)
             }),
             "get" => self.ask(command, |mut keys, _, level| Operation::Get {
                 key: keys.pop().unwrap_or_else(|| Key::from("")),

@@ -7,10 +7,11 @@ use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
 
 impl<S: Session> World<S> {
     /// The trace of all operations that were not forgotten, in the order in which they were invoked. Times count from
-    /// [`BEGINNING`]. A delete that found nothing stands there as a read of nothing.
+    /// [`BEGINNING`]. A delete that found nothing stands there as a read of nothing, and a put whose condition did not hold as a read of what is
+    /// there. Of a put that told the value before it, the read is left out.
     ///
-    /// Left out are lists and counts of keys, which are about no key, and reads of several keys at a level that does not
-    /// make one snapshot of them.
+    /// Left out are lists and counts of keys, which are about no key, reads of several keys at a level that does not
+    /// make one snapshot of them, and puts whose condition did not hold where nobody was told the value that is there.
     ///
     /// Questions and answers of one moment are a nanosecond apart, in their order. Where a read of nothing can have seen one
     /// delete only, its version stands there although the receipt does not name it; so does that of each value of a snapshot.
@@ -93,11 +94,14 @@ impl Record {
         };
         let (op, key, level) = match &self.operation {
             Operation::Get { key, level } => (Op::Read, Some(key), *level),
-            Operation::Put { key, value, level } => {
+            Operation::Put {
+                key, value, level, ..
+            } => {
                 let op = match (value, self.answer()) {
+                    // They wrote nothing: all they did was to see what is there.
+                    (_, Some(Answer::Unmet(_))) => Op::Read,
+                    (None, Some(Answer::Written { existed: false } | Answer::Replaced(None))) => Op::Read,
                     (Some(_), _) => Op::Write,
-                    // It wrote nothing: all it did was to see that nothing is there.
-                    (None, Some(Answer::Written { existed: false })) => Op::Read,
                     (None, _) => Op::Delete,
                 };
                 (op, Some(key), *level)
@@ -112,6 +116,15 @@ impl Record {
             return None;
         }
         let value = match (&self.operation, self.answer()) {
+            (Operation::Put { key, .. }, Some(Answer::Unmet(unmet))) => {
+                let version = receipt.and_then(|receipt| receipt.version);
+                let known = || judge.value_of(key, version?).cloned();
+                let value = unmet.value.clone().or_else(known);
+                if unmet.has_value && value.is_none() {
+                    return None;
+                }
+                value.as_ref().map(octets)
+            }
             (Operation::Put { value, .. }, _) => value.as_ref().map(octets),
             (_, Some(Answer::Value(value))) => value.as_ref().map(octets),
             _ => None,
@@ -157,7 +170,11 @@ impl Record {
             receipt: receipt.map(|receipt| claim(receipt, topology)),
             recorder: None,
             pipelined: self.pipelined,
-            existed: op == Op::Delete && matches!(self.answer(), Some(Answer::Written { existed: true })),
+            existed: op == Op::Delete
+                && matches!(
+                    self.answer(),
+                    Some(Answer::Written { existed: true } | Answer::Replaced(Some(_)))
+                ),
             reads,
         })
     }

@@ -28,11 +28,7 @@ fn an_hour_ahead(writes: bool) {
         },
     );
     let clients: Vec<usize> = (0..3).map(|node| world.add_client(NodeId(node))).collect();
-    let put = |name: &str| Operation::Put {
-        key: Key::from(name),
-        value: Some(bytes::Bytes::from_static(b"v")),
-        level: None,
-    };
+    let put = |name: &str| Operation::put(Key::from(name), bytes::Bytes::from_static(b"v"));
     for _ in 0..100 {
         if writes {
             world.ask(clients[2], put("of c"));

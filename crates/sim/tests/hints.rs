@@ -59,6 +59,8 @@ impl Protocol for Hinting {
         leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: false,
+        takes_conditions: false,
+        takes_expiry: false,
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];
 
@@ -89,7 +91,7 @@ impl Protocol for Hinting {
                 let newest = cx.chain(&key).map(|chain| chain.newest());
                 PlainResponse::Value(newest.and_then(|version| version.value.clone()))
             }
-            PlainRequest::Put(key, value, _) => {
+            PlainRequest::Put(key, value, ..) => {
                 let (at, replica) = (cx.stamp(), cx.me.replica());
                 let id = VersionId { at, replica };
                 let version = Version { id, value, meta: () };
@@ -175,8 +177,8 @@ fn world() -> World<PlainSession<Hinting>> {
 
 fn put(world: &mut World<PlainSession<Hinting>>, node: NodeId, key: &str, value: &str) {
     let client = world.add_client(node);
-    let (key, value, level) = (Key::from(key), Some(value.to_string().into()), None);
-    let written = world.ask(client, Operation::Put { key, value, level });
+    let put = Operation::put(Key::from(key), bytes::Bytes::from(value.to_string()));
+    let written = world.ask(client, put);
     assert!(
         matches!(written, Some((Answer::Written { .. }, _))),
         "{written:?}"

@@ -102,6 +102,8 @@ impl Protocol for Ledger {
         leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: false,
+        takes_conditions: false,
+        takes_expiry: false,
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];
 
@@ -150,7 +152,7 @@ impl Protocol for Ledger {
                 self.reads.insert(timer, (id, key.clone(), cx.now.monotonic));
                 return cx.when_resident(vec![key], timer);
             }
-            PlainRequest::Put(key, value, _) => {
+            PlainRequest::Put(key, value, ..) => {
                 let (at, replica) = (cx.stamp(), cx.me.replica());
                 let drawn = u64::from(crc32c::crc32c(&at.0.to_be_bytes()));
                 let id = VersionId { at, replica };
@@ -220,9 +222,9 @@ fn value(world: &World<PlainSession<Ledger>>) -> Bytes {
 }
 
 fn put(world: &mut World<PlainSession<Ledger>>, client: usize, key: u64) {
-    let (key, level) = (Key::from(format!("k{key}").as_str()), None);
-    let value = Some(value(world));
-    world.ask(client, Operation::Put { key, value, level });
+    let key = Key::from(format!("k{key}").as_str());
+    let value = value(world);
+    world.ask(client, Operation::put(key, value));
 }
 
 /// Writes, and a crash after some of them. Returns what was wrong, and how many entries replicas have found in all.

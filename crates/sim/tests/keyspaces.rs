@@ -98,12 +98,8 @@ impl Machine {
     }
 
     fn put(&mut self, keyspace: &str, key: &str, value: &str) {
-        let operation = Operation::Put {
-            key: Key::from(key),
-            value: Some(Bytes::from(value.to_string())),
-            level: None,
-        };
-        let answer = self.ask(keyspace, operation);
+        let put = Operation::put(Key::from(key), Bytes::from(value.to_string()));
+        let answer = self.ask(keyspace, put);
         assert!(matches!(answer, Answer::Written { .. }), "{answer:?}");
     }
 

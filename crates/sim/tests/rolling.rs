@@ -23,11 +23,8 @@ fn options(seed: u64, nodes_per_site: usize) -> WorldOptions {
 }
 
 fn put<S: Session>(world: &mut World<S>, client: usize, key: &str, value: &'static str) -> Option<Answer> {
-    let value = Some(Bytes::from_static(value.as_bytes()));
-    let (key, level) = (Key::from(key), None);
-    world
-        .ask(client, Operation::Put { key, value, level })
-        .map(|(answer, _)| answer)
+    let put = Operation::put(Key::from(key), Bytes::from_static(value.as_bytes()));
+    world.ask(client, put).map(|(answer, _)| answer)
 }
 
 fn get<S: Session>(world: &mut World<S>, client: usize, key: &str) -> Option<Answer> {
@@ -75,11 +72,7 @@ fn a_node_without_a_keyspace_is_away_there_and_nowhere_else() {
     assert_eq!(get(&mut world, first[2], "from a"), value("2"));
     // The second: a and b go on. Whoever asks c is not served.
     put(&mut world, second[0], "2/x", "new");
-    let delete = Operation::Put {
-        key: Key::from("2/y"),
-        value: None,
-        level: None,
-    };
+    let delete = Operation::delete(Key::from("2/y"));
     assert_eq!(
         world.ask(second[1], delete).map(|answered| answered.0),
         Some(Answer::Written { existed: true })

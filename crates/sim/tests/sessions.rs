@@ -101,9 +101,12 @@ impl Session for Speculative {
     fn on_operation(&mut self, cx: &mut Cx<'_>, tag: u64, operation: Operation, level: Level) {
         let request = match operation {
             Operation::Get { key, .. } => PlainRequest::Get(key, level),
-            Operation::Put { key, value, .. } => {
+            Operation::Put {
+                key, value, options, ..
+            } => {
                 let server = cx.nearest(&self.topology, &key);
-                return cx.ask(tag, 0, server, PlainRequest::Put(key, value, level).into());
+                let put = PlainRequest::Put(key, value, level, options);
+                return cx.ask(tag, 0, server, put.into());
             }
             _ => return cx.fail(tag, Failure::Unsupported("one key at a time".into())),
         };
@@ -167,8 +170,8 @@ fn world(seed: u64) -> World<Speculative> {
     // Links come up.
     world.advance(Micros::from_millis(200));
     let client = world.add_client(A1);
-    let (key, value, level) = (key(&world), Some(Bytes::from_static(b"v")), None);
-    let written = world.ask(client, Operation::Put { key, value, level });
+    let put = Operation::put(key(&world), Bytes::from_static(b"v"));
+    let written = world.ask(client, put);
     assert!(
         matches!(written, Some((Answer::Written { .. }, _))),
         "{written:?}"

@@ -5,11 +5,7 @@ use turnbuckle_node::{NodeId, Written};
 use turnbuckle_sim::{Loss, World, WorldOptions};
 
 fn put(world: &mut World<CausalSpartanXSession>, client: usize, name: &str) {
-    let put = Operation::Put {
-        key: Key::from(name),
-        value: Some(bytes::Bytes::from_static(b"v")),
-        level: None,
-    };
+    let put = Operation::put(Key::from(name), bytes::Bytes::from_static(b"v"));
     world.ask(client, put).expect("an answer");
 }
 

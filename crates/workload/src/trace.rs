@@ -61,7 +61,7 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// Reads a key.
+    /// Reads a key. So does a write whose condition did not hold: it saw what is there, and wrote nothing.
     Read,
     /// Gives a key a value.
     Write,

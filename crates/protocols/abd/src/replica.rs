@@ -88,6 +88,8 @@ impl Protocol for Abd {
         leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: false,
+        takes_conditions: false,
+        takes_expiry: false,
     };
     const PARAMETERS: &'static [Parameter<AbdConfig>] = &[
         Parameter::new(
@@ -274,7 +276,7 @@ impl Abd {
     /// What was found, or what the client writes, goes to a majority.
     fn store(&mut self, cx: &mut Cx<'_>, operation: u64, mut open: Open) {
         open.existed = open.is_there();
-        if let (true, PlainRequest::Put(_, value, _)) = (open.stamps(), &open.request) {
+        if let (true, PlainRequest::Put(_, value, ..)) = (open.stamps(), &open.request) {
             // Above everything that was acknowledged when the operation began.
             cx.observe(id_of(open.version.as_ref()).at);
             let id = VersionId {
@@ -303,7 +305,7 @@ impl Open {
     fn stamps(&self) -> bool {
         match &self.request {
             PlainRequest::Get(..) => false,
-            PlainRequest::Put(_, value, _) => value.is_some() || self.is_there(),
+            PlainRequest::Put(_, value, ..) => value.is_some() || self.is_there(),
         }
     }
 }

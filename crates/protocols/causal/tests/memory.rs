@@ -23,10 +23,10 @@ fn most_bytes<S: Session>(config: <S::Protocol as Protocol>::Config) -> Vec<u64>
             for &client in &clients {
                 written += 1;
                 let key = Key::from(["x", "y", "z"][written as usize / 3 % 3]);
-                let value = Some(Bytes::from(format!("{written:>100}")));
+                let value = Bytes::from(format!("{written:>100}"));
                 let (read, level) = (key.clone(), None);
                 world.invoke(client, Operation::Get { key: read, level });
-                world.invoke(client, Operation::Put { key, value, level });
+                world.invoke(client, Operation::put(key, value));
             }
             world.advance(Micros::from_millis(500));
             world.forget_history();
@@ -64,9 +64,8 @@ fn a_second_stays_small<S: Session>(config: <S::Protocol as Protocol>::Config) {
     world.advance(Micros::from_millis(1_100));
     let mut most = 0;
     for written in 0..WRITES {
-        let (key, level) = (Key::from("x"), None);
-        let value = Some(Bytes::from(format!("{written:>100}")));
-        world.invoke(client, Operation::Put { key, value, level });
+        let value = Bytes::from(format!("{written:>100}"));
+        world.invoke(client, Operation::put(Key::from("x"), value));
         world.advance(Micros(200));
         world.forget_history();
         let now = nodes.iter().filter_map(|&node| world.status(node));
@@ -116,8 +115,8 @@ fn deletes_are_forgotten_when_the_traffic_has_ended<S: Session>(config: <S::Prot
     let minutes = |world: &mut World<S>, minutes: u64| world.advance(Micros::from_millis(minutes * 60_000));
     let put_all = |world: &mut World<S>, value: Option<Bytes>| {
         for number in 0..KEYS {
-            let (key, value, level) = (Key::from(&*format!("k{number}")), value.clone(), None);
-            world.invoke(client, Operation::Put { key, value, level });
+            let key = Key::from(&*format!("k{number}"));
+            world.invoke(client, Operation::put(key, value.clone()));
         }
         world.advance(Micros::from_millis(1_000));
     };

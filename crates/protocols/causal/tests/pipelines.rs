@@ -73,9 +73,8 @@ fn run<S: Session>(seed: u64, nodes_per_site: usize, config: <S::Protocol as Pro
             _ => {
                 for _ in 0..below(20) {
                     written += 1;
-                    let value = Some(Bytes::from(written.to_string()));
-                    let key = key(written);
-                    writes.push(world.invoke(writer, Operation::Put { key, value, level }));
+                    let put = Operation::put(key(written), Bytes::from(written.to_string()));
+                    writes.push(world.invoke(writer, put.at(level)));
                     if below(5) == 0 {
                         // In between it reads what it has just written.
                         let keys = (0..KEYS).map(self::key).collect();

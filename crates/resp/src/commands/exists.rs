@@ -1,4 +1,4 @@
-use super::{Keys, PLAIN, Spec};
+use super::{Keys, PLAIN, Reads, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 use turnbuckle_core::Operation;
 
@@ -9,7 +9,7 @@ pub(super) const EXISTS: Spec = Spec {
     keys: Keys::ALL,
     group: "generic",
     summary: "How many of the keys have a value: EXISTS key [key ...] [AT level].",
-    reads: true,
+    reads: Reads::Always,
     run,
     ..PLAIN
 };

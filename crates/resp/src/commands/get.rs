@@ -1,4 +1,4 @@
-use super::{Keys, PLAIN, Spec};
+use super::{Keys, PLAIN, Reads, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 use turnbuckle_core::Operation;
 
@@ -9,7 +9,7 @@ pub(super) const GET: Spec = Spec {
     keys: Keys::ONE,
     group: "string",
     summary: "The value of a key: GET key [AT level].",
-    reads: true,
+    reads: Reads::Always,
     run,
     ..PLAIN
 };

@@ -1,4 +1,4 @@
-use super::{Keys, PLAIN, Spec};
+use super::{Keys, PLAIN, Reads, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 
 pub(super) const MGET: Spec = Spec {
@@ -8,7 +8,7 @@ pub(super) const MGET: Spec = Spec {
     keys: Keys::ALL,
     group: "string",
     summary: "The values of several keys; a snapshot where the keyspace has them: MGET key [key ...] [AT level].",
-    reads: true,
+    reads: Reads::Always,
     run,
     ..PLAIN
 };

@@ -1,4 +1,4 @@
-use super::{Keys, PLAIN, Spec, keyspace::described};
+use super::{Keys, PLAIN, Reads, Spec, keyspace::described};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 use turnbuckle_core::{Level, Operation};
 
@@ -9,7 +9,7 @@ pub(super) const ROTX: Spec = Spec {
     keys: Keys::ALL,
     group: "string",
     summary: "A causally consistent snapshot of several keys, or an error: ROTX key [key ...] [AT causal].",
-    reads: true,
+    reads: Reads::Always,
     run,
     ..PLAIN
 };

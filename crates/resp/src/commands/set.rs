@@ -1,6 +1,6 @@
-use super::{Keys, PLAIN, Spec};
+use super::{Keys, PLAIN, Reads, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
-use turnbuckle_core::{Level, Operation};
+use turnbuckle_core::{Condition, Expiry, Level, Micros, Operation, PutOptions};
 
 pub(super) const SET: Spec = Spec {
     name: "set",
@@ -8,54 +8,132 @@ pub(super) const SET: Spec = Spec {
     flags: &["write", "denyoom"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Sets the value of a key: SET key value [AT level].",
+    summary: "Sets the value of a key: SET key value [NX | XX | IF VERSION version] [GET] \
+              [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] [AT level].",
+    reads: Reads::With("GET"),
     run,
     ..PLAIN
 };
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
-    let level = if call.len() == 3 { None } else { options(call)? };
-    let put = Operation::Put {
-        key: call.key(1)?,
-        value: Some(call.arguments.bytes(2)),
-        level: call.write_level(level),
+    let put = Operation::put(call.key(1)?, call.arguments.bytes(2));
+    if call.len() == 3 {
+        return call.operate(Shape::Done, put.at(call.write_level(None)));
+    }
+    let Behind { level, options } = behind(call)?;
+    let shape = match options.returns_previous {
+        true => Shape::Previous,
+        false => Shape::Done,
     };
-    call.operate(Shape::Done, put)
+    call.operate(shape, put.at(call.write_level(level)).with(options))
 }
 
-/// Reads what stands behind the value. What Redis knows and Turnbuckle does not is refused, never ignored: a lock that
-/// was taken without its NX is not a lock.
-fn options(call: &Call<'_>) -> Result<Option<Level>, Refusal> {
-    let mut level = None;
+/// What stands behind the value.
+#[derive(Default)]
+struct Behind {
+    level: Option<Level>,
+    options: PutOptions,
+}
+
+fn behind(call: &Call<'_>) -> Result<Behind, Refusal> {
+    let mut behind = Behind::default();
     let mut place = 3;
     while place < call.len() {
-        if call.arguments.is(place, "AT") && place + 1 < call.len() && level.is_none() {
-            level = Some(call.level(place + 1)?);
-            place += 2;
-            continue;
-        }
-        let one = ["NX", "XX", "GET", "KEEPTTL"];
-        let two = ["EX", "PX", "EXAT", "PXAT"];
-        let found =
-            |words: &[&'static str]| words.iter().copied().find(|word| call.arguments.is(place, word));
-        if let Some(word) = found(&one) {
-            return Err(unsupported(word));
-        }
-        return Err(match found(&two) {
-            Some(word) if place + 1 < call.len() => unsupported(word),
-            _ => Refusal::syntax(),
-        });
+        place += behind.take(call, place)?;
     }
-    Ok(level)
+    Ok(behind)
 }
 
-fn unsupported(option: &str) -> Refusal {
-    let what = match option {
-        "NX" | "XX" => "conditional writes are",
-        "GET" => "reading the old value with a write is",
-        _ => "expiry is",
+impl Behind {
+    /// Takes what begins at `place`, and returns how many arguments that are.
+    fn take(&mut self, call: &Call<'_>, place: usize) -> Result<usize, Refusal> {
+        let is = |word| call.arguments.is(place, word);
+        let has = |more| place + more < call.len();
+        if is("GET") {
+            self.options.returns_previous = true;
+            return Ok(1);
+        }
+        if is("AT") && has(1) {
+            return once(&mut self.level, call.level(place + 1)?, 2);
+        }
+        if let Some((condition, len)) = condition(call, place)? {
+            return once(&mut self.options.condition, condition, len);
+        }
+        if let Some((expiry, len)) = expiry(call, place)? {
+            return once(&mut self.options.expiry, expiry, len);
+        }
+        Err(usage())
+    }
+}
+
+/// Each kind of option may stand there once.
+fn once<T>(known: &mut Option<T>, found: T, len: usize) -> Result<usize, Refusal> {
+    match known.replace(found) {
+        None => Ok(len),
+        Some(_) => Err(usage()),
+    }
+}
+
+/// The condition that begins at `place`, if one does, and how many arguments it has.
+fn condition(call: &Call<'_>, place: usize) -> Result<Option<(Condition, usize)>, Refusal> {
+    let is = |place, word| call.arguments.is(place, word);
+    Ok(if is(place, "NX") {
+        Some((Condition::Absent, 1))
+    } else if is(place, "XX") {
+        Some((Condition::Present, 1))
+    } else if is(place, "IF") && is(place + 1, "VERSION") && place + 2 < call.len() {
+        Some((Condition::Version(call.version(place + 2)?), 3))
+    } else {
+        None
+    })
+}
+
+/// The expiry that begins at `place`, if one does, and how many arguments it has.
+fn expiry(call: &Call<'_>, place: usize) -> Result<Option<(Expiry, usize)>, Refusal> {
+    type Make = fn(Micros) -> Expiry;
+    const WITH_NUMBER: [(&str, Unit, Make); 4] = [
+        ("EX", Unit::Seconds, Expiry::After),
+        ("PX", Unit::Millis, Expiry::After),
+        ("EXAT", Unit::Seconds, Expiry::At),
+        ("PXAT", Unit::Millis, Expiry::At),
+    ];
+    if call.arguments.is(place, "KEEPTTL") {
+        return Ok(Some((Expiry::Kept, 1)));
+    }
+    let mut words = WITH_NUMBER.into_iter();
+    let found = words.find(|(word, ..)| call.arguments.is(place, word) && place + 1 < call.len());
+    let Some((_, unit, expiry)) = found else {
+        return Ok(None);
     };
-    Refusal::unsupported(format_args!(
-        "SET {option}: {what} not in this kind of keyspace yet"
-    ))
+    let number = unit.micros(call, place + 1, "set")?;
+    Ok(Some((expiry(number), 2)))
+}
+
+/// What a number of an expiry counts.
+#[derive(Clone, Copy)]
+pub(super) enum Unit {
+    Seconds,
+    Millis,
+}
+
+impl Unit {
+    /// The argument as a time or a span: more than 0, and what fits into microseconds.
+    pub(super) fn micros(self, call: &Call<'_>, place: usize, command: &str) -> Result<Micros, Refusal> {
+        let micros_of_one = match self {
+            Unit::Seconds => 1_000_000,
+            Unit::Millis => 1_000,
+        };
+        let most = i64::MAX / micros_of_one;
+        match call.integer(place)? {
+            number if (1..=most).contains(&number) => Ok(Micros((number * micros_of_one) as u64)),
+            _ => Err(Refusal::invalid_expire_time(command, most)),
+        }
+    }
+}
+
+fn usage() -> Refusal {
+    Refusal::usage(
+        "SET key value [NX | XX | IF VERSION version] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL] \
+         [AT level]",
+    )
 }

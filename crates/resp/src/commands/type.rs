@@ -1,4 +1,4 @@
-use super::{Keys, PLAIN, Spec};
+use super::{Keys, PLAIN, Reads, Spec};
 use crate::{call::Call, refusal::Refusal, shape::Shape};
 use turnbuckle_core::Operation;
 
@@ -9,7 +9,7 @@ pub(super) const TYPE: Spec = Spec {
     keys: Keys::ONE,
     group: "generic",
     summary: "The type of a key's value, string or none: TYPE key [AT level].",
-    reads: true,
+    reads: Reads::Always,
     run,
     ..PLAIN
 };

@@ -74,7 +74,8 @@ impl Connection {
     /// Learns from an answer what reads bring.
     pub(super) fn measure(&mut self, answer: &Answer) {
         match answer {
-            Answer::Value(value) => self.pace.learn(1, value.as_ref().map_or(0, Bytes::len)),
+            Answer::Value(value) | Answer::Replaced(value) => self.pace.learn(1, len_of(value)),
+            Answer::Unmet(unmet) => self.pace.learn(1, len_of(&unmet.value)),
             Answer::Values(values) => self.pace.learn(values.len(), bytes_of(values)),
             _ => {}
         }
@@ -92,6 +93,10 @@ impl Connection {
             || bytes_of_reply <= SHORT_BYTES
             || self.has_room(bytes_of_reply, backend)
     }
+}
+
+fn len_of(value: &Option<Bytes>) -> usize {
+    value.as_ref().map_or(0, Bytes::len)
 }
 
 fn bytes_of(values: &[Option<Bytes>]) -> usize {

@@ -5,8 +5,9 @@ use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{
-    Answer, Answered, BadFrame, BadToken, ClusterSecret, Failure, Hlc, Key, KeyspaceLevels, Level, Levels,
-    Micros, Operation, Receipt, Route, ServerId, SiteId, TokenHeader, VersionId,
+    Answer, Answered, BadFrame, BadToken, ClusterSecret, Descriptor, Failure, Hlc, Key, KeyspaceLevels,
+    Level, Levels, Micros, Operation, PutOptions, Receipt, Replication, Route, ServerId, SiteId, TokenHeader,
+    Unmet, VersionId,
 };
 use turnbuckle_resp::{
     Backend, ClusterNode, Connection, Greeting, InfoSection, Keyspace, Limits, SelectError,
@@ -25,6 +26,8 @@ pub struct World {
     pub failing: BTreeMap<Key, Failure>,
     pub route: Option<Route>,
     pub operations: u64,
+    /// What the last put asked for beside its value.
+    pub options: PutOptions,
     /// Reads of several keys may be divided.
     pub divides: bool,
     /// What a connection may hold; unbounded without.
@@ -37,7 +40,10 @@ struct Door {
     operations: u64,
 }
 
-pub const KEYSPACES: [(&str, &[Level]); 2] = [
+/// A keyspace that takes conditions and expiry. Values do not expire in it: there is no time here.
+const ORDERED: &str = "ordered";
+
+pub const KEYSPACES: [(&str, &[Level]); 3] = [
     ("causal", &[Level::Causal, Level::Eventual]),
     (
         "quorum",
@@ -48,7 +54,21 @@ pub const KEYSPACES: [(&str, &[Level]); 2] = [
             Level::Bounded(Micros(2_000_000)),
         ],
     ),
+    (ORDERED, &[Level::Linearizable]),
 ];
+
+fn descriptor(keyspace: &str) -> Descriptor {
+    Descriptor {
+        history: false,
+        replication: Replication::Streams,
+        most_members: 1,
+        leaves_sites_out: false,
+        stands_clock_steps: true,
+        stands_old_directories: true,
+        takes_conditions: keyspace == ORDERED,
+        takes_expiry: keyspace == ORDERED,
+    }
+}
 
 pub fn greeting(limits: Limits) -> Greeting {
     Greeting {
@@ -95,12 +115,10 @@ impl World {
     }
 
     fn answered(&mut self, keyspace: &str, operation: Operation) -> Answered {
-        let level = match &operation {
-            Operation::Get { level, .. }
-            | Operation::Put { level, .. }
-            | Operation::ReadMany { level, .. } => *level,
-            Operation::Scan { .. } | Operation::Count => None,
-        };
+        if let Some(failure) = descriptor(keyspace).refusal(keyspace, &operation) {
+            return (Answer::Failed(failure), None);
+        }
+        let level = operation.level();
         let offered = Self::levels(keyspace);
         let named = level.map_or(Ok(offered[0]), |level| level.offered_by(offered));
         let asked = match named {
@@ -131,23 +149,42 @@ impl World {
                 receipt.version = found.map(|(_, version)| *version);
                 Answer::Value(found.map(|(value, _)| value.clone()))
             }
-            Operation::Put { key, value, .. } => {
+            Operation::Put {
+                key, value, options, ..
+            } => {
                 if let Some(failure) = self.failing.get(&key) {
                     return (Answer::Failed(failure.clone()), None);
                 }
                 receipt.server.partition = key.slot() / 8192;
+                self.options = options.map(|options| *options).unwrap_or_default();
+                let PutOptions {
+                    condition,
+                    returns_previous,
+                    ..
+                } = self.options;
+                let (there, newest) = map.get(&key).cloned().unzip();
+                if condition.is_some_and(|condition| !condition.holds(there.is_some(), newest)) {
+                    receipt.version = newest;
+                    let has_value = there.is_some();
+                    let value = there.filter(|_| returns_previous);
+                    let unmet = Unmet { has_value, value };
+                    return (Answer::Unmet(Box::new(unmet)), Some(receipt));
+                }
                 self.writes += 1;
                 let version = VersionId {
                     at: Hlc::from_wall(Micros(1_000_000 + self.writes)),
                     replica: turnbuckle_core::ReplicaId(0),
                 };
                 receipt.version = Some(version);
-                let before = match value {
+                match value {
                     Some(value) => map.insert(key.compact(), (Bytes::copy_from_slice(&value), version)),
                     None => map.remove(&key),
                 };
-                Answer::Written {
-                    existed: before.is_some(),
+                match returns_previous {
+                    true => Answer::Replaced(there),
+                    false => Answer::Written {
+                        existed: there.is_some(),
+                    },
                 }
             }
             Operation::ReadMany { keys, .. } => {
@@ -258,6 +295,11 @@ impl Backend for World {
 
     fn site_name(&self, site: SiteId) -> &str {
         ["a", "b", "c"][usize::from(site.0)]
+    }
+
+    fn site_named(&self, name: &str) -> Option<SiteId> {
+        let place = ["a", "b", "c"].iter().position(|known| *known == name)?;
+        Some(SiteId(place as u16))
     }
 
     fn info(&self) -> Vec<InfoSection> {

@@ -92,6 +92,12 @@ impl Backend for LoopBackend<'_> {
             .map_or("?", String::as_str)
     }
 
+    fn site_named(&self, name: &str) -> Option<SiteId> {
+        let mut sites = self.event_loop.host.config.sites().iter();
+        let place = sites.position(|known| known == name)?;
+        Some(SiteId(place as u16))
+    }
+
     fn info(&self) -> Vec<InfoSection> {
         self.event_loop.host.about_node()
     }

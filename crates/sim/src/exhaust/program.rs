@@ -100,18 +100,13 @@ impl Errand {
     /// What is asked for; nothing by one who moves.
     pub(super) fn operation(&self, client: usize, place: usize) -> Option<Operation> {
         let key = |key: &String| Key::from(key.as_str());
-        let put = |name: &String, value: Option<Bytes>| Operation::Put {
-            key: key(name),
-            value,
-            level: None,
-        };
         Some(match self {
             Errand::Get(name) => Operation::Get {
                 key: key(name),
                 level: None,
             },
-            Errand::Put(name) => put(name, Some(Bytes::from(format!("{client}v{place}")))),
-            Errand::Del(name) => put(name, None),
+            Errand::Put(name) => Operation::put(key(name), Bytes::from(format!("{client}v{place}"))),
+            Errand::Del(name) => Operation::delete(key(name)),
             Errand::Mget(names) => Operation::ReadMany {
                 keys: names.iter().map(key).collect(),
                 level: None,

@@ -1,4 +1,6 @@
 //! False histories: each rule is broken once, and the judge must say so. Beside it stands the true history that is nearest.
+mod conditions;
+
 use super::*;
 use turnbuckle_core::{Failure, Hlc, KeyspaceLevels, Level, Levels, Proof, Route};
 use turnbuckle_node::NodeId;
@@ -28,19 +30,11 @@ fn replica(site: u16) -> ServerId {
 }
 
 fn put(key: &str, value: &str) -> Operation {
-    Operation::Put {
-        key: Key::from(key),
-        value: Some(Bytes::copy_from_slice(value.as_bytes())),
-        level: None,
-    }
+    Operation::put(Key::from(key), some(value))
 }
 
 fn delete(key: &str) -> Operation {
-    Operation::Put {
-        key: Key::from(key),
-        value: None,
-        level: None,
-    }
+    Operation::delete(Key::from(key))
 }
 
 fn get(key: &str) -> Operation {

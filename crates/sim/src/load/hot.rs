@@ -68,11 +68,8 @@ impl Clients {
         self.written += 1;
         let mut value = format!("w{} ", self.written).into_bytes();
         value.resize((hot.value_bytes as usize).max(value.len()), b'.');
-        Operation::Put {
-            key: self.random.pick(&self.hot_keys[partition]).clone(),
-            value: Some(Bytes::from(value)),
-            level: self.load.write,
-        }
+        let key = self.random.pick(&self.hot_keys[partition]).clone();
+        Operation::put(key, Bytes::from(value)).at(self.load.write)
     }
 
     fn hot_key(&mut self) -> Key {

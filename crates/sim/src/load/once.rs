@@ -45,11 +45,7 @@ impl Clients {
             let (first, second) = names(keyspace, *self.random.pick(&of_others));
             for _ in 0..LOOKS {
                 request.extend([
-                    Operation::Put {
-                        key: second.clone(),
-                        value: None,
-                        level: write,
-                    },
+                    Operation::delete(second.clone()).at(write),
                     Operation::Get {
                         key: first.clone(),
                         level: read,
@@ -67,12 +63,8 @@ impl Clients {
         let (first, second) = names(keyspace, pair);
         for key in [first, second] {
             self.written += 1;
-            let value = Some(Bytes::from(format!("w{}", self.written)));
-            request.push_back(Operation::Put {
-                key,
-                value,
-                level: write,
-            });
+            let value = Bytes::from(format!("w{}", self.written));
+            request.push_back(Operation::put(key, value).at(write));
         }
     }
 }

@@ -186,6 +186,8 @@ impl Protocol for Cops {
         leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: true,
+        takes_conditions: false,
+        takes_expiry: false,
     };
     const PARAMETERS: &'static [Parameter<CopsConfig>] = &[
         Parameter::new(

@@ -446,8 +446,7 @@ mod tests {
     }
 
     fn put(key: &str, level: Option<Level>) -> Operation {
-        let (key, value) = (Key::from(key), Some(Bytes::new()));
-        Operation::Put { key, value, level }
+        Operation::put(Key::from(key), Bytes::new()).at(level)
     }
 
     fn read(session: &mut CopsSession, key: &str, at: u64, everywhere: bool) {

@@ -73,6 +73,8 @@ impl Protocol for Eventual {
         leaves_sites_out: true,
         stands_clock_steps: true,
         stands_old_directories: true,
+        takes_conditions: false,
+        takes_expiry: false,
     };
     const PARAMETERS: &'static [Parameter<EventualConfig>] = &[Parameter::new(
         "heartbeat",

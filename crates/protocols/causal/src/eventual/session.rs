@@ -16,7 +16,7 @@ impl From<PlainRequest> for Request {
     fn from(request: PlainRequest) -> Request {
         match request {
             PlainRequest::Get(key, _) => Request::Get(key),
-            PlainRequest::Put(key, value, _) => Request::Put(key, value),
+            PlainRequest::Put(key, value, ..) => Request::Put(key, value),
         }
     }
 }

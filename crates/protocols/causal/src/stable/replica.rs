@@ -161,6 +161,8 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         leaves_sites_out: false,
         stands_clock_steps: R::STANDS_CLOCK_STEPS,
         stands_old_directories: true,
+        takes_conditions: false,
+        takes_expiry: false,
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
     const BUGS: &'static [Bug] = R::BUGS;

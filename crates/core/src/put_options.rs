@@ -1,0 +1,162 @@
+//! What a put may ask for beside its value. A keyspace takes it if its protocol does ([`Descriptor`](crate::Descriptor)); else the gateway
+//! refuses the put before anything has happened.
+use crate::{Micros, Version, VersionId, VersionRecord};
+use bytes::Bytes;
+use std::fmt;
+
+/// What a put may ask for beside its value. Most puts ask for nothing, and carry no options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PutOptions {
+    /// What must be true of the key when the put takes effect. If it is not, the put is not carried out.
+    pub condition: Option<Condition>,
+    /// When the value expires. `None`: never, whatever was said of the value before.
+    pub expiry: Option<Expiry>,
+    /// Whether the answer tells the value that was there before.
+    pub returns_previous: bool,
+}
+
+/// What must be true of a key when a put takes effect. It is looked at when the put is ordered among the other writes of the key, and not before:
+/// of two puts that both want the key to have no value, one is carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// The key has no value.
+    Absent,
+    /// The key has a value.
+    Present,
+    /// The key's newest version, which may be a delete, is this one.
+    Version(VersionId),
+}
+
+/// When a value expires: from then on its key has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expiry {
+    /// At this time, in microseconds since 1970. It may be over: then the key has no value as soon as the put is carried out.
+    At(Micros),
+    /// So long after the put is carried out.
+    After(Micros),
+    /// When the value that it replaces would have expired.
+    Kept,
+}
+
+/// What a put found at its key whose condition did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmet {
+    /// Whether the key has a value.
+    pub has_value: bool,
+    /// That value, if the put had to tell it.
+    pub value: Option<Bytes>,
+}
+
+impl Condition {
+    /// Whether it holds for a key: whether that has a value, and its newest version.
+    pub fn holds(self, has_value: bool, newest: Option<VersionId>) -> bool {
+        match self {
+            Condition::Absent => !has_value,
+            Condition::Present => has_value,
+            Condition::Version(version) => newest == Some(version),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::Absent => f.write_str("absent"),
+            Condition::Present => f.write_str("present"),
+            Condition::Version(version) => write!(f, "version {version}"),
+        }
+    }
+}
+
+impl Expiry {
+    /// When a value expires that is written now, in microseconds since 1970. `previous` is when the value that it replaces would have expired.
+    pub fn deadline(self, now: Micros, previous: Option<Micros>) -> Option<Micros> {
+        match self {
+            Expiry::At(time) => Some(time),
+            Expiry::After(span) => Some(now + span),
+            Expiry::Kept => previous,
+        }
+    }
+}
+
+/// Options on their way.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct PutOptionsRecord {
+    #[prost(oneof = "ConditionRecord", tags = "1, 2, 3")]
+    condition: Option<ConditionRecord>,
+    #[prost(oneof = "ExpiryRecord", tags = "4, 5, 6")]
+    expiry: Option<ExpiryRecord>,
+    #[prost(bool, tag = "7")]
+    returns_previous: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum ConditionRecord {
+    #[prost(message, tag = "1")]
+    Absent(()),
+    #[prost(message, tag = "2")]
+    Present(()),
+    #[prost(message, tag = "3")]
+    Version(VersionRecord),
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Oneof)]
+enum ExpiryRecord {
+    #[prost(uint64, tag = "4")]
+    At(u64),
+    #[prost(uint64, tag = "5")]
+    After(u64),
+    #[prost(message, tag = "6")]
+    Kept(()),
+}
+
+impl From<&PutOptions> for PutOptionsRecord {
+    fn from(options: &PutOptions) -> PutOptionsRecord {
+        let version = |id| {
+            let (value, meta) = (None, ());
+            VersionRecord::new(Some(&Version { id, value, meta }))
+        };
+        PutOptionsRecord {
+            condition: options.condition.map(|condition| match condition {
+                Condition::Absent => ConditionRecord::Absent(()),
+                Condition::Present => ConditionRecord::Present(()),
+                Condition::Version(id) => ConditionRecord::Version(version(id)),
+            }),
+            expiry: options.expiry.map(|expiry| match expiry {
+                Expiry::At(time) => ExpiryRecord::At(time.0),
+                Expiry::After(span) => ExpiryRecord::After(span.0),
+                Expiry::Kept => ExpiryRecord::Kept(()),
+            }),
+            returns_previous: options.returns_previous,
+        }
+    }
+}
+
+impl PutOptionsRecord {
+    /// The options that it stands for.
+    ///
+    /// # Errors
+    /// If they name no version, or one of a replica that no partition has; the error is what was found.
+    pub(crate) fn options(self) -> Result<PutOptions, String> {
+        let condition = match self.condition {
+            None => None,
+            Some(ConditionRecord::Absent(())) => Some(Condition::Absent),
+            Some(ConditionRecord::Present(())) => Some(Condition::Present),
+            Some(ConditionRecord::Version(version)) => {
+                version.check()?;
+                let version = version.version().ok_or("a condition on no version")?;
+                Some(Condition::Version(version.id))
+            }
+        };
+        let expiry = self.expiry.map(|expiry| match expiry {
+            ExpiryRecord::At(time) => Expiry::At(Micros(time)),
+            ExpiryRecord::After(span) => Expiry::After(Micros(span)),
+            ExpiryRecord::Kept(()) => Expiry::Kept,
+        });
+        Ok(PutOptions {
+            condition,
+            expiry,
+            returns_previous: self.returns_previous,
+        })
+    }
+}

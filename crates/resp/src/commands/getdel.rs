@@ -1,0 +1,26 @@
+use super::{Keys, PLAIN, Reads, Spec};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::{Operation, PutOptions};
+
+pub(super) const GETDEL: Spec = Spec {
+    name: "getdel",
+    arity: -2,
+    flags: &["write", "fast"],
+    keys: Keys::ONE,
+    group: "string",
+    summary: "Deletes a key, and tells the value that it had: GETDEL key [AT level].",
+    reads: Reads::Always,
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let level = call.level_behind(2, "getdel")?;
+    let options = PutOptions {
+        returns_previous: true,
+        ..PutOptions::default()
+    };
+    let delete = Operation::delete(call.key(1)?);
+    let delete = delete.at(call.write_level(level)).with(options);
+    call.operate(Shape::Previous, delete)
+}

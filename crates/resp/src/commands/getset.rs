@@ -1,0 +1,26 @@
+use super::{Keys, PLAIN, Reads, Spec};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::{Operation, PutOptions};
+
+pub(super) const GETSET: Spec = Spec {
+    name: "getset",
+    arity: -3,
+    flags: &["write", "denyoom", "fast"],
+    keys: Keys::ONE,
+    group: "string",
+    summary: "Sets the value of a key, and tells the value before: GETSET key value [AT level].",
+    reads: Reads::Always,
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let level = call.level_behind(3, "getset")?;
+    let put = Operation::put(call.key(1)?, call.arguments.bytes(2));
+    let options = PutOptions {
+        returns_previous: true,
+        ..PutOptions::default()
+    };
+    let put = put.at(call.write_level(level)).with(options);
+    call.operate(Shape::Previous, put)
+}

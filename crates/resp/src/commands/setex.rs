@@ -1,0 +1,33 @@
+use super::{Keys, PLAIN, Spec, set::Unit};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::{Expiry, Operation, PutOptions};
+
+pub(super) const SETEX: Spec = Spec {
+    name: "setex",
+    arity: -4,
+    flags: &["write", "denyoom"],
+    keys: Keys::ONE,
+    group: "string",
+    summary: "Sets the value of a key for so long: SETEX key seconds value [AT level].",
+    run: |call| run(call, "setex", Unit::Seconds),
+    ..PLAIN
+};
+
+pub(super) const PSETEX: Spec = Spec {
+    name: "psetex",
+    summary: "Sets the value of a key for so long: PSETEX key milliseconds value [AT level].",
+    run: |call| run(call, "psetex", Unit::Millis),
+    ..SETEX
+};
+
+fn run(call: &mut Call<'_>, command: &str, unit: Unit) -> Result<(), Refusal> {
+    let level = call.level_behind(4, command)?;
+    let span = unit.micros(call, 2, command)?;
+    let put = Operation::put(call.key(1)?, call.arguments.bytes(3));
+    let options = PutOptions {
+        expiry: Some(Expiry::After(span)),
+        ..PutOptions::default()
+    };
+    let put = put.at(call.write_level(level)).with(options);
+    call.operate(Shape::Done, put)
+}

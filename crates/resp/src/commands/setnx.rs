@@ -1,0 +1,25 @@
+use super::{Keys, PLAIN, Spec};
+use crate::{call::Call, refusal::Refusal, shape::Shape};
+use turnbuckle_core::{Condition, Operation, PutOptions};
+
+pub(super) const SETNX: Spec = Spec {
+    name: "setnx",
+    arity: -3,
+    flags: &["write", "denyoom", "fast"],
+    keys: Keys::ONE,
+    group: "string",
+    summary: "Sets the value of a key that has none, and tells whether it did: SETNX key value [AT level].",
+    run,
+    ..PLAIN
+};
+
+fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
+    let level = call.level_behind(3, "setnx")?;
+    let put = Operation::put(call.key(1)?, call.arguments.bytes(2));
+    let options = PutOptions {
+        condition: Some(Condition::Absent),
+        ..PutOptions::default()
+    };
+    let put = put.at(call.write_level(level)).with(options);
+    call.operate(Shape::CarriedOut, put)
+}

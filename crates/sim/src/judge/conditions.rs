@@ -1,0 +1,84 @@
+//! Puts with options: what their answers tell of the key, beside what became of the put.
+use super::{Judge, Rule, Seen, Shown};
+use crate::{OperationId, Record};
+use turnbuckle_core::{Answer, Condition, Operation, PutOptions, Receipt, VersionId};
+
+/// Whether a put may delete its value later: by an expiry of its own, or of the value that it replaced.
+pub(super) fn expires(options: Option<&PutOptions>) -> bool {
+    options.is_some_and(|options| options.expiry.is_some())
+}
+
+impl Judge {
+    /// A put was told the value before it, or that its condition did not hold and what is there.
+    pub(super) fn told(&mut self, seen: Seen, record: &Record, answer: &Answer, receipt: &Receipt) {
+        let Operation::Put { key, value, .. } = &record.operation else {
+            return;
+        };
+        let (id, at) = (seen.id, seen.over);
+        match answer {
+            Answer::Replaced(before) => {
+                self.check_condition(id, record, true, before.is_some(), None);
+                match before {
+                    Some(before) => self.value_read(seen, before, None),
+                    None => self.look(seen, Shown::Nothing { is_forgotten: false }),
+                }
+                self.written(id, record, key, value.as_ref(), before.is_some(), receipt, at);
+            }
+            Answer::Unmet(unmet) => {
+                let has_value = unmet.has_value;
+                self.refused(id, key, value.as_ref());
+                self.check_condition(id, record, false, has_value, receipt.version);
+                match (&unmet.value, receipt.version) {
+                    (Some(there), version) => self.value_read(seen, there, version),
+                    (None, Some(version)) => {
+                        self.know(key, version, has_value, None, at);
+                        self.look(seen, Shown::Version(version));
+                    }
+                    (None, None) if has_value => {
+                        let words = format!(
+                            "operation {}: {key} has a value, and its version is not told",
+                            id.0
+                        );
+                        self.report(Rule::Service, words);
+                    }
+                    (None, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a condition held, as an answer says, must fit what the answer tells of the key.
+    pub(super) fn check_condition(
+        &mut self,
+        id: OperationId,
+        record: &Record,
+        held: bool,
+        has_value: bool,
+        newest: Option<VersionId>,
+    ) {
+        let Operation::Put { key, options, .. } = &record.operation else {
+            return;
+        };
+        let condition = options.as_ref().and_then(|options| options.condition);
+        let fits = match condition {
+            None => held,
+            // The answer to a put that is done does not tell the version before it.
+            Some(Condition::Version(_)) if held => true,
+            Some(condition) => condition.holds(has_value, newest) == held,
+        };
+        if !fits {
+            let words = format!(
+                "operation {}: '{}' was answered as if its condition {}, and {key} had {}",
+                id.0,
+                record.words(),
+                if held { "held" } else { "did not hold" },
+                match has_value {
+                    true => "a value",
+                    false => "none",
+                },
+            );
+            self.report(Rule::Conditions, words);
+        }
+    }
+}
