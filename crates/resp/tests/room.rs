@@ -54,6 +54,51 @@ fn a_pipeline_of_large_reads_does_not_run_ahead_of_a_client_that_does_not_read()
     }
 }
 
+/// The same values in a keyspace that takes conditions.
+fn large_and_ordered() -> (Connection, World) {
+    let (mut connection, mut world) = (Connection::new(greeting(Limits::default())), World::default());
+    send("SELECT ordered\r\n", &mut connection, &mut world);
+    let mut set = BytesMut::new();
+    encode_command(&[&b"SET"[..], b"k", &[b'v'; VALUE_BYTES]], &mut set);
+    send(set, &mut connection, &mut world);
+    connection.settle(true);
+    world.operations = 0;
+    (connection, world)
+}
+
+#[test]
+fn puts_that_tell_a_large_value_are_paced_as_reads_are() {
+    for (line, is_paced) in [("SET k x NX GET\r\n", true), ("SET k x NX\r\n", false)] {
+        let (mut connection, mut world) = large_and_ordered();
+        send(line, &mut connection, &mut world);
+        connection.settle(true);
+        world.deferring = true;
+        let mut input = BytesMut::from(line.repeat(100).as_str());
+        connection.handle_bytes(&mut input, &mut world);
+        let begun = world.deferred.len();
+        assert_eq!(begun < 50, is_paced, "{begun} of {line}");
+    }
+}
+
+#[test]
+fn a_put_is_done_once_also_if_there_is_no_room_for_the_value_that_it_tells() {
+    for deferring in [false, true] {
+        let (mut connection, mut world) = large_and_ordered();
+        world.deferring = deferring;
+        // Enough to begin with, and too little for the value.
+        world.room = Some(VALUE_BYTES / 2);
+        let mut input = BytesMut::from("GETSET k x\r\n");
+        connection.handle_bytes(&mut input, &mut world);
+        if deferring {
+            world.answer(world.deferred[0].0, &mut connection);
+        }
+        connection.handle_bytes(&mut input, &mut world);
+        assert_eq!(world.operations, 1);
+        let reply = connection.output().split();
+        assert!(reply.starts_with(b"$100000\r\nvvv"), "{deferring}");
+    }
+}
+
 #[test]
 fn the_depth_of_a_pipeline_of_small_reads_is_not_hurt() {
     let (mut connection, mut world) = large();
