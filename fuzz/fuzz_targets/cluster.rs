@@ -5,10 +5,10 @@ use crate::wire::Fields;
 use bytes::{Buf, Bytes, BytesMut};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use std::sync::Arc;
-use turnbuckle_causal::{CausalSpartanX, Eventual, eventual, stable};
+use turnbuckle_causal::{CausalSpartanX, Eventual, stable};
 use turnbuckle_core::{
-    Hlc, Key, Micros, Now, Outcome, Protocol, RequestId, ServerId, SiteId, Topology, Vector, WallInterval,
-    Wire,
+    Hlc, Key, Level, Micros, Now, Outcome, PlainRequest, PlainResponse, Protocol, RequestId, ServerId,
+    SiteId, Topology, Vector, WallInterval, Wire,
 };
 use turnbuckle_log::SimulatedDisk;
 use turnbuckle_node::{
@@ -60,18 +60,18 @@ pub trait Spoken: Protocol<Config: Default> {
 }
 
 impl Spoken for Eventual {
-    fn get(key: Key) -> eventual::Request {
-        eventual::Request::Get(key)
+    fn get(key: Key) -> PlainRequest {
+        PlainRequest::Get(key, Level::Eventual)
     }
 
-    fn put(key: Key, value: Option<Bytes>) -> eventual::Request {
-        eventual::Request::Put(key, value)
+    fn put(key: Key, value: Option<Bytes>) -> PlainRequest {
+        PlainRequest::Put(key, value, Level::Eventual)
     }
 
-    fn value(response: eventual::Response) -> Option<Bytes> {
+    fn value(response: PlainResponse) -> Option<Bytes> {
         match response {
-            eventual::Response::Value(value) => value,
-            eventual::Response::Written { .. } => None,
+            PlainResponse::Value(value) => value,
+            _ => None,
         }
     }
 

@@ -6,17 +6,14 @@ mod cluster;
 mod wire;
 
 use bytes::Bytes;
-use cluster::{At, Clock, Entry, KEYSPACE, KeyName, Machine, Number, Site, Stamp};
+use cluster::{At, Clock, Entry, KEYSPACE, KeyName, Machine, Number, Site, Spoken, Stamp};
 use libfuzzer_sys::{
     arbitrary::{self, Arbitrary},
     fuzz_target,
 };
 use std::sync::Arc;
-use turnbuckle_causal::{
-    Eventual,
-    eventual::{Request, Response},
-};
-use turnbuckle_core::{Key, Outcome};
+use turnbuckle_causal::Eventual;
+use turnbuckle_core::{Key, Outcome, PlainResponse};
 use turnbuckle_log::{Log, Options, Position, SimulatedDisk};
 use turnbuckle_node::NodeId;
 use turnbuckle_store::MemoryEngine;
@@ -149,9 +146,9 @@ fuzz_target!(|input: Input| {
     // In the partition that stands on this node.
     let key = Key::from("last");
     let value = Bytes::from_static(b"a value");
-    let put = machine.ask(clock, Request::Put(key.clone(), Some(value.clone())));
+    let put = machine.ask(clock, Eventual::put(key.clone(), Some(value.clone())));
     assert!(
-        matches!(put, Some(Outcome::Answered(Response::Written { .. }, _))),
+        matches!(put, Some(Outcome::Answered(PlainResponse::Written { .. }, _))),
         "{put:?}"
     );
     machine.frames(peer);
@@ -161,9 +158,9 @@ fuzz_target!(|input: Input| {
     machine.node.checkpoint_now().run(|| clock.now()).expect("the disks work");
     machine.frames(peer);
     machine.crash(clock, Some(7));
-    let got = machine.ask(clock, Request::Get(key));
+    let got = machine.ask(clock, Eventual::get(key));
     assert!(
-        matches!(&got, Some(Outcome::Answered(Response::Value(Some(found)), _)) if *found == value),
+        matches!(&got, Some(Outcome::Answered(PlainResponse::Value(Some(found)), _)) if *found == value),
         "{got:?}"
     );
 });

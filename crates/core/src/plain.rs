@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 
 /// A protocol whose clients know nothing that a token would have to carry: what an operation needs, its replicas find out. Such a protocol has a
-/// [`PlainSession`], and may take [`PlainRequest`] and [`PlainResponse`] as they are.
-pub trait PlainProtocol: Protocol<Request: From<PlainRequest>, Response: Into<PlainResponse>> {
+/// [`PlainSession`], and takes what that asks as it is.
+pub trait PlainProtocol: Protocol<Request = PlainRequest, Response = PlainResponse> {
     /// The levels that it offers.
     const LEVELS: Levels;
     /// See [`Session::OVERLAPS`].
@@ -220,7 +220,7 @@ struct Gathering {
 impl<P: PlainProtocol> PlainSession<P> {
     fn ask(&self, cx: &mut SessionContext<'_, Self>, tag: u64, part: u32, request: PlainRequest) {
         let server = cx.nearest(&self.topology, request.key());
-        cx.ask(tag, part, server, request.into());
+        cx.ask(tag, part, server, request);
     }
 }
 
@@ -294,7 +294,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
         outcome: Outcome<P::Response>,
     ) {
         let (answer, receipt) = match outcome {
-            Outcome::Answered(response, receipt) => (Answer::from(response.into()), receipt),
+            Outcome::Answered(response, receipt) => (Answer::from(response), receipt),
             lost => {
                 self.gathering.remove(&tag);
                 return cx.fail(tag, lost.into_failure().expect("it is not an answer"));

@@ -2,14 +2,22 @@
 //! partition, and back; what does not pass is said not to.
 use crate::machine::{Machine, at, link, server};
 use bytes::Bytes;
-use turnbuckle_causal::eventual::{Eventual, Request, Response};
-use turnbuckle_core::{Key, Now, Outcome};
+use turnbuckle_causal::eventual::Eventual;
+use turnbuckle_core::{Key, Level, Now, Outcome, PlainRequest, PlainResponse};
 
 const MIB: usize = 1 << 20;
 
 /// In partition 0.
 fn key(number: usize) -> Key {
     Key::from(format!("{{last}}{number}").as_str())
+}
+
+fn get(key: Key) -> PlainRequest {
+    PlainRequest::Get(key, Level::Eventual)
+}
+
+fn put(key: Key, value: Option<Bytes>) -> PlainRequest {
+    PlainRequest::Put(key, value, Level::Eventual)
 }
 
 /// The node that a client is connected to, and the one that holds its keys.
@@ -28,7 +36,7 @@ fn values(asker: &Machine<Eventual>) -> (usize, Vec<String>) {
     let (mut found, mut refused) = (0, Vec::new());
     for (_, answer) in asker.answers() {
         match answer {
-            turnbuckle_node::Delivered::Response(Outcome::Answered(Response::Value(Some(_)), _)) => {
+            turnbuckle_node::Delivered::Response(Outcome::Answered(PlainResponse::Value(Some(_)), _)) => {
                 found += 1
             }
             turnbuckle_node::Delivered::Response(Outcome::Refused(why)) => refused.push(why),
@@ -42,13 +50,16 @@ fn values(asker: &Machine<Eventual>) -> (usize, Vec<String>) {
 fn a_value_of_16_mib_is_written_and_read_through_another_node() {
     let (mut asker, holder, now) = two_of_a_site();
     let value = Bytes::from(vec![7; 16 * MIB]);
-    asker.ask(now, server(0, 0), Request::Put(key(1), Some(value.clone())));
+    asker.ask(now, server(0, 0), put(key(1), Some(value.clone())));
     there_and_back(&asker, &holder, now);
     let written = asker.answer();
-    assert!(matches!(written, Outcome::Answered(Response::Written { .. }, _)));
-    asker.ask(now, server(0, 0), Request::Get(key(1)));
+    assert!(matches!(
+        written,
+        Outcome::Answered(PlainResponse::Written { .. }, _)
+    ));
+    asker.ask(now, server(0, 0), get(key(1)));
     there_and_back(&asker, &holder, now);
-    let Outcome::Answered(Response::Value(Some(found)), _) = asker.answer() else {
+    let Outcome::Answered(PlainResponse::Value(Some(found)), _) = asker.answer() else {
         panic!("a value was expected");
     };
     assert!(found == value);
@@ -59,15 +70,15 @@ fn answers_that_find_the_link_full_are_refused_at_once_and_writes_are_still_ackn
     const ASKED: usize = 40;
     let (mut asker, mut holder, now) = two_of_a_site();
     let value = Bytes::from(vec![7; MIB]);
-    holder.ask(now, server(0, 0), Request::Put(key(1), Some(value)));
+    holder.ask(now, server(0, 0), put(key(1), Some(value)));
     let question = asker.frames(holder.id);
     assert!(question.is_empty(), "nobody has asked yet");
     for _ in 0..ASKED {
-        asker.ask(now, server(0, 0), Request::Get(key(1)));
+        asker.ask(now, server(0, 0), get(key(1)));
     }
     asker.carry(now, &holder);
     // The link takes nothing; a write comes, is done, and its answer is short.
-    asker.ask(now, server(0, 0), Request::Put(key(2), Some(Bytes::new())));
+    asker.ask(now, server(0, 0), put(key(2), Some(Bytes::new())));
     asker.carry(now, &holder);
     let (answers, write) = (holder.frames(asker.id), 1);
     assert_eq!(answers.len(), ASKED + write, "everybody is answered");
@@ -84,10 +95,10 @@ fn answers_that_find_the_link_full_are_refused_at_once_and_writes_are_still_ackn
     asker.hear(now, holder.id, last.clone()).expect("an answer");
     assert!(matches!(
         asker.answer(),
-        Outcome::Answered(Response::Written { .. }, _)
+        Outcome::Answered(PlainResponse::Written { .. }, _)
     ));
     // And once the link has taken what waited, there is room again.
-    asker.ask(now, server(0, 0), Request::Get(key(1)));
+    asker.ask(now, server(0, 0), get(key(1)));
     there_and_back(&asker, &holder, now);
     assert_eq!(values(&asker).0, 1);
 }
@@ -97,7 +108,7 @@ fn questions_that_find_the_link_full_are_refused_at_once() {
     let (mut asker, _, now) = two_of_a_site();
     let value = Bytes::from(vec![7; 9 * MIB]);
     for number in 0..3 {
-        asker.ask(now, server(0, 0), Request::Put(key(number), Some(value.clone())));
+        asker.ask(now, server(0, 0), put(key(number), Some(value.clone())));
     }
     let Outcome::Refused(why) = asker.answer() else {
         panic!("the third finds no room");
@@ -110,7 +121,7 @@ fn questions_that_find_the_link_full_are_refused_at_once() {
 #[test]
 fn a_node_that_asks_and_takes_no_answers_is_cut_off() {
     let (mut asker, holder, now) = two_of_a_site();
-    asker.ask(now, server(0, 0), Request::Get(key(1)));
+    asker.ask(now, server(0, 0), get(key(1)));
     let question = asker.frames(holder.id).pop().expect("a question");
     let mut answered = 0;
     let refused = loop {

@@ -2,22 +2,19 @@
 //! name. Once both have it, nothing is missing.
 use crate::machine::{KEYSPACE, Machine, at, link, link_without, server};
 use bytes::Bytes;
-use turnbuckle_causal::{
-    CausalSpartanX,
-    eventual::{Eventual, Request, Response},
-    stable,
-};
-use turnbuckle_core::{Key, Outcome, Protocol, Vector};
+use turnbuckle_causal::{CausalSpartanX, eventual::Eventual, stable};
+use turnbuckle_core::{Key, Level, Outcome, PlainRequest, PlainResponse, Protocol, Vector};
 
 /// Of partition 0.
 const KEY: &str = "last";
 
-fn get() -> Request {
-    Request::Get(Key::from(KEY))
+fn get() -> PlainRequest {
+    PlainRequest::Get(Key::from(KEY), Level::Eventual)
 }
 
-fn put(value: &'static str) -> Request {
-    Request::Put(Key::from(KEY), Some(Bytes::from_static(value.as_bytes())))
+fn put(value: &'static str) -> PlainRequest {
+    let value = Some(Bytes::from_static(value.as_bytes()));
+    PlainRequest::Put(Key::from(KEY), value, Level::Eventual)
 }
 
 fn is_refused_by_name<P: Protocol<Config: Default>>(machine: &Machine<P>) {
@@ -50,7 +47,7 @@ fn a_request_for_a_partition_of_a_node_without_the_keyspace_is_refused_by_name()
     asker.carry(at(7), &holder);
     holder.carry(at(8), &asker);
     let answer = asker.answer();
-    assert!(matches!(&answer, Outcome::Answered(Response::Value(Some(value)), _) if value == "v"));
+    assert!(matches!(&answer, Outcome::Answered(PlainResponse::Value(Some(value)), _) if value == "v"));
 }
 
 #[test]
@@ -98,6 +95,6 @@ fn nothing_of_a_keyspace_goes_to_a_site_that_lacks_it_until_it_has_it() {
     }
     a.ask(at(21), server(0, 0), get());
     let answer = a.answer();
-    assert!(matches!(&answer, Outcome::Answered(Response::Value(Some(value)), _) if value == "v"));
+    assert!(matches!(&answer, Outcome::Answered(PlainResponse::Value(Some(value)), _) if value == "v"));
     assert_eq!(state(&b), Some("streaming"));
 }

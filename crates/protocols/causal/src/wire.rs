@@ -1,4 +1,10 @@
 //! How the family's messages look on the wire: a byte that says which, then the fields in their order.
+//!
+//! Other protocols derive their messages ([`turnbuckle_core::Record`]). These are written by hand, for three reasons:
+//!
+//! - They are made of vectors, timestamps and names of versions. A derived message would need a mirror of each type and of each variant.
+//! - What a version depends on and what a session knows are written by the same functions. They lie in rows and in tokens.
+//! - A frame that ends too early is refused. A derived message would read a field that is missing as zero.
 use crate::deletes::Said;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Vector, VersionId};

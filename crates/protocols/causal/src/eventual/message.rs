@@ -1,30 +1,6 @@
 use crate::deletes::Said;
 use bytes::{Bytes, BytesMut};
-use prost::Message;
-use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, Wire};
-
-/// What a session asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
-    /// One key's value.
-    Get(Key),
-    /// A new value, or `None` to delete.
-    Put(Key, Option<Bytes>),
-}
-
-/// What a replica answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Response {
-    /// The value, if the key has one.
-    Value(Option<Bytes>),
-    /// The write is durable here.
-    Written {
-        /// Whether the key had a value before.
-        existed: bool,
-    },
-    /// It was not done, for this reason.
-    Refused(String),
-}
+use turnbuckle_core::{BadFrame, Forgotten, Hlc, Micros, Record, Wire};
 
 /// A promise, behind everything it speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,30 +15,8 @@ pub struct Mark {
     pub wall: Micros,
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct RequestWire {
-    #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
-    #[prost(bool, tag = "2")]
-    write: bool,
-    #[prost(bytes = "bytes", optional, tag = "3")]
-    value: Option<Bytes>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ResponseWire {
-    #[prost(bool, tag = "1")]
-    written: bool,
-    #[prost(bool, tag = "2")]
-    existed: bool,
-    #[prost(bytes = "bytes", optional, tag = "3")]
-    value: Option<Bytes>,
-    #[prost(string, optional, tag = "4")]
-    refused: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct MarkWire {
+#[derive(Clone, PartialEq, prost::Message)]
+struct MarkRecord {
     #[prost(fixed64, tag = "1")]
     promise: u64,
     #[prost(uint64, tag = "2")]
@@ -77,113 +31,42 @@ struct MarkWire {
     birth: u64,
 }
 
-fn encode(message: &impl Message, out: &mut BytesMut) {
-    message.encode(out).expect("a BytesMut grows");
-}
+impl Record for MarkRecord {
+    const WHAT: &'static str = "a mark of an eventual keyspace";
 
-fn decode<M: Message + Default>(frame: Bytes, expected: &'static str) -> Result<M, BadFrame> {
-    M::decode(frame).map_err(|error| BadFrame::new(expected, error.to_string()))
-}
-
-impl Wire for Request {
-    fn encode(&self, out: &mut BytesMut) {
-        let wire = match self.clone() {
-            Request::Get(key) => RequestWire {
-                key: key.0,
-                write: false,
-                value: None,
-            },
-            Request::Put(key, value) => RequestWire {
-                key: key.0,
-                write: true,
-                value,
-            },
-        };
-        encode(&wire, out);
-    }
-
-    fn decode(frame: Bytes) -> Result<Request, BadFrame> {
-        let wire: RequestWire = decode(frame, "a request of an eventual keyspace")?;
-        let key = Key(wire.key);
-        Ok(if wire.write {
-            Request::Put(key, wire.value)
-        } else {
-            Request::Get(key)
-        })
-    }
-
-    fn newest(&self) -> Hlc {
-        Hlc::ZERO
-    }
-}
-
-impl Wire for Response {
-    fn encode(&self, out: &mut BytesMut) {
-        let wire = match self.clone() {
-            Response::Value(value) => ResponseWire {
-                value,
-                ..ResponseWire::default()
-            },
-            Response::Written { existed } => ResponseWire {
-                written: true,
-                existed,
-                ..ResponseWire::default()
-            },
-            Response::Refused(why) => ResponseWire {
-                refused: Some(why),
-                ..ResponseWire::default()
-            },
-        };
-        encode(&wire, out);
-    }
-
-    fn decode(frame: Bytes) -> Result<Response, BadFrame> {
-        let wire: ResponseWire = decode(frame, "an answer of an eventual keyspace")?;
-        Ok(match (wire.refused, wire.written) {
-            (Some(why), _) => Response::Refused(why),
-            (None, true) => Response::Written {
-                existed: wire.existed,
-            },
-            (None, false) => Response::Value(wire.value),
-        })
-    }
-
-    fn newest(&self) -> Hlc {
-        Hlc::ZERO
+    fn check(&self) -> Result<(), String> {
+        // A hybrid clock is never behind the wall clock that it was read with.
+        match Hlc::from_wall(Micros(self.wall_us)) > Hlc(self.promise) {
+            true => Err("a promise that is behind its own wall clock".to_string()),
+            false => Ok(()),
+        }
     }
 }
 
 impl Wire for Mark {
     fn encode(&self, out: &mut BytesMut) {
-        encode(
-            &MarkWire {
-                promise: self.promise.0,
-                settled: self.settled.0,
-                shown: self.deletes.shown.0,
-                forgotten: self.deletes.forgotten.0,
-                birth: self.deletes.birth,
-                wall_us: self.wall.0,
-            },
-            out,
-        );
+        let record = MarkRecord {
+            promise: self.promise.0,
+            settled: self.settled.0,
+            shown: self.deletes.shown.0,
+            forgotten: self.deletes.forgotten.0,
+            birth: self.deletes.birth,
+            wall_us: self.wall.0,
+        };
+        Wire::encode(&record, out);
     }
 
     fn decode(frame: Bytes) -> Result<Mark, BadFrame> {
-        const WHAT: &str = "a mark of an eventual keyspace";
-        let wire: MarkWire = decode(frame, WHAT)?;
-        // A hybrid clock is never behind the wall clock that it was read with.
-        if Hlc::from_wall(Micros(wire.wall_us)) > Hlc(wire.promise) {
-            return Err(BadFrame::new(WHAT, "a promise that is behind its own wall clock"));
-        }
+        let record: MarkRecord = Wire::decode(frame)?;
         Ok(Mark {
-            promise: Hlc(wire.promise),
-            settled: Hlc(wire.settled),
+            promise: Hlc(record.promise),
+            settled: Hlc(record.settled),
             deletes: Said {
-                birth: Forgotten::check_birth(wire.birth)?,
-                shown: Hlc(wire.shown),
-                forgotten: Hlc(wire.forgotten),
+                birth: Forgotten::check_birth(record.birth)?,
+                shown: Hlc(record.shown),
+                forgotten: Hlc(record.forgotten),
             },
-            wall: Micros(wire.wall_us),
+            wall: Micros(record.wall_us),
         })
     }
 
@@ -197,32 +80,8 @@ impl Wire for Mark {
 mod tests {
     use super::*;
 
-    fn there_and_back<T: Wire>(value: &T) -> T {
-        let mut out = BytesMut::new();
-        value.encode(&mut out);
-        T::decode(out.freeze()).expect("what was encoded decodes")
-    }
-
     #[test]
-    fn every_message_comes_back_as_it_went() {
-        let key = Key::from("x");
-        for request in [
-            Request::Get(key.clone()),
-            Request::Put(key.clone(), None),
-            Request::Put(key.clone(), Some(Bytes::new())),
-            Request::Put(Key::default(), Some(Bytes::from_static(b"\0\xff"))),
-        ] {
-            assert_eq!(there_and_back(&request), request);
-        }
-        for response in [
-            Response::Value(None),
-            Response::Value(Some(Bytes::new())),
-            Response::Written { existed: true },
-            Response::Written { existed: false },
-            Response::Refused("why".into()),
-        ] {
-            assert_eq!(there_and_back(&response), response);
-        }
+    fn a_mark_comes_back_as_it_went_and_a_false_one_is_refused() {
         let mark = Mark {
             promise: Hlc(7 << 12 | 3),
             settled: Hlc(5 << 12),
@@ -233,8 +92,9 @@ mod tests {
             },
             wall: Micros(7),
         };
-        assert_eq!(there_and_back(&mark), mark);
         let mut bytes = BytesMut::new();
+        mark.encode(&mut bytes);
+        assert_eq!(Mark::decode(bytes.split().freeze()), Ok(mark));
         let wall = Micros(8);
         Mark { wall, ..mark }.encode(&mut bytes);
         let error = Mark::decode(bytes.freeze()).expect_err("no clock makes such a promise");

@@ -35,7 +35,7 @@
 //! way survives. MGET reads each key by itself. A site that was restarted marks nothing until every other site has said how far
 //! it had heard of it: under `interval` and `none` that may be further than the site itself remembers.
 mod message;
-pub use message::{Mark, Request, Response};
+pub use message::Mark;
 mod replica;
 pub use replica::{Eventual, EventualConfig};
 mod session;

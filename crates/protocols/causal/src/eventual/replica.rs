@@ -1,4 +1,4 @@
-use super::message::{Mark, Request, Response};
+use super::message::Mark;
 use crate::{
     Bugs, bugs,
     deletes::{Deletes, Said},
@@ -6,8 +6,9 @@ use crate::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, Protocol, Receipt,
-    Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Topology, Version, VersionId, Vitals,
+    Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, PlainRequest,
+    PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting,
+    Topology, Version, VersionId, Vitals,
 };
 
 /// What a keyspace may set.
@@ -59,8 +60,8 @@ pub enum Line {}
 
 impl Protocol for Eventual {
     type Config = EventualConfig;
-    type Request = Request;
-    type Response = Response;
+    type Request = PlainRequest;
+    type Response = PlainResponse;
     type Message = Mark;
     type Timer = Timer;
     type Meta = ();
@@ -128,14 +129,12 @@ impl Protocol for Eventual {
         }
     }
 
-    fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
-        match request {
-            Request::Get(key) | Request::Put(key, _) => each(key),
-        }
+    fn keys(&self, request: &PlainRequest, each: &mut dyn FnMut(&Key)) {
+        each(request.key());
     }
 
-    fn is_write(request: &Request) -> bool {
-        matches!(request, Request::Put(..))
+    fn is_write(request: &PlainRequest) -> bool {
+        request.is_write()
     }
 
     fn on_start(&mut self, cx: &mut Context<'_, Eventual>) {
@@ -144,13 +143,17 @@ impl Protocol for Eventual {
         self.on_timer(cx, Timer::Heartbeat);
     }
 
-    fn on_request(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: Request) {
+    fn on_request(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: PlainRequest) {
         if let Some(why) = self.deletes.refusal() {
-            return cx.reply(id, Response::Refused(why.to_string()), self.receipt(cx, None));
+            return cx.reply(
+                id,
+                PlainResponse::Refused(why.to_string()),
+                self.receipt(cx, None),
+            );
         }
         match request {
-            Request::Get(key) => self.get(cx, id, &key),
-            Request::Put(key, value) => self.put(cx, id, key, value),
+            PlainRequest::Get(key, ..) => self.get(cx, id, &key),
+            PlainRequest::Put(key, value, ..) => self.put(cx, id, key, value),
         }
     }
 
@@ -281,7 +284,7 @@ impl Eventual {
             newest.map(|newest| newest.id),
             newest.and_then(|newest| newest.value.clone()),
         );
-        cx.reply(id, Response::Value(value), self.receipt(cx, version));
+        cx.reply(id, PlainResponse::Value(value), self.receipt(cx, version));
     }
 
     fn put(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, value: Option<Bytes>) {
@@ -291,7 +294,7 @@ impl Eventual {
         let existed = newest.is_some_and(|(_, alive)| alive);
         if value.is_none() && !existed {
             let version = newest.map(|(id, _)| id);
-            cx.reply(id, Response::Written { existed }, self.receipt(cx, version));
+            cx.reply(id, PlainResponse::Written { existed }, self.receipt(cx, version));
             return;
         }
         // Above what is there, also where a restart forgot that the clock had seen it.
@@ -313,7 +316,11 @@ impl Eventual {
             },
         );
         assert!(kept, "a new stamp is above every version of its key");
-        cx.reply(id, Response::Written { existed }, self.receipt(cx, Some(version)));
+        cx.reply(
+            id,
+            PlainResponse::Written { existed },
+            self.receipt(cx, Some(version)),
+        );
     }
 
     /// Every other site's mark says: whatever it had acknowledged by then is here.
