@@ -14,6 +14,7 @@
 //! Dark on white. Linear axes include zero and end at a round number; logarithmic ones end at powers of ten, and what is not
 //! positive is left out, as are numbers that are not finite. All text is escaped. Points that fall on the same tenth of a pixel
 //! are written once; else the size of the output is that of the data, so whoever makes a plot bounds that.
+use serde::Deserialize;
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;
@@ -61,7 +62,8 @@ impl Axis {
 }
 
 /// How numbers become lengths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scale {
     /// Equal differences are equal lengths.
     Linear,
