@@ -65,7 +65,7 @@ impl Spoken for Eventual {
     }
 
     fn put(key: Key, value: Option<Bytes>) -> PlainRequest {
-        PlainRequest::Put(key, value, Level::Eventual)
+        PlainRequest::Put(key, value, Level::Eventual, None)
     }
 
     fn value(response: PlainResponse) -> Option<Bytes> {

@@ -15,6 +15,7 @@
 //! positive is left out, as are numbers that are not finite. All text is escaped. Points that fall on the same tenth of a pixel
 //! are written once; else the size of the output is that of the data, so whoever makes a plot bounds that.
 use crate::Svg;
+use serde::Deserialize;
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;
@@ -62,7 +63,8 @@ impl Axis {
 }
 
 /// How numbers become lengths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scale {
     /// Equal differences are equal lengths.
     Linear,

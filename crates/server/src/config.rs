@@ -34,7 +34,7 @@
 //! ```
 //!
 //! The text is parsed, not validated: out comes a [`ClusterConfig`] in which every name is resolved and every number in
-//! bounds, or one [`WrongConfig`] that names file, line, field, what was found and what was expected. Nothing after it
+//! bounds, or one [`WrongFile`] that names file, line, field, what was found and what was expected. Nothing after it
 //! has to check again.
 //!
 //! **Caveats.** One error at a time. Whether all nodes were given files that go together is
@@ -42,6 +42,7 @@
 //! that both ends of a link have.
 use std::path::{Path, PathBuf};
 use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, Settings, SiteId, Topology};
+use turnbuckle_document::{Document, WrongFile};
 use turnbuckle_node::{KeyspaceTerms, Placement};
 use turnbuckle_protocols::KnownProtocol;
 
@@ -52,15 +53,12 @@ pub use address::{Address, BadAddress};
 mod check;
 mod demo;
 pub use demo::{Demo, DemoKeyspace, DemoPorts};
-mod document;
 pub use turnbuckle_node::{BadDurability, Durability, NodeId};
-mod error;
-pub use error::{ConfigError, WrongConfig};
 mod limits;
 pub use limits::Limits;
-mod name;
-pub(crate) use name::is_name;
-mod raw;
+mod read;
+pub use read::ConfigError;
+mod tables;
 mod wan;
 pub use wan::read_wan_file;
 
@@ -133,7 +131,7 @@ impl ClusterConfig {
     /// [`ConfigError::Unreadable`] if the file cannot be read, is no regular file or larger than 1 MiB;
     /// [`ConfigError::Wrong`] if what it says is wrong.
     pub fn read(file: &Path) -> Result<ClusterConfig, ConfigError> {
-        Ok(Self::parse(file, &document::read_text(file)?)?)
+        Ok(Self::parse(file, &read::read_text(file)?)?)
     }
 
     /// Checks the text of a file. `file` is named in errors and is where relative paths start; only a `secret_file`
@@ -141,8 +139,9 @@ impl ClusterConfig {
     ///
     /// # Errors
     /// If anything in it is wrong.
-    pub fn parse(file: &Path, text: &str) -> Result<ClusterConfig, WrongConfig> {
-        check::check(&document::Document::parse(file, text)?)
+    pub fn parse(file: &Path, text: &str) -> Result<ClusterConfig, WrongFile> {
+        let document = Document::parse(file, text)?;
+        check::check(&document, &document.decode()?).map_err(|wrong| document.report(wrong))
     }
 
     /// The names of the sites, in their order: place n is `SiteId(n)`.

@@ -16,8 +16,9 @@
 //! Such a node also ends as soon as its standard input does: so it does not outlive the program that torments it, however that one ends.
 use serde::Deserialize;
 use std::{
-    io::Read,
+    io::{self, Read},
     path::{Path, PathBuf},
+    str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
@@ -26,6 +27,7 @@ use std::{
 };
 use thiserror::Error;
 use turnbuckle_core::Micros;
+use turnbuckle_document::{Document, Word, WrongFile};
 use turnbuckle_node::Planted;
 
 /// How often the file is read.
@@ -33,10 +35,18 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The file of `--test-faults` is of no use.
 #[derive(Debug, Error)]
-#[error("{path}: {why}; expected TOML with clock_offset_us, clock_never_goes_back, disk_is_full and planted")]
-pub struct BadTestFaults {
-    path: PathBuf,
-    why: String,
+pub enum BadTestFaults {
+    /// It could not be read, or followed.
+    #[error("{path}: {error}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It says something wrong.
+    #[error(transparent)]
+    Wrong(#[from] WrongFile),
 }
 
 /// What a test does to a node. By default nothing.
@@ -56,7 +66,20 @@ struct File {
     clock_offset_us: i64,
     clock_never_goes_back: bool,
     disk_is_full: bool,
-    planted: Option<String>,
+    planted: Option<Word<Bug>>,
+}
+
+/// A bug of a node by its name, or none.
+struct Bug(Planted);
+
+impl FromStr for Bug {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Bug, &'static str> {
+        Planted::only(name)
+            .map(Bug)
+            .ok_or("expected the name of a bug, or \"nothing\"")
+    }
 }
 
 impl TestFaults {
@@ -65,15 +88,13 @@ impl TestFaults {
     /// # Errors
     /// If the file cannot be read or understood.
     pub fn follow(path: &Path) -> Result<Arc<TestFaults>, BadTestFaults> {
-        let bad = |why: String| BadTestFaults {
+        let unreadable = |error| BadTestFaults::Unreadable {
             path: path.to_path_buf(),
-            why,
+            error,
         };
-        let file = read(path).map_err(bad)?;
-        let name = file.planted.as_deref().unwrap_or("nothing");
-        let planted = Planted::only(name).ok_or_else(|| bad(format!("there is no bug named '{name}'")))?;
+        let file = read(path)?;
         let faults = Arc::new(TestFaults {
-            planted,
+            planted: file.planted.as_ref().map_or_else(Planted::default, |bug| bug.0),
             ..TestFaults::default()
         });
         faults.take(&file);
@@ -81,12 +102,12 @@ impl TestFaults {
             "this node takes faults from {}: it is for tests, and not for data",
             path.display()
         );
-        let (follower, path) = (Arc::clone(&faults), path.to_path_buf());
+        let (follower, followed) = (Arc::clone(&faults), path.to_path_buf());
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         spawn("test-faults")
-            .spawn(move || follower.reread(&path))
+            .spawn(move || follower.reread(&followed))
             .and_then(|_| spawn("test-input").spawn(end_with_standard_input))
-            .map_err(|error| bad(format!("no thread: {error}")))?;
+            .map_err(unreadable)?;
         Ok(faults)
     }
 
@@ -125,7 +146,7 @@ impl TestFaults {
                 Ok(file) => self.take(&file),
                 Err(why) if !said => {
                     said = true;
-                    tracing::warn!("{}: {why}; what it said before stays", path.display());
+                    tracing::warn!("{why}; what the file said before stays");
                 }
                 Err(_) => {}
             }
@@ -134,9 +155,12 @@ impl TestFaults {
     }
 }
 
-fn read(path: &Path) -> Result<File, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    toml::from_str(&text).map_err(|error| error.message().to_owned())
+fn read(path: &Path) -> Result<File, BadTestFaults> {
+    let text = std::fs::read_to_string(path).map_err(|error| BadTestFaults::Unreadable {
+        path: path.to_path_buf(),
+        error,
+    })?;
+    Ok(Document::parse(path, &text)?.decode()?)
 }
 
 /// Nobody writes there: the input ends when the process that held its other end has ended.
@@ -188,15 +212,18 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("faults.toml");
         for (text, expected) in [
-            ("planted = \"a tree\"", "there is no bug named 'a tree'"),
-            ("clock = 5", "unknown field `clock`"),
+            (
+                "planted = \"a tree\"",
+                "faults.toml:1: planted: found \"a tree\"; expected the name of a bug",
+            ),
+            (
+                "clock = 5",
+                "faults.toml:1: clock: found unknown field `clock`; expected one of",
+            ),
         ] {
             std::fs::write(&path, text).expect("it can be written");
             let error = TestFaults::follow(&path).expect_err("it is wrong").to_string();
-            assert!(
-                error.contains(expected) && error.contains("faults.toml"),
-                "{error}"
-            );
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What goes wrong in a scenario, when, and for how long.
-use crate::World;
+use crate::{World, file::offset_us};
+use serde::Deserialize;
+use std::str::FromStr;
 use turnbuckle_core::{Micros, Session};
+use turnbuckle_document::{number, word};
 use turnbuckle_node::NodeId;
 
 /// A fault at a time, and when it is put right.
@@ -15,108 +18,120 @@ pub struct Fault {
 }
 
 /// What can go wrong. Percents are of the usual; 100 changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FaultKind {
+///
+/// `N` names a node: by its number here, by text in a file. In a file, keyspaces count from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum FaultKind<N = NodeId> {
     /// A node's process ends, and takes so much with it. Restarted in the end.
     Crash {
         /// The node.
-        node: NodeId,
+        node: N,
         /// What goes with it.
+        #[serde(default, deserialize_with = "word")]
         loss: Loss,
     },
     /// `kill -9` in the middle of one of the next changes to the log.
     CrashWithinWrite {
         /// The node.
-        node: NodeId,
+        node: N,
         /// How many more changes are whole.
+        #[serde(default)]
         changes: u64,
     },
     /// All nodes at once.
     CrashAll {
         /// What goes with each.
+        #[serde(default, deserialize_with = "word")]
         loss: Loss,
     },
     /// Nothing gets through between two nodes.
     Cut {
         /// One.
-        a: NodeId,
+        a: N,
         /// The other.
-        b: NodeId,
+        b: N,
     },
     /// Nothing gets from one to the other; the other way is open.
     OneWayCut {
         /// Who is not heard.
-        from: NodeId,
+        from: N,
         /// By whom.
-        to: NodeId,
+        to: N,
     },
     /// A node is cut off from all others.
     Isolate {
         /// Which.
-        node: NodeId,
+        node: N,
     },
     /// Frames take longer from one node to another.
     SlowLink {
         /// The sender.
-        from: NodeId,
+        from: N,
         /// The receiver.
-        to: NodeId,
+        to: N,
         /// So much.
+        #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
         percent: u64,
     },
     /// Of the frames from one to another that may be lost, so many of a million are.
     Loss {
         /// The sender.
-        from: NodeId,
+        from: N,
         /// The receiver.
-        to: NodeId,
+        to: N,
         /// How many.
+        #[serde(deserialize_with = "number::<_, 0, 1_000_000>")]
         ppm: u64,
     },
     /// A node's process does nothing.
     Pause {
         /// Which.
-        node: NodeId,
+        node: N,
     },
     /// A wall clock is set, and set back in the end.
     ClockStep {
         /// The node.
-        node: NodeId,
+        node: N,
         /// By so much.
+        #[serde(rename = "by", deserialize_with = "offset_us")]
         by_us: i64,
     },
     /// A wall clock is far off for a while, as somebody sets it by mistake. It is right again in the end, and also when the node starts meanwhile: whoever
     /// starts a node looks at its clock.
     ClockJump {
         /// The node.
-        node: NodeId,
+        node: N,
         /// By so much.
+        #[serde(rename = "by", deserialize_with = "offset_us")]
         by_us: i64,
     },
     /// A clock runs too fast. In the end it runs right; how far it is off by then stays.
     ClockDrift {
         /// The node.
-        node: NodeId,
+        node: N,
         /// By so many microseconds a second.
         ppm: i64,
     },
     /// A disk takes longer to sync.
     SlowDisk {
         /// The node.
-        node: NodeId,
+        node: N,
         /// So much.
+        #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
         percent: u64,
     },
     /// A disk does not sync, and whoever needs it ends. Restarted in the end.
     SyncFails {
         /// The node.
-        node: NodeId,
+        node: N,
     },
     /// Somebody else's file takes all of a disk but so many bytes. What the node writes takes these, and what it removes is free again.
     DiskFull {
         /// The node.
-        node: NodeId,
+        node: N,
         /// So many.
+        #[serde(default, rename = "free")]
         free_bytes: u64,
     },
     /// Work on one partition takes longer, at every site.
@@ -124,46 +139,55 @@ pub enum FaultKind {
         /// Which.
         partition: u16,
         /// So much.
+        #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
         percent: u64,
     },
     /// Whatever a node sends to other nodes leaves so much later, in its order. Clients beside it notice nothing; those of other
     /// nodes do, who ask for what it holds.
     Late {
         /// Which.
-        node: NodeId,
+        node: N,
         /// By so much.
+        #[serde(deserialize_with = "word")]
         by: Micros,
     },
     /// A node is restarted with a configuration that leaves a keyspace out, and in the end with one that has it again.
     LeftOut {
         /// Which node.
-        node: NodeId,
+        node: N,
         /// Which keyspace.
         keyspace: usize,
     },
     /// Some rows of a node's tables that lie beside each other are damaged. If nobody has read them until the end, they are looked for.
     Damage {
         /// The node.
-        node: NodeId,
+        node: N,
         /// How many, at most.
+        #[serde(default = "one", deserialize_with = "number::<_, 1, 1_000_000>")]
         rows: u64,
     },
     /// No fault: a node takes a checkpoint.
     Checkpoint {
         /// Which.
-        node: NodeId,
+        node: N,
     },
     /// No fault: a copy of a node's data directory is made, which [`Loss::Old`] puts back.
     Backup {
         /// Which.
-        node: NodeId,
+        node: N,
     },
 }
 
+/// The rows that are damaged if a file does not say how many.
+fn one() -> u64 {
+    1
+}
+
 /// What a crash takes with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Loss {
     /// The process alone (`kill -9`): what was written is there.
+    #[default]
     Process,
     /// The power fails: of what was not synced, any part is gone.
     Power,
@@ -173,21 +197,35 @@ pub enum Loss {
     Old,
 }
 
-impl Loss {
-    /// Its name in scripts and in files of scenarios.
-    pub fn named(name: &str) -> Option<Loss> {
+/// By its name in scripts and in files of scenarios.
+impl FromStr for Loss {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Loss, &'static str> {
         match name {
-            "process" => Some(Loss::Process),
-            "power" => Some(Loss::Power),
-            "lost" => Some(Loss::Directory),
-            "old" => Some(Loss::Old),
-            _ => None,
+            "process" => Ok(Loss::Process),
+            "power" => Ok(Loss::Power),
+            "lost" => Ok(Loss::Directory),
+            "old" => Ok(Loss::Old),
+            _ => Err("expected process, power, lost or old"),
         }
     }
+}
 
+impl Loss {
     /// Whether the data directory does not hold afterwards what it held.
     pub fn takes_directory(self) -> bool {
         matches!(self, Loss::Directory | Loss::Old)
+    }
+}
+
+impl FaultKind {
+    /// Whether it happens at a time, and is not put right.
+    pub(crate) fn is_over_at_once(&self) -> bool {
+        matches!(
+            self,
+            FaultKind::Checkpoint { .. } | FaultKind::Backup { .. } | FaultKind::Damage { .. }
+        )
     }
 }
 

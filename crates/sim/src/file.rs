@@ -23,7 +23,7 @@
 //! [network]
 //! delay = "40ms"                   # one way, between any two sites but for
 //! delays = { "a->c" = "80ms" }
-//! jitter = { exponential = "2ms" } # or uniform = TIME, normal = TIME, spikes = TIME (with one_in = 100)
+//! jitter = { exponential = "2ms" } # or uniform = TIME, normal = TIME, spikes = { by = TIME, one_in = 100 }
 //! bandwidth = 1000000              # bytes per second and direction
 //! loss_ppm = 0                     # of a million frames that may be lost
 //! give_up = "1s"                   # a connection that is cut in one direction
@@ -93,17 +93,22 @@
 //! | `late` | `node`, `by` |
 //!
 //! A node is named by its site, with a number where the site has several: `a`, or `a1` and `a2`.
-use crate::{Fault, Hot, Jitter, Kind, Load, Mixed, Random, Scenario, Service, Span, WorldOptions};
+use crate::{Kind, Load, Mixed, Random, Scenario, Service, Span, WorldOptions};
 use serde::Deserialize;
-use std::{collections::BTreeMap, ops::Range, str::FromStr};
+use std::{collections::BTreeMap, ops::Range};
 use toml::Spanned;
-use turnbuckle_core::{Micros, ReplicaId, Settings, Value};
-use turnbuckle_workload::{Arrival, BadFile, Misplaced, Workload, WorkloadTable};
+use turnbuckle_core::{Level, Micros, ReplicaId, Settings, Value};
+use turnbuckle_document::{Document, Misplaced, Name, Number, Tagged, Word, WrongFile, quote};
+use turnbuckle_node::Durability;
+use turnbuckle_workload::WorkloadTable;
 
 mod faults;
-mod mixed;
 use faults::{FaultTable, node_named};
-use mixed::{MixedTable, mixed_kind};
+mod kinds;
+use kinds::{HotTable, NamedKind, workload_kind};
+mod offset;
+pub use offset::Offset;
+pub(crate) use offset::offset_us;
 
 /// A scenario from a file, and the protocol that it names.
 #[derive(Debug, Clone)]
@@ -114,350 +119,286 @@ pub struct ScenarioFile {
     pub protocol: Option<String>,
 }
 
-/// A scenario that is a table of another file, not checked yet.
+/// A scenario as it stands in a file, or in a table of one, not checked yet.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct ScenarioTable(File);
-
-impl ScenarioTable {
-    /// The scenario.
-    ///
-    /// # Errors
-    /// What is wrong with it, what was expected, and where in the file's text.
-    pub fn check(self, name: &str) -> Result<ScenarioFile, Misplaced> {
-        self.0.check(name)
-    }
-}
-
-/// Something with a place in the text.
-type Placed<T> = Option<Spanned<T>>;
+pub struct ScenarioTable(Spanned<File>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     protocol: Option<String>,
     seed: Option<u64>,
-    duration: Placed<String>,
-    sites: Spanned<Vec<String>>,
-    nodes_per_site: Placed<usize>,
-    members: Placed<u16>,
-    partitions: Placed<u16>,
-    keyspaces: Placed<usize>,
-    durability: Placed<String>,
+    duration: Option<Word<Micros>>,
     #[serde(default)]
-    parameters: BTreeMap<String, Spanned<ParameterText>>,
-    clock_bound: Placed<String>,
-    clock_offsets: Option<Vec<Spanned<String>>>,
-    clock_spread: Placed<String>,
-    clock_drifts_ppm: Option<Vec<i64>>,
+    sites: Vec<Word<Name>>,
+    nodes_per_site: Option<Number<1, 16>>,
+    members: Option<Number<1>>,
+    partitions: Option<Number<1, 1_024>>,
+    keyspaces: Option<Number<1, 9>>,
+    durability: Option<Word<Durability>>,
+    #[serde(default)]
+    parameters: BTreeMap<String, Parameter>,
+    clock_bound: Option<Word<Micros>>,
+    #[serde(default)]
+    clock_offsets: Vec<Word<Offset>>,
+    clock_spread: Option<Word<Micros>>,
+    #[serde(default)]
+    clock_drifts_ppm: Vec<i64>,
     steady_clocks: Option<bool>,
-    cores: Placed<usize>,
-    service: Option<ServiceTable>,
-    network: Option<NetworkTable>,
-    load: Option<LoadTable>,
+    cores: Option<Number<0, 1_024>>,
+    #[serde(default)]
+    service: Service,
+    #[serde(default)]
+    network: NetworkTable,
+    #[serde(default)]
+    load: LoadTable,
     workload: Option<Spanned<WorkloadTable>>,
     #[serde(default)]
-    fault: Vec<Spanned<FaultTable>>,
+    fault: Vec<FaultTable>,
 }
 
-/// What a parameter of a protocol is set to.
+/// What a parameter of a protocol is set to. A file may be for several protocols: whether one of them has such a parameter is for those who know
+/// them.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a time in quotes, such as \"5ms\", or a whole number")]
-enum ParameterText {
-    Count(usize),
-    Interval(String),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ServiceTable {
-    read: Placed<String>,
-    write: Placed<String>,
-    frame: Placed<String>,
-    kib: Placed<String>,
-}
+#[serde(try_from = "toml::Value")]
+struct Parameter(Value);
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 struct NetworkTable {
-    delay: Placed<String>,
-    delays: Option<BTreeMap<Spanned<String>, Spanned<String>>>,
-    jitter: Option<Spanned<JitterTable>>,
-    bandwidth: Placed<u64>,
-    loss_ppm: Placed<u64>,
-    give_up: Placed<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct JitterTable {
-    uniform: Placed<String>,
-    exponential: Placed<String>,
-    normal: Placed<String>,
-    spikes: Placed<String>,
-    one_in: Option<u64>,
+    delay: Option<Word<Micros>>,
+    delays: BTreeMap<Spanned<String>, Word<Micros>>,
+    jitter: Option<crate::Jitter>,
+    bandwidth: Option<Number<1>>,
+    loss_ppm: Option<Number<0, 1_000_000>>,
+    give_up: Option<Word<Micros>>,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 struct LoadTable {
-    workload: Placed<String>,
-    clients_per_node: Placed<usize>,
-    at: Option<Vec<Spanned<String>>>,
+    workload: Option<Word<NamedKind>>,
+    clients_per_node: Option<Number<1, 150>>,
+    at: Vec<Word<String>>,
     hot: Option<Spanned<HotTable>>,
-    mixed: Option<Spanned<MixedTable>>,
-    after: Placed<String>,
-    think: Placed<String>,
-    roam_every: Placed<u64>,
-    amplification: Placed<u64>,
-    pipeline: Placed<usize>,
-    errands: Placed<u64>,
-    requests: Placed<u64>,
-    read: Placed<String>,
-    write: Placed<String>,
+    mixed: Option<Spanned<Mixed>>,
+    after: Option<Word<Micros>>,
+    think: Option<Word<Micros>>,
+    roam_every: Option<Number<1>>,
+    amplification: Option<Number<1, 10_000>>,
+    pipeline: Option<Number<1, 10_000>>,
+    errands: Option<Number<0, 100>>,
+    requests: Option<Number<1>>,
+    read: Option<Word<Level>>,
+    write: Option<Word<Level>>,
 }
 
 impl ScenarioFile {
-    /// Reads a scenario.
+    /// Reads a scenario, which is named after its file.
     ///
     /// # Errors
-    /// What is wrong with the text, what was expected, and where.
-    pub fn parse(name: &str, text: &str) -> Result<ScenarioFile, BadFile> {
-        let file: File = BadFile::parse(text)?;
-        file.check(name)
-            .map_err(|(place, message)| BadFile::at(text, place, &message))
+    /// What is wrong with the file, what was expected, and where.
+    pub fn read(document: &Document<'_>) -> Result<ScenarioFile, WrongFile> {
+        let table: ScenarioTable = document.decode_tagged(ScenarioTable::FAULTS)?;
+        let name = document.file().file_stem().unwrap_or_default().to_string_lossy();
+        table.check(&name).map_err(|wrong| document.report(wrong))
+    }
+}
+
+impl ScenarioTable {
+    /// How to decode a document that has a scenario in it.
+    pub const FAULTS: Tagged = Tagged {
+        list: "fault",
+        tag: "kind",
+        shared: &["at", "for"],
+    };
+
+    /// The scenario.
+    ///
+    /// # Errors
+    /// What is wrong with it, what was expected, and where in the file's text.
+    pub fn check(self, name: &str) -> Result<ScenarioFile, Misplaced> {
+        let place = self.0.span();
+        let mut file = self.0.into_inner();
+        let world = file.world(&place)?;
+        let safety = file.duration.map_or(Micros::from_millis(5_000), Word::get);
+        let faults = file.fault.into_iter().map(|fault| fault.check(&world, safety));
+        let mut parameters = Settings::default();
+        for (name, Parameter(value)) in file.parameters {
+            parameters.set(name, value);
+        }
+        Ok(ScenarioFile {
+            scenario: Scenario {
+                name: name.into(),
+                safety,
+                parameters,
+                faults: faults.collect::<Result<_, _>>()?,
+                load: file.load.check(&world, file.workload)?,
+                world,
+            },
+            protocol: file.protocol,
+        })
     }
 }
 
 impl File {
-    fn check(self, name: &str) -> Result<ScenarioFile, Misplaced> {
-        let world = self.world()?;
-        let safety = time(&self.duration, "duration")?.unwrap_or(Micros::from_millis(5_000));
-        let faults: Result<Vec<Fault>, Misplaced> = self
-            .fault
-            .iter()
-            .map(|fault| fault.get_ref().check(&world, safety))
-            .collect();
-        Ok(ScenarioFile {
-            scenario: Scenario {
-                name: name.into(),
-                load: self.load.unwrap_or_default().check(&world, self.workload)?,
-                safety,
-                parameters: settings(&self.parameters)?,
-                faults: faults?,
-                world,
-            },
-            protocol: self.protocol,
-        })
-    }
-
-    fn world(&self) -> Result<WorldOptions, Misplaced> {
-        self.check_sites()?;
-        let sites = self.sites.get_ref();
-        let network = self.network.as_ref();
-        let delay = match network {
-            Some(network) => time(&network.delay, "delay")?,
-            None => None,
-        };
-        let mut world = WorldOptions::plain(sites.clone(), delay.unwrap_or(Micros::from_millis(40)));
+    fn world(&mut self, place: &Range<usize>) -> Result<WorldOptions, Misplaced> {
+        let sites = self.sites(place)?;
+        let delay = self.network.delay.take();
+        let mut world = WorldOptions::plain(sites, delay.map_or(Micros::from_millis(40), Word::get));
         world.seed = self.seed.unwrap_or(1);
-        world.nodes_per_site = at_most(&self.nodes_per_site, "nodes_per_site", 1..17)?.unwrap_or(1);
-        self.check_nodes(&world)?;
-        let most = ReplicaId::MOST_MEMBERS.min(world.nodes_per_site as u16);
-        world.members = at_most(&self.members, "members", 1..most + 1)?.unwrap_or(1);
-        world.partitions = at_most(&self.partitions, "partitions", 1..1025)?.unwrap_or(1);
-        world.keyspaces = at_most(&self.keyspaces, "keyspaces", 1..10)?.unwrap_or(1);
-        if let Some(durability) = &self.durability {
-            world.durability = parsed(durability, "durability")?;
-        }
-        self.clocks(&mut world)?;
-        world.steady_clocks = self.steady_clocks.unwrap_or(true);
-        world.cores = at_most(&self.cores, "cores", 0..1025)?.unwrap_or(0);
-        if let Some(service) = &self.service {
-            let usual = Service::default();
-            world.service = Service {
-                read: time(&service.read, "service.read")?.unwrap_or(usual.read),
-                write: time(&service.write, "service.write")?.unwrap_or(usual.write),
-                frame: time(&service.frame, "service.frame")?.unwrap_or(usual.frame),
-                kib: time(&service.kib, "service.kib")?.unwrap_or(usual.kib),
-            };
-        }
-        if let Some(network) = network {
-            network.apply(&mut world)?;
-        }
+        self.nodes(&mut world)?;
+        world.partitions = self.partitions.as_ref().map_or(1, |count| **count as u16);
+        world.keyspaces = self.keyspaces.as_ref().map_or(1, |count| **count as usize);
+        world.durability = self.durability.as_deref().copied().unwrap_or(world.durability);
+        self.clocks(&mut world);
+        world.cores = self.cores.as_ref().map_or(0, |count| **count as usize);
+        world.service = self.service;
+        std::mem::take(&mut self.network).apply(&mut world)?;
         Ok(world)
     }
 
-    fn check_sites(&self) -> Result<(), Misplaced> {
+    fn sites(&self, place: &Range<usize>) -> Result<Vec<String>, Misplaced> {
         const MOST_SITES: usize = 64;
-        let sites = self.sites.get_ref();
-        let wrong = |message: String| Err((self.sites.span(), message));
-        if sites.is_empty() || sites.len() > MOST_SITES {
-            return wrong(format!(
-                "sites: {}; expected 1 to {MOST_SITES} names",
-                sites.len()
-            ));
-        }
-        for (place, site) in sites.iter().enumerate() {
-            let is_name = !site.is_empty() && site.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-            if !is_name {
-                return wrong(format!("sites: '{site}'; expected letters, digits and dashes"));
-            }
-            if sites[..place].contains(site) {
-                return wrong(format!("sites: '{site}' twice; expected different names"));
+        let expected = || format!("1 to {MOST_SITES} names of sites");
+        match self.sites.len() {
+            0 => return Err(Misplaced::missing(place.clone(), "sites", expected())),
+            1..=MOST_SITES => {}
+            many => {
+                let found = format!("{many} sites");
+                return Err(Misplaced::of_field(place.clone(), &["sites"], found, expected()));
             }
         }
+        for (place, site) in self.sites.iter().enumerate() {
+            if self.sites[..place]
+                .iter()
+                .any(|other| other.text() == site.text())
+            {
+                return Err(site.wrong("a name that no other site has"));
+            }
+        }
+        Ok(self.sites.iter().map(|site| site.text().to_string()).collect())
+    }
+
+    fn nodes(&mut self, world: &mut WorldOptions) -> Result<(), Misplaced> {
+        const MOST_NODES: u64 = 64;
+        let most = MOST_NODES / world.sites.len() as u64;
+        let nodes = self.nodes_per_site.take().map(|count| count.within(1..=most));
+        world.nodes_per_site = nodes.transpose()?.unwrap_or(1) as usize;
+        let most = u64::from(ReplicaId::MOST_MEMBERS).min(world.nodes_per_site as u64);
+        let members = self.members.take().map(|count| count.within(1..=most));
+        world.members = members.transpose()?.unwrap_or(1) as u16;
         Ok(())
     }
 
-    fn check_nodes(&self, world: &WorldOptions) -> Result<(), Misplaced> {
-        const MOST_NODES: usize = 64;
-        let count = world.sites.len() * world.nodes_per_site;
-        match (&self.nodes_per_site, count > MOST_NODES) {
-            (Some(given), true) => Err((
-                given.span(),
-                format!("nodes_per_site: {count} nodes in all; expected at most {MOST_NODES}"),
-            )),
-            _ => Ok(()),
+    fn clocks(&self, world: &mut WorldOptions) {
+        world.clock_bound = self.clock_bound.as_deref().copied().unwrap_or(world.clock_bound);
+        let offsets = self.clock_offsets.iter().map(|offset| offset.0);
+        world.clock_offsets_us = offsets.collect();
+        if let Some(spread) = &self.clock_spread {
+            spread_clocks(world, **spread);
         }
-    }
-
-    fn clocks(&self, world: &mut WorldOptions) -> Result<(), Misplaced> {
-        if let Some(bound) = time(&self.clock_bound, "clock_bound")? {
-            world.clock_bound = bound;
-        }
-        for offset in self.clock_offsets.iter().flatten() {
-            world.clock_offsets_us.push(signed(offset, "clock_offsets")?);
-        }
-        if let Some(spread) = time(&self.clock_spread, "clock_spread")? {
-            spread_clocks(world, spread);
-        }
-        world.clock_drifts_ppm = self.clock_drifts_ppm.clone().unwrap_or_default();
-        Ok(())
+        world.clock_drifts_ppm.clone_from(&self.clock_drifts_ppm);
+        world.steady_clocks = self.steady_clocks.unwrap_or(true);
     }
 }
 
 impl NetworkTable {
-    fn apply(&self, world: &mut WorldOptions) -> Result<(), Misplaced> {
-        for (way, delay) in self.delays.iter().flatten() {
+    fn apply(self, world: &mut WorldOptions) -> Result<(), Misplaced> {
+        for (way, delay) in self.delays {
             let ends = way.get_ref().split_once("->").and_then(|(from, to)| {
                 let place = |name: &str| world.sites.iter().position(|site| site == name.trim());
                 Some((place(from)?, place(to)?))
             });
-            let Some((from, to)) = ends else {
-                let message = format!(
-                    "delays: '{}'; expected two sites, such as \"a->b\"",
-                    way.get_ref()
-                );
-                return Err((way.span(), message));
-            };
-            world.delays[from][to] = parsed(delay, "delays")?;
+            let expected = "two sites, such as \"a->b\"";
+            let (from, to) = ends.ok_or_else(|| Misplaced::at(way.span(), quote(way.get_ref()), expected))?;
+            world.delays[from][to] = delay.get();
         }
-        if let Some(jitter) = &self.jitter {
-            world.jitter = jitter.get_ref().check(jitter.span())?;
-        }
-        world.bandwidth = at_most(&self.bandwidth, "bandwidth", 1..u64::MAX)?;
-        world.loss_ppm = at_most(&self.loss_ppm, "loss_ppm", 0..1_000_001)?.unwrap_or(0);
-        if let Some(give_up) = time(&self.give_up, "give_up")? {
-            world.give_up = Span::fixed(give_up);
+        world.jitter = self.jitter.unwrap_or(world.jitter);
+        world.bandwidth = self.bandwidth.map(Number::get);
+        world.loss_ppm = self.loss_ppm.map_or(0, Number::get);
+        if let Some(give_up) = self.give_up {
+            world.give_up = Span::fixed(give_up.get());
         }
         Ok(())
     }
 }
 
-impl JitterTable {
-    fn check(&self, place: Range<usize>) -> Result<Jitter, Misplaced> {
-        let uniform = time(&self.uniform, "uniform")?.map(Jitter::Uniform);
-        let exponential = time(&self.exponential, "exponential")?.map(Jitter::Exponential);
-        let normal = time(&self.normal, "normal")?.map(Jitter::Normal);
-        let one_in = self.one_in.unwrap_or(100).max(1);
-        let spikes = time(&self.spikes, "spikes")?.map(|by| Jitter::Spikes { one_in, by });
-        let mut given = [uniform, exponential, normal, spikes].into_iter().flatten();
-        match (given.next(), given.next()) {
-            (Some(jitter), None) => Ok(jitter),
-            _ => Err((
-                place,
-                "jitter: expected one of uniform, exponential, normal and spikes".into(),
-            )),
-        }
-    }
-}
-
 impl LoadTable {
-    fn check(self, world: &WorldOptions, table: Option<Spanned<WorkloadTable>>) -> Result<Load, Misplaced> {
-        let think = time(&self.think, "think")?.unwrap_or(Micros::from_millis(5));
-        let level = |given: &Placed<String>, name| match given {
-            Some(given) => parsed(given, name).map(Some),
-            None => Ok(None),
-        };
-        let clients_per_node = at_most(&self.clients_per_node, "clients_per_node", 1..151)?.unwrap_or(2);
-        let at = self.at.iter().flatten();
+    fn check(
+        mut self,
+        world: &WorldOptions,
+        table: Option<Spanned<WorkloadTable>>,
+    ) -> Result<Load, Misplaced> {
+        let clients_per_node = self.clients_per_node.take().map_or(2, Number::get);
+        let think = self.think.take().map_or(Micros::from_millis(5), Word::get);
+        let at = self.at.iter().map(|node| node_named(world, node));
         Ok(Load {
-            clients_per_node,
-            at: at
-                .map(|node| node_named(world, node, "at"))
-                .collect::<Result<_, _>>()?,
+            clients_per_node: clients_per_node as usize,
+            at: at.collect::<Result<_, _>>()?,
+            kind: self.kind(world, clients_per_node, table)?,
             think: Span {
                 least: Micros(0),
                 most: Micros(think.0.saturating_mul(2)),
             },
-            roam_every: at_most(&self.roam_every, "roam_every", 1..u64::MAX)?,
-            amplification: at_most(&self.amplification, "amplification", 1..10_001)?.unwrap_or(1),
-            pipeline: at_most(&self.pipeline, "pipeline", 1..10_001)?.unwrap_or(1),
-            errands: at_most(&self.errands, "errands", 0..101)?.unwrap_or(0),
-            after: time(&self.after, "after")?.unwrap_or(Micros(0)),
-            requests: at_most(&self.requests, "requests", 1..u64::MAX)?,
-            read: level(&self.read, "read")?,
-            write: level(&self.write, "write")?,
-            kind: match (self.hot, self.mixed) {
-                (Some(hot), None) => hot_kind(&hot, world, clients_per_node, self.workload, table)?,
-                (None, Some(mixed)) => mixed_kind(&mixed, self.workload, table)?,
-                (None, None) => kind(self.workload, table)?,
-                (Some(hot), Some(_)) => {
-                    let message = "hot: there is a table [load.mixed], too; expected one of them";
-                    return Err((hot.span(), message.into()));
-                }
-            },
+            roam_every: self.roam_every.map(Number::get),
+            amplification: self.amplification.map_or(1, Number::get),
+            pipeline: self.pipeline.map_or(1, Number::get) as usize,
+            errands: self.errands.map_or(0, Number::get),
+            after: self.after.map_or(Micros(0), Word::get),
+            requests: self.requests.map(Number::get),
+            read: self.read.map(Word::get),
+            write: self.write.map(Word::get),
         })
     }
-}
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HotTable {
-    keys_per_partition: Placed<u64>,
-    value_bytes: Placed<u64>,
-    writers_per_node: Placed<usize>,
-    many_percent: Placed<u64>,
-    many_keys: Placed<u64>,
-    apart: Placed<u16>,
-}
-
-/// Few keys in each partition.
-fn hot_kind(
-    table: &Spanned<HotTable>,
-    world: &WorldOptions,
-    clients_per_node: usize,
-    name: Placed<String>,
-    workload: Option<Spanned<WorkloadTable>>,
-) -> Result<Kind, Misplaced> {
-    if name.is_some() || workload.is_some() {
-        let message = "hot: there is a workload, too; expected one of them";
-        return Err((table.span(), message.into()));
+    /// What clients do. One place of the file at most says it.
+    fn kind(
+        &mut self,
+        world: &WorldOptions,
+        clients: u64,
+        table: Option<Spanned<WorkloadTable>>,
+    ) -> Result<Kind, Misplaced> {
+        match (self.workload.take(), table, self.hot.take(), self.mixed.take()) {
+            (None, None, None, None) => Ok(Kind::Mixed(Mixed::default())),
+            (Some(name), None, None, None) => Ok(name.get().0),
+            (None, Some(table), None, None) => workload_kind(table),
+            (None, None, Some(hot), None) => hot.into_inner().kind(world, clients),
+            (None, None, None, Some(mixed)) => Ok(Kind::Mixed(mixed.into_inner())),
+            (name, table, hot, mixed) => {
+                let name = name.map(|name| name.place());
+                let tables = [
+                    table.map(|it| it.span()),
+                    hot.map(|it| it.span()),
+                    mixed.map(|it| it.span()),
+                ];
+                let places = name.into_iter().chain(tables.into_iter().flatten());
+                let found = "something else that clients do, too";
+                let expected = "one of load.workload, load.hot, load.mixed and workload";
+                Err(Misplaced::at(places.last().unwrap_or_default(), found, expected))
+            }
+        }
     }
-    let hot = table.get_ref();
-    let partitions = u64::from(world.partitions);
-    let keys = at_most(&hot.keys_per_partition, "keys_per_partition", 1..1_001)?.unwrap_or(1);
-    let all = keys * partitions;
-    let writers = at_most(&hot.writers_per_node, "writers_per_node", 0..clients_per_node + 1)?;
-    Ok(Kind::Hot(Hot {
-        keys_per_partition: keys,
-        value_bytes: at_most(&hot.value_bytes, "value_bytes", 1..1_000_001)?.unwrap_or(64),
-        writers_per_node: writers.unwrap_or(clients_per_node),
-        many_percent: at_most(&hot.many_percent, "many_percent", 0..101)?.unwrap_or(0),
-        many_keys: at_most(&hot.many_keys, "many_keys", 1..all + 1)?.unwrap_or(all.min(3)),
-        apart: at_most(&hot.apart, "apart", 0..world.partitions)?,
-    }))
+}
+
+impl TryFrom<toml::Value> for Parameter {
+    type Error = String;
+
+    fn try_from(given: toml::Value) -> Result<Parameter, String> {
+        let value = match &given {
+            toml::Value::Integer(number) => usize::try_from(*number).ok().map(Value::Count),
+            toml::Value::String(text) => {
+                let time = text.parse().ok().filter(|time| *time > Micros(0));
+                time.map(Value::Interval)
+            }
+            _ => None,
+        };
+        let expected = "a time in quotes, such as \"5ms\", or a whole number";
+        value
+            .map(Parameter)
+            .ok_or_else(|| format!("{given}, expected {expected}"))
+    }
 }
 
 /// Clocks that nobody has set are off by something.
@@ -468,123 +409,5 @@ fn spread_clocks(world: &mut WorldOptions, spread: Micros) {
     for _ in world.clock_offsets_us.len()..world.sites.len() * world.nodes_per_site {
         let drawn = random.below(2 * most + 1) as i64 - most as i64;
         world.clock_offsets_us.push(drawn);
-    }
-}
-
-fn kind(name: Placed<String>, table: Option<Spanned<WorkloadTable>>) -> Result<Kind, Misplaced> {
-    let workload = match (name, table) {
-        (None, None) => return Ok(Kind::Mixed(Mixed::default())),
-        (None, Some(table)) => {
-            let place = table.span();
-            let workload = table.into_inner().check()?;
-            check_size(&workload).map_err(|message| (place, message))?;
-            workload
-        }
-        (Some(name), Some(_)) => {
-            let message = "workload: there is a table [workload], too; expected one of them";
-            return Err((name.span(), message.into()));
-        }
-        (Some(name), None) => match name.get_ref().as_str() {
-            "mixed" => return Ok(Kind::Mixed(Mixed::default())),
-            "ping-pong" => return Ok(Kind::PingPong),
-            letter => Workload::core(letter)
-                .map_err(|error| (name.span(), format!("workload: {error}, mixed or ping-pong")))?,
-        },
-    };
-    Ok(Kind::Workload {
-        workload: Box::new(workload),
-        load: true,
-    })
-}
-
-/// A world is in memory.
-fn check_size(workload: &Workload) -> Result<(), String> {
-    const MOST_RECORDS: u64 = 10_000_000;
-    const MOST_A_SECOND: f64 = 10_000_000.0;
-    let records = workload.records.get();
-    if records > MOST_RECORDS {
-        return Err(format!(
-            "record_count: {records}; expected at most {MOST_RECORDS} in a world in memory"
-        ));
-    }
-    match workload.arrival {
-        Arrival::Open { rate, .. } if rate.per_second() > MOST_A_SECOND => Err(format!(
-            "target: {}; expected at most {MOST_A_SECOND} operations a second",
-            rate.per_second()
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn given<T: Copy>(placed: &Placed<T>) -> Option<T> {
-    placed.as_ref().map(|placed| *placed.get_ref())
-}
-
-fn span<T>(placed: &Placed<T>) -> Option<Range<usize>> {
-    placed.as_ref().map(Spanned::span)
-}
-
-fn parsed<T>(given: &Spanned<String>, name: &str) -> Result<T, Misplaced>
-where
-    T: FromStr,
-    T::Err: std::fmt::Display,
-{
-    given
-        .get_ref()
-        .parse()
-        .map_err(|error| (given.span(), format!("{name}: '{}': {error}", given.get_ref())))
-}
-
-fn time(given: &Placed<String>, name: &str) -> Result<Option<Micros>, Misplaced> {
-    given.as_ref().map(|given| parsed(given, name)).transpose()
-}
-
-/// What protocols are set to. A file may be for several of them: whether each of these is a parameter of one is for those who know them.
-fn settings(given: &BTreeMap<String, Spanned<ParameterText>>) -> Result<Settings, Misplaced> {
-    let mut settings = Settings::default();
-    for (name, given) in given {
-        let value = match given.get_ref() {
-            ParameterText::Count(count) => Value::Count(*count),
-            ParameterText::Interval(text) => match text.parse() {
-                Ok(Micros(0)) => Err((
-                    given.span(),
-                    format!("{name}: 0; expected some time, such as 5ms"),
-                )),
-                Ok(interval) => Ok(Value::Interval(interval)),
-                Err(error) => Err((given.span(), format!("{name}: '{text}': {error}"))),
-            }?,
-        };
-        settings.set(name, value);
-    }
-    Ok(settings)
-}
-
-/// A time that may be negative, in microseconds.
-fn signed(given: &Spanned<String>, name: &str) -> Result<i64, Misplaced> {
-    let (sign, rest) = match given.get_ref().strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, given.get_ref().as_str()),
-    };
-    let span: Micros = rest
-        .parse()
-        .map_err(|error| (given.span(), format!("{name}: '{}': {error}", given.get_ref())))?;
-    Ok(sign * i64::try_from(span.0).unwrap_or(i64::MAX))
-}
-
-fn at_most<T>(given: &Placed<T>, name: &str, range: Range<T>) -> Result<Option<T>, Misplaced>
-where
-    T: Copy + PartialOrd + std::fmt::Display,
-{
-    match given {
-        Some(given) if !range.contains(given.get_ref()) => Err((
-            given.span(),
-            format!(
-                "{name}: {}; expected {} to less than {}",
-                given.get_ref(),
-                range.start,
-                range.end
-            ),
-        )),
-        _ => Ok(given.as_ref().map(|given| *given.get_ref())),
     }
 }

@@ -68,7 +68,7 @@ pub use exhaust::{
     BadSchedule, BadSmallWorld, Broken, Errand, Exhaust, Explored, Found, Program, Replayed, Step,
 };
 pub use fault::{Fault, FaultKind, Loss};
-pub use file::{ScenarioFile, ScenarioTable};
+pub use file::{Offset, ScenarioFile, ScenarioTable};
 mod load;
 pub use load::{Hot, Kind, Load, Mixed, Tally};
 mod scenario;

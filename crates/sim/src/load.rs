@@ -20,8 +20,10 @@
 //! one more request, and comes back.
 use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session, Topology};
+use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
 
@@ -86,27 +88,37 @@ pub enum Kind {
 }
 
 /// A mix of everything.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Mixed {
     /// How many keys there are.
+    #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
     pub keys: u64,
     /// Of a hundred operations, so many write or delete.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub writes: u64,
     /// Of a hundred of those, so many delete.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub deletes: u64,
     /// The longest value, in bytes.
+    #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
     pub value_bytes: u64,
     /// Of a hundred reads, so many are at level `eventual`, whatever level the others are at: they are no part of what their
     /// client has seen.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub careless: u64,
     /// Of a hundred operations, so many are on one key, which all clients share.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub hot: u64,
     /// Of a hundred deletes, so many delete what their client has read last.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub deletes_of_read: u64,
     /// The most keys that are read at once.
+    #[serde(deserialize_with = "number::<_, 0, 1_000>")]
     pub many_keys: u64,
     /// Of a hundred operations, so many are about *pairs*: two keys that one client writes once, the second after the first, and others
     /// ask for in the other order: they delete the second, which they have never read, and then read the first.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub once: u64,
 }
 

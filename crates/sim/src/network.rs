@@ -1,23 +1,28 @@
 //! How long what is sent is under way, and what gets lost.
 use crate::Random;
+use serde::Deserialize;
 use turnbuckle_core::Micros;
+use turnbuckle_document::{number, word};
 
 /// How much longer than the least a frame is under way. Drawn for each.
 ///
 /// All of it is computed in integers: a seed must mean the same world with every compiler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Jitter {
     /// Evenly from nothing to this.
-    Uniform(Micros),
+    Uniform(#[serde(deserialize_with = "word")] Micros),
     /// Exponentially, with this mean: queues at routers. Twenty times the mean at most.
-    Exponential(Micros),
+    Exponential(#[serde(deserialize_with = "word")] Micros),
     /// Of a normal distribution with this standard deviation, whatever is below the mean folded up.
-    Normal(Micros),
+    Normal(#[serde(deserialize_with = "word")] Micros),
     /// Nothing, but once in so many frames this much: what pauses and retransmissions do.
     Spikes {
         /// One in so many.
+        #[serde(deserialize_with = "number::<_, 1, { u64::MAX }>")]
         one_in: u64,
         /// By so much.
+        #[serde(deserialize_with = "word")]
         by: Micros,
     },
 }

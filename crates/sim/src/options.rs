@@ -1,5 +1,7 @@
 use crate::{Jitter, Span};
+use serde::Deserialize;
 use turnbuckle_core::Micros;
+use turnbuckle_document::word;
 use turnbuckle_node::{Durability, Planted, StreamLimits};
 
 /// What a world is like. Everything that is not said here is drawn from the seed.
@@ -92,15 +94,20 @@ pub struct WorldOptions {
 }
 
 /// How long a core is busy with one thing, in a world in which that takes time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Service {
     /// A client's read.
+    #[serde(deserialize_with = "word")]
     pub read: Micros,
     /// A client's write.
+    #[serde(deserialize_with = "word")]
     pub write: Micros,
     /// A frame of another node.
+    #[serde(deserialize_with = "word")]
     pub frame: Micros,
     /// Each KiB of such frames, besides.
+    #[serde(deserialize_with = "word")]
     pub kib: Micros,
 }
 

@@ -1,4 +1,4 @@
-use crate::{BEGINNING, Diagram, Loss, OperationId, World, WorldOptions, plant};
+use crate::{BEGINNING, Diagram, OperationId, World, WorldOptions, plant};
 use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
@@ -566,8 +566,7 @@ impl<S: Session> Runner for Script<S> {
             "cut" | "heal" => self.cut(command),
             "crash" => {
                 let node = self.node(args.next_pos())?;
-                let loss = args.next_pos().unwrap_or("process");
-                let loss = Loss::named(loss).ok_or_else(|| format!("a crash loses no '{loss}'"))?;
+                let loss = args.next_pos().map(str::parse).transpose()?.unwrap_or_default();
                 self.there()?.crash(node, loss);
                 Ok(String::new())
             }

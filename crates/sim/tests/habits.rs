@@ -1,16 +1,19 @@
 //! What clients do besides asking one thing after the other: that the load really does it, and that the checker can read it.
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 use turnbuckle_causal::{CausalSpartanX, CausalSpartanXSession};
+use turnbuckle_document::{Document, WrongFile};
 use turnbuckle_sim::{Keep, Outcome, ScenarioFile};
 use turnbuckle_workload::{Op, Record, Status};
+
+fn read(text: &str) -> Result<ScenarioFile, WrongFile> {
+    ScenarioFile::read(&Document::parse(Path::new("habits.toml"), text)?)
+}
 
 fn run(duration: &str, load: &str, rest: &str) -> Outcome {
     let text = format!(
         "duration = \"{duration}\"\nsites = [\"a\", \"b\", \"c\"]\n[load]\nthink = \"5ms\"\n{load}\n{rest}"
     );
-    let scenario = ScenarioFile::parse("habits", &text)
-        .expect("it is right")
-        .scenario;
+    let scenario = read(&text).expect("it is right").scenario;
     let config = scenario.parameters.config::<CausalSpartanX>();
     let outcome = scenario.run::<CausalSpartanXSession>(config, Keep::JUDGE_AND_TRACE);
     assert!(outcome.tally.answered() > 200, "{:?}", outcome.tally);
@@ -108,19 +111,34 @@ fn all_clients_are_after_the_hot_key_and_delete_what_they_have_read() {
 #[test]
 fn what_is_wrong_with_a_load_is_said() {
     for (load, expected) in [
-        ("pipeline = 0", "pipeline: 0; expected 1"),
-        ("errands = 101", "errands: 101; expected 0 to less than 101"),
+        (
+            "pipeline = 0",
+            "load.pipeline: found 0; expected a whole number from 1",
+        ),
+        (
+            "errands = 101",
+            "load.errands: found 101; expected a whole number from 0 to 100",
+        ),
         (
             "workload = \"a\"\n[load.mixed]\nkeys = 3",
-            "mixed: there is a workload",
+            "load.mixed: found something else that clients do",
         ),
-        ("[load.mixed]\nkeys = 0", "keys: 0; expected 1"),
-        ("[load.mixed]\nhot = 200", "hot: 200; expected 0"),
-        ("[load.mixed]\n[load.hot]", "there is a table [load.mixed], too"),
+        (
+            "[load.mixed]\nkeys = 0",
+            "load.mixed.keys: found 0; expected a whole number from 1",
+        ),
+        (
+            "[load.mixed]\nhot = 200",
+            "load.mixed.hot: found 200; expected a whole number from 0",
+        ),
+        (
+            "[load.mixed]\n[load.hot]",
+            "load.mixed: found something else that clients do",
+        ),
         ("[load.mixed]\nwhat = 1", "unknown field"),
     ] {
         let text = format!("sites = [\"a\"]\n[load]\n{load}");
-        let error = ScenarioFile::parse("wrong", &text).expect_err(load).to_string();
+        let error = read(&text).expect_err(load).to_string();
         assert!(error.contains(expected), "{load}: {error}");
     }
 }

@@ -1,7 +1,11 @@
 //! The scenarios of the repository, one for each kind of fault: nothing may be broken in them, and each fault must be felt.
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 use turnbuckle_causal::eventual::{Eventual, EventualSession};
 use turnbuckle_core::Micros;
+use turnbuckle_document::{Document, WrongFile};
 use turnbuckle_sim::{Keep, Kind, Outcome, Scenario, ScenarioFile, Span, WorldOptions};
 use turnbuckle_workload::{Op, Workload};
 
@@ -12,8 +16,12 @@ fn folder() -> PathBuf {
 fn read(name: &str) -> Scenario {
     let path = folder().join(name).with_extension("toml");
     let text = fs::read_to_string(&path).expect("the scenario is there");
-    let file = ScenarioFile::parse(name, &text).unwrap_or_else(|error| panic!("{}:{error}", path.display()));
-    file.scenario
+    let file = Document::parse(&path, &text).and_then(|document| ScenarioFile::read(&document));
+    file.unwrap_or_else(|error| panic!("{error}")).scenario
+}
+
+fn read_text(text: &str) -> Result<ScenarioFile, WrongFile> {
+    ScenarioFile::read(&Document::parse(Path::new("t.toml"), text)?)
 }
 
 fn run(scenario: &Scenario) -> Outcome {
@@ -155,85 +163,151 @@ fn clients_queue_where_work_takes_time() {
 #[test]
 fn what_is_wrong_with_a_file_is_said_with_its_place() {
     for (text, expected) in [
-        ("", "1:1: missing field `sites`"),
-        ("sites = []", "1:9: sites: 0; expected 1 to 64 names"),
-        ("sites = [\"a\", \"a\"]", "sites: 'a' twice"),
+        ("", "1: sites: found nothing; expected 1 to 64 names of sites"),
+        (
+            "sites = []",
+            "1: sites: found nothing; expected 1 to 64 names of sites",
+        ),
+        (
+            "sites = [\"a\",\n\"a\"]",
+            "2: sites[2]: found \"a\"; expected a name that no other site has",
+        ),
+        (
+            "sites = [\"a\", \"b c\"]",
+            "1: sites[2]: found \"b c\"; expected a name: a letter, then",
+        ),
         (
             "sites = [\"a\"]\nsite = 1",
-            "2:1: unknown field `site`, expected one of",
+            "2: site: found unknown field `site`; expected one of `protocol`",
         ),
         (
             "sites = [\"a\"]\npartitions = 0",
-            "2:14: partitions: 0; expected 1 to less than 1025",
+            "2: partitions: found 0; expected a whole number from 1 to 1024",
+        ),
+        (
+            "sites = [\"a\", \"b\"]\nnodes_per_site = 16\nmembers = 9",
+            "3: members: found 9; expected a whole number from 1 to 8",
+        ),
+        (
+            "sites = [\"a\", \"b\", \"c\", \"d\", \"e\"]\nnodes_per_site = 13",
+            "2: nodes_per_site: found 13; expected a whole number from 1 to 12",
         ),
         (
             "sites = [\"a\"]\nduration = \"5\"",
-            "2:12: duration: '5': expected a number and s, ms or us",
+            "2: duration: found \"5\"; expected a number and s, ms or us, such as 250ms",
+        ),
+        (
+            "sites = [\"a\"]\nduration = 5",
+            "2: duration: found integer `5`; expected a number and s, ms or us, such as 250ms, in quotes",
+        ),
+        (
+            "sites = [\"a\"]\n[parameters]\ntheta = \"0ms\"",
+            "3: parameters.theta: found \"0ms\"; expected a time in quotes, such as \"5ms\", or a whole number",
         ),
         (
             "sites = [\"a\", \"b\"]\n[[fault]]\nkind = \"cut\"\na = \"a\"\nb = \"c\"",
-            "5:5: b: there is no node 'c'; expected one of a, b",
+            "5: fault[1].b: found \"c\"; expected one of the nodes a, b",
         ),
         (
             "sites = [\"a\", \"b\"]\n[[fault]]\nkind = \"cut\"\na = \"a\"",
-            "3:8: kind: cut needs 'b'",
+            "2: fault[1].b: found nothing; expected text in quotes",
         ),
         (
             "sites = [\"a\", \"b\"]\n[[fault]]\nkind = \"cut\"\na = \"a\"\nb = \"a\"",
-            "3:8: kind: cut is between two nodes; found one",
+            "5: fault[1].b: found \"a\"; expected another node than the first",
+        ),
+        (
+            "sites = [\"a\"]\n[[fault]]\nkind = \"pause\"\nnode = \"a\"",
+            "2: fault[1].for: found nothing; expected how long it lasts",
+        ),
+        (
+            "sites = [\"a\"]\n[[fault]]\nkind = \"pause\"\nnode = \"a\"\nfor = \"1s\"\nat = \"5s\"",
+            "6: fault[1].at: found \"5s\"; expected less than the duration, 5s",
         ),
         (
             "sites = [\"a\"]\n[[fault]]\nkind = \"pause\"\nnode = \"a\"\nloss = \"power\"",
-            "5:8: loss: pause does not take it; expected node, at, for",
+            "5: fault[1].loss: found unknown field `loss`; expected one of `node`, `at`, `for`",
+        ),
+        (
+            "sites = [\"a\"]\n[[fault]]\nkind = \"crash\"\nnode = \"a\"\nloss = \"hope\"",
+            "5: fault[1].loss: found \"hope\"; expected process, power, lost or old",
         ),
         (
             "sites = [\"a\"]\n[[fault]]\nkind = \"flood\"",
-            "3:8: kind: 'flood'; expected crash,",
+            "3: fault[1].kind: found unknown variant `flood`; expected one of `crash`, `crash-within-write`,",
+        ),
+        (
+            "sites = [\"a\"]\n[[fault]]\nkind = \"slow-disk\"\nnode = \"a\"\npercent = 0",
+            "5: fault[1].percent: found 0; expected a whole number from 1 to 1000000",
+        ),
+        (
+            "sites = [\"a\"]\n[[fault]]\nkind = \"slow-partition\"\npercent = 1\npartition = 1",
+            "5: fault[1].partition: found 1; expected a partition below 1",
+        ),
+        (
+            "sites = [\"a\"]\n[[fault]]\nkind = \"left-out\"\nnode = \"a\"\nkeyspace = 2",
+            "5: fault[1].keyspace: found 2; expected a keyspace from 1 to 1",
         ),
         (
             "sites = [\"a\"]\n[network]\njitter = { uniform = \"1ms\", normal = \"1ms\" }",
-            "3:10: jitter: expected one of uniform",
+            "3: network.jitter: found several fields; expected one field",
+        ),
+        (
+            "sites = [\"a\"]\n[network]\njitter = { triangular = \"1ms\" }",
+            "3: network.jitter.triangular: found unknown variant `triangular`; expected one of `uniform`, `exponential`",
+        ),
+        (
+            "sites = [\"a\"]\n[network]\njitter = { spikes = { by = \"5\", one_in = 3 } }",
+            "3: network.jitter.spikes.by: found \"5\"; expected a number and s, ms or us",
         ),
         (
             "sites = [\"a\"]\n[network]\ndelays = { \"a->x\" = \"1ms\" }",
-            "delays: 'a->x'; expected two sites",
+            "3: network.delays.a->x: found \"a->x\"; expected two sites, such as",
         ),
         (
             "sites = [\"a\"]\n[load]\nworkload = \"e\"",
-            "3:12: workload: workload e is not supported",
+            "3: load.workload: found \"e\"; expected mixed, ping-pong, or a workload of YCSB",
         ),
         (
             "sites = [\"a\"]\n[load]\nat = [\"b\"]",
-            "3:7: at: there is no node 'b'; expected one of a",
+            "3: load.at[1]: found \"b\"; expected one of the nodes a",
         ),
         (
             "sites = [\"a\"]\n[load]\nworkload = \"a\"\n[load.hot]",
-            "4:1: hot: there is a workload, too",
+            "4: load.hot: found something else that clients do, too; expected one of load.workload, load.hot",
+        ),
+        (
+            "sites = [\"a\"]\n[workload]\nread_proportion = 0.5",
+            "3: workload.read_proportion: found proportions that add up to 0.5; expected 1",
+        ),
+        (
+            "sites = [\"a\"]\n[workload]\nread_proportion = 1\nrecord_count = 10_000_001",
+            "4: workload.record_count: found 10000001; expected at most 10000000 in a world in memory",
         ),
         (
             "sites = [\"a\"]\npartitions = 2\n[load.hot]\nmany_keys = 3",
-            "4:13: many_keys: 3; expected 1 to less than 3",
+            "4: load.hot.many_keys: found 3; expected a whole number from 1 to 2",
         ),
         (
             "sites = [\"a\"]\n[load.hot]\nwriters_per_node = 3",
-            "3:20: writers_per_node: 3; expected 0 to less than 3",
+            "3: load.hot.writers_per_node: found 3; expected a whole number from 0 to 2",
         ),
         (
             "sites = [\"a\"]\n[load.hot]\napart = 1",
-            "3:9: apart: 1; expected 0 to less than 1",
+            "3: load.hot.apart: found 1; expected a whole number from 0 to 0",
         ),
         (
             "sites = [\"a\"]\n[[fault]]\nkind = \"late\"\nnode = \"a\"\nby = \"-1ms\"\nfor = \"1s\"",
-            "5:6: by: '-1ms': expected a number and s, ms or us",
+            "5: fault[1].by: found \"-1ms\"; expected a number and s, ms or us",
         ),
         (
             "sites = [\"a\"]\n[load]\nread = \"strong\"",
-            "3:8: read: 'strong': 'strong' is no consistency level",
+            "3: load.read: found \"strong\"; expected",
         ),
     ] {
-        let error = ScenarioFile::parse("t", text).expect_err(text).to_string();
+        let error = read_text(text).expect_err(text).to_string();
         assert!(
-            error.contains(expected),
+            error.starts_with(&format!("t.toml:{expected}")),
             "{text}\n  expected {expected}\n  found    {error}"
         );
     }
@@ -243,15 +317,16 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
 fn a_workload_may_stand_in_the_scenario() {
     let text =
         "sites = [\"a\"]\n[workload]\nrecord_count = 7\nread_proportion = 0.8\nupdate_proportion = 0.2";
-    let file = ScenarioFile::parse("t", text).expect("a scenario");
+    let file = read_text(text).expect("a scenario");
     assert!(
         matches!(file.scenario.load.kind, Kind::Workload { workload, .. } if workload.records.get() == 7)
     );
 }
 
 fn parse(text: &str) -> Scenario {
-    let file = ScenarioFile::parse("t", text);
-    file.unwrap_or_else(|error| panic!("{text}\n{error}")).scenario
+    read_text(text)
+        .unwrap_or_else(|error| panic!("{text}\n{error}"))
+        .scenario
 }
 
 /// Two partitions, each at a node; clients are at a third, which holds none.

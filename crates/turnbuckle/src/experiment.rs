@@ -185,7 +185,7 @@ fn named(name: &str) -> Result<file::Experiment, Failure> {
 }
 
 fn parse(name: &str, text: &str) -> Result<file::Experiment, Failure> {
-    file::Experiment::parse(name, text).map_err(|error| usage(&format!("{name}:{error}")))
+    file::Experiment::parse(name, text).map_err(|wrong| usage(&wrong))
 }
 
 /// The figures, and the tables.

@@ -2,6 +2,7 @@
 use crate::failure::{Failure, usage};
 use std::collections::BTreeSet;
 use turnbuckle_core::{BadSetting, Micros, Protocol, Session, Settings};
+use turnbuckle_document::Misplaced;
 use turnbuckle_protocols::{ForProtocol, KnownProtocol};
 use turnbuckle_sim::{
     BadSchedule, Exhaust, Explored, Failed, FaultKind, Keep, Loss, Outcome, Replayed, Scenario, WorldOptions,
@@ -78,28 +79,24 @@ impl Simulated for KnownProtocol {
     }
 }
 
-/// What a file sets must be a parameter of some protocol: it may be run with several, one after the other.
-pub(crate) fn check_parameters(settings: &Settings) -> Result<(), String> {
+/// What a file sets in the table at the end of a way must be a parameter of some protocol: it may be run with several, one after the other.
+pub(crate) fn check_parameters(settings: &Settings, way: &[&str]) -> Result<(), Misplaced> {
     for (name, value) in settings.iter() {
         let read = |protocol: &KnownProtocol| value.read_by(|given| protocol.read(name, given));
         let of_all: Vec<Result<_, BadSetting>> = KnownProtocol::ALL.iter().map(read).collect();
-        let known = of_all.iter().filter_map(|read| read.as_ref().err());
-        let wrong = known.clone().find(|bad| !bad.is_unknown);
-        if let Some(wrong) = wrong {
-            return Err(format!(
-                "parameter {name}: {}; expected {}",
-                wrong.found, wrong.expected
-            ));
+        let mut known = of_all.iter().filter_map(|read| read.as_ref().err());
+        let way = [way, &[name]].concat();
+        if let Some(wrong) = known.find(|bad| !bad.is_unknown) {
+            return Err(Misplaced::of_field(0..0, &way, &wrong.found, &wrong.expected));
         }
         if of_all.iter().all(Result::is_err) {
-            let known: BTreeSet<&str> = KnownProtocol::ALL
+            let lines = KnownProtocol::ALL
                 .iter()
-                .flat_map(|protocol| protocol.parameters())
-                .map(|line| line.name)
-                .collect();
-            let known: Vec<&str> = known.into_iter().collect();
-            let known = known.join(", ");
-            return Err(format!("no protocol has a parameter {name}; expected {known}"));
+                .flat_map(|protocol| protocol.parameters());
+            let names: BTreeSet<&str> = lines.map(|line| line.name).collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            let expected = format!("a parameter of some protocol: {}", names.join(", "));
+            return Err(Misplaced::of_field(0..0, &way, format!("`{name}`"), expected));
         }
     }
     Ok(())

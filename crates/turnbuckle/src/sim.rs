@@ -19,6 +19,7 @@ use std::{
 };
 use turnbuckle_check::Report;
 use turnbuckle_core::{Level, Levels, Micros};
+use turnbuckle_document::Document;
 use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Judged, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
@@ -372,10 +373,10 @@ impl Sim {
 fn read(path: &Path) -> Result<ScenarioFile, Failure> {
     let text =
         fs::read_to_string(path).map_err(|error| environment(&format!("{}: {error}", path.display())))?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let wrong = |error: String| usage(&format!("{}:{error}", path.display()));
-    let file = ScenarioFile::parse(&name, &text).map_err(|error| wrong(error.to_string()))?;
-    check_parameters(&file.scenario.parameters).map_err(|error| wrong(format!(" {error}")))?;
+    let document = Document::parse(path, &text).map_err(|wrong| usage(&wrong))?;
+    let file = ScenarioFile::read(&document).map_err(|wrong| usage(&wrong))?;
+    let checked = check_parameters(&file.scenario.parameters, &["parameters"]);
+    checked.map_err(|wrong| usage(&document.report(wrong)))?;
     Ok(file)
 }
 

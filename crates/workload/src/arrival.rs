@@ -25,7 +25,8 @@ pub enum Arrival {
 }
 
 /// Operations per second, more than 0.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Deserialize)]
+#[serde(try_from = "f64")]
 pub struct Rate(f64);
 
 /// A rate at which nothing can arrive.
@@ -48,6 +49,14 @@ impl Rate {
     /// Operations per second.
     pub fn per_second(self) -> f64 {
         self.0
+    }
+}
+
+impl TryFrom<f64> for Rate {
+    type Error = BadRate;
+
+    fn try_from(per_second: f64) -> Result<Rate, BadRate> {
+        Rate::new(per_second)
     }
 }
 

@@ -41,8 +41,6 @@ mod arrival;
 pub use arrival::{Arrival, BadRate, Rate, Schedule, Spacing};
 mod chooser;
 pub use chooser::{BadDistribution, Chooser, Distribution};
-mod file;
-pub use file::{BadFile, Misplaced};
 mod generator;
 pub use generator::{Generator, Plan, Step, Timetable};
 mod latency;

@@ -1,4 +1,5 @@
 use crate::Random;
+use serde::Deserialize;
 use thiserror::Error;
 
 /// What a client does to a record.
@@ -23,6 +24,22 @@ pub struct Mix {
     insert: f64,
 }
 
+/// How often one action is done, from 0 to 1.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(try_from = "f64")]
+pub(crate) struct Proportion(pub f64);
+
+impl TryFrom<f64> for Proportion {
+    type Error = BadMix;
+
+    fn try_from(share: f64) -> Result<Proportion, BadMix> {
+        let is_share = (0.0..=1.0).contains(&share);
+        is_share
+            .then_some(Proportion(share))
+            .ok_or(BadMix::Proportion(share))
+    }
+}
+
 /// Proportions that are none.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum BadMix {
@@ -38,8 +55,8 @@ impl Mix {
     /// The proportions of reads, updates, inserts and read-modify-writes.
     pub fn new(read: f64, update: f64, insert: f64, read_modify_write: f64) -> Result<Mix, BadMix> {
         let proportions = [read, update, insert, read_modify_write];
-        if let Some(bad) = proportions.iter().find(|share| !(0.0..=1.0).contains(*share)) {
-            return Err(BadMix::Proportion(*bad));
+        for share in proportions {
+            Proportion::try_from(share)?;
         }
         let sum: f64 = proportions.iter().sum();
         if (sum - 1.0).abs() > 1e-6 {

@@ -1,8 +1,8 @@
-use crate::{Arrival, BadFile, BadMix, Distribution, Misplaced, Mix, Rate, Spacing, ValueSize};
+use crate::{Arrival, ClientId, Distribution, Mix, Rate, Spacing, ValueSize, mix::Proportion};
 use serde::Deserialize;
-use std::{num::NonZeroU64, ops::Range};
+use std::{num::NonZeroU64, ops::Range, path::Path};
 use thiserror::Error;
-use toml::Spanned;
+use turnbuckle_document::{Document, Misplaced, Number, WrongFile};
 
 /// What the clients of a run do, all together.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,169 +93,118 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// Text that is not TOML, an unknown field, or a value that cannot be, with its place in the text.
-    pub fn parse(text: &str) -> Result<Workload, BadFile> {
-        let file: WorkloadTable = BadFile::parse(text)?;
-        file.check()
-            .map_err(|(place, message)| BadFile::at(text, place, &message))
+    /// Text that is not TOML, an unknown field, or a value that cannot be, with its place in the file.
+    pub fn parse(file: &Path, text: &str) -> Result<Workload, WrongFile> {
+        let document = Document::parse(file, text)?;
+        let table: WorkloadTable = document.decode()?;
+        table.check(0..0).map_err(|wrong| document.report(wrong))
     }
 }
 
 /// A workload as it stands in a file, or in a table of one. See [`Workload::parse`].
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct WorkloadTable {
-    record_count: Option<Spanned<u64>>,
-    field_count: Option<Spanned<u64>>,
-    field_length: Option<Spanned<u64>>,
-    read_proportion: Option<Spanned<f64>>,
-    update_proportion: Option<Spanned<f64>>,
-    insert_proportion: Option<Spanned<f64>>,
-    read_modify_write_proportion: Option<Spanned<f64>>,
-    scan_proportion: Option<Spanned<f64>>,
+    record_count: Option<Number<1>>,
+    field_count: Option<Number<1>>,
+    field_length: Option<Number<1>>,
+    read_proportion: Proportion,
+    update_proportion: Proportion,
+    insert_proportion: Proportion,
+    read_modify_write_proportion: Proportion,
+    scan_proportion: f64,
     request_distribution: Option<Distribution>,
-    thread_count: Option<Spanned<u64>>,
-    operation_count: Option<Spanned<u64>>,
-    max_execution_time: Option<Spanned<u64>>,
-    target: Option<Spanned<f64>>,
-    spacing: Option<Spanned<Spacing>>,
-    think_time_us: Option<Spanned<u64>>,
+    thread_count: Option<Number<1, { ClientId::MOST as u64 }>>,
+    operation_count: Option<Number<1>>,
+    max_execution_time: Option<Number<1>>,
+    target: Option<Rate>,
+    spacing: Option<Spacing>,
+    think_time_us: Option<Number<0, { WorkloadTable::MOST_THINK_US }>>,
 }
 
 impl WorkloadTable {
     /// The longest think time: a day.
     const MOST_THINK_US: u64 = 86_400_000_000;
 
-    /// The workload that it describes.
+    /// The workload that it describes. `place` is that of the table; an empty one at the beginning is the whole file.
     ///
     /// # Errors
-    /// A value that cannot be, and its place in the text.
-    pub fn check(self) -> Result<Workload, Misplaced> {
+    /// A value that cannot be beside the others.
+    pub fn check(self, place: Range<usize>) -> Result<Workload, Misplaced> {
+        if self.scan_proportion != 0.0 {
+            let (found, expected) = (
+                self.scan_proportion.to_string(),
+                "0: keys are hashed here, so there are no scans",
+            );
+            return Err(Misplaced::of_field(place, &["scan_proportion"], found, expected));
+        }
+        let number = |given: Option<Number<1>>| given.and_then(|given| NonZeroU64::new(given.get()));
         Ok(Workload {
-            records: positive("record_count", &self.record_count)?.unwrap_or(Workload::RECORDS),
-            value_size: self.value_size()?,
-            mix: self.mix()?,
+            value_size: self.value_size(&place)?,
+            mix: self.mix(&place)?,
+            arrival: self.arrival(&place)?,
+            records: number(self.record_count).unwrap_or(Workload::RECORDS),
             distribution: self.request_distribution.unwrap_or(Distribution::Zipfian),
-            arrival: self.arrival()?,
-            clients: self.clients()?,
-            operations: positive("operation_count", &self.operation_count)?,
-            seconds: positive("max_execution_time", &self.max_execution_time)?,
+            clients: self.thread_count.map(|count| count.get() as u16),
+            operations: number(self.operation_count),
+            seconds: number(self.max_execution_time),
         })
     }
 
-    fn value_size(&self) -> Result<ValueSize, Misplaced> {
-        let fields = positive("field_count", &self.field_count)?.map_or(1, NonZeroU64::get);
-        let length = positive("field_length", &self.field_length)?.map_or(128, NonZeroU64::get);
-        let place = span(&self.field_length)
-            .or(span(&self.field_count))
-            .unwrap_or(0..0);
+    fn value_size(&self, place: &Range<usize>) -> Result<ValueSize, Misplaced> {
+        let fields = self.field_count.as_ref().map_or(1, |count| **count);
+        let length = self.field_length.as_ref().map_or(128, |length| **length);
+        let field = match self.field_length {
+            Some(_) => "field_length",
+            None => "field_count",
+        };
         ValueSize::new(fields.saturating_mul(length))
-            .map_err(|bad| (place, format!("field_count * field_length: {bad}")))
+            .map_err(|bad| Misplaced::because(place.clone(), &[field], bad))
     }
 
-    fn mix(&self) -> Result<Mix, Misplaced> {
-        if let Some(scans) = &self.scan_proportion
-            && *scans.get_ref() != 0.0
-        {
-            let message = "scan_proportion: scans are not supported, keys are hashed here; expected 0";
-            return Err((scans.span(), message.into()));
-        }
-        let all = [
-            ("read_proportion", &self.read_proportion),
-            ("update_proportion", &self.update_proportion),
-            ("insert_proportion", &self.insert_proportion),
-            ("read_modify_write_proportion", &self.read_modify_write_proportion),
-        ];
-        for (name, given) in all {
-            if let Some(given) = given
-                && !(0.0..=1.0).contains(given.get_ref())
-            {
-                let message = format!("{name}: {}", BadMix::Proportion(*given.get_ref()));
-                return Err((given.span(), message));
+    fn mix(&self, place: &Range<usize>) -> Result<Mix, Misplaced> {
+        let [read, update, insert, modify] = [
+            self.read_proportion,
+            self.update_proportion,
+            self.insert_proportion,
+            self.read_modify_write_proportion,
+        ]
+        .map(|Proportion(share)| share);
+        Mix::new(read, update, insert, modify)
+            .map_err(|bad| Misplaced::because(place.clone(), &["read_proportion"], bad))
+    }
+
+    fn arrival(&self, place: &Range<usize>) -> Result<Arrival, Misplaced> {
+        let wrong =
+            |field, found, expected| Err(Misplaced::of_field(place.clone(), &[field], found, expected));
+        match (self.target, self.spacing, &self.think_time_us) {
+            (None, Some(_), _) => wrong("spacing", "no target beside it", "both or neither"),
+            (Some(_), _, Some(_)) => {
+                let expected = "one of them: with a target, clients do not wait for answers";
+                wrong("think_time_us", "a target beside it", expected)
             }
+            (None, None, think_us) => Ok(Arrival::Closed {
+                think_ns: think_us.as_ref().map_or(0, |us| **us * 1_000),
+            }),
+            (Some(rate), spacing, None) => Ok(Arrival::Open {
+                rate,
+                spacing: spacing.unwrap_or_default(),
+            }),
         }
-        let [read, update, insert, modify] =
-            all.map(|(_, given)| given.as_ref().map_or(0.0, |given| *given.get_ref()));
-        let place = all.iter().find_map(|(_, given)| span(given)).unwrap_or(0..0);
-        Mix::new(read, update, insert, modify).map_err(|bad| {
-            let names = all.map(|(name, _)| name).join(" + ");
-            (place, format!("{names}: {bad}"))
-        })
     }
-
-    fn arrival(&self) -> Result<Arrival, Misplaced> {
-        let Some(target) = &self.target else {
-            if let Some(spacing) = &self.spacing {
-                return Err((
-                    spacing.span(),
-                    "spacing: there is no target; expected both or neither".into(),
-                ));
-            }
-            let think_us = self.think_time_us.as_ref().map_or(0, |given| *given.get_ref());
-            if think_us > WorkloadTable::MOST_THINK_US {
-                let message = format!(
-                    "think_time_us: {think_us}; expected at most {}",
-                    WorkloadTable::MOST_THINK_US
-                );
-                return Err((span(&self.think_time_us).unwrap_or(0..0), message));
-            }
-            return Ok(Arrival::Closed {
-                think_ns: think_us * 1_000,
-            });
-        };
-        if let Some(think) = &self.think_time_us {
-            let message =
-                "think_time_us: with a target, clients do not wait for answers; expected only one of them";
-            return Err((think.span(), message.into()));
-        }
-        Ok(Arrival::Open {
-            rate: Rate::new(*target.get_ref()).map_err(|bad| (target.span(), format!("target: {bad}")))?,
-            spacing: self
-                .spacing
-                .as_ref()
-                .map_or(Spacing::Fixed, |given| *given.get_ref()),
-        })
-    }
-
-    fn clients(&self) -> Result<Option<u16>, Misplaced> {
-        let Some(given) = &self.thread_count else {
-            return Ok(None);
-        };
-        u16::try_from(*given.get_ref())
-            .ok()
-            .filter(|count| (1..=crate::ClientId::MOST).contains(count))
-            .map(Some)
-            .ok_or_else(|| {
-                let message = format!(
-                    "thread_count: {}; expected 1 to {}",
-                    given.get_ref(),
-                    crate::ClientId::MOST
-                );
-                (given.span(), message)
-            })
-    }
-}
-
-fn span<T>(given: &Option<Spanned<T>>) -> Option<Range<usize>> {
-    given.as_ref().map(Spanned::span)
-}
-
-fn positive(name: &str, given: &Option<Spanned<u64>>) -> Result<Option<NonZeroU64>, Misplaced> {
-    let Some(given) = given else {
-        return Ok(None);
-    };
-    NonZeroU64::new(*given.get_ref())
-        .map(Some)
-        .ok_or_else(|| (given.span(), format!("{name}: 0; expected 1 or more")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn parse(text: &str) -> Result<Workload, WrongFile> {
+        Workload::parse(Path::new("w.toml"), text)
+    }
+
     #[test]
     fn every_property_has_its_effect() {
-        let workload = Workload::parse(
+        let workload = parse(
             r#"
             record_count = 2000
             field_count = 10
@@ -292,8 +241,8 @@ mod tests {
     #[test]
     fn a_file_can_say_what_workload_b_says() {
         let file = "read_proportion = 0.95\nupdate_proportion = 0.05";
-        assert_eq!(Workload::parse(file).ok(), Workload::core("B").ok());
-        let closed = Workload::parse("read_proportion = 1\nthink_time_us = 3").expect("a workload");
+        assert_eq!(parse(file).ok(), Workload::core("B").ok());
+        let closed = parse("read_proportion = 1\nthink_time_us = 3").expect("a workload");
         assert_eq!(closed.arrival, Arrival::Closed { think_ns: 3_000 });
     }
 
@@ -308,75 +257,84 @@ mod tests {
         for (text, expected) in [
             (
                 "read_proportion = 1\nreed = 1",
-                "2:1: unknown field `reed`, expected one of `record_count`",
+                "w.toml:2: reed: found unknown field `reed`; expected one of `record_count`",
             ),
             (
                 "read_proportion = \"x\"",
-                "1:19: invalid type: string \"x\", expected f64",
+                "w.toml:1: read_proportion: found string \"x\"; expected a number",
             ),
             (
                 "read_proportion = 1\n\n record_count = 0",
-                "3:17: record_count: 0; expected 1 or more",
+                "w.toml:3: record_count: found 0; expected a whole number, 1 or more",
             ),
-            ("read_proportion = 1\nrecord_count = -5", "2:16: invalid value"),
-            ("", "1:1: read_proportion + update_proportion"),
             (
-                "read_proportion = 0.7\nupdate_proportion = 0.2",
-                "0.8999999999999999; expected 1",
+                "read_proportion = 1\nrecord_count = -5",
+                "w.toml:2: record_count: found -5; expected a whole number, 1 or more",
+            ),
+            (
+                "",
+                "w.toml:1: read_proportion: found proportions that add up to 0; expected 1",
+            ),
+            (
+                "update_proportion = 0.2\nread_proportion = 0.7",
+                "w.toml:2: read_proportion: found proportions that add up to 0.8999999999999999; expected 1",
             ),
             (
                 "update_proportion = 1.5",
-                "1:21: update_proportion: a proportion of 1.5; expected 0 to 1",
+                "w.toml:1: update_proportion: found a proportion of 1.5; expected 0 to 1",
             ),
             (
                 "read_proportion = nan",
-                "1:19: read_proportion: a proportion of NaN",
+                "w.toml:1: read_proportion: found a proportion of NaN; expected 0 to 1",
             ),
             (
                 "scan_proportion = 0.95",
-                "1:19: scan_proportion: scans are not supported",
+                "w.toml:1: scan_proportion: found 0.95; expected 0: keys are hashed here",
             ),
             (
                 "read_proportion = 1\nrequest_distribution = \"hotspot\"",
-                "2:24: unknown variant `hotspot`, expected one of `uniform`, `zipfian`, `latest`",
+                "w.toml:2: request_distribution: found unknown variant `hotspot`; expected one of `uniform`, `zipfian`, `latest`",
             ),
             (
                 "read_proportion = 1\nfield_length = 3",
-                "2:16: field_count * field_length: values of 3 bytes",
+                "w.toml:2: field_length: found values of 3 bytes; expected 24",
             ),
             (
                 "read_proportion = 1\nfield_length = 9223372036854775807\nfield_count = 9",
-                "2:16: field_count",
+                "w.toml:2: field_length: found values of",
             ),
             (
                 "read_proportion = 1\ntarget = 0",
-                "2:10: target: a rate of 0; expected",
+                "w.toml:2: target: found a rate of 0; expected operations per second",
             ),
             (
                 "read_proportion = 1\ntarget = inf",
-                "2:10: target: a rate of inf; expected",
+                "w.toml:2: target: found a rate of inf; expected operations per second",
             ),
             (
                 "read_proportion = 1\ntarget = 5\nthink_time_us = 3",
-                "3:17: think_time_us: with a target",
+                "w.toml:3: think_time_us: found a target beside it; expected one of them",
             ),
             (
                 "read_proportion = 1\nthink_time_us = 9223372036854775807",
-                "2:17: think_time_us: 92",
+                "w.toml:2: think_time_us: found 9223372036854775807; expected a whole number from 0 to 86400000000",
             ),
             (
                 "read_proportion = 1\nspacing = \"fixed\"",
-                "2:11: spacing: there is no target",
+                "w.toml:2: spacing: found no target beside it; expected both or neither",
             ),
             (
                 "read_proportion = 1\nthread_count = 10001",
-                "2:16: thread_count: 10001; expected 1 to 10000",
+                "w.toml:2: thread_count: found 10001; expected a whole number from 1 to 10000",
             ),
-            ("read_proportion = 1\nread_proportion = 1", "2:1: duplicate key"),
-            ("käse käse = 1", "1:6: "),
-            ("[[[", "1:"),
+            (
+                "read_proportion = 1\nread_proportion = 1",
+                "w.toml:2: found the key read_proportion twice; expected every key once",
+            ),
+            ("read_proportion = 1\nkäse käse = 1", "w.toml:2: found "),
+            ("[[[", "w.toml:1: found "),
         ] {
-            let error = Workload::parse(text).expect_err(text).to_string();
+            let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
     }
@@ -384,7 +342,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_a_workload_or_an_error(text in "[a-z_=0-9.\\[\\]\"\n ]{0,80}|\\PC{0,40}") {
-            let _ = Workload::parse(&text);
+            let _ = parse(&text);
         }
     }
 }

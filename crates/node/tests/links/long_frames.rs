@@ -17,7 +17,7 @@ fn get(key: Key) -> PlainRequest {
 }
 
 fn put(key: Key, value: Option<Bytes>) -> PlainRequest {
-    PlainRequest::Put(key, value, Level::Eventual)
+    PlainRequest::Put(key, value, Level::Eventual, None)
 }
 
 /// The node that a client is connected to, and the one that holds its keys.

@@ -14,7 +14,7 @@ fn get() -> PlainRequest {
 
 fn put(value: &'static str) -> PlainRequest {
     let value = Some(Bytes::from_static(value.as_bytes()));
-    PlainRequest::Put(Key::from(KEY), value, Level::Eventual)
+    PlainRequest::Put(Key::from(KEY), value, Level::Eventual, None)
 }
 
 fn is_refused_by_name<P: Protocol<Config: Default>>(machine: &Machine<P>) {

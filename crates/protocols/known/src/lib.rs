@@ -3,7 +3,7 @@
 //! This is the one place that lists them. A protocol is a type, and names come from files and command lines: who wants to do
 //! something with the protocol of a name says what, for any type, as a [`ForProtocol`], and [`KnownProtocol::apply`] does it for that one.
 //! What is true of a protocol, and what it can be set to, it says itself ([`Descriptor`], [`turnbuckle_core::Parameter`]).
-use std::fmt;
+use std::{fmt, str::FromStr};
 use turnbuckle_abd::AbdSession;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
 use turnbuckle_core::{
@@ -68,6 +68,18 @@ protocols! {
     Eventual = "eventual", of kind "eventual": EventualSession;
     /// GentleRain.
     GentleRain = "gentlerain", of kind "causal": GentleRainSession;
+}
+
+/// By any of its names.
+impl FromStr for KnownProtocol {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<KnownProtocol, String> {
+        KnownProtocol::named(name).ok_or_else(|| {
+            let names: Vec<&str> = KnownProtocol::names().map(|(name, _)| name).collect();
+            format!("expected one of the protocols {}", names.join(", "))
+        })
+    }
 }
 
 /// Something to be done with a protocol that only its name tells.

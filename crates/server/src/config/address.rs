@@ -29,11 +29,11 @@ impl Address {
 
     /// Whether both are on one machine, as far as their letters tell.
     pub fn is_same_host(&self, other: &Address) -> bool {
-        self.place().0 == other.place().0
+        self.endpoint().0 == other.endpoint().0
     }
 
     /// The host and port by which addresses are compared: `localhost` is what it nearly always means.
-    pub(super) fn place(&self) -> (String, u16) {
+    pub(super) fn endpoint(&self) -> (String, u16) {
         let host = match self.host.as_str() {
             "localhost" | "::1" => "127.0.0.1",
             host => host,

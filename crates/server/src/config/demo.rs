@@ -1,7 +1,8 @@
-use super::{ClusterConfig, Durability, Limits, WrongConfig};
+use super::{ClusterConfig, Durability, Limits};
 use crate::wan::{LinkDelay, WanDelays};
 use std::{fmt::Write, path::PathBuf};
 use turnbuckle_core::SiteId;
+use turnbuckle_document::WrongFile;
 
 /// A cluster on this machine with as many nodes in every site, as `turnbuckle demo` and tests start it.
 ///
@@ -132,7 +133,7 @@ impl Demo {
     ///
     /// # Panics
     /// As [`Demo::to_toml`].
-    pub fn config(&self) -> Result<ClusterConfig, WrongConfig> {
+    pub fn config(&self) -> Result<ClusterConfig, WrongFile> {
         ClusterConfig::parse(&self.data_root.join("cluster.toml"), &self.to_toml())
     }
 

@@ -1,6 +1,6 @@
-use super::{WrongConfig, document::Document, raw::Number};
 use serde::Deserialize;
 use turnbuckle_core::Micros;
+use turnbuckle_document::Number;
 
 /// Declares the limits once: their names in the file, defaults, bounds and documentation.
 macro_rules! limits {
@@ -11,10 +11,10 @@ macro_rules! limits {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        #[derive(Deserialize, Default)]
+        #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        pub(super) struct RawLimits {
-            $($name: Option<Number>,)+
+        pub(super) struct LimitsTable {
+            $($name: Option<Number<$least, { $most }>>,)+
         }
 
         impl Default for Limits {
@@ -23,19 +23,11 @@ macro_rules! limits {
             }
         }
 
-        impl RawLimits {
-            /// Each within its bounds.
-            pub(super) fn check(&self, document: &Document<'_>) -> Result<Limits, WrongConfig> {
-                Ok(Limits {
-                    $($name: within(document, self.$name.as_ref(), $default, $least, $most)?,)+
-                })
-            }
-
-            /// Where a limit stands in the file, if it does.
-            pub(super) fn span(&self, name: &str) -> Option<std::ops::Range<usize>> {
-                match name {
-                    $(stringify!($name) => self.$name.as_ref().map(Number::span),)+
-                    _ => None,
+        impl LimitsTable {
+            /// What it says, with the defaults of the rest.
+            pub(super) fn limits(&self) -> Limits {
+                Limits {
+                    $($name: self.$name.as_ref().map_or($default, |given| **given),)+
                 }
             }
         }
@@ -133,26 +125,5 @@ impl Limits {
     /// [`Limits::checkpoint_log_mb`] in bytes.
     pub fn checkpoint_log_bytes(&self) -> u64 {
         self.checkpoint_log_mb * MIB
-    }
-}
-
-/// A whole number within bounds, or its default.
-pub(super) fn within(
-    document: &Document<'_>,
-    number: Option<&Number>,
-    default: u64,
-    least: u64,
-    most: u64,
-) -> Result<u64, WrongConfig> {
-    let Some(number) = number else {
-        return Ok(default);
-    };
-    match u64::try_from(*number.get_ref()) {
-        Ok(value) if (least..=most).contains(&value) => Ok(value),
-        _ => Err(document.wrong(
-            number.span(),
-            number.get_ref().to_string(),
-            format!("a whole number from {least} to {most}"),
-        )),
     }
 }

@@ -1,13 +1,16 @@
 //! Delays as they stand in a file: `[wan]` of the cluster's, or a file of its own.
-use super::{
-    ConfigError, WrongConfig,
-    check::quote,
-    document::{Document, read_text},
-    raw::{RawWan, Text},
-};
+use super::{ConfigError, read::read_text};
 use crate::wan::{LinkDelay, WanDelays};
-use std::path::Path;
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+use toml::Spanned;
 use turnbuckle_core::SiteId;
+use turnbuckle_document::{Document, Misplaced, Word, quote};
+
+/// Pairs of sites and the delays between them.
+pub(super) type WanTable = BTreeMap<Spanned<String>, Word<LinkDelay>>;
 
 /// Reads a file of delays: the lines of a `[wan]` table, without the header.
 ///
@@ -23,28 +26,23 @@ use turnbuckle_core::SiteId;
 pub fn read_wan_file(file: &Path, sites: &[String]) -> Result<WanDelays, ConfigError> {
     let text = read_text(file)?;
     let document = Document::parse(file, &text)?;
-    Ok(check_wan(&document, &document.decode()?, sites)?)
+    let delays = check_wan(&document, &document.decode()?, sites);
+    Ok(delays.map_err(|wrong| document.report(wrong))?)
 }
 
 /// The delays of a table. Both directions first, then single ones, so that the order of lines does not matter.
 pub(super) fn check_wan(
     document: &Document<'_>,
-    raw: &RawWan,
+    table: &WanTable,
     sites: &[String],
-) -> Result<WanDelays, WrongConfig> {
+) -> Result<WanDelays, Misplaced> {
     let mut links = Vec::new();
-    for (pair, text) in raw {
-        let link = check_pair(document, pair, sites)?;
-        let expected = LinkDelay::EXPECTED;
-        let delay: LinkDelay = text
-            .get_ref()
-            .parse()
-            .map_err(|_| document.wrong(text.span(), quote(text), expected))?;
-        links.push((link, delay, pair));
+    for (pair, delay) in table {
+        links.push((check_pair(pair, sites)?, **delay, pair));
     }
     links.sort_by_key(|(link, _, pair)| (link.one_way, pair.span().start));
     let mut delays = WanDelays::none(sites);
-    let mut seen = std::collections::HashMap::new();
+    let mut seen = HashMap::new();
     for (Link { from, to, one_way }, delay, pair) in links {
         let key = if one_way {
             (from, to, true)
@@ -52,8 +50,8 @@ pub(super) fn check_wan(
             (from.min(to), from.max(to), false)
         };
         if let Some(line) = seen.insert(key, document.line(pair.span())) {
-            let found = format!("{}, which is on line {line} already", quote(pair));
-            return Err(document.wrong(pair.span(), found, "every pair of sites once"));
+            let found = format!("{}, which is on line {line} already", quote(pair.get_ref()));
+            return Err(Misplaced::at(pair.span(), found, "every pair of sites once"));
         }
         if one_way {
             delays.set(from, to, delay);
@@ -71,7 +69,7 @@ struct Link {
 }
 
 /// `a-b` or `a->b`, of two different sites. Names may contain hyphens, so each hyphen might be the one in between.
-fn check_pair(document: &Document<'_>, pair: &Text, sites: &[String]) -> Result<Link, WrongConfig> {
+fn check_pair(pair: &Spanned<String>, sites: &[String]) -> Result<Link, Misplaced> {
     let site = |name: &str| {
         let place = sites.iter().position(|site| site == name.trim())?;
         Some(SiteId(place as u16))
@@ -84,19 +82,19 @@ fn check_pair(document: &Document<'_>, pair: &Text, sites: &[String]) -> Result<
         Some(Link { from, to, one_way })
     });
     let splits: Vec<Link> = splits.collect();
-    let expected = || {
-        format!(
-            "two different sites, such as a-b for both directions or \"a->b\" for one; the sites are {}",
-            sites.join(", ")
-        )
-    };
+    let wrong = |found, expected: &str| Err(Misplaced::at(pair.span(), found, expected));
     match <[Link; 1]>::try_from(splits) {
         Ok([link]) if link.from != link.to => Ok(link),
-        Ok(_) => Err(document.wrong(pair.span(), quote(pair), expected())),
-        Err(splits) if splits.is_empty() => Err(document.wrong(pair.span(), quote(pair), expected())),
-        Err(_) => {
-            let found = format!("{}, which can be read in more than one way", quote(pair));
-            Err(document.wrong(pair.span(), found, "\"a->b\", once for each direction"))
+        Err(splits) if splits.len() > 1 => {
+            let found = format!("{}, which can be read in more than one way", quote(text));
+            wrong(found, "\"a->b\", once for each direction")
+        }
+        _ => {
+            let expected = "two different sites, such as a-b for both directions or \"a->b\" for one";
+            wrong(
+                quote(text),
+                &format!("{expected}; the sites are {}", sites.join(", ")),
+            )
         }
     }
 }

@@ -30,9 +30,8 @@ use tokio::{
     time::timeout,
 };
 use turnbuckle_core::ClusterSecret;
+use turnbuckle_document::Name;
 use turnbuckle_node::{Agreement, KeyspaceTerms, WIRE_VERSION};
-
-use crate::config::is_name;
 
 /// The whole handshake must be done by then.
 const TIME: Duration = Duration::from_secs(5);
@@ -382,7 +381,7 @@ impl KeyspaceSaid {
     fn check(&self) -> Result<KeyspaceTerms, HandshakeError> {
         if let Some(found) = [&self.name, &self.protocol]
             .into_iter()
-            .find(|name| !is_name(name))
+            .find(|name| name.parse::<Name>().is_err())
         {
             let why = format!(
                 "expected the name of a keyspace and of its protocol, found {}",

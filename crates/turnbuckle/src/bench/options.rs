@@ -1,9 +1,15 @@
 //! What the command line asks for.
 
 use super::target::Address;
-use crate::failure::Failure;
+use crate::failure::{Failure, usage};
 use clap::{Args, ValueEnum};
-use std::{fs::File, io::Read, num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{
+    fs::File,
+    io::Read,
+    num::NonZeroU64,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use turnbuckle_core::Level;
 use turnbuckle_workload::{Arrival, BadName, ClientId, Distribution, Rate, Spacing, ValueSize, Workload};
 
@@ -128,7 +134,7 @@ impl Arguments {
             Ok(_) if text.len() as u64 > Arguments::MOST_FILE_BYTES => Err(Failure::Usage(format!(
                 "{name}: longer than 1 MiB; expected a workload in TOML"
             ))),
-            Ok(_) => Workload::parse(&text).map_err(|bad| Failure::Usage(format!("{name}:{bad}"))),
+            Ok(_) => Workload::parse(Path::new(name), &text).map_err(|wrong| usage(&wrong)),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(Failure::Usage(format!(
                 "{name}: not UTF-8; expected a workload in TOML"
             ))),
@@ -271,6 +277,9 @@ mod tests {
         let Failure::Usage(message) = failure else {
             panic!("{failure:?}");
         };
-        assert!(message.contains("w.toml:2:1: unknown field `reed`"), "{message}");
+        assert!(
+            message.contains("w.toml:2: reed: found unknown field `reed`"),
+            "{message}"
+        );
     }
 }

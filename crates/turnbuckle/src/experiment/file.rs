@@ -52,15 +52,18 @@
 //! A value's literal takes the place of `"$name"`, quotes and all, before the file is read again for each point: the lines of what is
 //! wrong are right, its columns are those of the line with the values in it.
 use super::measure::What;
-use crate::protocols::{check_parameters, protocol_named};
+use crate::protocols::check_parameters;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    str::FromStr,
+};
 use toml::{Spanned, Value};
 use turnbuckle_check::Scale;
-use turnbuckle_core::Micros;
+use turnbuckle_document::{Document, Misplaced, Name, Word, WrongFile, quote};
 use turnbuckle_protocols::KnownProtocol;
-use turnbuckle_sim::{Scenario, ScenarioTable};
-use turnbuckle_workload::{BadFile, Misplaced};
+use turnbuckle_sim::{Offset, Scenario, ScenarioTable};
 
 /// An experiment.
 pub struct Experiment {
@@ -95,6 +98,8 @@ pub struct AxisValue {
     literals: BTreeMap<String, String>,
 }
 
+#[derive(Deserialize)]
+#[serde(from = "MeasureTable")]
 pub struct Measure {
     pub name: String,
     pub what: What,
@@ -157,6 +162,16 @@ impl Compare {
     }
 }
 
+impl FromStr for Compare {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Compare, String> {
+        let found = COMPARES.iter().find(|(known, _)| *known == name);
+        let expected = || format!("expected one of {}", COMPARES.map(|(name, _)| name).join(", "));
+        found.map(|&(_, compare)| compare).ok_or_else(expected)
+    }
+}
+
 // ---- the text -------------------------------------------------------------------------------------------------
 
 #[derive(Deserialize)]
@@ -166,13 +181,15 @@ struct File {
     source: String,
     #[serde(default)]
     notes: String,
-    protocols: Spanned<Vec<Spanned<String>>>,
+    #[serde(default)]
+    protocols: Vec<Word<KnownProtocol>>,
     x: AxisTable,
     #[serde(default)]
     axis: Vec<AxisTable>,
-    measure: Spanned<Vec<MeasureTable>>,
     #[serde(default)]
-    claim: Vec<ClaimTable>,
+    measure: Vec<Measure>,
+    #[serde(default)]
+    claim: Vec<Spanned<ClaimTable>>,
     /// Read once for each point, with its values in it.
     #[serde(rename = "scenario")]
     _scenario: toml::Table,
@@ -187,7 +204,7 @@ struct WithScenario {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AxisTable {
-    name: Spanned<String>,
+    name: Word<Name>,
     label: Option<String>,
     values: Spanned<Vec<Spanned<Value>>>,
 }
@@ -195,22 +212,33 @@ struct AxisTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MeasureTable {
-    name: Spanned<String>,
-    what: Spanned<String>,
+    name: Word<Name>,
+    what: Word<What>,
     label: Option<String>,
-    scale: Option<Spanned<String>>,
+    scale: Option<Scale>,
+}
+
+impl From<MeasureTable> for Measure {
+    fn from(table: MeasureTable) -> Measure {
+        Measure {
+            name: table.name.text().into(),
+            label: table.label.unwrap_or_else(|| table.what.to_string()),
+            what: *table.what,
+            scale: table.scale.unwrap_or(Scale::Linear),
+        }
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClaimTable {
-    words: Spanned<String>,
-    measure: Spanned<String>,
-    compare: Spanned<String>,
-    of: Spanned<String>,
-    to: Option<Spanned<String>>,
+    words: String,
+    measure: Word<String>,
+    compare: Word<Compare>,
+    of: Word<String>,
+    to: Option<Word<String>>,
     #[serde(default)]
-    at: BTreeMap<Spanned<String>, Spanned<String>>,
+    at: BTreeMap<Spanned<String>, Word<String>>,
     paper: Option<f64>,
     least: Option<f64>,
     most: Option<f64>,
@@ -227,10 +255,10 @@ impl Experiment {
     ///
     /// # Errors
     /// What is wrong with the text, what was expected, and where.
-    pub fn parse(name: &str, text: &str) -> Result<Experiment, BadFile> {
-        let file: File = BadFile::parse(text)?;
-        let misplaced = |(place, message): Misplaced| BadFile::at(text, place, &message);
-        let experiment = file.check(name, text).map_err(misplaced)?;
+    pub fn parse(name: &str, text: &str) -> Result<Experiment, WrongFile> {
+        let document = Document::parse(Path::new(name), text)?;
+        let file: File = document.decode()?;
+        let experiment = file.check(name, text).map_err(|wrong| document.report(wrong))?;
         for point in experiment.points() {
             experiment.scenario(&point)?;
         }
@@ -252,40 +280,41 @@ impl Experiment {
     ///
     /// # Errors
     /// What is wrong with it, what was expected, and where.
-    pub fn scenario(&self, point: &[usize]) -> Result<Scenario, BadFile> {
+    pub fn scenario(&self, point: &[usize]) -> Result<Scenario, WrongFile> {
         let mut text = self.text.clone();
         for (axis, &place) in self.axes.iter().zip(point) {
             for (field, literal) in &axis.values[place].literals {
                 text = text.replace(&placeholder(&axis.name, field), literal);
             }
         }
-        let file: WithScenario =
-            BadFile::parse(&text).map_err(|error| self.left_over(&text).unwrap_or(error))?;
-        let misplaced = |(place, message): Misplaced| {
-            let error = BadFile::at(&text, place, &message);
-            self.left_over(&text).unwrap_or(error)
-        };
-        let scenario = file.scenario.check(&self.name).map_err(misplaced)?.scenario;
-        let place = text.find("parameters").unwrap_or(0);
-        check_parameters(&scenario.parameters).map_err(|why| misplaced((place..place + 1, why)))?;
-        Ok(scenario)
+        let document = Document::parse(Path::new(&self.name), &text)?;
+        let scenario = document
+            .decode_tagged(ScenarioTable::FAULTS)
+            .and_then(|file: WithScenario| {
+                let scenario = file.scenario.check(&self.name).map(|file| file.scenario);
+                let checked = scenario.and_then(|scenario| {
+                    check_parameters(&scenario.parameters, &["scenario", "parameters"]).map(|()| scenario)
+                });
+                checked.map_err(|wrong| document.report(wrong))
+            });
+        scenario.map_err(|error| match self.left_over(&text) {
+            Some(wrong) => document.report(wrong),
+            None => error,
+        })
     }
 
     /// What stands for the value of an axis that there is not.
-    fn left_over(&self, text: &str) -> Option<BadFile> {
+    fn left_over(&self, text: &str) -> Option<Misplaced> {
         let begin = text.find("\"$")?;
         let found: String = text[begin + 1..].chars().take_while(|&c| c != '"').collect();
         let known = self.axes.iter().flat_map(|axis| {
             let fields = axis.values.iter().flat_map(|value| value.literals.keys());
             fields.map(|field| placeholder(&axis.name, field))
         });
-        let known: std::collections::BTreeSet<String> = known.collect();
+        let known: BTreeSet<String> = known.collect();
         let known: Vec<String> = known.into_iter().collect();
-        let message = format!(
-            "{found}: no axis has it for each of its values; expected {}",
-            known.join(", ")
-        );
-        Some(BadFile::at(text, begin..begin + 1, &message))
+        let expected = format!("what an axis has for each of its values: {}", known.join(", "));
+        Some(Misplaced::at(begin..begin + 1, found, expected))
     }
 
     /// The same with the first and the last value of each axis alone.
@@ -319,240 +348,169 @@ fn placeholder(axis: &str, field: &str) -> String {
 
 impl File {
     fn check(self, name: &str, text: &str) -> Result<Experiment, Misplaced> {
-        let protocols = protocols(&self.protocols)?;
-        let mut axes = Vec::new();
+        let wrong = |field, found, expected| Misplaced::of_field(0..0, &[field], found, expected);
+        if self.protocols.is_empty() {
+            return Err(wrong(
+                "protocols",
+                "nothing".into(),
+                "at least one protocol".into(),
+            ));
+        }
+        let mut axes: Vec<Axis> = Vec::new();
         for table in std::iter::once(self.x).chain(self.axis) {
-            let place = table.name.span();
-            let axis = table.check()?;
-            if axes.iter().any(|other: &Axis| other.name == axis.name) {
-                return Err((place, format!("name: there is an axis '{}' already", axis.name)));
+            if axes.iter().any(|other| other.name == table.name.text()) {
+                return Err(table.name.wrong("a name that no other axis has"));
             }
-            axes.push(axis);
+            axes.push(table.check()?);
         }
-        let points = axes.iter().fold(protocols.len(), |points, axis: &Axis| {
-            points.saturating_mul(axis.values.len())
+        let points = axes.iter().map(|axis| axis.values.len());
+        let runs = points.fold(self.protocols.len(), usize::saturating_mul);
+        if runs > MOST_POINTS {
+            let expected = format!("at most {MOST_POINTS} runs");
+            return Err(wrong("protocols", format!("{runs} runs with all axes"), expected));
+        }
+        if !(1..=MOST_MEASURES).contains(&self.measure.len()) {
+            let found = format!("{} measures", self.measure.len());
+            return Err(wrong("measure", found, format!("1 to {MOST_MEASURES}")));
+        }
+        let protocols = self.protocols.iter().map(|protocol| Protocol {
+            name: protocol.text().into(),
+            known: **protocol,
         });
-        if points > MOST_POINTS {
-            let message = format!("protocols: {points} runs with all axes; expected at most {MOST_POINTS}");
-            return Err((self.protocols.span(), message));
-        }
-        let count = self.measure.get_ref().len();
-        if !(1..=MOST_MEASURES).contains(&count) {
-            let message = format!("measure: {count}; expected 1 to {MOST_MEASURES}");
-            return Err((self.measure.span(), message));
-        }
-        let measures = self.measure.into_inner().into_iter().map(MeasureTable::check);
         let mut experiment = Experiment {
             name: name.into(),
             title: self.title,
             source: self.source,
             notes: self.notes,
-            protocols,
+            protocols: protocols.collect(),
             axes,
-            measures: measures.collect::<Result<_, _>>()?,
+            measures: self.measure,
             claims: Vec::new(),
             text: text.into(),
         };
-        for claim in self.claim {
-            let claim = claim.check(&experiment)?;
-            experiment.claims.push(claim);
-        }
+        let claims = self.claim.into_iter().map(|claim| experiment.check(claim));
+        experiment.claims = claims.collect::<Result<_, _>>()?;
         Ok(experiment)
     }
 }
 
-fn protocols(names: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Protocol>, Misplaced> {
-    if names.get_ref().is_empty() {
-        return Err((names.span(), "protocols: none; expected at least one".into()));
-    }
-    let named = |name: &Spanned<String>| match protocol_named(name.get_ref()) {
-        Ok(known) => Ok(Protocol {
-            name: name.get_ref().clone(),
-            known,
-        }),
-        Err(error) => Err((name.span(), format!("protocols: {error}"))),
-    };
-    names.get_ref().iter().map(named).collect()
-}
-
 impl AxisTable {
     fn check(self) -> Result<Axis, Misplaced> {
-        let (place, name) = (self.name.span(), self.name.into_inner());
-        if !is_word(&name) {
-            let message = format!("name: '{name}'; expected letters, digits, dashes and underscores");
-            return Err((place, message));
-        }
         if self.values.get_ref().is_empty() {
-            let message = "values: none; expected at least one";
-            return Err((self.values.span(), message.into()));
+            return Err(Misplaced::at(self.values.span(), "nothing", "at least one value"));
         }
         let values = self.values.into_inner().into_iter().map(axis_value);
         Ok(Axis {
             values: values.collect::<Result<_, _>>()?,
-            label: self.label.unwrap_or_else(|| name.clone()),
-            name,
+            name: self.name.text().into(),
+            label: self.label.unwrap_or_else(|| self.name.text().into()),
         })
     }
-}
-
-/// What can stand behind a `$`.
-fn is_word(name: &str) -> bool {
-    let may = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    !name.is_empty() && name.chars().all(may)
 }
 
 fn axis_value(value: Spanned<Value>) -> Result<AxisValue, Misplaced> {
-    let place = value.span();
     let number = |value: &Value| match value {
         Value::Integer(number) => Some(*number as f64),
         Value::Float(number) => Some(*number),
-        // A time, in milliseconds; a negative one, too.
-        Value::String(text) => {
-            let (sign, span) = text
-                .strip_prefix('-')
-                .map_or((1.0, text.as_str()), |span| (-1.0, span));
-            span.parse().ok().map(|span: Micros| sign * span.0 as f64 / 1e3)
-        }
+        // In milliseconds.
+        Value::String(text) => text.parse().ok().map(|Offset(us)| us as f64 / 1e3),
         _ => None,
     };
-    let expected = "values: expected numbers, times such as \"2ms\", or tables with label and x";
-    match value.into_inner() {
-        Value::Table(table) => {
-            let label = table.get("label").and_then(Value::as_str).map(String::from);
-            let x = table.get("x").and_then(number);
-            let (Some(label), Some(x)) = (label, x) else {
-                return Err((place, expected.into()));
-            };
+    let label = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+    let given = value.get_ref();
+    let read = match given {
+        Value::Table(table) => table.get("label").and_then(Value::as_str).and_then(|label| {
             let fields = table
                 .iter()
                 .map(|(field, value)| (field.clone(), value.to_string()));
-            Ok(AxisValue {
-                label,
-                x,
-                literals: fields.collect(),
-            })
-        }
-        value => match number(&value) {
-            Some(x) => Ok(AxisValue {
-                label: value.as_str().map_or_else(|| value.to_string(), String::from),
-                x,
-                literals: BTreeMap::from([(String::new(), value.to_string())]),
-            }),
-            None => Err((place, expected.into())),
-        },
-    }
-}
-
-impl MeasureTable {
-    fn check(self) -> Result<Measure, Misplaced> {
-        if !is_word(self.name.get_ref()) {
-            let message = "name: expected letters, digits, dashes and underscores";
-            return Err((self.name.span(), message.into()));
-        }
-        let wrong = |error| {
+            Some((label.into(), table.get("x").and_then(number)?, fields.collect()))
+        }),
+        _ => number(given).map(|x| {
             (
-                self.what.span(),
-                format!("what: '{}'; {error}", self.what.get_ref()),
+                label(given),
+                x,
+                BTreeMap::from([(String::new(), given.to_string())]),
             )
-        };
-        let what: What = self.what.get_ref().parse().map_err(wrong)?;
-        let scale = match self
-            .scale
-            .as_ref()
-            .map(|scale| (scale.get_ref().as_str(), scale.span()))
-        {
-            None | Some(("linear", _)) => Scale::Linear,
-            Some(("log", _)) => Scale::Log,
-            Some((other, place)) => {
-                return Err((place, format!("scale: '{other}'; expected linear or log")));
-            }
-        };
-        Ok(Measure {
-            name: self.name.into_inner(),
-            label: self.label.unwrap_or_else(|| what.to_string()),
-            what,
-            scale,
-        })
-    }
+        }),
+    };
+    let (label, x, literals) = read.ok_or_else(|| {
+        let expected = "a number, a time such as \"2ms\", or a table with label and x";
+        Misplaced::at(value.span(), given.to_string(), expected)
+    })?;
+    Ok(AxisValue { label, x, literals })
 }
 
 /// The place of a name among those that there are.
-fn place_of<'a>(
-    given: &Spanned<String>,
-    field: &str,
-    names: impl Iterator<Item = &'a str> + Clone,
-) -> Result<usize, Misplaced> {
-    let found = names.clone().position(|name| name == given.get_ref());
-    found.ok_or_else(|| {
+fn place_of<'a>(given: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize, String> {
+    names.clone().position(|name| name == given).ok_or_else(|| {
         let names: Vec<&str> = names.collect();
-        let message = format!(
-            "{field}: '{}'; expected one of {}",
-            given.get_ref(),
-            names.join(", ")
-        );
-        (given.span(), message)
+        format!("one of {}", names.join(", "))
     })
 }
 
-impl ClaimTable {
-    fn check(self, experiment: &Experiment) -> Result<Claim, Misplaced> {
-        let protocols = experiment.protocols.iter().map(|protocol| protocol.name.as_str());
-        let measures = experiment.measures.iter().map(|measure| measure.name.as_str());
-        let measure = place_of(&self.measure, "measure", measures)?;
-        if experiment.measures[measure].what.is_distribution() {
-            let message = format!(
-                "measure: {} is no number; expected one that is",
-                self.measure.get_ref()
-            );
-            return Err((self.measure.span(), message));
+impl Experiment {
+    fn check(&self, table: Spanned<ClaimTable>) -> Result<Claim, Misplaced> {
+        let place = table.span();
+        let claim = table.into_inner();
+        let compare = *claim.compare;
+        let protocol = |given: &Word<String>| {
+            let names = self.protocols.iter().map(|protocol| protocol.name.as_str());
+            place_of(given.text(), names).map_err(|expected| given.wrong(expected))
+        };
+        let measures = self.measures.iter().map(|measure| measure.name.as_str());
+        let measure =
+            place_of(claim.measure.text(), measures).map_err(|expected| claim.measure.wrong(expected))?;
+        if self.measures[measure].what.is_distribution() {
+            return Err(claim.measure.wrong("a measure that is a number"));
         }
-        let compare = place_of(&self.compare, "compare", COMPARES.iter().map(|(name, _)| *name))?;
-        let compare = COMPARES[compare].1;
-        if self.least.is_none() && self.most.is_none() {
-            return Err((
-                self.words.span(),
-                "words: expected least, most or both beside them".into(),
-            ));
+        if claim.least.is_none() && claim.most.is_none() {
+            return Err(Misplaced::missing(place, "least", "least, most or both"));
         }
-        if compare.takes_two() != self.to.is_some() {
-            let expected = if compare.takes_two() {
-                "a protocol 'to'"
-            } else {
-                "no 'to'"
-            };
-            let message = format!("compare: {}; expected {expected} beside it", compare.name());
-            return Err((self.compare.span(), message));
-        }
-        let mut at = vec![None; experiment.axes.len()];
-        for (axis, label) in &self.at {
-            let names = experiment.axes.iter().map(|axis| axis.name.as_str());
-            let place = place_of(axis, "at", names)?;
-            if place == 0 && compare.is_along_x() {
-                let message = format!(
-                    "at: {} looks along the whole of x; expected other axes",
-                    compare.name()
-                );
-                return Err((axis.span(), message));
+        match &claim.to {
+            None if compare.takes_two() => {
+                let expected = format!("a protocol: {} is of two", compare.name());
+                return Err(Misplaced::missing(place, "to", expected));
             }
-            let labels = experiment.axes[place]
-                .values
-                .iter()
-                .map(|value| value.label.as_str());
-            at[place] = Some(place_of(label, "at", labels)?);
+            Some(to) if !compare.takes_two() => {
+                return Err(to.wrong(format!("no second protocol: {} is of one", compare.name())));
+            }
+            _ => {}
         }
-        let to = self.to.as_ref().map(|to| place_of(to, "to", protocols.clone()));
         Ok(Claim {
             measure,
             compare,
-            of: place_of(&self.of, "of", protocols)?,
-            to: to.transpose()?,
-            at,
-            words: self.words.into_inner(),
-            paper: self.paper,
-            least: self.least,
-            most: self.most,
-            differs: self.differs,
-            beyond: self.beyond,
+            of: protocol(&claim.of)?,
+            to: claim.to.as_ref().map(protocol).transpose()?,
+            at: self.check_at(compare, &claim.at)?,
+            words: claim.words,
+            paper: claim.paper,
+            least: claim.least,
+            most: claim.most,
+            differs: claim.differs,
+            beyond: claim.beyond,
         })
+    }
+
+    /// For each axis the place of the value that a claim is about.
+    fn check_at(
+        &self,
+        compare: Compare,
+        given: &BTreeMap<Spanned<String>, Word<String>>,
+    ) -> Result<Vec<Option<usize>>, Misplaced> {
+        let mut at = vec![None; self.axes.len()];
+        for (axis, label) in given {
+            let wrong = |expected| Misplaced::at(axis.span(), quote(axis.get_ref()), expected);
+            let names = self.axes.iter().map(|axis| axis.name.as_str());
+            let place = place_of(axis.get_ref(), names).map_err(wrong)?;
+            if place == 0 && compare.is_along_x() {
+                return Err(wrong(format!(
+                    "another axis: {} looks along the whole of x",
+                    compare.name()
+                )));
+            }
+            let labels = self.axes[place].values.iter().map(|value| value.label.as_str());
+            at[place] = Some(place_of(label.text(), labels).map_err(|expected| label.wrong(expected))?);
+        }
+        Ok(at)
     }
 }

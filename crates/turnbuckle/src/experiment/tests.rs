@@ -138,66 +138,107 @@ fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
 fn what_is_wrong_with_a_file_is_said_with_its_place() {
     assert!(Compare::Ratio.takes_two() && !Compare::Growth.takes_two());
     for (from, to, expected) in [
-        ("title = \"t\"\n", "", "missing field `title`"),
+        ("title = \"t\"\n", "", "1: title: found nothing; expected a value"),
         (
             "\"eventual\"",
             "\"eventually\"",
-            "3:14: protocols: there is no protocol 'eventually'",
+            "3: protocols[1]: found \"eventually\"; expected one of the protocols abd,",
         ),
-        ("[\"1ms\", \"20ms\", \"50ms\"]", "[]", "6:10: values: none"),
-        ("\"50ms\"]", "\"far\"]", "6:26: values: expected numbers, times"),
+        (
+            "[\"1ms\", \"20ms\", \"50ms\"]",
+            "[]",
+            "6: x.values: found nothing; expected at least one value",
+        ),
+        (
+            "\"50ms\"]",
+            "\"far\"]",
+            "6: x.values[3]: found \"far\"; expected a number, a time such as",
+        ),
+        ("x = 5, time", "time", "9: axis[think].values[2]: found "),
         (
             "name = \"think\"",
             "name = \"delay\"",
-            "8:8: name: there is an axis 'delay' already",
+            "8: axis[delay].name: found \"delay\"; expected a name that no other axis has",
+        ),
+        (
+            "name = \"think\"",
+            "name = \"in between\"",
+            "8: axis[1].name: found \"in between\"; expected a name: a letter, then",
         ),
         (
             "visibility mean",
             "visibility",
-            "12:8: what: 'visibility'; expected one of operation",
+            "12: measure[visibility].what: found \"visibility\"; expected one of operation",
+        ),
+        (
+            "visibility mean\"",
+            "visibility mean\"\nscale = \"cubic\"",
+            "13: measure[visibility].scale: found unknown variant `cubic`; expected `linear` or `log`",
         ),
         (
             "\"growth\"",
             "\"shrinks\"",
-            "16:11: compare: 'shrinks'; expected one of value",
+            "16: claim[1].compare: found \"shrinks\"; expected one of value, ratio",
         ),
         (
             "\"growth\"",
             "\"ratio\"",
-            "16:11: compare: ratio; expected a protocol 'to'",
+            "13: claim[1].to: found nothing; expected a protocol: ratio is of two",
         ),
         (
             "least = 5",
             "to = \"eventual\"\nleast = 5",
-            "16:11: compare: growth; expected no 'to'",
+            "18: claim[1].to: found \"eventual\"; expected no second protocol: growth is of one",
         ),
-        ("least = 5", "", "14:9: words: expected least, most or both"),
+        (
+            "least = 5",
+            "",
+            "13: claim[1].least: found nothing; expected least, most or both",
+        ),
+        (
+            "measure = \"visibility\"",
+            "measure = \"speed\"",
+            "15: claim[1].measure: found \"speed\"; expected one of visibility",
+        ),
         (
             "of = \"causalspartanx\"",
             "of = \"cap\"",
-            "17:6: of: 'cap'; expected one of eventual, causalspartanx",
+            "17: claim[1].of: found \"cap\"; expected one of eventual, causalspartanx",
         ),
         (
             "least = 5",
             "at = { think = \"never\" }\nleast = 5",
-            "18:16: at: 'never'; expected one of short, long",
+            "18: claim[1].at.think: found \"never\"; expected one of short, long",
         ),
         (
             "least = 5",
             "at = { delay = \"1ms\" }\nleast = 5",
-            "18:8: at: growth looks along the whole of x",
+            "18: claim[1].at.delay: found \"delay\"; expected another axis: growth looks along the whole of x",
         ),
         (
             "\"$think.time\"",
             "\"$think.tome\"",
-            "$think.tome: no axis has it for each of its values; expected \"$delay\"",
+            "28: scenario.load.think: found $think.tome; expected what an axis has for each of its values: \"$delay\"",
         ),
-        ("\"$delay\"", "\"$lag\"", "24:9: $lag: no axis has it"),
-        ("duration = \"1s\"", "duration = 1", "21:12: invalid type"),
+        (
+            "\"$delay\"",
+            "\"$lag\"",
+            "24: scenario.network.delay: found $lag; expected what an axis has",
+        ),
+        (
+            "duration = \"1s\"",
+            "duration = 1",
+            "21: scenario.duration: found integer `1`; expected a number and s, ms or us",
+        ),
         (
             "workload = \"ping-pong\"",
             "workload = \"e\"",
-            "26:12: workload: workload e is not supported",
+            "26: scenario.load.workload: found \"e\"; expected mixed, ping-pong",
+        ),
+        (
+            "durability = \"none\"",
+            "parameters = { teta = \"5ms\" }",
+            "22: scenario.parameters.teta: found `teta`; expected a parameter of some protocol: ",
         ),
     ] {
         let text = SMALL.replacen(from, to, 1);
@@ -206,7 +247,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
             Err(error) => error.to_string(),
         };
         assert!(
-            error.contains(expected),
+            error.starts_with(&format!("t:{expected}")),
             "{to}\n  expected {expected}\n  found    {error}"
         );
     }

@@ -1,0 +1,43 @@
+use std::{ops::Deref, str::FromStr};
+use thiserror::Error;
+
+/// The longest name, in bytes.
+const MOST_BYTES: usize = 64;
+
+/// The name of something that a file defines: a cluster, a site, a node, a keyspace, a measure.
+///
+/// Names end up in session tokens, metrics, messages, file names and commands typed by people, so only what is
+/// harmless in all of them. They begin with a letter so that a number in brackets is always a place in a list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(String);
+
+/// A text that is no name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("expected a name: a letter, then letters, digits, '-' or '_', at most {MOST_BYTES} in all")]
+pub struct BadName;
+
+impl FromStr for Name {
+    type Err = BadName;
+
+    fn from_str(text: &str) -> Result<Name, BadName> {
+        let of_name = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+        let is_name = text.len() <= MOST_BYTES
+            && text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.bytes().all(of_name);
+        is_name.then(|| Name(text.into())).ok_or(BadName)
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}

@@ -1,0 +1,104 @@
+use crate::{Misplaced, word::say_if_missing};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Visitor},
+};
+use std::{
+    fmt,
+    ops::{Deref, Range, RangeInclusive},
+};
+use toml::Spanned;
+
+/// A whole number from `LEAST` to `MOST`, which remembers where it stands.
+#[derive(Debug, Clone)]
+pub struct Number<const LEAST: u64, const MOST: u64 = { u64::MAX }> {
+    place: Range<usize>,
+    value: u64,
+}
+
+impl<const LEAST: u64, const MOST: u64> Number<LEAST, MOST> {
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.value
+    }
+
+    /// The number, if it is within bounds that follow from other fields.
+    ///
+    /// # Errors
+    /// If it is beyond them.
+    pub fn within(self, bounds: RangeInclusive<u64>) -> Result<u64, Misplaced> {
+        match bounds.contains(&self.value) {
+            true => Ok(self.value),
+            false => Err(self.wrong(expected(*bounds.start(), *bounds.end()))),
+        }
+    }
+
+    /// It should have been another one.
+    pub fn wrong(&self, expected: impl Into<String>) -> Misplaced {
+        Misplaced::at(self.place.clone(), self.value.to_string(), expected)
+    }
+}
+
+impl<const LEAST: u64, const MOST: u64> Deref for Number<LEAST, MOST> {
+    type Target = u64;
+
+    fn deref(&self) -> &u64 {
+        &self.value
+    }
+}
+
+impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Spanned::<Bounded<LEAST, MOST>>::deserialize(deserializer);
+        let value = value.map_err(|error| say_if_missing(error, &expected(LEAST, MOST)))?;
+        Ok(Number {
+            place: value.span(),
+            value: value.into_inner().0,
+        })
+    }
+}
+
+/// For `deserialize_with`: a [`Number`], where nobody asks for its place.
+pub fn number<'de, D, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<u64, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    deserializer.deserialize_u64(Bounds::<LEAST, MOST>)
+}
+
+struct Bounded<const LEAST: u64, const MOST: u64>(u64);
+
+impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Bounded<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number::<D, LEAST, MOST>(deserializer).map(Bounded)
+    }
+}
+
+struct Bounds<const LEAST: u64, const MOST: u64>;
+
+impl<const LEAST: u64, const MOST: u64> Visitor<'_> for Bounds<LEAST, MOST> {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&expected(LEAST, MOST))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
+        let within = u64::try_from(number)
+            .ok()
+            .filter(|number| (LEAST..=MOST).contains(number));
+        within.ok_or_else(|| E::custom(format!("{number}, expected {}", expected(LEAST, MOST))))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        let within = (LEAST..=MOST).contains(&number).then_some(number);
+        within.ok_or_else(|| E::custom(format!("{number}, expected {}", expected(LEAST, MOST))))
+    }
+}
+
+fn expected(least: u64, most: u64) -> String {
+    match most {
+        u64::MAX => format!("a whole number, {least} or more"),
+        _ => format!("a whole number from {least} to {most}"),
+    }
+}
