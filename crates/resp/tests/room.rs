@@ -61,7 +61,7 @@ fn large_and_ordered() -> (Connection, World) {
     let mut set = BytesMut::new();
     encode_command(&[&b"SET"[..], b"k", &[b'v'; VALUE_BYTES]], &mut set);
     send(set, &mut connection, &mut world);
-    connection.settle(true);
+    connection.release_memory(true);
     world.operations = 0;
     (connection, world)
 }
@@ -71,7 +71,7 @@ fn puts_that_tell_a_large_value_are_paced_as_reads_are() {
     for (line, is_paced) in [("SET k x NX GET\r\n", true), ("SET k x NX\r\n", false)] {
         let (mut connection, mut world) = large_and_ordered();
         send(line, &mut connection, &mut world);
-        connection.settle(true);
+        connection.release_memory(true);
         world.deferring = true;
         let mut input = BytesMut::from(line.repeat(100).as_str());
         connection.handle_bytes(&mut input, &mut world);
