@@ -5,7 +5,7 @@ use crate::{
     error::{OpenError, ReplayError, WorkError},
     frame::Frame,
     keyspace::Keyspace,
-    lane::{Beside, Lane, Repair},
+    lane::{Beside, Lane},
     left_out::{Aside, LeftOut},
     record::{CheckpointMeta, Record},
     shared::{Shared, Wake, lock},
@@ -25,6 +25,7 @@ use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol, Replication};
 use turnbuckle_log::{
     Disk, Log, LogError, OpenError as LogOpenError, Options as LogOptions, Position, newest_segment,
 };
+use turnbuckle_replication::Repair;
 use turnbuckle_store::{
     Beside as RowsBeside, Engine, EngineError, Options as StoreOptions, Store, StoreError, forget_lack,
     lacks_rows,

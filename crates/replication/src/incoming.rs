@@ -1,0 +1,478 @@
+//! The receiver's side: where a lane is in the streams of its peers, and what has arrived and waits for its turn.
+//!
+//! An entry is bytes here. Who drives it decodes them when they arrive, so that a bad one breaks the link at once, and takes them out again
+//! when their turn has come ([`Incoming::pop`]).
+use crate::{
+    CopyIn, CopyState, EntriesFrame, MarkFrame, NamedRecord, StreamPosition, add_named,
+    pending::{Item, Pending},
+};
+use bytes::Bytes;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::AtomicUsize},
+};
+use turnbuckle_core::{BadFrame, Hlc, Recovered, ReplicaId, ReplicaSet};
+
+/// Where a lane is in the streams of its peers, and the full copy that arrives from one of them.
+pub struct Incoming<E, M> {
+    streams: BTreeMap<ReplicaId, PeerStream<E, M>>,
+    /// At most one: staged rows share a place.
+    copy: Option<CopyIn>,
+    /// Peers that offered a full copy while another one was under way: they are asked for it again afterwards.
+    declined: ReplicaSet,
+    /// Peers whose timestamps are too far ahead.
+    ahead: ReplicaSet,
+}
+
+/// Where a lane is in the stream of one peer.
+///
+/// `logged <= received <= arrived`: what has arrived waits until it is handed to the protocol, and the log is told how far that is.
+pub struct PeerStream<E, M> {
+    /// Handed to the protocol up to here.
+    received: StreamPosition,
+    /// What the log was last told.
+    logged: StreamPosition,
+    /// Full copies of third sites may have brought what the source wrote up to here.
+    held: StreamPosition,
+    /// What has arrived up to here.
+    arrived: u64,
+    /// Everything that the source stamped up to here was in the store already, through a copy of another site's data.
+    covered: Hlc,
+    /// Since the link is up, the source has been told where we are: what comes continues from there.
+    is_resumed: bool,
+    /// How often it has been told.
+    words: u64,
+    pending: Pending<E, M>,
+    /// What a peer that gives back keeps by name, as far as it has come.
+    returned_named: BTreeMap<String, Bytes>,
+}
+
+/// What the source of a stream is told when it is to go on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Word {
+    /// It goes on behind this.
+    pub at: StreamPosition,
+    /// How far copies of third sites go in it, if that is further.
+    pub held: Option<StreamPosition>,
+    /// How often it was told, with this time.
+    pub number: u64,
+}
+
+impl<E, M> Incoming<E, M> {
+    /// Streams of these peers, with what the last checkpoint says of them. `returned_bytes` counts what peers give back to all lanes of the node.
+    pub fn new(
+        peers: impl Iterator<Item = ReplicaId>,
+        received: &BTreeMap<ReplicaId, StreamPosition>,
+        window_bytes: usize,
+        returned_bytes: &Arc<AtomicUsize>,
+    ) -> Incoming<E, M> {
+        let stream = |replica| {
+            let at = received.get(&replica).copied().unwrap_or_default();
+            let pending = Pending::new(window_bytes, Arc::clone(returned_bytes));
+            (replica, PeerStream::new(at, pending))
+        };
+        Incoming {
+            streams: peers.map(stream).collect(),
+            copy: None,
+            declined: ReplicaSet::default(),
+            ahead: ReplicaSet::default(),
+        }
+    }
+
+    // ---- recovery -------------------------------------------------------------------------------------------
+
+    /// The log says that everything up to here was handed on.
+    pub fn replay(&mut self, replica: ReplicaId, position: StreamPosition) {
+        if let Some(stream) = self.streams.get_mut(&replica) {
+            stream.replay(position);
+        }
+    }
+
+    /// Rows that are here, or are about to be, may go so far in the streams of these peers.
+    pub fn hold(&mut self, places: impl Iterator<Item = (ReplicaId, StreamPosition)>) {
+        for (replica, place) in places {
+            if let Some(stream) = self.streams.get_mut(&replica) {
+                stream.held = stream.held.max(place);
+            }
+        }
+    }
+
+    /// The store holds what `cut` covers, whatever the streams bring.
+    pub fn cover(&mut self, cut: &[(ReplicaId, Hlc)]) {
+        for (replica, until) in cut {
+            if let Some(stream) = self.streams.get_mut(replica) {
+                stream.covered = stream.covered.max(*until);
+            }
+        }
+    }
+
+    // ---- what can be seen -----------------------------------------------------------------------------------
+
+    /// The peers.
+    pub fn peers(&self) -> ReplicaSet {
+        self.streams.keys().copied().collect()
+    }
+
+    /// The stream of a peer.
+    pub fn stream(&self, replica: ReplicaId) -> Option<&PeerStream<E, M>> {
+        self.streams.get(&replica)
+    }
+
+    /// The stream of whom a frame comes from.
+    ///
+    /// # Errors
+    /// If that is no peer.
+    pub fn stream_of(&mut self, replica: ReplicaId) -> Result<&mut PeerStream<E, M>, BadFrame> {
+        let unknown = || BadFrame::new("a peer at another site", replica.0.to_string());
+        self.streams.get_mut(&replica).ok_or_else(unknown)
+    }
+
+    /// For a checkpoint: how far each stream was handed on, as far as the log knows.
+    pub fn logged(&self) -> impl Iterator<Item = (ReplicaId, StreamPosition)> {
+        self.streams
+            .iter()
+            .map(|(&replica, stream)| (replica, stream.logged))
+    }
+
+    /// For a checkpoint: how far in each stream rows may go that are here.
+    pub fn held(&self) -> impl Iterator<Item = (ReplicaId, StreamPosition)> {
+        let held = |stream: &PeerStream<E, M>| stream.held.max(stream.logged);
+        self.streams
+            .iter()
+            .map(move |(&replica, stream)| (replica, held(stream)))
+    }
+
+    /// Whether the source of a stream has been told where to go on.
+    pub fn is_resumed(&self, replica: ReplicaId) -> bool {
+        self.streams.get(&replica).is_some_and(|stream| stream.is_resumed)
+    }
+
+    /// Whether entries and marks of a peer are expected now. Others are left over from before a resume and are passed over.
+    pub fn is_streaming(&self, replica: ReplicaId) -> bool {
+        let is_copied = self.copy.as_ref().is_some_and(|copy| copy.from == replica);
+        self.is_resumed(replica) && !is_copied && !self.declined.contains(replica)
+    }
+
+    // ---- links ----------------------------------------------------------------------------------------------
+
+    /// The link to a peer is up, or a copy is in place: from here on its stream continues from where the returned word says, which the source is told.
+    pub fn resume(&mut self, replica: ReplicaId) -> Option<Word> {
+        self.go_on(replica);
+        let stream = self.streams.get_mut(&replica)?;
+        stream.words += 1;
+        Some(Word {
+            at: stream.received,
+            held: stream.held_beyond(),
+            number: stream.words,
+        })
+    }
+
+    /// The stream of a peer goes on from where it was taken in, as its source has said by itself.
+    pub fn go_on(&mut self, replica: ReplicaId) {
+        if let Some(stream) = self.streams.get_mut(&replica) {
+            stream.resume();
+        }
+        self.end_copy(replica);
+        self.declined = self.declined.without(replica);
+    }
+
+    /// The link to a peer is down. A copy that has arrived whole is put in place all the same. Returns whether one was dropped that had not.
+    pub fn silence(&mut self, replica: ReplicaId) -> bool {
+        if let Some(stream) = self.streams.get_mut(&replica) {
+            stream.silence();
+        }
+        let is_lost = |copy: &mut CopyIn| copy.from == replica && copy.state < CopyState::Whole;
+        self.copy.take_if(is_lost).is_some()
+    }
+
+    // ---- entries --------------------------------------------------------------------------------------------
+
+    /// The next item of a peer.
+    pub fn front(&self, replica: ReplicaId) -> Option<&Item<E, M>> {
+        self.streams.get(&replica)?.pending.front()
+    }
+
+    /// The entries among the next items of a peer.
+    pub fn next_entries(&self, replica: ReplicaId, items: usize) -> impl DoubleEndedIterator<Item = &E> {
+        let stream = self.streams.get(&replica);
+        stream
+            .into_iter()
+            .flat_map(move |stream| stream.pending.next_entries(items))
+    }
+
+    /// Takes the next item of a peer out: its turn has come. The position in the stream goes with it.
+    pub fn pop(&mut self, replica: ReplicaId) -> Option<Item<E, M>> {
+        let stream = self.streams.get_mut(&replica)?;
+        let item = stream.pending.pop()?;
+        if let Item::Entry { at, .. } | Item::Reached(at) = &item {
+            stream.received = *at;
+        }
+        Some(item)
+    }
+
+    /// A timestamp of a peer is too far ahead. Returns whether that is new.
+    pub fn note_ahead(&mut self, replica: ReplicaId) -> bool {
+        let is_new = !self.ahead.contains(replica);
+        self.ahead = self.ahead.union(ReplicaSet::one(replica));
+        is_new
+    }
+
+    /// A timestamp of a peer is not too far ahead.
+    pub fn note_in_time(&mut self, replica: ReplicaId) {
+        self.ahead = self.ahead.without(replica);
+    }
+
+    /// Whether a peer's timestamps are too far ahead: what comes from it waits.
+    pub fn is_ahead(&self, replica: ReplicaId) -> bool {
+        self.ahead.contains(replica)
+    }
+
+    /// How far streams have come since the log was last told. It is told now.
+    pub fn take_moved(&mut self) -> Vec<(ReplicaId, StreamPosition)> {
+        let moved = self
+            .streams
+            .iter_mut()
+            .filter(|(_, stream)| stream.logged != stream.received);
+        let tell = |(&replica, stream): (&ReplicaId, &mut PeerStream<E, M>)| {
+            stream.logged = stream.received;
+            (replica, stream.received)
+        };
+        moved.map(tell).collect()
+    }
+
+    // ---- full copies ----------------------------------------------------------------------------------------
+
+    /// A full copy begins. Returns whether it is taken: it is not while another one is under way.
+    pub fn begin_copy(&mut self, copy: CopyIn) -> bool {
+        let is_in_the_way = |other: &CopyIn| other.from != copy.from || other.state != CopyState::Arriving;
+        if self.copy.as_ref().is_some_and(is_in_the_way) {
+            self.declined = self.declined.union(ReplicaSet::one(copy.from));
+            return false;
+        }
+        if let Some(stream) = self.streams.get_mut(&copy.from) {
+            stream.pending.drop_stream();
+        }
+        self.copy = Some(copy);
+        true
+    }
+
+    /// The rows of the copy that has just begun cannot be staged. What follows of it is passed over.
+    pub fn refuse_copy(&mut self, replica: ReplicaId) {
+        self.end_copy(replica);
+        self.declined = self.declined.union(ReplicaSet::one(replica));
+    }
+
+    /// The peers whose copies were declined.
+    pub fn declined(&self) -> ReplicaSet {
+        self.declined
+    }
+
+    /// The full copy that is under way.
+    pub fn copy(&self) -> Option<&CopyIn> {
+        self.copy.as_ref()
+    }
+
+    /// That of this peer, whose rows arrive.
+    pub fn arriving(&mut self, replica: ReplicaId) -> Option<&mut CopyIn> {
+        let arrives = |copy: &&mut CopyIn| copy.from == replica && copy.state == CopyState::Arriving;
+        self.copy.as_mut().filter(arrives)
+    }
+
+    /// How far the copy of a peer is.
+    pub fn set_copy_state(&mut self, replica: ReplicaId, state: CopyState) {
+        if let Some(copy) = self.copy.as_mut().filter(|copy| copy.from == replica) {
+            copy.state = state;
+        }
+    }
+
+    /// The copy of a peer is over.
+    fn end_copy(&mut self, replica: ReplicaId) {
+        self.copy.take_if(|copy| copy.from == replica);
+    }
+
+    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind it.
+    pub fn copied(&mut self, copy: &CopyIn) {
+        if let Some(stream) = self.streams.get_mut(&copy.from) {
+            stream.received = copy.resume;
+        }
+        self.end_copy(copy.from);
+    }
+
+    /// Up to where the entries of a site wait: a full copy that covers them is being put in place.
+    pub fn waits_until(&self, replica: ReplicaId) -> Hlc {
+        let placing = self.copy.as_ref().filter(|copy| copy.state == CopyState::Placing);
+        placing.map_or(Hlc::ZERO, |copy| copy.covers_of(replica))
+    }
+}
+
+impl<E, M> PeerStream<E, M> {
+    fn new(received: StreamPosition, pending: Pending<E, M>) -> PeerStream<E, M> {
+        PeerStream {
+            received,
+            logged: received,
+            held: received,
+            arrived: received.number,
+            covered: Hlc::ZERO,
+            is_resumed: false,
+            words: 0,
+            pending,
+            returned_named: BTreeMap::new(),
+        }
+    }
+
+    /// The log says that everything up to here was handed on.
+    fn replay(&mut self, position: StreamPosition) {
+        (self.received, self.logged, self.arrived) = (position, position, position.number);
+    }
+
+    /// Handed to the protocol up to here.
+    pub fn received(&self) -> StreamPosition {
+        self.received
+    }
+
+    /// Everything that the source stamped up to here was in the store already, through a copy of another site's data.
+    pub fn covered(&self) -> Hlc {
+        self.covered
+    }
+
+    /// What the log was last told.
+    pub fn logged(&self) -> StreamPosition {
+        self.logged
+    }
+
+    /// How far in this stream rows may go that are here, if the stream itself has not come so far.
+    fn held_beyond(&self) -> Option<StreamPosition> {
+        Some(self.held).filter(|held| *held > self.received)
+    }
+
+    fn resume(&mut self) {
+        self.pending.drop_stream();
+        self.arrived = self.received.number;
+        self.is_resumed = true;
+    }
+
+    fn silence(&mut self) {
+        self.is_resumed = false;
+        self.pending.clear();
+        self.returned_named.clear();
+    }
+
+    /// Whether a full copy answers the last word that the source was told. If that word crossed with the copy, the source answers again, with
+    /// another copy or with entries: were the first one taken too, the source would be told twice where its stream goes on, and what it sends after the
+    /// first time would not fit the second.
+    pub fn is_answered_by(&self, word: u64) -> bool {
+        self.words == word
+    }
+
+    /// The source has taken back what it had lost, and goes on behind `position`. Returns whether that was only what copies of third sites had brought
+    /// here: where the stream goes on is still to be agreed then.
+    pub fn rewind(&mut self, position: StreamPosition) -> bool {
+        let is_held = self.held_beyond().is_some() && self.received == position;
+        self.received = position;
+        is_held
+    }
+
+    /// Entries that continue behind what has arrived.
+    ///
+    /// # Errors
+    /// If they do not, or one is bad.
+    pub fn arrive(
+        &mut self,
+        frame: EntriesFrame,
+        decode: impl Fn(Bytes) -> Result<E, BadFrame>,
+    ) -> Result<(), BadFrame> {
+        self.check_continues(&frame)?;
+        let bytes: Vec<usize> = frame.entries.iter().map(Bytes::len).collect();
+        // All or none of them.
+        let entries = frame.entries.into_iter().map(decode);
+        let entries = entries.collect::<Result<Vec<_>, BadFrame>>()?;
+        let incarnation = frame.incarnation;
+        for (place, entry) in entries.into_iter().enumerate() {
+            let number = frame.numbers.get(place).copied();
+            let number = number.unwrap_or(frame.previous + 1 + place as u64);
+            let at = StreamPosition { incarnation, number };
+            self.pending.push(Item::Entry { entry, at }, bytes[place])?;
+        }
+        let number = frame.last;
+        let last = StreamPosition { incarnation, number };
+        self.pending.push(Item::Reached(last), 0)?;
+        self.arrived = number;
+        Ok(())
+    }
+
+    fn check_continues(&self, frame: &EntriesFrame) -> Result<(), BadFrame> {
+        let EntriesFrame {
+            incarnation,
+            previous,
+            last,
+            entries,
+            numbers,
+        } = frame;
+        if *previous != self.arrived || last < previous || *incarnation < self.received.incarnation {
+            let found = format!(
+                "those behind {previous} up to {last} of incarnation {incarnation}, where {} has arrived and {} of incarnation {} is taken in",
+                self.arrived, self.received.number, self.received.incarnation
+            );
+            return Err(BadFrame::new("entries that continue the stream", found));
+        }
+        let all = entries.len() as u64 == last - previous && numbers.is_empty();
+        let is_inside = |number: &u64| (previous + 1..=*last).contains(number);
+        let rising = numbers.is_sorted_by(|a, b| a < b) && numbers.iter().all(is_inside);
+        if !all && (numbers.len() != entries.len() || !rising) {
+            let found = format!("{} numbers for {}", numbers.len(), entries.len());
+            return Err(BadFrame::new("a number for each stream entry", found));
+        }
+        Ok(())
+    }
+
+    /// A mark behind an entry.
+    ///
+    /// # Errors
+    /// If that entry has not arrived.
+    pub fn arrive_mark(&mut self, frame: &MarkFrame, mark: M) -> Result<(), BadFrame> {
+        let (incarnation, number) = (frame.incarnation, frame.after);
+        if number > self.arrived {
+            let found = format!("one behind {number} when {} has arrived", self.arrived);
+            return Err(BadFrame::new("a mark behind its entries", found));
+        }
+        // Whoever has heard of a source that has written nothing yet is not taken for one that has lost everything.
+        if self.received == StreamPosition::default() && number == 0 {
+            let at = StreamPosition { incarnation, number };
+            self.pending.push(Item::Reached(at), 0)?;
+        }
+        self.pending.push(Item::Mark(mark), 0)
+    }
+
+    /// Something is given back, which came in so many bytes.
+    ///
+    /// # Errors
+    /// If the source is further ahead than any source goes.
+    pub fn arrive_returned(&mut self, entry: E, bytes: usize) -> Result<(), BadFrame> {
+        self.pending.push(Item::Returned(entry), bytes)
+    }
+
+    /// What the peer that gives back keeps by name, or a part of that.
+    ///
+    /// # Errors
+    /// If it is more than a peer takes.
+    pub fn arrive_named(&mut self, named: Vec<NamedRecord>) -> Result<(), BadFrame> {
+        add_named(&mut self.returned_named, named)
+    }
+
+    /// Everything is given back but what deletes up to the times of `cut` have replaced.
+    ///
+    /// # Errors
+    /// If the source is further ahead than any source goes.
+    pub fn arrive_end(&mut self, cut: Vec<(ReplicaId, Hlc)>) -> Result<(), BadFrame> {
+        let named = std::mem::take(&mut self.returned_named);
+        let returned = Recovered {
+            cut,
+            named,
+            ..Recovered::default()
+        };
+        self.pending.push(Item::ReturnedEnd(returned), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;
