@@ -26,6 +26,8 @@ pub struct CopyIn {
     held: BTreeMap<ReplicaId, StreamPosition>,
     /// Rows are missing there as well.
     pub is_partial: bool,
+    /// The protocol has asked for it.
+    pub(crate) is_wanted: bool,
     /// How far it is.
     pub state: CopyState,
 }
@@ -63,6 +65,7 @@ impl CopyIn {
             received: frame.received.iter().map(|received| received.parts()).collect(),
             held: frame.held.iter().map(|held| held.parts()).collect(),
             is_partial: frame.is_partial,
+            is_wanted: false,
             state: CopyState::Arriving,
         })
     }

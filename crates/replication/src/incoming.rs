@@ -20,6 +20,8 @@ pub struct Incoming<E, M> {
     copy: Option<CopyIn>,
     /// Peers that offered a full copy while another one was under way: they are asked for it again afterwards.
     declined: ReplicaSet,
+    /// Peers whose full copies the protocol has asked for, and that have not begun.
+    wanted: ReplicaSet,
     /// Peers whose timestamps are too far ahead.
     ahead: ReplicaSet,
 }
@@ -75,6 +77,7 @@ impl<E, M> Incoming<E, M> {
             streams: peers.map(stream).collect(),
             copy: None,
             declined: ReplicaSet::default(),
+            wanted: ReplicaSet::default(),
             ahead: ReplicaSet::default(),
         }
     }
@@ -172,7 +175,7 @@ impl<E, M> Incoming<E, M> {
         if let Some(stream) = self.streams.get_mut(&replica) {
             stream.resume();
         }
-        self.end_copy(replica);
+        self.drop_copy(replica);
         self.declined = self.declined.without(replica);
     }
 
@@ -181,8 +184,12 @@ impl<E, M> Incoming<E, M> {
         if let Some(stream) = self.streams.get_mut(&replica) {
             stream.silence();
         }
-        let is_lost = |copy: &mut CopyIn| copy.from == replica && copy.state < CopyState::Whole;
-        self.copy.take_if(is_lost).is_some()
+        let is_lost = |copy: &CopyIn| copy.from == replica && copy.state < CopyState::Whole;
+        let is_dropped = self.copy.as_ref().is_some_and(is_lost);
+        if is_dropped {
+            self.drop_copy(replica);
+        }
+        is_dropped
     }
 
     // ---- entries --------------------------------------------------------------------------------------------
@@ -243,7 +250,7 @@ impl<E, M> Incoming<E, M> {
     // ---- full copies ----------------------------------------------------------------------------------------
 
     /// A full copy begins. Returns whether it is taken: it is not while another one is under way.
-    pub fn begin_copy(&mut self, copy: CopyIn) -> bool {
+    pub fn begin_copy(&mut self, mut copy: CopyIn) -> bool {
         let is_in_the_way = |other: &CopyIn| other.from != copy.from || other.state != CopyState::Arriving;
         if self.copy.as_ref().is_some_and(is_in_the_way) {
             self.declined = self.declined.union(ReplicaSet::one(copy.from));
@@ -252,13 +259,16 @@ impl<E, M> Incoming<E, M> {
         if let Some(stream) = self.streams.get_mut(&copy.from) {
             stream.pending.drop_stream();
         }
+        self.drop_copy(copy.from);
+        copy.is_wanted = self.wanted.contains(copy.from);
+        self.wanted = self.wanted.without(copy.from);
         self.copy = Some(copy);
         true
     }
 
     /// The rows of the copy that has just begun cannot be staged. What follows of it is passed over.
     pub fn refuse_copy(&mut self, replica: ReplicaId) {
-        self.end_copy(replica);
+        self.drop_copy(replica);
         self.declined = self.declined.union(ReplicaSet::one(replica));
     }
 
@@ -285,17 +295,34 @@ impl<E, M> Incoming<E, M> {
         }
     }
 
-    /// The copy of a peer is over.
-    fn end_copy(&mut self, replica: ReplicaId) {
-        self.copy.take_if(|copy| copy.from == replica);
+    /// What has come of a peer's copy is of no use. If the protocol has asked for it, it is asked for again.
+    fn drop_copy(&mut self, replica: ReplicaId) {
+        let dropped = self.copy.take_if(|copy| copy.from == replica);
+        if dropped.is_some_and(|copy| copy.is_wanted) {
+            self.want_copy(replica);
+        }
     }
 
-    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind it.
+    /// The protocol asks for a copy of a peer, which is to begin after now.
+    pub fn want_copy(&mut self, replica: ReplicaId) {
+        self.wanted = self.wanted.union(ReplicaSet::one(replica));
+    }
+
+    /// Whether the protocol has asked for a copy of a peer that has not begun.
+    pub fn wants_copy(&self, replica: ReplicaId) -> bool {
+        self.wanted.contains(replica)
+    }
+
+    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind it. One that lacked rows is not what the protocol has
+    /// asked for.
     pub fn copied(&mut self, copy: &CopyIn) {
         if let Some(stream) = self.streams.get_mut(&copy.from) {
             stream.received = copy.resume;
         }
-        self.end_copy(copy.from);
+        match copy.is_partial {
+            true => self.drop_copy(copy.from),
+            false => drop(self.copy.take_if(|placed| placed.from == copy.from)),
+        }
     }
 
     /// Up to where the entries of a site wait: a full copy that covers them is being put in place.

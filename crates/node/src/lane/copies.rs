@@ -13,14 +13,14 @@ impl<P: Protocol> Lane<P> {
 
     /// Tells a peer where its stream goes on here, or that a copy is needed first.
     pub(super) fn resume(&mut self, replica: ReplicaId) {
-        let copy = self.wanted_copy(replica);
-        let (clock, forgotten) = (self.replica.clock(), self.replica.protocol().forgotten());
         let Some(word) = self.incoming.resume(replica) else {
             return;
         };
         if self.incoming.copy().is_none() {
             self.rows.arriving.clear();
         }
+        let copy = self.wanted_copy(replica);
+        let (clock, forgotten) = (self.replica.clock(), self.replica.protocol().forgotten());
         let mut frame = ResumeFrame::new(word.at, clock, &forgotten, copy);
         frame.held = word.held.map(Into::into);
         frame.word_number = word.number;
@@ -34,9 +34,18 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// The protocol wants a full copy of a peer. While one arrives from there, or the link is down, it is asked for afterwards.
+    pub(super) fn want_copy_of(&mut self, replica: ReplicaId) {
+        self.incoming.want_copy(replica);
+        let arrives = self.incoming.copy().is_some_and(|copy| copy.from == replica);
+        if !arrives && self.env.is_up(self.me.peer(replica)) {
+            self.resume(replica);
+        }
+    }
+
     /// If a peer is to send a copy before its stream goes on: how far it must have taken in the stream of this lane.
     fn wanted_copy(&self, replica: ReplicaId) -> Option<StreamPosition> {
-        if !self.waits_for_copy(replica) {
+        if !self.waits_for_copy(replica) && !self.incoming.wants_copy(replica) {
             return None;
         }
         // What was stamped here is back with the first copy.

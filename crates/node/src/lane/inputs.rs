@@ -178,6 +178,8 @@ impl<P: Protocol> Lane<P> {
                 self.run_or_park(now, question);
             } else if let Some((keys, timer)) = self.replica.take_wanted() {
                 self.fire_or_park(now, keys, timer);
+            } else if let Some(peer) = self.replica.take_wanted_copy() {
+                self.want_copy_of(peer.replica());
             } else {
                 break;
             }

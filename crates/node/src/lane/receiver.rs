@@ -87,7 +87,7 @@ impl<P: Protocol> Lane<P> {
 
     /// The source has taken back what it had lost, and its stream goes on behind a place.
     pub(super) fn on_taken_back(&mut self, replica: ReplicaId, place: PositionFrame) -> Result<(), BadFrame> {
-        let waits = self.waits_for_copy(replica);
+        let waits = self.waits_for_copy(replica) || self.incoming.wants_copy(replica);
         if !self.env.shared().config.planted.takes_again_what_it_had {
             self.cover_what_was_here();
         }

@@ -213,11 +213,12 @@ impl<P: Protocol> Lane<P> {
     /// A question waits, or is refused.
     pub(super) fn hold_question(&mut self, now: Now, question: Question<P>) {
         let id = question.id;
-        let unheard = self.unheard_mut();
-        let held = unheard.map(|unheard| unheard.hold(now.monotonic, Waiting::Question(question)));
-        if !held.is_some_and(|held| held.is_ok()) {
-            self.deliver(id, Outcome::Refused(self.missing_returns()));
+        if let Some(unheard) = self.unheard_mut()
+            && unheard.hold(now.monotonic, Waiting::Question(question)).is_ok()
+        {
+            return;
         }
+        self.deliver(id, Outcome::Refused(self.missing_returns()));
     }
 
     /// A message that names keys waits, or is lost: its sender is prepared for that.

@@ -113,6 +113,29 @@ fn a_second_copy_waits_for_the_first_and_a_broken_link_takes_what_is_not_whole()
 }
 
 #[test]
+fn a_copy_that_is_wanted_is_asked_for_until_one_that_began_later_is_in_place() {
+    let mut streams = streams();
+    streams.want_copy(B);
+    assert!(streams.begin_copy(copy_of(B)));
+    assert!(!streams.wants_copy(B));
+    streams.silence(B);
+    assert!(streams.wants_copy(B), "the link broke");
+    assert!(streams.begin_copy(copy_of(B)));
+    streams.want_copy(B);
+    let copy = streams.copy().cloned().expect("it has begun");
+    streams.copied(&copy);
+    assert!(streams.wants_copy(B), "it was asked for anew while one arrived");
+    let mut partial = copy_of(B);
+    partial.is_partial = true;
+    assert!(streams.begin_copy(partial.clone()));
+    streams.copied(&partial);
+    assert!(streams.wants_copy(B), "it lacked rows");
+    assert!(streams.begin_copy(copy_of(B)));
+    streams.copied(&copy_of(B));
+    assert!(!streams.wants_copy(B));
+}
+
+#[test]
 fn a_source_is_told_what_copies_of_others_brought_beyond_its_stream() {
     let mut streams = streams();
     streams.hold([(B, at(1, 9))].into_iter());
