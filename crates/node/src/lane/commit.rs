@@ -11,8 +11,8 @@ impl<P: Protocol> Lane<P> {
     pub fn append(&mut self) {
         let batch = self.replica.take_batch();
         let received = self.incoming.take_moved();
-        let taken = self.take_taken();
-        if batch.is_none() && received.is_empty() && taken.is_empty() {
+        let givers = self.take_givers();
+        if batch.is_none() && received.is_empty() && givers.is_empty() {
             return;
         }
         let from = self.env.shared().log().end();
@@ -27,7 +27,7 @@ impl<P: Protocol> Lane<P> {
         }
         let must_sync = batch.as_ref().is_some_and(|batch| batch.must_sync);
         // What was given back is not to be lost once more: the peer forgets that it was ahead.
-        let sync = must_sync || !taken.is_empty() || matches!(self.env.durability(), Durability::Fsync);
+        let sync = must_sync || !givers.is_empty() || matches!(self.env.durability(), Durability::Fsync);
         let number = batch.as_ref().map(|batch| batch.number);
         let logged = Logged {
             number,
@@ -35,7 +35,7 @@ impl<P: Protocol> Lane<P> {
             sync,
             entries,
             received,
-            taken,
+            givers,
         };
         self.in_log.push(logged, bound);
         if let Some(Batch { writes, .. }) = batch {
@@ -87,7 +87,7 @@ impl<P: Protocol> Lane<P> {
         if !entries.is_empty() && self.outgoing.make_ready(now.monotonic, entries) {
             self.wake_links(self.env.topology().others_of(self.me));
         }
-        for replica in batch.taken {
+        for replica in batch.givers {
             self.taken_back(replica);
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct Logged {
     /// How far other streams have come with it: to be acknowledged.
     pub received: Vec<(ReplicaId, StreamPosition)>,
     /// Peers that have given everything back with it.
-    pub taken: Vec<ReplicaId>,
+    pub givers: Vec<ReplicaId>,
 }
 
 /// What is in the log and not yet durable.
@@ -123,7 +123,7 @@ mod tests {
             sync,
             entries: Vec::new(),
             received: Vec::new(),
-            taken: Vec::new(),
+            givers: Vec::new(),
         }
     }
 

@@ -211,7 +211,7 @@ impl<P: Protocol> Lane<P> {
             Item::ReturnedEnd(returned) => {
                 self.handle(now, Input::Returned { from, returned });
                 if let Some(streams) = &mut self.streams {
-                    streams.push_taken(replica);
+                    streams.push_giver(replica);
                 }
             }
         }

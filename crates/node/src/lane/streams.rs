@@ -20,7 +20,7 @@ pub(super) struct Streams<P: Protocol> {
     /// What requests wait for after a start.
     unheard: Option<Unheard<Waiting<P>>>,
     /// Peers that have given everything back, in the open batch.
-    taken: Vec<ReplicaId>,
+    givers: Vec<ReplicaId>,
     /// It was said that the directory is an old copy.
     has_said_outdated: bool,
 }
@@ -31,14 +31,14 @@ impl<P: Protocol> Streams<P> {
         Streams {
             lives: EarlierLives::restore(me, recovered, is_given_back),
             unheard: None,
-            taken: Vec::new(),
+            givers: Vec::new(),
             has_said_outdated: false,
         }
     }
 
     /// A peer has given everything back: to be written down with the open batch.
-    pub fn push_taken(&mut self, peer: ReplicaId) {
-        self.taken.push(peer);
+    pub fn push_giver(&mut self, peer: ReplicaId) {
+        self.givers.push(peer);
     }
 }
 
@@ -85,9 +85,9 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The peers that have given everything back, for the record that says so.
-    pub(super) fn take_taken(&mut self) -> Vec<ReplicaId> {
-        let taken = self.streams.as_mut().map(|streams| &mut streams.taken);
-        taken.map(std::mem::take).unwrap_or_default()
+    pub(super) fn take_givers(&mut self) -> Vec<ReplicaId> {
+        let givers = self.streams.as_mut().map(|streams| &mut streams.givers);
+        givers.map(std::mem::take).unwrap_or_default()
     }
 
     /// A peer holds nothing that was lost here.
@@ -266,7 +266,7 @@ impl<P: Protocol> Lane<P> {
         if self.wants_row_checkpoint() {
             self.wake_worker();
         }
-        let is_new = !self.has_heard_nobody() && !self.is_given_back_to();
+        let is_new = !self.has_heard_nobody() && !self.is_being_given_back();
         let Some(streams) = &mut self.streams else { return };
         let Some(unheard) = &mut streams.unheard else {
             return;
@@ -287,7 +287,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether a peer is giving back what was lost here.
-    fn is_given_back_to(&self) -> bool {
+    fn is_being_given_back(&self) -> bool {
         let gives = |cursor: &Cursor| cursor.state.takes_back();
         self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
     }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::CopyBeginFrame;
+use crate::{CopyBeginFrame, EntriesFrame, MarkFrame};
+use bytes::Bytes;
 use turnbuckle_core::Topology;
 
 const B: ReplicaId = ReplicaId(1);
