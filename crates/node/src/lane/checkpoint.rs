@@ -108,7 +108,6 @@ impl<P: Protocol> Lane<P> {
         let record = |(replica, place)| ReceivedRecord::new(replica, place);
         let lives = self.outgoing.incarnations().iter();
         let (index_numbers, index_positions) = self.outgoing.index().map(|(n, at)| (n, at.0)).unzip();
-        let earlier_lives = self.streams.as_ref().map(|streams| &streams.lives);
         CheckpointMeta {
             log_position: log_position.0,
             next_position: self.outgoing.next(),
@@ -119,7 +118,7 @@ impl<P: Protocol> Lane<P> {
             index_numbers,
             index_positions,
             repair: self.repair.as_ref().map(Repair::record),
-            given_back: earlier_lives.is_some_and(EarlierLives::is_given_back),
+            given_back: self.lives().is_some_and(EarlierLives::is_given_back),
             held: self.incoming.held().map(record).collect(),
             journal_first: self.replica.journal().first(),
         }

@@ -29,7 +29,7 @@ impl<P: Protocol> Lane<P> {
         }
         let mut number = record.first_position;
         if let Some(streams) = &mut self.streams {
-            streams.lives.replay(record.given_back);
+            streams.replay(record.given_back);
         }
         if let Some(opened) = record.opened {
             self.outgoing.replay_incarnation(opened.into())?;

@@ -16,7 +16,7 @@ use turnbuckle_replication::{
 
 /// Nothing of this is there for a protocol without streams.
 pub(super) struct Streams<P: Protocol> {
-    pub lives: EarlierLives,
+    lives: EarlierLives,
     /// What requests wait for after a start.
     unheard: Option<Unheard<Waiting<P>>>,
     /// Peers that have given everything back, in the open batch.
@@ -34,6 +34,11 @@ impl<P: Protocol> Streams<P> {
             givers: Vec::new(),
             has_said_outdated: false,
         }
+    }
+
+    /// A record of the log says whether all was given back.
+    pub fn replay(&mut self, is_given_back: bool) {
+        self.lives.replay(is_given_back);
     }
 
     /// A peer has given everything back: to be written down with the open batch.
@@ -66,22 +71,25 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
+    /// What it knows of its earlier lives.
+    pub(super) fn lives(&self) -> Option<&EarlierLives> {
+        self.streams.as_ref().map(|streams| &streams.lives)
+    }
+
     /// Everything that this replica stamped in its earlier lives up to here is in the last checkpoint.
     pub(super) fn recovered_until(&self) -> Hlc {
-        let lives = self.streams.as_ref().map(|streams| &streams.lives);
-        lives.map_or(Hlc::ZERO, EarlierLives::recovered)
+        self.lives().map_or(Hlc::ZERO, EarlierLives::recovered)
     }
 
     /// What this replica knows to have of what it stamped itself, if its protocol says `until`.
     pub(super) fn known(&self, until: Hlc) -> Hlc {
-        let lives = self.streams.as_ref().map(|streams| &streams.lives);
-        lives.map_or(until, |lives| lives.known(until))
+        self.lives().map_or(until, |lives| lives.known(until))
     }
 
     /// Whether peers may hold what this replica has lost, and are waited for.
     pub(super) fn takes_back(&self) -> bool {
-        let lives = self.streams.as_ref().map(|streams| &streams.lives);
-        lives.is_some_and(|lives| lives.takes_back(self.time.monotonic))
+        let now = self.time.monotonic;
+        self.lives().is_some_and(|lives| lives.takes_back(now))
     }
 
     /// The peers that have given everything back, for the record that says so.
@@ -177,8 +185,8 @@ impl<P: Protocol> Lane<P> {
     /// Whether others may be given what they lost, or a full copy.
     pub(super) fn may_give(&self) -> bool {
         let now = self.time.monotonic;
-        let is_heard = |streams: &Streams<P>| streams.lives.may_give(now);
-        self.streams.as_ref().is_none_or(is_heard) && !self.is_outdated()
+        let has_heard_all = self.lives().is_none_or(|lives| lives.may_give(now));
+        has_heard_all && !self.is_outdated()
     }
 
     /// Who waits for what an old copy gives back is told that there is nothing.
@@ -229,7 +237,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn missing_returns(&self) -> String {
-        let lives = self.streams.as_ref().map(|streams| &streams.lives);
+        let lives = self.lives();
         let unsettled = lives.map_or(ReplicaSet::default(), EarlierLives::unsettled);
         let sites = unsettled
             .iter()
@@ -249,8 +257,7 @@ impl<P: Protocol> Lane<P> {
     /// Whether a start with an empty directory has still to be told, by anybody, whether it was lost.
     fn has_heard_nobody(&self) -> bool {
         let others = self.env.topology().others_of(self.me);
-        let streams = self.streams.as_ref();
-        streams.is_some_and(|streams| streams.lives.unheard_of() == others)
+        self.lives().is_some_and(|lives| lives.unheard_of() == others)
     }
 
     /// Why no request is taken, if the directory was lost.
