@@ -107,16 +107,19 @@ impl<E, M> PeerStream<E, M> {
         decode: impl Fn(Bytes) -> Result<E, BadFrame>,
     ) -> Result<(), BadFrame> {
         self.check_continues(&frame)?;
-        let bytes: Vec<usize> = frame.entries.iter().map(Bytes::len).collect();
+        let decode = |entry: Bytes| {
+            let bytes = entry.len();
+            Ok((decode(entry)?, bytes))
+        };
         // All or none of them.
         let entries = frame.entries.into_iter().map(decode);
         let entries = entries.collect::<Result<Vec<_>, BadFrame>>()?;
         let incarnation = frame.incarnation;
-        for (place, entry) in entries.into_iter().enumerate() {
+        for (place, (entry, bytes)) in entries.into_iter().enumerate() {
             let number = frame.numbers.get(place).copied();
             let number = number.unwrap_or(frame.previous + 1 + place as u64);
             let at = StreamPosition { incarnation, number };
-            self.pending.push(Item::Entry { entry, at }, bytes[place])?;
+            self.pending.push(Item::Entry { entry, at }, bytes)?;
         }
         let number = frame.last;
         let last = StreamPosition { incarnation, number };
