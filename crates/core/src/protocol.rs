@@ -550,6 +550,25 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.wanted.push_back((keys, timer));
     }
 
+    /// Asks another replica of this partition for a full copy that is taken after now. It replaces what it covers here, as one that the driver asks for by itself
+    /// does: [`Protocol::on_copying`] and [`Protocol::on_copied`] hear of it. Requests are served meanwhile. The peer's stream, if it has one, waits.
+    ///
+    /// The copy's cut is what [`Protocol::cut`] said at the peer when its checkpoint began. Rows and what is kept by name may be newer: the copy has
+    /// everything up to the cut, and some of what came after it.
+    ///
+    /// If the link breaks, the copy is asked for again. Nothing of this outlives the process. Two calls before the copy begins are one.
+    ///
+    /// # Panics
+    /// If `from` is not another replica of this partition.
+    pub fn want_copy(&mut self, from: ServerId) {
+        let is_peer = from.partition == self.me.partition && self.others().contains(from.replica());
+        assert!(
+            is_peer,
+            "a full copy comes from another replica of the partition, not from {from}"
+        );
+        self.parts.wanted_copies.push_back(from);
+    }
+
     /// Parks a request until `line` has reached `point`; then it runs again. At the deadline (a point in monotonic
     /// time) it goes to [`Protocol::on_deadline`] instead.
     pub fn wait(&mut self, line: P::Line, point: u64, deadline: Micros, id: RequestId, request: P::Request) {

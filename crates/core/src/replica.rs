@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 /// 2. `handle_input` with whatever comes: requests, messages, stream entries, marks. [`Input::Tick`] when
 ///    [`Replica::next_deadline`] has passed.
 /// 3. [`Replica::take_ready`]: requests that waited and may run again, and [`Replica::take_wanted`]: timers; make their keys resident, hand
-///    them back.
+///    them back. [`Replica::take_wanted_copy`]: ask that peer for a full copy.
 /// 4. [`Replica::take_batch`]: append it to the log. Many inputs may go into one batch.
 /// 5. When the log has it: [`Replica::handle_durable`] with its number. Batches become durable in order.
 /// 6. [`Replica::poll_output`] until `None`: only what need not wait any more, in emission order.
@@ -212,6 +212,8 @@ pub(crate) struct Parts<P: Protocol> {
     pub journal: Journal,
     /// Timers that fire when these keys are in memory.
     pub wanted: VecDeque<(Vec<Key>, P::Timer)>,
+    /// Peers whose full copies are asked for.
+    pub wanted_copies: VecDeque<ServerId>,
     pub must_sync: bool,
     open_batch: u64,
     held: VecDeque<(u64, Output<P>)>,
@@ -271,6 +273,7 @@ impl<P: Protocol> Replica<P> {
                 staged: Vec::new(),
                 journal: recovered.journal.clone(),
                 wanted: VecDeque::new(),
+                wanted_copies: VecDeque::new(),
                 must_sync: false,
                 open_batch: 1,
                 held: VecDeque::new(),
@@ -386,6 +389,11 @@ impl<P: Protocol> Replica<P> {
     /// A timer that fires when these keys are in memory: to be handed back as [`Input::Resident`] then.
     pub fn take_wanted(&mut self) -> Option<(Vec<Key>, P::Timer)> {
         self.parts.wanted.pop_front()
+    }
+
+    /// A peer whose full copy is to be asked for.
+    pub fn take_wanted_copy(&mut self) -> Option<ServerId> {
+        self.parts.wanted_copies.pop_front()
     }
 
     /// The protocol's journal.

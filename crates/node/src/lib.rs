@@ -9,7 +9,7 @@
 //!   Keyspace::ask          Node::handle_frame |               the barrier   |
 //!          +-----------+-----------+--------->|  Store        versions      |
 //!                      | lock                 |  Outgoing     its stream    |
-//!                      |                      |  Incoming x n peers' streams|
+//!                      |                      |  Incoming     peers' streams|
 //!                      |                      +--------------+--------------+
 //!   Node::commit: staged writes of all lanes -> one record each -> log -> release what waited
 //!   Node::fill:   frames, stream entries, copies, as the link to a peer takes them
@@ -29,8 +29,7 @@
 //!
 //! **Links** serve the keyspaces that both of their nodes have; for each other keyspace the peer is away (`agreement`).
 //!
-//! Caveats: a lane has one peer per other site (one member). A lane's replay reads keys one by one from the engine if they do not fit
-//! into memory.
+//! Caveats: a lane's replay reads keys one by one from the engine if they do not fit into memory.
 //!
 mod agreement;
 pub use agreement::{Agreement, Disagreement, KeyspaceTerms};
@@ -47,14 +46,12 @@ mod error;
 pub use error::{OpenError, ReplayError, WorkError};
 mod frame;
 pub use frame::{FrameAbout, MOST_FRAME_BYTES, WIRE_VERSION};
-mod incoming;
 mod keyspace;
 pub use keyspace::{Delivered, Delivery, Keyspace};
 mod lane;
 mod left_out;
 mod node;
 pub use node::{Node, NodeBuilder};
-mod pending;
 mod record;
 mod shared;
 pub use shared::{NO_ROOM, Wake};

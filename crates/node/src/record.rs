@@ -7,8 +7,8 @@ use turnbuckle_core::{
 };
 use turnbuckle_log::Position;
 use turnbuckle_replication::{
-    CutFrame, IncarnationRecord, NamedRecord, ReceivedRecord, check_lives, check_places, check_time,
-    cut_from_frames, replica_number,
+    CutFrame, Entry, IncarnationRecord, NamedRecord, ReceivedRecord, RepairRecord, check_lives, check_places,
+    check_time, cut_from_frames, replica_number,
 };
 
 /// A batch as it lies in the log.
@@ -144,17 +144,6 @@ pub(crate) struct CheckpointMeta {
     pub journal_first: u64,
 }
 
-/// What a repair still waits for.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RepairRecord {
-    #[prost(message, repeated, tag = "1")]
-    pub waits: Vec<ReceivedRecord>,
-    #[prost(bool, tag = "2")]
-    pub is_blank: bool,
-    #[prost(bool, tag = "3")]
-    pub lost_stream: bool,
-}
-
 /// A write of a record, as it is replayed.
 pub(crate) enum Replayed<M> {
     Put {
@@ -193,6 +182,17 @@ impl Record {
     /// The lane it belongs to, as (keyspace, partition, member).
     pub fn lane(&self) -> (u32, u32, u32) {
         (self.keyspace, self.partition, self.member)
+    }
+
+    /// Its stream entries, numbered.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let streamed = self.writes.iter().filter(|write| !write.to().is_empty());
+        let numbered = streamed.zip(self.first_position..);
+        numbered.map(|(write, number)| Entry {
+            number,
+            to: write.to(),
+            bytes: write.entry.clone().unwrap_or_default(),
+        })
     }
 
     pub fn parse(bytes: Bytes) -> Result<Record, BadFrame> {
@@ -304,8 +304,7 @@ impl CheckpointMeta {
         check_places([meta.next_position, meta.journal_first])?;
         check_places(meta.index_numbers.iter().copied())?;
         meta.received.iter().try_for_each(|received| received.check())?;
-        let waits = meta.repair.iter().flat_map(|repair| &repair.waits);
-        waits.copied().try_for_each(ReceivedRecord::check)?;
+        meta.repair.iter().try_for_each(RepairRecord::check)?;
         check_lives(&meta.incarnations, meta.next_position.max(1))?;
         check_time(meta.bound)?;
         cut_from_frames(&meta.cut)?;

@@ -2,7 +2,6 @@ use crate::{
     agreement::Agreement,
     config::{NodeConfig, NodeId},
     frame::{Frame, HEADER_BYTES, MOST_FRAME_BYTES},
-    pending::Pending,
 };
 use bytes::{Bytes, BytesMut};
 use std::{
@@ -12,7 +11,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
-use turnbuckle_core::Protocol;
 use turnbuckle_log::Log;
 
 /// How the driver learns that there is something to do elsewhere than in the call it just made.
@@ -145,11 +143,6 @@ impl Shared {
             partitions_repaired: AtomicU64::new(0),
             returned_bytes: Arc::default(),
         }
-    }
-
-    /// An empty queue for what a peer sends to a lane.
-    pub fn pending<P: Protocol>(&self) -> Pending<P> {
-        Pending::new(self.config.stream.window_bytes, Arc::clone(&self.returned_bytes))
     }
 
     pub fn set_free_bytes(&self, bytes: u64) {

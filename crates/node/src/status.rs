@@ -90,7 +90,7 @@ impl<P: Protocol> Keyspace<P> {
             status.clock = status.clock.max(lane.replica.clock());
             status.vitals.merge(lane.replica.protocol().vitals(now));
             Metric::measure(lane.replica.protocol(), now, &mut status.measured);
-            status.written.add(lane.written);
+            status.written.add(lane.records.written());
             status.memory_bytes += lane.store.memory_bytes();
             status.dirty_bytes += lane.store.dirty_bytes();
             let damage = lane.damage.clone().or(lane.repair_refusal());
@@ -99,7 +99,7 @@ impl<P: Protocol> Keyspace<P> {
             status.lost.extend(lost.map(|why| (cell.me.partition, why)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
             for (peer, cursor) in lane.outgoing.cursors() {
-                let Some(incoming) = lane.incoming.get(&peer) else {
+                let Some(stream) = lane.incoming.stream(peer) else {
                     continue;
                 };
                 let state = match cursor.state {
@@ -116,9 +116,9 @@ impl<P: Protocol> Keyspace<P> {
                     ready: lane.outgoing.ready(),
                     acked: cursor.acked,
                     lag: lane.outgoing.lag(peer, now.monotonic),
-                    received: incoming.received,
-                    receiving_copy: incoming.copy.is_some(),
-                    held: lane.held_peers.contains_key(&peer),
+                    received: stream.received(),
+                    receiving_copy: lane.incoming.copy().is_some_and(|copy| copy.from == peer),
+                    held: lane.incoming.is_ahead(peer),
                 });
             }
         }

@@ -71,7 +71,8 @@ impl<P: Protocol> Keyspace<P> {
             let reclaimed = engine.reclaim(&table, free / 2).inspect_err(|error| {
                 tracing::warn!("the table {table} was not merged anew: {error}");
             });
-            self.enter(cell).reclaimed(reclaimed.unwrap_or(true));
+            let has_given = reclaimed.unwrap_or(true);
+            self.enter(cell).checkpoints.forgetting.reclaimed(has_given);
             steps.next().await;
         }
         Ok(())
@@ -88,7 +89,7 @@ impl<P: Protocol> Keyspace<P> {
         let mut lane = self.enter(cell);
         let spent = match &result {
             Ok(()) => {
-                lane.checkpointed = Some(meta);
+                lane.checkpoints.last = Some(meta);
                 Some(lane.store.finish_checkpoint())
             }
             Err(_) => {
@@ -96,7 +97,8 @@ impl<P: Protocol> Keyspace<P> {
                 None
             }
         };
-        for (replica, errand) in lane.take_errands() {
+        let takes_all = self.shared().config.planted.rows_of_begun_checkpoint;
+        for (replica, errand) in lane.rows.take_errands(takes_all) {
             let begun = match &result {
                 Ok(()) => lane.begin_rows(replica, errand.purpose).map_err(WorkError::from),
                 Err(_) => {
@@ -176,7 +178,7 @@ impl<P: Protocol> Keyspace<P> {
             for (key, tombstone) in page.each() {
                 let collect = |lane: &mut Lane<P>| {
                     let (collected, stale) = lane.store.collect_tombstones(&tombstone);
-                    lane.forgotten += collected as u64;
+                    lane.checkpoints.forgetting.forgot(collected as u64);
                     stale
                 };
                 stale.add(self.with_resident(cell, key, steps, collect).await?);

@@ -23,7 +23,6 @@
 use super::PAGE_BYTES;
 use crate::{
     error::WorkError,
-    incoming::{CopyIn, CopyState},
     keyspace::{Keyspace, LaneCell},
     lane::Lane,
     steps::Steps,
@@ -35,6 +34,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 use turnbuckle_core::{Chain, Hlc, Input, Key, Now, Protocol, ReplicaId, Replication, VersionId, Versions};
+use turnbuckle_replication::{CopyIn, CopyState};
 use turnbuckle_store::{
     Engine, RowCursor, RowPage, Snapshot, StoreError, Table, clear_some_staged, compare_rows, rows,
     staged_rows,
@@ -47,34 +47,30 @@ impl<P: Protocol> Keyspace<P> {
         for cell in self.lanes() {
             loop {
                 let whole = cell.look().whole_copy();
-                let Some((replica, copy)) = whole else { break };
+                let Some(copy) = whole else { break };
                 any = true;
                 if copy.state != CopyState::Placed {
-                    self.enter(cell).set_copy_state(replica, CopyState::Placing);
+                    self.enter(cell)
+                        .incoming
+                        .set_copy_state(copy.from, CopyState::Placing);
                     // So that the engine holds everything, and rows can be compared in their order.
                     self.checkpoint_lane(engine, cell, steps).await?;
-                    let placed = self.place_copy(cell, replica, &copy, steps).await;
+                    let placed = self.place_copy(cell, &copy, steps).await;
                     placed.inspect_err(|error| self.note_damage(cell, error))?;
                 }
-                let finished = self.finish_copy(cell, replica, &copy, steps).await;
+                let finished = self.finish_copy(cell, &copy, steps).await;
                 finished.inspect_err(|error| self.note_damage(cell, error))?;
             }
         }
         Ok(any)
     }
 
-    async fn place_copy(
-        &self,
-        cell: &LaneCell<P>,
-        replica: ReplicaId,
-        copy: &CopyIn<P::Meta>,
-        steps: &Steps,
-    ) -> Result<(), WorkError> {
-        let from = cell.me.peer(replica);
+    async fn place_copy(&self, cell: &LaneCell<P>, copy: &CopyIn, steps: &Steps) -> Result<(), WorkError> {
+        let from = cell.me.peer(copy.from);
         let table = {
             let mut lane = self.enter(cell);
             let copied = copy.copied.clone();
-            lane.hold_copied(replica, copy);
+            lane.hold_copied(copy);
             lane.step(steps.now(), Input::Copying { from, copied });
             lane.store.table()
         };
@@ -97,7 +93,7 @@ impl<P: Protocol> Keyspace<P> {
             placed += part.len() as u64;
             self.place_rows(cell, copy, part, steps).await?;
         }
-        self.cover_copied(cell, replica, copy, steps.now());
+        self.cover_copied(cell, copy, steps.now());
         self.shared().copies_placed.fetch_add(1, Relaxed);
         tracing::info!(
             keyspace = self.name(),
@@ -109,25 +105,19 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     /// All rows are in place: from now on the copy's cut counts, and what waited for that is passed over.
-    fn cover_copied(&self, cell: &LaneCell<P>, replica: ReplicaId, copy: &CopyIn<P::Meta>, now: Now) {
-        let from = cell.me.peer(replica);
+    fn cover_copied(&self, cell: &LaneCell<P>, copy: &CopyIn, now: Now) {
+        let from = cell.me.peer(copy.from);
         let mut lane = self.enter(cell);
         let copied = copy.copied.clone();
         lane.step(now, Input::Copied { from, copied });
-        lane.cover(&copy.copied.cut);
-        lane.set_copy_state(replica, CopyState::Placed);
+        lane.incoming.cover(&copy.copied.cut);
+        lane.incoming.set_copy_state(copy.from, CopyState::Placed);
         lane.retry_pending(now);
     }
 
     /// Removes the staged rows of a copy that is in place, and only then lets the next copy begin. In the other order the rows that are
     /// removed would be those of the next copy, and what it lacks would be deleted here.
-    async fn finish_copy(
-        &self,
-        cell: &LaneCell<P>,
-        replica: ReplicaId,
-        copy: &CopyIn<P::Meta>,
-        steps: &Steps,
-    ) -> Result<(), WorkError> {
+    async fn finish_copy(&self, cell: &LaneCell<P>, copy: &CopyIn, steps: &Steps) -> Result<(), WorkError> {
         let table = cell.look().store.table();
         let clears_late = self.shared().config.planted.copies_cleared_late;
         if !clears_late {
@@ -135,7 +125,7 @@ impl<P: Protocol> Keyspace<P> {
         }
         {
             let mut lane = self.enter(cell);
-            lane.copied(replica, copy);
+            lane.copied(copy);
         }
         if clears_late {
             self.clear_staged(&*table, steps).await?;
@@ -155,7 +145,7 @@ impl<P: Protocol> Keyspace<P> {
     async fn place_rows(
         &self,
         cell: &LaneCell<P>,
-        copy: &CopyIn<P::Meta>,
+        copy: &CopyIn,
         part: Vec<Pair<P>>,
         steps: &Steps,
     ) -> Result<(), WorkError> {
@@ -177,7 +167,7 @@ impl<P: Protocol> Keyspace<P> {
         &self,
         now: Now,
         lane: &mut Lane<P>,
-        copy: &CopyIn<P::Meta>,
+        copy: &CopyIn,
         key: &Key,
         ours: Option<&Chain<P::Meta>>,
         theirs: Option<&Chain<P::Meta>>,

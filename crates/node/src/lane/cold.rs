@@ -13,6 +13,8 @@ pub(crate) struct Cold<Input> {
     wanted: VecDeque<Key>,
     /// Those that are wanted or being fetched.
     asked: BTreeSet<Key>,
+    /// Inputs whose keys could not be read, and that are tried again.
+    aside: Vec<Input>,
 }
 
 impl<Input> Cold<Input> {
@@ -22,6 +24,7 @@ impl<Input> Cold<Input> {
             named: BTreeMap::new(),
             wanted: VecDeque::new(),
             asked: BTreeSet::new(),
+            aside: Vec::new(),
         }
     }
 
@@ -106,6 +109,16 @@ impl<Input> Cold<Input> {
                 input
             })
             .collect()
+    }
+
+    /// An input is tried again later, although a key of it could not be read.
+    pub fn set_aside(&mut self, input: Input) {
+        self.aside.push(input);
+    }
+
+    /// The inputs to try again now.
+    pub fn take_aside(&mut self) -> Vec<Input> {
+        std::mem::take(&mut self.aside)
     }
 
     fn forget(&mut self, keys: &[Key]) {

@@ -1,102 +1,171 @@
-//! Full copies of peers that are being put in place here.
-use super::{Lane, hold};
-use crate::{
-    incoming::{CopyIn, CopyState},
-    record::Record,
+//! Full copies: asked of peers, arriving from one of them, and put in place here.
+use super::Lane;
+use crate::entry;
+use turnbuckle_core::{BadFrame, Chain, Hlc, Key, Now, Protocol, ReplicaId};
+use turnbuckle_replication::{
+    CopyBeginFrame, CopyIn, CopyRowsFrame, CopyState, ReceivedRecord, ResumeFrame, StreamBody,
+    StreamPosition, add_named,
 };
-use prost::Message;
-use turnbuckle_core::{Hlc, Protocol, ReplicaId};
-use turnbuckle_replication::ReceivedRecord;
+use turnbuckle_store::{StoreError, clear_staged, stage};
 
 impl<P: Protocol> Lane<P> {
-    /// The store holds what `cut` covers, whatever the streams bring.
-    pub fn cover(&mut self, cut: &[(ReplicaId, Hlc)]) {
-        for (replica, until) in cut {
-            if let Some(incoming) = self.incoming.get_mut(replica) {
-                incoming.covered = incoming.covered.max(*until);
-            }
-        }
-    }
+    // ---- asked ----------------------------------------------------------------------------------------------
 
-    /// A peer may send its stream from an earlier place, when it has taken back what it had lost. What was here stays as it is: a delete of it may be
-    /// forgotten. The cut does not have all of that after a restart, and what every site shows was here, too.
-    pub fn cover_what_was_here(&mut self) {
-        if self.is_blank() {
+    /// Tells a peer where its stream goes on here, or that a copy is needed first.
+    pub(super) fn resume(&mut self, replica: ReplicaId) {
+        let Some(word) = self.incoming.resume(replica) else {
             return;
+        };
+        if self.incoming.copy().is_none() {
+            self.rows.arriving.clear();
         }
-        let (mut cut, settled) = (self.cut(), self.settled());
-        for (_, until) in &mut cut {
-            *until = settled.max(*until);
-        }
-        self.cover(&cut);
+        let copy = self.wanted_copy(replica);
+        let (clock, forgotten) = (self.replica.clock(), self.replica.protocol().forgotten());
+        let mut frame = ResumeFrame::new(word.at, clock, &forgotten, copy);
+        frame.held = word.held.map(Into::into);
+        frame.word_number = word.number;
+        self.say(self.me.peer(replica), StreamBody::Resume(frame));
     }
 
-    /// A full copy that has arrived whole, and whose.
-    pub fn whole_copy(&self) -> Option<(ReplicaId, CopyIn<P::Meta>)> {
-        let mut copies = self
-            .incoming
-            .iter()
-            .filter_map(|(&replica, incoming)| Some((replica, incoming.copy.as_ref()?)));
-        let (replica, copy) = copies.find(|(_, copy)| copy.state >= CopyState::Whole)?;
-        Some((replica, copy.clone()))
-    }
-
-    /// How far a full copy is.
-    pub fn set_copy_state(&mut self, replica: ReplicaId, state: CopyState) {
-        let incoming = self.incoming.get_mut(&replica);
-        if let Some(copy) = incoming.and_then(|incoming| incoming.copy.as_mut()) {
-            copy.state = state;
+    /// No copy is under way any more. Whose copy came at the wrong time is told again where its stream goes on.
+    pub(super) fn resume_declined(&mut self) {
+        for replica in self.incoming.declined().iter() {
+            self.resume(replica);
         }
     }
 
-    /// Up to where the entries of a site wait: a full copy that covers them is being put in place.
-    pub fn covered_by_placing(&self, replica: ReplicaId) -> Hlc {
-        let copies = self
-            .incoming
-            .values()
-            .filter_map(|incoming| incoming.copy.as_ref());
-        let mut placing = copies.filter(|copy| copy.state == CopyState::Placing);
-        let cut = placing.next().map_or(&[][..], |copy| &copy.copied.cut);
-        cut.iter()
-            .find(|(origin, _)| *origin == replica)
-            .map_or(Hlc::ZERO, |&(_, until)| until)
+    /// The protocol wants a full copy of a peer. While one arrives from there, or the link is down, it is asked for afterwards.
+    pub(super) fn want_copy_of(&mut self, replica: ReplicaId) {
+        self.incoming.want_copy(replica);
+        let arrives = self.incoming.copy().is_some_and(|copy| copy.from == replica);
+        if !arrives && self.env.is_up(self.me.peer(replica)) {
+            self.resume(replica);
+        }
+    }
+
+    /// If a peer is to send a copy before its stream goes on: how far it must have taken in the stream of this lane.
+    fn wanted_copy(&self, replica: ReplicaId) -> Option<StreamPosition> {
+        if !self.waits_for_copy(replica) && !self.incoming.wants_copy(replica) {
+            return None;
+        }
+        // What was stamped here is back with the first copy.
+        let any_copy_will_do = self.env.shared().config.planted.repaired_by_any_copy;
+        if !self.is_blank() || self.streams.is_none() || any_copy_will_do {
+            return Some(StreamPosition::default());
+        }
+        let number = self.outgoing.ready();
+        let incarnation = self.outgoing.incarnation_of(number);
+        Some(StreamPosition { incarnation, number })
+    }
+
+    // ---- arriving -------------------------------------------------------------------------------------------
+
+    pub(super) fn on_copy_begin(
+        &mut self,
+        now: Now,
+        replica: ReplicaId,
+        frame: &CopyBeginFrame,
+    ) -> Result<(), BadFrame> {
+        if !self.env.shared().has_room() {
+            return Err(BadFrame::new("room for a full copy", "a disk that is full"));
+        }
+        let copy = CopyIn::parse(replica, frame, self.env.topology())?;
+        not_beyond(self.horizon(now), copy.newest())?;
+        if !self.incoming.stream_of(replica)?.is_answered_by(frame.answers) || !self.incoming.begin_copy(copy)
+        {
+            return Ok(());
+        }
+        self.rows.arriving.clear();
+        tracing::info!(
+            keyspace = self.env.name(),
+            partition = self.me.partition,
+            from = self.env.topology().replica_name(replica),
+            "a full copy begins: the peer's log does not reach back to what this replica has, or its directory was empty"
+        );
+        match clear_staged(&*self.store.table()).map_err(StoreError::from) {
+            // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened anew.
+            Err(error) if error.is_damage() => {
+                self.note_damage(&error);
+                self.incoming.refuse_copy(replica);
+                Ok(())
+            }
+            cleared => cleared.map_err(|error| BadFrame::new("room for a full copy", error.to_string())),
+        }
+    }
+
+    pub(super) fn on_copy_rows(
+        &mut self,
+        now: Now,
+        replica: ReplicaId,
+        frame: CopyRowsFrame,
+    ) -> Result<(), BadFrame> {
+        let horizon = self.horizon(now);
+        self.incoming.stream_of(replica)?;
+        let Some(copy) = self.incoming.arriving(replica) else {
+            return Ok(());
+        };
+        add_named(&mut copy.copied.named, frame.named)?;
+        let mut staged: Vec<(Key, Chain<P::Meta>)> = Vec::new();
+        for entry in frame.entries {
+            let bytes = entry.len();
+            let (key, version) = entry::decode_entry(entry, self.env.topology())?;
+            not_beyond(horizon, entry::newest(&version))?;
+            staged.extend(self.rows.arriving.take(key, version, bytes)?);
+        }
+        if frame.end {
+            staged.extend(self.rows.arriving.end());
+        }
+        stage(&*self.store.table(), &staged)
+            .map_err(|error| BadFrame::new("room for a full copy", error.to_string()))?;
+        if frame.end {
+            copy.state = CopyState::Whole;
+            self.wake_worker();
+        }
+        Ok(())
+    }
+
+    // ---- in place -------------------------------------------------------------------------------------------
+
+    /// A full copy that has arrived whole.
+    pub fn whole_copy(&self) -> Option<CopyIn> {
+        let copy = self.incoming.copy();
+        copy.filter(|copy| copy.state >= CopyState::Whole).cloned()
     }
 
     /// The rows of a full copy are about to come in, and may never come in whole. That some may be here, of its source and of others, is written
     /// down in front of them.
-    pub fn hold_copied(&mut self, from: ReplicaId, copy: &CopyIn<P::Meta>) {
-        let of_others = || copy.held.iter().map(|(&replica, &place)| (replica, place));
-        let held = || of_others().chain([(from, copy.resume)]);
-        hold(&mut self.incoming, held());
-        let mut record = Record::new(self.env.tag(), self.me);
-        record.held = held()
+    pub fn hold_copied(&mut self, copy: &CopyIn) {
+        self.incoming.hold(copy.held());
+        let mut record = self.empty_record();
+        let held = copy.held();
+        record.held = held
             .map(|(replica, place)| ReceivedRecord::new(replica, place))
             .collect();
-        self.env.shared().log().append(&[&record.encode_to_vec()]);
+        self.append_record(&record);
         self.moved = true;
     }
 
-    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind `resume`, and its source is told.
-    pub fn copied(&mut self, replica: ReplicaId, copy: &CopyIn<P::Meta>) {
-        let Some(incoming) = self.incoming.get_mut(&replica) else {
-            return;
-        };
-        incoming.received = copy.resume;
-        incoming.copy = None;
+    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind it, and its source is told.
+    pub fn copied(&mut self, copy: &CopyIn) {
+        self.incoming.copied(copy);
         self.moved = true;
-        self.repair_with(replica, copy);
-        if self.env.is_up(self.me.peer(replica)) {
-            self.resume(replica);
+        self.repair_with(copy);
+        if self.env.is_up(self.me.peer(copy.from)) {
+            self.resume(copy.from);
         }
         self.resume_declined();
         self.ask_for_copy();
     }
+}
 
-    /// No copy is under way any more. Whose copy came at the wrong time is told again where its stream goes on.
-    pub fn resume_declined(&mut self) {
-        let declined = self.incoming.iter().filter(|(_, incoming)| incoming.declined);
-        for replica in declined.map(|(&replica, _)| replica).collect::<Vec<_>>() {
-            self.resume(replica);
-        }
+/// What a full copy speaks of must be in the past: there is no waiting in the middle of one.
+fn not_beyond(horizon: Hlc, newest: Hlc) -> Result<(), BadFrame> {
+    if newest > horizon {
+        let found = format!("{newest}: check both clocks");
+        return Err(BadFrame::new(
+            "timestamps not too far ahead of this node's clock",
+            found,
+        ));
     }
+    Ok(())
 }

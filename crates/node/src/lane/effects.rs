@@ -1,5 +1,6 @@
 //! What a lane wants done. A lane does nothing to others by itself: it emits effects, and its keyspace performs them in their order, while the
 //! lane is still locked.
+use super::Lane;
 use turnbuckle_core::{Outcome, Protocol, ReplicaSet, RequestId, ServerId};
 use turnbuckle_replication::StreamBody;
 
@@ -21,4 +22,40 @@ pub(crate) enum Effect<P: Protocol> {
     WakeWorker,
     /// Something is held until the log has been synced.
     Sync,
+}
+
+impl<P: Protocol> Lane<P> {
+    pub(super) fn deliver(&mut self, id: RequestId, outcome: Outcome<P::Response>) {
+        self.effects.push(Effect::Deliver { id, outcome });
+    }
+
+    /// The answer to a request, if it is there. The others are delivered.
+    pub(crate) fn take_answer(&mut self, asked: RequestId) -> Option<Outcome<P::Response>> {
+        let is_asked = |effect: &Effect<P>| matches!(effect, Effect::Deliver { id, .. } if *id == asked);
+        let place = self.effects.iter().rposition(is_asked)?;
+        match self.effects.remove(place) {
+            Effect::Deliver { outcome, .. } => Some(outcome),
+            _ => unreachable!("it was just seen to be an answer"),
+        }
+    }
+
+    pub(super) fn send(&mut self, to: ServerId, message: P::Message) {
+        self.effects.push(Effect::Send { to, message });
+    }
+
+    pub(super) fn say(&mut self, to: ServerId, body: StreamBody) {
+        self.effects.push(Effect::Say { to, body });
+    }
+
+    pub(super) fn wake_links(&mut self, to: ReplicaSet) {
+        self.effects.push(Effect::WakeLinks(to));
+    }
+
+    pub(super) fn wake_worker(&mut self) {
+        self.effects.push(Effect::WakeWorker);
+    }
+
+    pub(super) fn want_sync(&mut self) {
+        self.effects.push(Effect::Sync);
+    }
 }

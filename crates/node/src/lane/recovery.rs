@@ -1,46 +1,44 @@
 //! A lane is opened: from its last checkpoint, and from the records of the log behind it.
 use super::Lane;
 use crate::{
-    entry::Written,
     error::ReplayError,
-    record::{Record, Replayed, WriteRecord},
+    record::{Record, Replayed},
 };
-use prost::Message;
-use turnbuckle_core::{Hlc, Now, Protocol, Replica, Replication, Versions, Write};
+use turnbuckle_core::{Now, Protocol, Replica, Versions};
 use turnbuckle_log::{LogError, Position};
 use turnbuckle_replication::{Entry, Incarnation};
 
 impl<P: Protocol> Lane<P> {
     /// Nothing in the log is for this lane: it has not served yet, or what the log had of it was set aside and is replayed.
     pub fn skip_log(&mut self) {
-        self.covered = Position(u64::MAX);
-        self.is_new = true;
+        self.checkpoints.covered = Position(u64::MAX);
+        self.checkpoints.is_wanted = true;
     }
 
     /// It takes a checkpoint before it serves.
     pub fn want_checkpoint(&mut self) {
-        self.is_new = true;
+        self.checkpoints.is_wanted = true;
     }
 
     /// A record of this lane, which began at `from`.
     pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
         // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
         // would not be there to keep down what it deleted.
-        if from < self.covered {
+        if from < self.checkpoints.covered {
             return Ok(());
         }
         let mut number = record.first_position;
-        self.given_back |= record.given_back;
+        if let Some(streams) = &mut self.streams {
+            streams.replay(record.given_back);
+        }
         if let Some(opened) = record.opened {
             self.outgoing.replay_incarnation(opened.into())?;
         }
         for received in &record.received {
             let (replica, position) = received.parts();
-            if let Some(incoming) = self.incoming.get_mut(&replica) {
-                incoming.replay(position);
-            }
+            self.incoming.replay(replica, position);
         }
-        super::hold(&mut self.incoming, record.held.iter().map(|held| held.parts()));
+        self.incoming.hold(record.held.iter().map(|held| held.parts()));
         for write in record.writes {
             let (entry, to) = (write.entry.clone(), write.to());
             let Some(write) = self.beside.replay(write.replay::<P::Meta>(self.env.topology())?) else {
@@ -49,7 +47,7 @@ impl<P: Protocol> Lane<P> {
             match write {
                 Replayed::Put { key, version } => {
                     self.store.load(&key)?;
-                    self.bound = self.bound.max(version.id.at);
+                    self.in_log.replay_bound(version.id.at);
                     self.store.put(&key, version);
                 }
                 Replayed::Hint => {}
@@ -57,7 +55,7 @@ impl<P: Protocol> Lane<P> {
                     self.store.load(&key)?;
                     self.store.remove(key.as_ref(), id);
                 }
-                Replayed::Bound(bound) => self.bound = self.bound.max(bound),
+                Replayed::Bound(bound) => self.in_log.replay_bound(bound),
                 Replayed::Named { .. }
                 | Replayed::Append { .. }
                 | Replayed::Truncate(_)
@@ -80,7 +78,7 @@ impl<P: Protocol> Lane<P> {
         self.begin_repair();
         let seed = self.env.shared().config.seed;
         let cut = self.replica.protocol().cut();
-        self.cover(&cut);
+        self.incoming.cover(&cut);
         let mut recovered = self.recovered(cut);
         recovered.journal = self.beside.take_journal().map_err(|index| ReplayError::Journal {
             keyspace: self.env.name().to_string(),
@@ -92,13 +90,13 @@ impl<P: Protocol> Lane<P> {
             self.beside.clear_named();
         }
         if self.env.shared().config.planted.clock_goes_back {
-            self.bound = Hlc::ZERO;
+            self.in_log.forget_bound();
         }
         self.replica = Replica::open(
             protocol,
             self.me,
             self.env.topology().clone(),
-            self.bound,
+            self.in_log.bound(),
             &recovered,
             seed,
         );
@@ -109,37 +107,21 @@ impl<P: Protocol> Lane<P> {
         if self.env.shared().config.planted.positions_reused && self.outgoing.incarnation() > 0 {
             return Ok(());
         }
-        if P::DESCRIPTOR.replication == Replication::Streams {
-            self.unsettled = self.env.topology().others_of(self.me);
-        }
-        self.patient_until = now.monotonic + self.env.shared().config.patience;
-        self.begin_unheard(now);
-        let opened = self.outgoing.begin(now.wall.reading.0, self.recovered);
+        self.begin_life(now);
+        let opened = self.outgoing.begin(now.wall.reading.0, self.recovered_until());
         self.append_incarnation(opened);
         Ok(())
     }
 
-    /// Writes down that the directory is not an empty one any more. Nothing waits for that to be on disk.
-    pub(super) fn log_given_back(&mut self) {
-        (self.given_back, self.moved) = (true, true);
-        let mut record = Record::new(self.env.tag(), self.me);
-        record.given_back = true;
-        self.env.shared().log().append(&[&record.encode_to_vec()]);
-    }
-
     fn append_incarnation(&mut self, opened: Incarnation) {
-        let mut record = Record::new(self.env.tag(), self.me);
+        let bound = self.in_log.bound();
+        let mut record = self.records.of_bound::<P>(self.env.tag(), self.me, bound);
         record.opened = Some(opened.into());
-        record.writes.push(WriteRecord::new::<P::Meta>(
-            &Write::Bound(self.bound),
-            &mut self.arena,
-            &mut Written::default(),
-        ));
-        self.env.shared().log().append(&[&record.encode_to_vec()]);
+        self.append_record(&record);
     }
 
     /// Writes an incarnation down, synced, in the middle of a life.
-    pub fn log_incarnation(&mut self, opened: Incarnation) -> Result<(), LogError> {
+    pub(super) fn log_incarnation(&mut self, opened: Incarnation) -> Result<(), LogError> {
         self.moved = true;
         self.append();
         self.append_incarnation(opened);

@@ -30,28 +30,18 @@
 //! What is lost: what a missing row held of a site that has lost it as well, or never comes back, and that no copy has. If the meta of the
 //! last checkpoint is among what is missing, nothing of the table is used: the lane is one whose directory was lost, and
 //! every peer gives it what it has.
-use super::{
-    Lane,
-    missing::{NEVER, Repair},
-};
-use crate::incoming::CopyIn;
+use super::Lane;
 use std::sync::atomic::Ordering::Relaxed;
-use turnbuckle_core::{Hlc, Protocol, ReplicaId, Replication, Versions};
-use turnbuckle_replication::{CursorState, ReceivedRecord, ResumeFrame, StreamBody, StreamPosition};
+use turnbuckle_core::{Protocol, ReplicaId, Replication, Versions};
+use turnbuckle_replication::{CopyIn, CursorState, Repair};
 use turnbuckle_store::StoreError;
 
 impl<P: Protocol> Lane<P> {
     /// The log is replayed: how far other sites were taken in is known.
     pub(super) fn begin_repair(&mut self) {
-        let Some(repair) = self.repair.as_mut().filter(|repair| !repair.lost_stream) else {
-            return;
-        };
-        for (replica, wait) in &mut repair.waits {
-            if *wait == NEVER
-                && let Some(incoming) = self.incoming.get(replica)
-            {
-                *wait = incoming.received;
-            }
+        let incoming = &self.incoming;
+        if let Some(repair) = &mut self.repair {
+            repair.begin(|replica| incoming.stream(replica).map(|stream| stream.received()));
         }
     }
 
@@ -61,104 +51,44 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether the stream of a site waits for a copy.
-    pub(crate) fn waits_for_copy(&self, replica: ReplicaId) -> bool {
-        let waits = |repair: &Repair| repair.is_blank || repair.waits.contains_key(&replica);
+    pub(super) fn waits_for_copy(&self, replica: ReplicaId) -> bool {
+        let waits = |repair: &Repair| repair.holds_back(replica);
         self.repair.as_ref().is_some_and(waits)
     }
 
-    /// Asks the next peer for a copy that may send one now. One after the other, unless one takes its time.
-    pub(crate) fn ask_for_copy(&mut self) {
-        let Some(repair) = &self.repair else { return };
-        let is_under_way = |incoming: &crate::incoming::Incoming<P>| incoming.copy.is_some();
-        if self.incoming.values().any(is_under_way) {
+    /// Asks the next peer for a copy that may send one now.
+    pub(super) fn ask_for_copy(&mut self) {
+        let Lane {
+            repair,
+            incoming,
+            env,
+            me,
+            ..
+        } = self;
+        let Some(repair) = repair.as_mut().filter(|_| incoming.copy().is_none()) else {
             return;
+        };
+        let (now, patience) = (self.time.monotonic, env.shared().config.patience);
+        let is_asked = |replica| incoming.is_resumed(replica);
+        let next = repair.next_to_ask(now, patience, is_asked, |replica| env.is_up(me.peer(replica)));
+        if let Some(replica) = next {
+            self.resume(replica);
         }
-        let now = self.time.monotonic;
-        let asked = |replica: &ReplicaId| {
-            self.incoming
-                .get(replica)
-                .is_some_and(|incoming| incoming.is_resumed())
-        };
-        let is_patient = now < repair.asked_at + self.env.shared().config.patience;
-        if is_patient && repair.waits.keys().any(asked) {
-            return;
-        }
-        let may_send = |replica: &&ReplicaId| {
-            self.env.is_up(self.me.peer(**replica)) && !asked(replica) && !repair.partial.contains(replica)
-        };
-        let Some(&replica) = repair.waits.keys().find(may_send) else {
-            return;
-        };
-        if let Some(repair) = &mut self.repair {
-            repair.asked_at = now;
-        }
-        self.resume(replica);
-    }
-
-    /// Tells a site where its stream goes on here, or that a copy is needed first.
-    pub(crate) fn resume(&mut self, replica: ReplicaId) {
-        let ready = self.outgoing.ready();
-        // What was stamped here is back with the first copy.
-        let streams = P::DESCRIPTOR.replication == Replication::Streams;
-        let needs_own = self.is_blank() && streams && !self.env.shared().config.planted.repaired_by_any_copy;
-        let copy = self.waits_for_copy(replica).then(|| match needs_own {
-            true => StreamPosition {
-                incarnation: self.outgoing.incarnation_of(ready),
-                number: ready,
-            },
-            false => StreamPosition::default(),
-        });
-        let Some(incoming) = self.incoming.get_mut(&replica) else {
-            return;
-        };
-        let (held, at, clock) = (incoming.held_beyond(), incoming.resume(), self.replica.clock());
-        let word_number = incoming.next_word();
-        let forgotten = self.replica.protocol().forgotten();
-        let peer = self.me.peer(replica);
-        let mut frame = ResumeFrame::new(at, clock, &forgotten, copy);
-        frame.held = held.map(Into::into);
-        frame.word_number = word_number;
-        self.say(peer, StreamBody::Resume(frame));
     }
 
     /// A copy is in place. The streams of other sites that waited for it go on, or the next peer is asked. Its source is told by who calls: told twice, it
     /// would send twice what follows.
-    pub(super) fn repair_with(&mut self, from: ReplicaId, copy: &CopyIn<P::Meta>) {
+    pub(super) fn repair_with(&mut self, copy: &CopyIn) {
         let was_blank = self.is_blank();
         let Some(repair) = &mut self.repair else { return };
-        repair.copied(from, copy);
+        repair.copied(copy);
         if repair.is_over() || self.env.shared().config.planted.repaired_by_any_copy {
-            let (keyspace, partition) = (self.env.name(), self.me.partition);
-            let is_empty = self.store.live_keys() == 0 && self.store.deleted_keys() == 0;
-            match repair.waits.is_empty() {
-                true => {}
-                false if is_empty => tracing::info!(
-                    keyspace,
-                    partition,
-                    "the partition is empty at every site: it is served as a new one"
-                ),
-                false => tracing::error!(
-                    keyspace,
-                    partition,
-                    "rows are missing at every other site, too: what is missing everywhere is lost"
-                ),
-            }
-            if !is_empty {
-                tracing::warn!(
-                    keyspace,
-                    partition,
-                    "rows that were missing on this node are back from other sites: the partition is served again"
-                );
-            }
-            self.repair = None;
-            // The next checkpoint says so.
-            self.is_new = true;
-            self.env.shared().partitions_repaired.fetch_add(1, Relaxed);
+            let is_whole = repair.is_whole();
+            self.end_repair(is_whole);
         }
         let is_filled = was_blank && !self.is_blank();
-        let others = self.incoming.keys().copied().filter(|&replica| replica != from);
-        for replica in others.collect::<Vec<_>>() {
-            let is_asked = self.incoming[&replica].is_resumed();
+        for replica in self.incoming.peers().without(copy.from).iter() {
+            let is_asked = self.incoming.is_resumed(replica);
             // One that was asked before may be waiting itself for what was stamped here, and need not any more.
             let asks = match self.waits_for_copy(replica) {
                 true => is_asked && is_filled,
@@ -171,10 +101,34 @@ impl<P: Protocol> Lane<P> {
         self.wake_worker();
     }
 
-    /// How far other sites were heard, as far as nothing of it is missing.
-    pub(crate) fn heard_in_full(&self, mut received: Vec<ReceivedRecord>) -> Vec<ReceivedRecord> {
-        received.retain(|record| !self.waits_for_copy(record.parts().0));
-        received
+    /// Everything is back, or nobody has more.
+    fn end_repair(&mut self, is_whole: bool) {
+        let (keyspace, partition) = (self.env.name(), self.me.partition);
+        let is_empty = self.store.live_keys() == 0 && self.store.deleted_keys() == 0;
+        match is_whole {
+            true => {}
+            false if is_empty => tracing::info!(
+                keyspace,
+                partition,
+                "the partition is empty at every site: it is served as a new one"
+            ),
+            false => tracing::error!(
+                keyspace,
+                partition,
+                "rows are missing at every other site, too: what is missing everywhere is lost"
+            ),
+        }
+        if !is_empty {
+            tracing::warn!(
+                keyspace,
+                partition,
+                "rows that were missing on this node are back from other sites: the partition is served again"
+            );
+        }
+        self.repair = None;
+        // It says so.
+        self.checkpoints.is_wanted = true;
+        self.env.shared().partitions_repaired.fetch_add(1, Relaxed);
     }
 
     /// Something in the table cannot be read. It is said once.
@@ -214,10 +168,5 @@ impl<P: Protocol> Lane<P> {
         };
         let words = || format!("rows of partition {partition} {why} from other sites yet");
         self.repair.as_ref().map(|_| words())
-    }
-
-    /// What a blank lane covers.
-    pub(super) fn blank_cut(cut: Vec<(ReplicaId, Hlc)>) -> Vec<(ReplicaId, Hlc)> {
-        cut.into_iter().map(|(replica, _)| (replica, Hlc::ZERO)).collect()
     }
 }

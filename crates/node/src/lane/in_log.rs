@@ -1,0 +1,160 @@
+//! What a lane has appended to the log, and what waits until that is durable.
+//!
+//! Three queues, each in the order of the log. A batch lets its outputs, entries and acknowledgements go when it is written, or synced if that is
+//! needed; a bound of the clock and a promise count only when they are synced.
+use std::collections::VecDeque;
+use turnbuckle_core::{Hlc, ReplicaId};
+use turnbuckle_log::Position;
+use turnbuckle_replication::{Entry, StreamPosition};
+
+/// How many promises may wait for a sync; beyond that the newest replaces the one before.
+const MOST_PROMISES: usize = 64;
+
+/// A batch in the log.
+pub(super) struct Logged {
+    pub number: Option<u64>,
+    pub end: Position,
+    pub sync: bool,
+    pub entries: Vec<Entry>,
+    /// How far other streams have come with it: to be acknowledged.
+    pub received: Vec<(ReplicaId, StreamPosition)>,
+    /// Peers that have given everything back with it.
+    pub givers: Vec<ReplicaId>,
+}
+
+/// What is in the log and not yet durable.
+pub(super) struct InLog {
+    batches: VecDeque<Logged>,
+    /// Promises whose marks are sent, until everything they speak of is synced.
+    promises: VecDeque<(Position, (Hlc, u64))>,
+    /// Clock bounds in the log, and not yet synced.
+    bounds: VecDeque<(Position, Hlc)>,
+    /// The highest bound in the log.
+    bound: Hlc,
+}
+
+impl InLog {
+    /// Nothing yet: the last checkpoint has this bound.
+    pub fn new(bound: Hlc) -> InLog {
+        InLog {
+            batches: VecDeque::new(),
+            promises: VecDeque::new(),
+            bounds: VecDeque::new(),
+            bound,
+        }
+    }
+
+    /// No timestamp that the log may have shown is above it.
+    pub fn bound(&self) -> Hlc {
+        self.bound
+    }
+
+    /// The log has a bound, or a version that was stamped below one.
+    pub fn replay_bound(&mut self, bound: Hlc) {
+        self.bound = self.bound.max(bound);
+    }
+
+    /// A planted bug: the bound is forgotten.
+    pub fn forget_bound(&mut self) {
+        self.bound = Hlc::ZERO;
+    }
+
+    /// A batch is appended, with a higher bound if it has one.
+    pub fn push(&mut self, batch: Logged, bound: Option<Hlc>) {
+        if let Some(bound) = bound {
+            self.bound = bound;
+            self.bounds.push_back((batch.end, bound));
+        }
+        self.batches.push_back(batch);
+    }
+
+    /// A mark is sent whose promise speaks of everything up to `behind`.
+    pub fn push_promise(&mut self, behind: Position, promise: (Hlc, u64)) {
+        if self.promises.len() >= MOST_PROMISES {
+            self.promises.pop_back();
+        }
+        self.promises.push_back((behind, promise));
+    }
+
+    /// The next bound that is synced.
+    pub fn take_bound(&mut self, synced: Position) -> Option<Hlc> {
+        self.bounds.front().filter(|(end, _)| *end <= synced)?;
+        self.bounds.pop_front().map(|(_, bound)| bound)
+    }
+
+    /// The next batch that is durable.
+    pub fn take_batch(&mut self, written: Position, synced: Position) -> Option<Logged> {
+        let until = |batch: &Logged| if batch.sync { synced } else { written };
+        self.batches.front().filter(|batch| batch.end <= until(batch))?;
+        self.batches.pop_front()
+    }
+
+    /// The promises that are synced.
+    pub fn take_promises(&mut self, synced: Position) -> impl Iterator<Item = (Hlc, u64)> {
+        let done = self.promises.partition_point(|&(behind, _)| behind <= synced);
+        self.promises.drain(..done).map(|(_, promise)| promise)
+    }
+
+    /// Whether something is held until the log has been synced. `interval_syncs`: that comes about by itself soon enough for promises.
+    pub fn waits_for_sync(&self, interval_syncs: bool) -> bool {
+        let has_promises = !self.promises.is_empty() && !interval_syncs;
+        has_promises || !self.bounds.is_empty() || self.batches.front().is_some_and(|batch| batch.sync)
+    }
+
+    /// Whether a batch is appended and not yet durable.
+    pub fn has_batches(&self) -> bool {
+        !self.batches.is_empty()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.bounds.is_empty() && self.promises.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(number: u64, end: u64, sync: bool) -> Logged {
+        Logged {
+            number: Some(number),
+            end: Position(end),
+            sync,
+            entries: Vec::new(),
+            received: Vec::new(),
+            givers: Vec::new(),
+        }
+    }
+
+    fn take(in_log: &mut InLog, written: u64, synced: u64) -> Option<u64> {
+        in_log.take_batch(Position(written), Position(synced))?.number
+    }
+
+    #[test]
+    fn a_batch_that_must_be_synced_holds_those_behind_it() {
+        let mut in_log = InLog::new(Hlc(5));
+        in_log.push(batch(1, 10, true), Some(Hlc(9)));
+        in_log.push(batch(2, 20, false), None);
+        assert_eq!(take(&mut in_log, 20, 9), None);
+        assert!(in_log.waits_for_sync(true));
+        assert_eq!(in_log.take_bound(Position(9)), None);
+        assert_eq!(take(&mut in_log, 20, 10), Some(1));
+        assert_eq!(in_log.take_bound(Position(10)), Some(Hlc(9)));
+        assert_eq!(take(&mut in_log, 20, 10), Some(2), "it need only be written");
+        assert!(in_log.is_empty() && !in_log.waits_for_sync(false));
+        assert_eq!(in_log.bound(), Hlc(9));
+    }
+
+    #[test]
+    fn promises_count_once_synced_and_the_newest_of_too_many_stays() {
+        let mut in_log = InLog::new(Hlc::ZERO);
+        for number in 0..=MOST_PROMISES as u64 {
+            in_log.push_promise(Position(number), (Hlc(number), number));
+        }
+        assert!(in_log.waits_for_sync(false) && !in_log.waits_for_sync(true));
+        assert_eq!(in_log.take_promises(Position(1)).count(), 2);
+        let last = in_log.take_promises(Position(u64::MAX)).last();
+        assert_eq!(last, Some((Hlc(64), 64)));
+    }
+}

@@ -1,0 +1,247 @@
+//! Inputs: handed to the replica, or parked until their keys are in memory or peers were heard; and the outputs that they make possible.
+use super::{
+    Lane,
+    waiting::{Question, Waiting},
+};
+use bytes::BytesMut;
+use turnbuckle_core::{Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, ReplicaSet, ServerId, Wire};
+use turnbuckle_replication::{MarkFrame, StreamBody};
+use turnbuckle_store::StoreError;
+
+/// Once so many inputs wait for keys from disk, messages that would wait, too, are lost: their senders are prepared for that and ask again, and
+/// a disk that is slower than they ask would never be done.
+pub(super) const MOST_COLD: usize = 1024;
+
+impl<P: Protocol> Lane<P> {
+    /// A session's or another node's request. It waits if its keys are not in memory.
+    pub fn ask(&mut self, now: Now, question: Question<P>) {
+        if self.is_unheard() {
+            self.end_unheard(now);
+        }
+        self.run_or_park(now, question);
+        self.finish_input(now);
+    }
+
+    /// When it wants to be stepped next, in monotonic time: for a timer of its replica, or for requests that wait for others' word. A protocol without
+    /// timers has nothing else that ends their waiting.
+    pub fn next_deadline(&self) -> Option<Micros> {
+        let deadlines = [self.replica.next_deadline(), self.unheard_until()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// An input that names no keys.
+    pub fn step(&mut self, now: Now, input: Input<P>) {
+        self.handle(now, input);
+        self.finish_input(now);
+    }
+
+    /// A message of another replica. It waits, too, if its keys are not in memory.
+    pub fn hear(&mut self, now: Now, from: ServerId, message: P::Message) {
+        self.hear_or_park(now, from, message);
+        self.finish_input(now);
+    }
+
+    /// Threads read the clock, then wait for a lock or a disk, and come here. A request that they let run may have been asked after they read
+    /// it. So in a lane time never goes back: what an answer proves, it proves as of the latest time that any input came with.
+    pub(super) fn handle(&mut self, now: Now, input: Input<P>) {
+        let may_go_back = self.env.shared().config.planted.time_before_disk;
+        if now.monotonic >= self.time.monotonic || may_go_back {
+            self.time = now;
+        }
+        self.replica.set_taking_back(self.takes_back());
+        self.replica.handle_input(self.time, input, &mut self.store);
+        self.moved = true;
+    }
+
+    // ---- waiting for keys -----------------------------------------------------------------------------------
+
+    /// Whether an input that names this key has to wait.
+    pub(super) fn is_cold(&self, key: &Key) -> bool {
+        !self.store.is_resident(key.as_ref()) || self.cold.blocks(key)
+    }
+
+    pub(super) fn run_or_park(&mut self, now: Now, question: Question<P>) {
+        if self.is_unheard() {
+            return self.hold_question(now, question);
+        }
+        let mut is_cold = false;
+        let protocol = self.replica.protocol();
+        protocol.keys(&question.request, &mut |key| is_cold |= self.is_cold(key));
+        if !is_cold {
+            let Question { id, request, since } = question;
+            self.handle(now, Input::Request { id, request, since });
+            return;
+        }
+        let mut keys = Vec::new();
+        protocol.keys(&question.request, &mut |key| keys.push(key.clone()));
+        self.park(keys, Waiting::Question(question));
+    }
+
+    pub(super) fn fire_or_park(&mut self, now: Now, keys: Vec<Key>, timer: P::Timer) {
+        match keys.iter().any(|key| self.is_cold(key)) {
+            false => self.handle(now, Input::Resident { timer }),
+            true => self.park(keys.clone(), Waiting::Timer { keys, timer }),
+        }
+    }
+
+    pub(super) fn hear_or_park(&mut self, now: Now, from: ServerId, message: P::Message) {
+        let (mut is_cold, mut names_keys) = (false, false);
+        let protocol = self.replica.protocol();
+        protocol.message_keys(from, &message, &mut |key| {
+            names_keys = true;
+            is_cold |= self.is_cold(key);
+        });
+        // Its sender is prepared for a message that is lost.
+        if names_keys && (self.repair.is_some() || self.is_outdated()) {
+            return;
+        }
+        if names_keys && self.is_unheard() {
+            self.hold_message(now, Waiting::Message { from, message });
+        } else if !is_cold {
+            self.handle(now, Input::Message { from, message });
+        } else if self.cold.len() < MOST_COLD {
+            let mut keys = Vec::new();
+            protocol.message_keys(from, &message, &mut |key| keys.push(key.clone()));
+            self.park(keys, Waiting::Message { from, message });
+        }
+    }
+
+    fn park(&mut self, keys: Vec<Key>, waiting: Waiting<P>) {
+        let store = &self.store;
+        self.cold
+            .park(keys, waiting, |key| store.is_resident(key.as_ref()));
+        self.wake_worker();
+    }
+
+    /// What has waited for something else than keys goes on.
+    pub(super) fn go_on(&mut self, now: Now, waiting: Waiting<P>) {
+        match waiting {
+            Waiting::Question(question) => self.run_or_park(now, question),
+            Waiting::Message { from, message } => self.hear_or_park(now, from, message),
+            Waiting::Timer { keys, timer } => self.fire_or_park(now, keys, timer),
+        }
+    }
+
+    /// A key was fetched: what waited for it goes on.
+    pub fn fetched(&mut self, now: Now, key: &Key) {
+        self.cold.fetched(key);
+        loop {
+            let store = &self.store;
+            let runnable = self.cold.take_runnable(|key| store.is_resident(key.as_ref()));
+            let Some(waiting) = runnable else { break };
+            let input = match waiting {
+                Waiting::Question(Question { id, request, since }) => Input::Request { id, request, since },
+                Waiting::Message { from, message } => Input::Message { from, message },
+                Waiting::Timer { timer, .. } => Input::Resident { timer },
+            };
+            self.handle(now, input);
+        }
+        for replica in self.incoming.peers().iter() {
+            self.drain(now, replica);
+        }
+        self.finish_input(now);
+    }
+
+    /// A key could not be read: what waited for it is refused.
+    pub fn fetch_failed(&mut self, key: &Key, why: &StoreError) {
+        self.cold.fetched(key);
+        self.note_damage(why);
+        for failed in self.cold.take_failed(key) {
+            match failed {
+                Waiting::Question(question) => {
+                    let refused = match why.is_damage() {
+                        true => format!(
+                            "the row of the key is damaged on this node's disk, and not back from another site yet: {why}"
+                        ),
+                        false => format!("the key cannot be read from disk: {why}"),
+                    };
+                    self.deliver(question.id, Outcome::Refused(refused));
+                }
+                // It is lost, which its sender is prepared for.
+                Waiting::Message { .. } => {}
+                timer @ Waiting::Timer { .. } => self.cold.set_aside(timer),
+            }
+        }
+    }
+
+    /// Timers whose keys could not be read are tried again.
+    pub fn retry_unread(&mut self, now: Now) {
+        for waiting in self.cold.take_aside() {
+            self.go_on(now, waiting);
+        }
+    }
+
+    // ---- outputs --------------------------------------------------------------------------------------------
+
+    /// Everything that the last input made possible: parked requests, then outputs.
+    pub(super) fn finish_input(&mut self, now: Now) {
+        loop {
+            if let Some(ready) = self.replica.take_ready() {
+                let question = Question {
+                    id: ready.id,
+                    request: ready.request,
+                    since: Some(ready.since),
+                };
+                self.run_or_park(now, question);
+            } else if let Some((keys, timer)) = self.replica.take_wanted() {
+                self.fire_or_park(now, keys, timer);
+            } else if let Some(peer) = self.replica.take_wanted_copy() {
+                self.want_copy_of(peer.replica());
+            } else {
+                break;
+            }
+        }
+        self.route();
+    }
+
+    /// Hands on the outputs that need not wait, in order.
+    pub(super) fn route(&mut self) {
+        while let Some(output) = self.replica.poll_output() {
+            match output {
+                Output::Reply {
+                    id,
+                    response,
+                    mut receipt,
+                } => {
+                    if self.env.shared().config.planted.receipts_claim_more {
+                        receipt.staleness = receipt.staleness.map(|proven| Micros(proven.0 / 2));
+                    }
+                    self.deliver(id, Outcome::Answered(response, receipt));
+                }
+                Output::Send { to, message } => self.send(to, message),
+                Output::Mark {
+                    to,
+                    message,
+                    promise,
+                    number,
+                } => self.mark(to, &message, (promise, number)),
+            }
+        }
+    }
+
+    fn mark(&mut self, to: ReplicaSet, message: &P::Message, promise: (Hlc, u64)) {
+        // A newer one comes when everything is back.
+        if self.takes_back() {
+            return;
+        }
+        let mut body = BytesMut::new();
+        message.encode(&mut body);
+        let body = body.freeze();
+        if self.env.shared().config.planted.marks_overtake {
+            for replica in to.iter() {
+                let mark = MarkFrame {
+                    incarnation: self.outgoing.incarnation(),
+                    after: 0,
+                    body: body.clone(),
+                };
+                self.say(self.me.peer(replica), StreamBody::Mark(mark));
+            }
+            return;
+        }
+        self.outgoing.set_mark(to, &body);
+        self.wake_links(to);
+        let behind = self.env.shared().log().written();
+        self.in_log.push_promise(behind, promise);
+        self.settle_promises();
+    }
+}

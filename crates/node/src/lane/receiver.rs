@@ -1,0 +1,240 @@
+//! What peers send of their streams, and give back: taken in order, as far as its keys are in memory.
+use super::Lane;
+use crate::entry;
+use bytes::Bytes;
+use turnbuckle_core::{BadFrame, Hlc, Input, Key, Now, Protocol, ReplicaId, Topology, Version, Wire};
+use turnbuckle_replication::{EntriesFrame, Item, MarkFrame, PositionFrame, ReturnedFrame, cut_from_frames};
+
+/// How many entries of a stream are looked at ahead for keys to read from disk.
+const AHEAD: usize = 16;
+
+/// An entry of a stream that has arrived: a version with its key.
+pub(crate) struct Arrived<M> {
+    pub key: Key,
+    pub version: Version<M>,
+    /// Both as they arrived, for the log.
+    encoded: Bytes,
+}
+
+impl<M: Wire> Arrived<M> {
+    /// An entry from a peer, which `origin` stamped: streams carry their source's own versions, also those that it had lost and was given back, and
+    /// what is given back is the receiver's own.
+    fn decode(encoded: Bytes, origin: ReplicaId, topology: &Topology) -> Result<Arrived<M>, BadFrame> {
+        let (key, version) = entry::decode_entry::<M>(encoded.clone(), topology)?;
+        match version.id.replica == origin {
+            true => Ok(Arrived {
+                key,
+                version,
+                encoded,
+            }),
+            false => Err(BadFrame::new(
+                "versions of the site that stamped the stream",
+                version.id.to_string(),
+            )),
+        }
+    }
+}
+
+impl<P: Protocol> Lane<P> {
+    pub(super) fn on_entries(
+        &mut self,
+        now: Now,
+        replica: ReplicaId,
+        frame: EntriesFrame,
+    ) -> Result<(), BadFrame> {
+        let is_streaming = self.incoming.is_streaming(replica);
+        let stream = self.incoming.stream_of(replica)?;
+        if is_streaming {
+            let topology = self.env.topology();
+            stream.arrive(frame, |entry| Arrived::decode(entry, replica, topology))?;
+            self.drain(now, replica);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_mark(&mut self, now: Now, replica: ReplicaId, frame: MarkFrame) -> Result<(), BadFrame> {
+        let message = self.decode_message(frame.body.clone())?;
+        let is_streaming = self.incoming.is_streaming(replica);
+        let stream = self.incoming.stream_of(replica)?;
+        if is_streaming {
+            stream.arrive_mark(&frame, message)?;
+            self.drain(now, replica);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_returned(
+        &mut self,
+        now: Now,
+        replica: ReplicaId,
+        frame: ReturnedFrame,
+    ) -> Result<(), BadFrame> {
+        let topology = self.env.topology();
+        let stream = self.incoming.stream_of(replica)?;
+        for entry in frame.entries {
+            let bytes = entry.len();
+            stream.arrive_returned(Arrived::decode(entry, self.id, topology)?, bytes)?;
+        }
+        stream.arrive_named(frame.named)?;
+        if frame.end {
+            let cut = cut_from_frames(&frame.withheld)?;
+            topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
+            stream.arrive_end(cut)?;
+        }
+        self.drain(now, replica);
+        Ok(())
+    }
+
+    /// The source has taken back what it had lost, and its stream goes on behind a place.
+    pub(super) fn on_taken_back(&mut self, replica: ReplicaId, place: PositionFrame) -> Result<(), BadFrame> {
+        let waits = self.waits_for_copy(replica) || self.incoming.wants_copy(replica);
+        if !self.env.shared().config.planted.takes_again_what_it_had {
+            self.cover_what_was_here();
+        }
+        let is_held = self.incoming.stream_of(replica)?.rewind(place.into());
+        self.moved = true;
+        // Where the stream goes on is still to be agreed, if that was only what copies of third sites had brought here.
+        match waits || is_held {
+            true => self.resume(replica),
+            false => self.incoming.go_on(replica),
+        }
+        Ok(())
+    }
+
+    /// A peer may send its stream from an earlier place, when it has taken back what it had lost. What was here stays as it is: a delete of it may be
+    /// forgotten. The cut does not have all of that after a restart, and what every site shows was here, too.
+    pub(super) fn cover_what_was_here(&mut self) {
+        if self.is_blank() {
+            return;
+        }
+        let (mut cut, settled) = (self.cut(), self.settled());
+        for (_, until) in &mut cut {
+            *until = settled.max(*until);
+        }
+        self.incoming.cover(&cut);
+    }
+
+    // ---- in turn --------------------------------------------------------------------------------------------
+
+    /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
+    pub(super) fn drain(&mut self, now: Now, replica: ReplicaId) {
+        // The source stops a window ahead of what is acknowledged.
+        if !self.env.shared().has_room() {
+            return;
+        }
+        let horizon = self.horizon(now);
+        let waits_until = match self.env.shared().config.planted.copy_ignores_arrivals {
+            true => Hlc::ZERO,
+            false => self.incoming.waits_until(replica),
+        };
+        while self.is_next_due(replica, horizon, waits_until) {
+            let stream = self.incoming.stream(replica).expect("it has a next item");
+            let covered = stream.covered();
+            let item = self.incoming.pop(replica).expect("it was just seen");
+            self.incoming.note_in_time(replica);
+            self.moved = true;
+            self.take_in(now, replica, item, covered);
+        }
+        self.finish_input(now);
+    }
+
+    /// Whether the next item of a site can be handed on. If a key of it has to be read from disk, that is asked for.
+    fn is_next_due(&mut self, replica: ReplicaId, horizon: Hlc, waits_until: Hlc) -> bool {
+        let Some(item) = self.incoming.front(replica) else {
+            return false;
+        };
+        let newest = match item {
+            Item::Entry { entry, .. } | Item::Returned(entry) => entry::newest(&entry.version),
+            Item::Mark(message) => message.newest(),
+            Item::ReturnedEnd(returned) => returned.cut.iter().map(|&(_, at)| at).max().unwrap_or_default(),
+            Item::Reached(_) => Hlc::ZERO,
+        };
+        if newest > horizon {
+            self.hold(replica, newest);
+            return false;
+        }
+        let (Item::Entry { entry, .. } | Item::Returned(entry)) = item else {
+            return true;
+        };
+        // The copy that is being put in place speaks for it: see `placing`.
+        if matches!(item, Item::Entry { .. }) && entry.version.id.at <= waits_until {
+            return false;
+        }
+        if !self.is_cold(&entry.key) {
+            return true;
+        }
+        let next = self.incoming.next_entries(replica, AHEAD).map(|entry| &entry.key);
+        let needed: Vec<&Key> = next.filter(|key| self.is_cold(key)).collect();
+        self.cold.want_first(needed.into_iter());
+        self.wake_worker();
+        false
+    }
+
+    /// The turn of an item of a site has come. Everything that the site stamped up to `covered` was here already.
+    fn take_in(
+        &mut self,
+        now: Now,
+        replica: ReplicaId,
+        item: Item<Arrived<P::Meta>, P::Message>,
+        covered: Hlc,
+    ) {
+        let from = self.me.peer(replica);
+        match item {
+            Item::Entry { entry, .. } => {
+                let Arrived {
+                    key,
+                    version,
+                    encoded,
+                } = entry;
+                // One that is covered was here, and something newer came; that may have been collected.
+                if !self.is_dropped(&key, &version) && version.id.at > covered {
+                    let input = Input::Replicated {
+                        from,
+                        key,
+                        version,
+                        encoded,
+                    };
+                    self.handle(now, input);
+                }
+            }
+            Item::Returned(Arrived { key, version, .. }) => {
+                let input = Input::Replicated {
+                    from: self.me,
+                    key,
+                    version,
+                    encoded: Bytes::new(),
+                };
+                self.handle(now, input);
+            }
+            Item::Reached(_) => {}
+            Item::Mark(message) => self.handle(now, Input::Mark { from, message }),
+            Item::ReturnedEnd(returned) => {
+                self.handle(now, Input::Returned { from, returned });
+                if let Some(streams) = &mut self.streams {
+                    streams.push_giver(replica);
+                }
+            }
+        }
+    }
+
+    /// What waits of a peer that was too far ahead, or for a key that could not be read, gets another chance.
+    pub fn retry_pending(&mut self, now: Now) {
+        for replica in self.incoming.peers().iter() {
+            if self.incoming.front(replica).is_some() {
+                self.drain(now, replica);
+            }
+        }
+        self.ask_for_copy();
+    }
+
+    /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
+    pub(super) fn hold(&mut self, replica: ReplicaId, at: Hlc) {
+        if self.incoming.note_ahead(replica) {
+            tracing::error!(
+                keyspace = self.env.name(),
+                peer = self.env.topology().replica_name(replica),
+                "its timestamps are ahead of this clock (next {at}): held until time has caught up; check both clocks"
+            );
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Rows of a full copy that arrives, frame by frame.
+use std::cmp::Ordering;
+use turnbuckle_core::{BadFrame, Chain, Key, Version};
+use turnbuckle_store::compare_rows;
+
+/// How large a row of a copy may be, in bytes: all versions of a key.
+const MOST_ROW_BYTES: usize = 1 << 30;
+
+/// What a version costs beside its bytes.
+const VERSION_BYTES: usize = 128;
+
+/// The rows of the full copy that arrives, as they come.
+pub(crate) struct RowsIn<M> {
+    open: Option<OpenRow<M>>,
+}
+
+/// The last row so far, of which there may be more in the next frame.
+struct OpenRow<M> {
+    key: Key,
+    versions: Vec<Version<M>>,
+    bytes: usize,
+}
+
+impl<M> RowsIn<M> {
+    pub fn new() -> RowsIn<M> {
+        RowsIn { open: None }
+    }
+
+    /// Another copy begins, or there is none any more.
+    pub fn clear(&mut self) {
+        self.open = None;
+    }
+
+    /// Takes the next version. Returns the row before it, if it begins another. Rows come in the engine's order, each once: a
+    /// second part of a row would replace what is staged of it.
+    ///
+    /// # Errors
+    /// If the rows are in another order, or the row is larger than any.
+    pub fn take(
+        &mut self,
+        key: Key,
+        version: Version<M>,
+        bytes: usize,
+    ) -> Result<Option<(Key, Chain<M>)>, BadFrame> {
+        let bytes = bytes + VERSION_BYTES;
+        if let Some(open) = self.open.as_mut().filter(|open| open.key == key) {
+            open.versions.push(version);
+            open.bytes += bytes;
+            return match open.bytes > MOST_ROW_BYTES {
+                true => Err(BadFrame::new("a key whose versions take at most 1 GiB", "more")),
+                false => Ok(None),
+            };
+        }
+        let open = self.open.as_ref();
+        let order = open.map(|open| compare_rows(open.key.as_ref(), key.as_ref()));
+        if order.is_some_and(|order| order != Ordering::Less) {
+            let found = key.to_string();
+            return Err(BadFrame::new("rows of a full copy in their order", found));
+        }
+        let versions = vec![version];
+        let before = self.open.replace(OpenRow { key, versions, bytes });
+        Ok(before.map(OpenRow::close))
+    }
+
+    /// There are no more: the last row.
+    pub fn end(&mut self) -> Option<(Key, Chain<M>)> {
+        self.open.take().map(OpenRow::close)
+    }
+}
+
+impl<M> OpenRow<M> {
+    /// The row as it is stored.
+    fn close(self) -> (Key, Chain<M>) {
+        let OpenRow {
+            key, mut versions, ..
+        } = self;
+        // The oldest first: each of the others then goes to the end.
+        versions.sort_unstable_by_key(|version| version.id);
+        let mut versions = versions.into_iter();
+        let mut chain = Chain::new(versions.next().expect("a row begins with a version"));
+        for version in versions {
+            chain.insert(version);
+        }
+        (key, chain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use turnbuckle_core::{Hlc, ReplicaId, VersionId};
+
+    fn version(at: u64) -> Version<()> {
+        let replica = ReplicaId(0);
+        Version {
+            id: VersionId { at: Hlc(at), replica },
+            value: None,
+            meta: (),
+        }
+    }
+
+    #[test]
+    fn a_row_may_go_on_in_the_next_frame_and_no_row_comes_twice() {
+        let (mut rows, x, y) = (RowsIn::new(), Key::from("x"), Key::from("y"));
+        let [first, second] = match compare_rows(x.as_ref(), y.as_ref()) {
+            Ordering::Less => [x, y],
+            _ => [y, x],
+        };
+        for at in [3, 5] {
+            assert_eq!(rows.take(first.clone(), version(at), 1).expect("in order"), None);
+        }
+        let (key, chain) = rows
+            .take(second.clone(), version(9), 1)
+            .expect("in order")
+            .expect("a row");
+        assert_eq!((key, chain.newest().id.at), (first.clone(), Hlc(5)));
+        assert!(rows.take(first, version(7), 1).is_err());
+        assert_eq!(rows.end().expect("the last one").0, second);
+    }
+}

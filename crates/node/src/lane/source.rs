@@ -1,0 +1,167 @@
+//! A peer says where it is in this lane's stream: what it is sent from there on, and what it gives back first.
+use super::Lane;
+use crate::environment::Environment;
+use turnbuckle_core::{BadFrame, Hlc, Now, Protocol, ReplicaId, ReplicaSet, ServerId};
+use turnbuckle_replication::{
+    CursorState, Incarnation, ResumeFrame, Resumption, StreamBody, StreamPosition, TakeBackFrame,
+};
+
+impl<P: Protocol> Lane<P> {
+    pub(super) fn on_resume(&mut self, now: Now, from: ServerId, frame: ResumeFrame) -> Result<(), BadFrame> {
+        if let Some(cursor) = self.outgoing.cursor(from.replica()) {
+            cursor.heard_word = frame.word_number;
+        }
+        match self.streams {
+            Some(_) => self.resume_stream(now, from, frame),
+            None => self.resume_copies(now, from, &frame),
+        }
+    }
+
+    /// A peer of a protocol without streams is there. It is sent a copy, if it asks for one.
+    fn resume_copies(&mut self, now: Now, from: ServerId, frame: &ResumeFrame) -> Result<(), BadFrame> {
+        let replica = from.replica();
+        let clock = Hlc(frame.clock);
+        if clock <= self.horizon(now) {
+            self.replica.observe(clock);
+        }
+        self.rows.drop_copies(replica);
+        match frame.copy {
+            Some(behind) => self.want_copy(replica, Some(behind.into()), 0),
+            None => drop(self.outgoing.resume(replica, StreamPosition::default(), false)),
+        }
+        Ok(())
+    }
+
+    fn resume_stream(&mut self, now: Now, from: ServerId, frame: ResumeFrame) -> Result<(), BadFrame> {
+        let (replica, at) = (from.replica(), frame.at());
+        let word = frame.word(self.env.topology())?;
+        let held = frame.held.map(StreamPosition::from);
+        self.hear_of_earlier_life([at, held.unwrap_or_default()], &word);
+        self.hear_word(now, from, Hlc(frame.clock), word);
+        self.rows.drop_copies(replica);
+        let resumption = self.resumption(replica, at, frame.copy.is_some());
+        if matches!(resumption, Resumption::Stream | Resumption::Copy) {
+            // A peer that lacks rows gives nothing back: it comes once more when it has them.
+            if frame.copy.is_none()
+                && let Some(held) = held
+                && let Some(since) = self.outgoing.lost(replica, held)
+            {
+                return self.take_held(now, from, at, (held, since));
+            }
+            self.settle_peer(replica);
+            self.end_unheard(now);
+        }
+        match resumption {
+            Resumption::Stream => self.wake_links(ReplicaSet::one(replica)),
+            Resumption::TakeBack { since, .. } => {
+                let why = "the end of this node's log was lost; taking back from the peer what it holds";
+                self.warn_of(from, &format!("{why} since {since}"));
+                self.take_back(from, since);
+            }
+            Resumption::Copy => {
+                let behind = frame.copy.map(StreamPosition::from);
+                self.want_copy(replica, behind, at.number);
+            }
+            Resumption::FromTheFuture => {
+                check_begun(&self.env, now, at)?;
+                self.begin_anew(from, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// How to go on with a peer that is at a place of the stream.
+    fn resumption(&mut self, replica: ReplicaId, at: StreamPosition, wants_copy: bool) -> Resumption {
+        // Who lacks rows sends no copy, and may wait until the peer has taken in its stream.
+        let forgets = self.repair.is_none()
+            && self.has_forgotten()
+            && !self.env.shared().config.planted.replays_to_the_empty;
+        // A copy waits until it is known whether this directory is an old one.
+        match self.outgoing.resume(replica, at, forgets || !self.may_give()) {
+            // What is to be taken back comes first.
+            Resumption::Stream if wants_copy => {
+                self.outgoing.silence(replica);
+                Resumption::Copy
+            }
+            resumption => resumption,
+        }
+    }
+
+    /// The peer holds more of this lane's stream than the lane remembers: its directory was lost, or is an old copy. A new
+    /// incarnation begins beyond what the peer has seen, and the peer gives back everything that this site ever wrote.
+    fn begin_anew(&mut self, peer: ServerId, at: StreamPosition) {
+        self.warn_of(
+            peer,
+            "the peer holds more of this node's stream than this node does: its data directory was lost or is an old one. Taking back from the \
+             peer what this site wrote",
+        );
+        let Some(opened) = self.begin_incarnation(at.incarnation + 1) else {
+            return;
+        };
+        if let Some(cursor) = self.outgoing.cursor(peer.replica()) {
+            // Only where the directory was empty is it known what the peer has of the lives before.
+            let end = (opened.start == 1).then_some(0);
+            cursor.set_state(CursorState::TakingBack { end });
+        }
+        self.take_back(peer, Hlc::ZERO);
+    }
+
+    /// Full copies of third sites have brought the peer what this lane wrote and lost. It gives that back before anything else.
+    fn take_held(
+        &mut self,
+        now: Now,
+        peer: ServerId,
+        at: StreamPosition,
+        (held, since): (StreamPosition, Hlc),
+    ) -> Result<(), BadFrame> {
+        check_begun(&self.env, now, held)?;
+        let why = "the peer holds what this node has lost, by a full copy of another site; taking it back";
+        self.warn_of(peer, &format!("{why} since {since}"));
+        let is_behind = held.incarnation >= self.outgoing.incarnation();
+        if is_behind && self.begin_incarnation(held.incarnation + 1).is_none() {
+            return Ok(());
+        }
+        if let Some(cursor) = self.outgoing.cursor(peer.replica()) {
+            cursor.set_state(CursorState::TakingHeld { at, held });
+        }
+        self.take_back(peer, since);
+        Ok(())
+    }
+
+    /// The peer is asked for what this lane has lost.
+    fn take_back(&mut self, peer: ServerId, since: Hlc) {
+        let frame = TakeBackFrame { since: since.0 };
+        self.say(peer, StreamBody::TakeBack(frame));
+    }
+
+    fn begin_incarnation(&mut self, number: u64) -> Option<Incarnation> {
+        let opened = self.outgoing.begin(number, self.replica.clock());
+        let logged = self.log_incarnation(opened);
+        let logged = logged.inspect_err(|error| {
+            tracing::error!(
+                keyspace = self.env.name(),
+                "a new incarnation cannot be written: {error}"
+            );
+        });
+        logged.is_ok().then_some(opened)
+    }
+
+    fn warn_of(&self, peer: ServerId, why: &str) {
+        tracing::warn!(
+            keyspace = self.env.name(),
+            partition = self.me.partition,
+            peer = self.env.topology().replica_name(peer.replica()),
+            "{why}"
+        );
+    }
+}
+
+/// Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
+fn check_begun(env: &Environment, now: Now, at: StreamPosition) -> Result<(), BadFrame> {
+    let horizon = env.shared().config.horizon(now).wall();
+    if at.incarnation > horizon.0 {
+        let found = format!("{}: check both clocks", at.incarnation);
+        return Err(BadFrame::new("an incarnation that can have begun", found));
+    }
+    Ok(())
+}

@@ -1,0 +1,349 @@
+//! What a lane has because its protocol replicates by streams: what it may have lost in earlier lives, and what waits until peers were heard.
+//!
+//! What is decided by it, and why, is in [`EarlierLives`] and [`Unheard`].
+use super::{
+    Lane,
+    inputs::MOST_COLD,
+    waiting::{Question, Waiting},
+};
+use crate::durability::Durability;
+use turnbuckle_core::{
+    Forgotten, Hlc, HybridClock, Input, Micros, Now, Outcome, Protocol, ReplicaId, ReplicaSet, ServerId,
+};
+use turnbuckle_replication::{
+    Cursor, CursorState, EarlierLives, ReturnedFrame, StreamBody, StreamPosition, Unheard,
+};
+
+/// Nothing of this is there for a protocol without streams.
+pub(super) struct Streams<P: Protocol> {
+    lives: EarlierLives,
+    /// What requests wait for after a start.
+    unheard: Option<Unheard<Waiting<P>>>,
+    /// Peers that have given everything back, in the open batch.
+    givers: Vec<ReplicaId>,
+    /// It was said that the directory is an old copy.
+    has_said_outdated: bool,
+}
+
+impl<P: Protocol> Streams<P> {
+    /// As the last checkpoint left it.
+    pub fn restore(me: ReplicaId, recovered: Hlc, is_given_back: bool) -> Streams<P> {
+        Streams {
+            lives: EarlierLives::restore(me, recovered, is_given_back),
+            unheard: None,
+            givers: Vec::new(),
+            has_said_outdated: false,
+        }
+    }
+
+    /// A record of the log says whether all was given back.
+    pub fn replay(&mut self, is_given_back: bool) {
+        self.lives.replay(is_given_back);
+    }
+
+    /// A peer has given everything back: to be written down with the open batch.
+    pub fn push_giver(&mut self, peer: ReplicaId) {
+        self.givers.push(peer);
+    }
+}
+
+impl<P: Protocol> Lane<P> {
+    /// The lane begins a life.
+    pub(super) fn begin_life(&mut self, now: Now) {
+        let env = self.env.clone();
+        let config = &env.shared().config;
+        let others = env.topology().others_of(self.me);
+        let is_first = config.is_first_life_of(env.name());
+        let Some(streams) = &mut self.streams else { return };
+        let is_given_back = streams.lives.is_given_back();
+        streams
+            .lives
+            .begin(now.monotonic, others, config.patience, is_first);
+        if !(others.is_empty() || is_first || config.planted.stamps_unheard) {
+            streams.unheard = Some(match is_given_back {
+                true => Unheard::word(now.monotonic),
+                false => Unheard::returns(now.monotonic, others),
+            });
+        }
+        if is_first && !is_given_back {
+            // Nobody has anything of it: also after a restart.
+            self.log_given_back();
+        }
+    }
+
+    /// Until when inputs wait for others' word, if any does.
+    pub(super) fn unheard_until(&self) -> Option<Micros> {
+        self.streams.as_ref()?.unheard.as_ref()?.until()
+    }
+
+    /// What it knows of its earlier lives.
+    pub(super) fn lives(&self) -> Option<&EarlierLives> {
+        self.streams.as_ref().map(|streams| &streams.lives)
+    }
+
+    /// Everything that this replica stamped in its earlier lives up to here is in the last checkpoint.
+    pub(super) fn recovered_until(&self) -> Hlc {
+        self.lives().map_or(Hlc::ZERO, EarlierLives::recovered)
+    }
+
+    /// What this replica knows to have of what it stamped itself, if its protocol says `until`.
+    pub(super) fn known(&self, until: Hlc) -> Hlc {
+        self.lives().map_or(until, |lives| lives.known(until))
+    }
+
+    /// Whether peers may hold what this replica has lost, and are waited for.
+    pub(super) fn takes_back(&self) -> bool {
+        let now = self.time.monotonic;
+        self.lives().is_some_and(|lives| lives.takes_back(now))
+    }
+
+    /// The peers that have given everything back, for the record that says so.
+    pub(super) fn take_givers(&mut self) -> Vec<ReplicaId> {
+        let givers = self.streams.as_mut().map(|streams| &mut streams.givers);
+        givers.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// A peer holds nothing that was lost here.
+    pub(super) fn settle_peer(&mut self, peer: ReplicaId) {
+        let Some(streams) = &mut self.streams else { return };
+        let is_all = streams.lives.settle(peer);
+        if let Some(unheard) = &mut streams.unheard {
+            unheard.hear_return(peer);
+        }
+        if is_all {
+            self.log_given_back();
+        }
+    }
+
+    /// Writes down that the directory is not an empty one any more. Nothing waits for that to be on disk.
+    fn log_given_back(&mut self) {
+        if let Some(streams) = &mut self.streams {
+            streams.lives.note_given_back();
+        }
+        self.moved = true;
+        let mut record = self.empty_record();
+        record.given_back = true;
+        self.append_record(&record);
+    }
+
+    // ---- the word of peers ----------------------------------------------------------------------------------
+
+    /// A peer at another site may know this node by a life of which nothing is on its disk, or not all.
+    pub(super) fn hear_of_earlier_life(&mut self, at: [StreamPosition; 2], word: &Forgotten) {
+        // Where every write is synced before it is acknowledged or sent, no power loss takes any.
+        let syncs_all = self.env.durability() == Durability::Fsync;
+        let births = self.replica.protocol().forgotten().directories;
+        let birth = births.get(&self.id).copied();
+        let Some(streams) = &mut self.streams else { return };
+        streams.lives.hear_of(at, word, birth, &self.outgoing, syncs_all);
+        if self.takes_back() {
+            self.outgoing.withdraw_marks();
+        }
+    }
+
+    /// A site has said where it is. Its clock is above everything that it has heard of this one, and above the deletes that it has forgotten. A
+    /// clock too far ahead is not taken; the link is held then until the clocks agree. The births of directories are taken all the same: they are no
+    /// clocks, and are said in full on each link once.
+    pub(super) fn hear_word(&mut self, now: Now, from: ServerId, clock: Hlc, mut forgotten: Forgotten) {
+        if clock.max(forgotten.until.unwrap_or_default()) > self.horizon(now) {
+            forgotten.until = None;
+            self.step(now, Input::Resumed { from, forgotten });
+            return self.give_nothing();
+        }
+        self.replica.observe(clock);
+        let Some(streams) = &mut self.streams else { return };
+        if streams.lives.hear(from.replica()) {
+            let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
+            self.replica.observe(Hlc::from_wall(ahead));
+        }
+        let is_enough = forgotten.until.is_some() || streams.lives.unheard_of().is_empty();
+        self.step(now, Input::Resumed { from, forgotten });
+        self.say_outdated();
+        if is_enough
+            && let Some(streams) = &mut self.streams
+            && let Some(unheard) = &mut streams.unheard
+        {
+            unheard.hear_word();
+        }
+        self.give_nothing();
+        self.end_unheard(now);
+    }
+
+    /// Whether this node's directory is an old copy, as far as it knows.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.replica.protocol().is_outdated()
+    }
+
+    /// Says once that nothing is served, and what to do.
+    fn say_outdated(&mut self) {
+        let is_outdated = self.is_outdated();
+        let Some(streams) = &mut self.streams else { return };
+        if is_outdated && !std::mem::replace(&mut streams.has_said_outdated, true) {
+            tracing::error!(
+                keyspace = self.env.name(),
+                partition = self.me.partition,
+                "the data directory of this node is an old copy: nothing is served. Stop the node, empty its data directory and start it again"
+            );
+        }
+    }
+
+    /// Whether others may be given what they lost, or a full copy.
+    pub(super) fn may_give(&self) -> bool {
+        let now = self.time.monotonic;
+        let has_heard_all = self.lives().is_none_or(|lives| lives.may_give(now));
+        has_heard_all && !self.is_outdated()
+    }
+
+    /// Who waits for what an old copy gives back is told that there is nothing.
+    pub(super) fn give_nothing(&mut self) {
+        if !self.is_outdated() {
+            return;
+        }
+        for replica in self.rows.drop_returns() {
+            let nothing = ReturnedFrame {
+                end: true,
+                ..ReturnedFrame::default()
+            };
+            self.say(self.me.peer(replica), StreamBody::Returned(nothing));
+        }
+    }
+
+    // ---- what waits for it ----------------------------------------------------------------------------------
+
+    /// Whether requests wait until peers were heard.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.unheard().is_some()
+    }
+
+    fn unheard(&self) -> Option<&Unheard<Waiting<P>>> {
+        self.streams.as_ref()?.unheard.as_ref()
+    }
+
+    fn unheard_mut(&mut self) -> Option<&mut Unheard<Waiting<P>>> {
+        self.streams.as_mut()?.unheard.as_mut()
+    }
+
+    /// A question waits, or is refused.
+    pub(super) fn hold_question(&mut self, now: Now, question: Question<P>) {
+        let id = question.id;
+        if let Some(unheard) = self.unheard_mut()
+            && unheard.hold(now.monotonic, Waiting::Question(question)).is_ok()
+        {
+            return;
+        }
+        self.deliver(id, Outcome::Refused(self.missing_returns()));
+    }
+
+    /// A message that names keys waits, or is lost: its sender is prepared for that.
+    pub(super) fn hold_message(&mut self, now: Now, message: Waiting<P>) {
+        if let Some(unheard) = self.unheard_mut().filter(|unheard| unheard.len() < MOST_COLD) {
+            let _ = unheard.hold(now.monotonic, message);
+        }
+    }
+
+    fn missing_returns(&self) -> String {
+        let lives = self.lives();
+        let unsettled = lives.map_or(ReplicaSet::default(), EarlierLives::unsettled);
+        let sites = unsettled
+            .iter()
+            .map(|replica| self.env.topology().replica_name(replica));
+        let sites = sites.collect::<Vec<_>>().join(", ");
+        match lives.is_some_and(EarlierLives::is_forgotten) {
+            true => format!(
+                "this node began with an empty data directory, and what it had written before is not back yet from: {sites}"
+            ),
+            false => format!(
+                "this node began with an empty data directory, and waits for another site ({sites}) to say whether it has served before; a \
+                 cluster that has never served is started with --new-cluster"
+            ),
+        }
+    }
+
+    /// Whether a start with an empty directory has still to be told, by anybody, whether it was lost.
+    fn has_heard_nobody(&self) -> bool {
+        let others = self.env.topology().others_of(self.me);
+        self.lives().is_some_and(|lives| lives.unheard_of() == others)
+    }
+
+    /// Why no request is taken, if the directory was lost.
+    pub(crate) fn unheard_refusal(&self) -> Option<String> {
+        let streams = self.streams.as_ref()?;
+        let unheard = streams.unheard.as_ref()?;
+        let is_alone = self.has_heard_nobody() && unheard.returns_are_late(self.time.monotonic);
+        (streams.lives.is_forgotten() || is_alone).then(|| self.missing_returns())
+    }
+
+    /// Nothing is missing any more, or it is not waited for any longer: what has waited goes on.
+    pub(crate) fn end_unheard(&mut self, now: Now) {
+        if self.wants_row_checkpoint() {
+            self.wake_worker();
+        }
+        let is_new = !self.has_heard_nobody() && !self.is_being_given_back();
+        let Some(streams) = &mut self.streams else { return };
+        let Some(unheard) = &mut streams.unheard else {
+            return;
+        };
+        let is_new = is_new && !streams.lives.is_forgotten();
+        let is_over = unheard.is_over(now.monotonic, is_new);
+        if !is_over && !unheard.is_late(now.monotonic) {
+            return;
+        }
+        let waiting = unheard.take_waiting();
+        if is_over {
+            streams.unheard = None;
+        }
+        for input in waiting {
+            self.go_on(now, input);
+        }
+        self.finish_input(now);
+    }
+
+    /// Whether a peer is giving back what was lost here.
+    fn is_being_given_back(&self) -> bool {
+        let gives = |cursor: &Cursor| cursor.state.takes_back();
+        self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
+    }
+
+    // ---- what is given back ---------------------------------------------------------------------------------
+
+    /// What a peer gave back is on disk.
+    pub(super) fn taken_back(&mut self, replica: ReplicaId) {
+        let state = self.outgoing.cursor(replica).map(|cursor| cursor.state);
+        match state {
+            Some(CursorState::TakingHeld { at, held }) => self.took_held(replica, at, held),
+            Some(CursorState::TakingBack { end }) => self.took_back(replica, end),
+            _ => {}
+        }
+    }
+
+    /// The stream to a peer goes on behind `end`, or with a full copy.
+    fn took_back(&mut self, replica: ReplicaId, end: Option<u64>) {
+        // Not the place of one that has nothing: it is asked once more if this directory is lost before the copy is there.
+        let number = end.unwrap_or_default();
+        let position = StreamPosition {
+            incarnation: self.outgoing.incarnation_of(number),
+            number,
+        };
+        if let Some(cursor) = self.outgoing.cursor(replica) {
+            cursor.set_state(CursorState::Streaming { sent: number });
+            cursor.acked = number;
+        }
+        self.settle_peer(replica);
+        if end.is_none() {
+            self.want_copy(replica, None, number);
+        }
+        if let Some(cursor) = self.outgoing.cursor(replica) {
+            cursor.begins = Some(position);
+        }
+        self.wake_links(ReplicaSet::one(replica));
+    }
+
+    /// What copies of third sites had brought a peer is back. It says once more where it is.
+    fn took_held(&mut self, replica: ReplicaId, at: StreamPosition, held: StreamPosition) {
+        if let Some(cursor) = self.outgoing.cursor(replica) {
+            cursor.gave = held;
+            cursor.set_state(CursorState::Silent);
+        }
+        self.say(self.me.peer(replica), StreamBody::TakenBack(at.into()));
+    }
+}

@@ -1,0 +1,230 @@
+//! A node is put together and opened.
+use super::{Lanes, Node};
+use crate::{
+    config::{KeyspaceConfig, NodeConfig},
+    error::OpenError,
+    keyspace::Keyspace,
+    lane::{Beside, Lane},
+    left_out::{Aside, LeftOut},
+    record::{CheckpointMeta, Record},
+    shared::{Shared, Wake},
+    steps::Work,
+    table::table_name,
+};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64},
+    },
+};
+use turnbuckle_core::{Now, Protocol, Replication, ServerId};
+use turnbuckle_log::{Disk, Log, OpenError as LogOpenError, Options as LogOptions, Position, newest_segment};
+use turnbuckle_replication::Repair;
+use turnbuckle_store::{Beside as Rows, Engine, Options as StoreOptions, Store, StoreError, lacks_rows};
+
+/// A node that is being put together.
+pub struct NodeBuilder {
+    shared: Arc<Shared>,
+    keyspaces: Vec<Arc<dyn Lanes>>,
+    engine: Arc<dyn Engine>,
+    disk: Arc<dyn Disk>,
+    /// The tables of the lanes that were added.
+    served: BTreeSet<String>,
+    /// From where the log is needed: none of them has a checkpoint that says so, or what it lacks was set aside.
+    from: Option<Position>,
+    asides: Vec<Aside>,
+}
+
+impl NodeBuilder {
+    /// A node over these disks.
+    pub fn new(
+        config: NodeConfig,
+        disk: Arc<dyn Disk>,
+        engine: Arc<dyn Engine>,
+        wake: Arc<dyn Wake>,
+    ) -> NodeBuilder {
+        let shared = Arc::new(Shared::new(config, wake));
+        NodeBuilder {
+            shared,
+            keyspaces: Vec::new(),
+            engine,
+            disk,
+            served: BTreeSet::new(),
+            from: None,
+            asides: Vec::new(),
+        }
+    }
+
+    /// Adds a keyspace of a protocol, with the lanes of it that stand on this node.
+    pub fn keyspace<P: Protocol>(
+        &mut self,
+        config: KeyspaceConfig,
+        protocol: P::Config,
+        memory_limit_bytes: u64,
+    ) -> Result<Arc<Keyspace<P>>, OpenError> {
+        let keyspace = Arc::new(Keyspace::<P>::new(config, protocol, self.shared.clone()));
+        if let Some(other) = self.keyspaces.iter().find(|other| other.tag() == keyspace.tag()) {
+            return Err(OpenError::SameTag(
+                other.name().to_string(),
+                keyspace.name().to_string(),
+            ));
+        }
+        let servers = keyspace.servers();
+        let memory_limit_bytes = memory_limit_bytes / servers.len().max(1) as u64;
+        let lanes = servers
+            .iter()
+            .map(|&server| self.lane(&keyspace, server, memory_limit_bytes));
+        keyspace.set_lanes(lanes.collect::<Result<_, OpenError>>()?);
+        self.keyspaces.push(keyspace.clone());
+        Ok(keyspace)
+    }
+
+    /// A lane as its last checkpoint left it, with what was set aside of it.
+    fn lane<P: Protocol>(
+        &mut self,
+        keyspace: &Keyspace<P>,
+        server: ServerId,
+        memory_limit_bytes: u64,
+    ) -> Result<Lane<P>, OpenError> {
+        let bad = |why: String| OpenError::Store {
+            keyspace: keyspace.name().to_string(),
+            partition: server.partition,
+            why,
+        };
+        let failed = |error: StoreError| match error.is_damage() {
+            true => OpenError::Damaged {
+                keyspace: keyspace.name().to_string(),
+                partition: server.partition,
+                why: error.to_string(),
+            },
+            false => bad(error.to_string()),
+        };
+        let name = table_name(keyspace.name(), server);
+        let table = self.engine.open_table(&name)?;
+        let options = StoreOptions {
+            memory_limit_bytes,
+            history: P::DESCRIPTOR.history,
+            hash_seed: self.shared.config.seed,
+        };
+        let rows_beside = Rows::read(&*table).map_err(failed)?;
+        let (store, meta) = Store::open(Arc::clone(&table), options).map_err(failed)?;
+        let parsed = meta.map(CheckpointMeta::parse).transpose();
+        let parsed = parsed.map_err(|error| bad(error.to_string()))?;
+        let lacks = lacks_rows(&*table)? && !self.shared.config.planted.serves_what_damage_left;
+        let (is_new, meta) = (parsed.is_none(), parsed.unwrap_or_default());
+        let aside = Aside::of(&*self.engine, &name, Position(meta.log_position))?;
+        let repair = self.repair::<P>(keyspace, server, lacks, (!is_new).then_some(&meta));
+        let beside = Beside::open(rows_beside, meta.journal_first);
+        let (env, config) = (keyspace.env().clone(), keyspace.protocol());
+        let mut lane = Lane::open(env, server, store, beside, &meta, repair, config);
+        if let Some(aside) = &aside {
+            aside.replay(|record, position| Ok(lane.replay(record, position)?))?;
+        }
+        if lacks {
+            lane.want_checkpoint();
+        }
+        match is_new || aside.is_some() {
+            true => lane.skip_log(),
+            false => {
+                let from = Position(meta.log_position);
+                self.from = Some(self.from.map_or(from, |before| before.min(from)));
+            }
+        }
+        self.asides.extend(aside);
+        self.served.insert(name);
+        Ok(lane)
+    }
+
+    /// What of a lane is to come from its peers. `lacks`: rows of its table are missing.
+    fn repair<P: Protocol>(
+        &self,
+        keyspace: &Keyspace<P>,
+        server: ServerId,
+        lacks: bool,
+        meta: Option<&CheckpointMeta>,
+    ) -> Option<Repair> {
+        let others = keyspace.topology().others_of(server).iter();
+        let streams = P::DESCRIPTOR.replication == Replication::Streams;
+        // Without streams nothing tells what the others have, and only their own copies will do.
+        let is_emptied = meta.is_none() && !streams && !self.shared.config.is_first_life_of(keyspace.name());
+        match lacks || is_emptied {
+            true => {
+                Some(Repair::of_all(others, meta.is_some() && streams)).filter(|repair| !repair.is_over())
+            }
+            false => meta?.repair.as_ref().map(Repair::restore),
+        }
+    }
+
+    /// Opens the log, replays what no checkpoint covers, begins a new incarnation of every stream, and starts the replicas.
+    pub fn open(self, now: Now) -> Result<Arc<Node>, OpenError> {
+        let options = LogOptions {
+            segment_bytes: self.shared.config.segment_bytes,
+            identity: self.shared.config.identity,
+        };
+        let mut left_out = match self.shared.config.planted.purges_what_is_left_out {
+            false => LeftOut::find(&*self.engine, &self.served)?,
+            true => LeftOut::default(),
+        };
+        let from = match [self.from, left_out.from()].into_iter().flatten().min() {
+            Some(from) => from,
+            None => newest_segment(&*self.disk)
+                .map_err(LogOpenError::from)?
+                .unwrap_or(Position(0)),
+        };
+        let mut failed: Option<OpenError> = None;
+        let keyspaces = &self.keyspaces;
+        let log = Log::open(self.disk, options, from, |position, bytes| {
+            let record = Record::parse(bytes.clone())?;
+            if failed.is_none() {
+                let keyspace = keyspaces
+                    .iter()
+                    .find(|keyspace| keyspace.tag() == record.keyspace);
+                let aside = left_out.take(&record, position, &bytes).map_err(OpenError::from);
+                let replayed = keyspace.map_or(Ok(()), |keyspace| keyspace.replay(record, position));
+                failed = aside.and(replayed.map_err(OpenError::from)).err();
+            }
+            Ok(())
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        left_out.finish(&*self.engine, log.end())?;
+        if self.shared.config.planted.forgets_what_did_not_fit {
+            log.plant_forgetfulness();
+        }
+        let start = log.start();
+        self.shared.set_log(log);
+        for keyspace in &self.keyspaces {
+            keyspace.purged(start);
+            keyspace.begin(now)?;
+        }
+        self.shared.log().write()?;
+        self.shared.log().sync()?;
+        for keyspace in &self.keyspaces {
+            // Those that are new, or were left out.
+            let (keyspace, engine) = (Arc::clone(keyspace), Arc::clone(&self.engine));
+            Work::new(|steps| keyspace.checkpoint(engine, true, steps)).run(|| now)?;
+        }
+        for keyspace in &self.keyspaces {
+            keyspace.forget_lacks()?;
+        }
+        self.engine.persist()?;
+        for aside in self.asides {
+            aside.remove(&*self.engine)?;
+        }
+        let node = Node {
+            shared: self.shared,
+            keyspaces: self.keyspaces,
+            engine: self.engine,
+            checkpointed: AtomicU64::new(from.0),
+            opened: now.monotonic,
+            maintaining: AtomicBool::new(false),
+            checkpoints: Mutex::default(),
+        };
+        for keyspace in &node.keyspaces {
+            keyspace.start(now);
+        }
+        Ok(Arc::new(node))
+    }
+}

@@ -1,0 +1,179 @@
+//! Checkpoints and full copies in the background, when they are due.
+use super::Node;
+use crate::{
+    background::Retention,
+    error::WorkError,
+    shared::lock,
+    steps::{Steps, Work},
+};
+use std::sync::{Arc, atomic::Ordering};
+use turnbuckle_core::Now;
+use turnbuckle_log::Position;
+
+/// With little room on the disk a checkpoint begins once the log has grown by so much.
+const TIGHT_LOG_BYTES: u64 = 1 << 20;
+
+/// How many times as often checkpoints come while deletes can be forgotten: it takes two of them, and the first may have to come after
+/// the last write.
+const FORGETS_TIMES: u64 = 4;
+
+impl Node {
+    /// Copies to put in place, checkpoints that peers wait for, checkpoints that are due. Returns whether anything was done.
+    ///
+    /// # Panics
+    /// If the node is being maintained already.
+    pub fn maintain(self: &Arc<Self>) -> Work<Result<bool, WorkError>> {
+        let node = Arc::clone(self);
+        Work::new(|steps| async move {
+            let _one_at_a_time = Maintaining::begin(&node);
+            if let Some(damage) = node
+                .keyspaces
+                .iter()
+                .find_map(|keyspace| keyspace.mendable_damage())
+            {
+                node.engine.suspect()?;
+                return Err(damage);
+            }
+            let mut any = false;
+            for keyspace in &node.keyspaces {
+                keyspace.trim();
+                if node.has_room_for_checkpoints(1) {
+                    let placing = Arc::clone(keyspace).place_copies(Arc::clone(&node.engine), steps.clone());
+                    any |= placing.await?;
+                }
+            }
+            if node.wants_checkpoint(steps.now()) {
+                node.checkpoint(&steps).await?;
+                return Ok(true);
+            }
+            if node.has_room_for_checkpoints(1) {
+                any |= node.checkpoint_lanes(true, &steps).await?;
+            }
+            Ok(any)
+        })
+    }
+
+    /// A checkpoint of every lane, whether due or not; then the log is purged of what nobody needs.
+    ///
+    /// # Panics
+    /// If the node is being maintained already.
+    pub fn checkpoint_now(self: &Arc<Self>) -> Work<Result<(), WorkError>> {
+        let node = Arc::clone(self);
+        Work::new(|steps| async move {
+            let _one_at_a_time = Maintaining::begin(&node);
+            node.checkpoint(&steps).await
+        })
+    }
+
+    async fn checkpoint(&self, steps: &Steps) -> Result<(), WorkError> {
+        lock(&self.checkpoints).running = true;
+        let began = steps.now().monotonic;
+        let result = self.checkpoint_all(steps).await;
+        let mut counts = lock(&self.checkpoints);
+        counts.running = false;
+        match &result {
+            Ok(()) => {
+                counts.completed += 1;
+                counts.last_at = Some(began);
+                counts.last_took = steps.now().monotonic.since(began);
+            }
+            Err(_) => counts.failed += 1,
+        }
+        result
+    }
+
+    async fn checkpoint_all(&self, steps: &Steps) -> Result<(), WorkError> {
+        let covered = self.shared.log().end();
+        self.shared.deletes_left.store(false, Ordering::Relaxed);
+        self.checkpoint_lanes(false, steps).await?;
+        self.checkpointed.store(covered.0, Ordering::Release);
+        self.purge(covered)
+    }
+
+    /// Checkpoints of all lanes, or of those whose peers wait for one. Returns whether there were any.
+    async fn checkpoint_lanes(&self, only_wanted: bool, steps: &Steps) -> Result<bool, WorkError> {
+        let mut any = false;
+        for keyspace in &self.keyspaces {
+            let engine = Arc::clone(&self.engine);
+            let checkpoint = Arc::clone(keyspace).checkpoint(engine, only_wanted, steps.clone());
+            any |= checkpoint.await?;
+        }
+        Ok(any)
+    }
+
+    /// The log is needed from the last checkpoint on; before that by peers that are being fed, and, up to a limit, by those that are away.
+    fn purge(&self, covered: Position) -> Result<(), WorkError> {
+        let mut keep = covered;
+        let limit = Position(
+            self.shared
+                .log()
+                .end()
+                .0
+                .saturating_sub(self.shared.config.retained_log_bytes),
+        );
+        for keyspace in &self.keyspaces {
+            let Retention { fed, absent } = keyspace.retention();
+            keep = keep
+                .min(fed.unwrap_or(keep))
+                .min(absent.unwrap_or(keep).max(limit));
+        }
+        self.shared.log().purge(keep)?;
+        let start = self.shared.log().start();
+        for keyspace in &self.keyspaces {
+            keyspace.purged(start);
+        }
+        Ok(())
+    }
+
+    /// Whether enough was written since the last checkpoint for another, or anything long enough ago.
+    fn wants_checkpoint(&self, now: Now) -> bool {
+        let config = &self.shared.config;
+        let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
+        let last = lock(&self.checkpoints).last_at.unwrap_or(self.opened);
+        let passed = now.monotonic.since(last);
+        let is_late = since > 0 && passed >= config.checkpoint_interval;
+        let can_forget = || self.keyspaces.iter().any(|keyspace| keyspace.can_forget());
+        let is_forgetful = passed.0 >= config.checkpoint_interval.0 / FORGETS_TIMES && can_forget();
+        // Later there might not be room for one any more, and the log could never be purged.
+        let is_tight = since >= TIGHT_LOG_BYTES && !self.has_room_for_checkpoints(2);
+        let has_left = self.shared.deletes_left.load(Ordering::Relaxed);
+        (since >= config.checkpoint_log_bytes
+            || is_late
+            || is_forgetful
+            || is_tight
+            || has_left
+            || self.is_crowded())
+            && self.has_room_for_checkpoints(1)
+    }
+
+    /// Whether the disk has room for so many checkpoints. The engine writes what is new twice, into its journal and into its
+    /// tables, and a disk that is full in the middle of it breaks it. Half of what is kept free may go into it.
+    fn has_room_for_checkpoints(&self, number: u64) -> bool {
+        let (dirty, _) = self.memory();
+        let kept = self.shared.config.min_free_bytes / 2;
+        self.shared.free_bytes() >= kept.saturating_add(2 * number * dirty)
+    }
+
+    /// Whether memory is full of what no checkpoint has yet.
+    fn is_crowded(&self) -> bool {
+        let (dirty, limit) = self.memory();
+        dirty > limit / 4
+    }
+}
+
+/// A node is being maintained, until this is dropped.
+struct Maintaining(Arc<Node>);
+
+impl Maintaining {
+    fn begin(node: &Arc<Node>) -> Maintaining {
+        let is_maintained = node.maintaining.swap(true, Ordering::AcqRel);
+        assert!(!is_maintained, "a node is maintained by one work at a time");
+        Maintaining(Arc::clone(node))
+    }
+}
+
+impl Drop for Maintaining {
+    fn drop(&mut self) {
+        self.0.maintaining.store(false, Ordering::Release);
+    }
+}

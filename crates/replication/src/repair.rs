@@ -1,0 +1,218 @@
+//! What a replica lacks of which rows are missing, and whose full copies bring it back.
+//!
+//! Nobody knows which rows are missing. But what every peer's stream had brought here is known, and so is how far each peer had heard the others when it
+//! made a copy. A peer is waited for until some copy is in place that had heard as much of it as this replica.
+use crate::{CopyIn, LAST_PLACE, ReceivedRecord, StreamPosition};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use turnbuckle_core::{Micros, ReplicaId};
+
+/// What is still missing.
+#[derive(Debug, Clone)]
+pub struct Repair {
+    /// Of each peer: how far its stream was taken in here. Until a copy is in place that has as much, rows of it may be missing.
+    waits: BTreeMap<ReplicaId, StreamPosition>,
+    /// No copy is in place yet: nothing is covered.
+    pub is_blank: bool,
+    /// The lane's own stream was lost as well.
+    pub lost_stream: bool,
+    /// Peers that lack rows as well, and have sent what they have.
+    partial: BTreeSet<ReplicaId>,
+    /// When a peer was last asked.
+    asked_at: Micros,
+}
+
+/// What a repair still waits for.
+#[derive(Clone, PartialEq, Message)]
+pub struct RepairRecord {
+    #[prost(message, repeated, tag = "1")]
+    waits: Vec<ReceivedRecord>,
+    #[prost(bool, tag = "2")]
+    is_blank: bool,
+    #[prost(bool, tag = "3")]
+    lost_stream: bool,
+}
+
+impl RepairRecord {
+    /// Checks what comes from outside.
+    ///
+    /// # Errors
+    /// If it names a site or a place that cannot be.
+    pub fn check(&self) -> Result<(), turnbuckle_core::BadFrame> {
+        self.waits.iter().try_for_each(|wait| wait.check())
+    }
+}
+
+/// Further than any stream: only the site's own copy will do.
+const NEVER: StreamPosition = StreamPosition {
+    incarnation: LAST_PLACE,
+    number: LAST_PLACE,
+};
+
+impl Repair {
+    /// Rows are missing from a table whose meta is there, or not.
+    pub fn of_all(others: impl Iterator<Item = ReplicaId>, has_meta: bool) -> Repair {
+        Repair {
+            waits: others.map(|replica| (replica, NEVER)).collect(),
+            is_blank: true,
+            lost_stream: !has_meta,
+            partial: BTreeSet::new(),
+            asked_at: Micros(0),
+        }
+    }
+
+    /// As a checkpoint has left it.
+    pub fn restore(record: &RepairRecord) -> Repair {
+        Repair {
+            waits: record.waits.iter().map(|wait| wait.parts()).collect(),
+            is_blank: record.is_blank,
+            lost_stream: record.lost_stream,
+            partial: BTreeSet::new(),
+            asked_at: Micros(0),
+        }
+    }
+
+    /// For a checkpoint.
+    pub fn record(&self) -> RepairRecord {
+        let waits = self.waits.iter();
+        let waits = waits.map(|(&replica, &at)| ReceivedRecord::new(replica, at));
+        RepairRecord {
+            waits: waits.collect(),
+            is_blank: self.is_blank,
+            lost_stream: self.lost_stream,
+        }
+    }
+
+    /// The log is replayed: how far each stream was taken in is known.
+    pub fn begin(&mut self, received: impl Fn(ReplicaId) -> Option<StreamPosition>) {
+        let unknown = self.waits.iter_mut().filter(|(_, at)| **at == NEVER);
+        for (&replica, at) in unknown.filter(|_| !self.lost_stream) {
+            *at = received(replica).unwrap_or(NEVER);
+        }
+    }
+
+    /// A copy is in place.
+    pub fn copied(&mut self, copy: &CopyIn) {
+        if copy.is_partial {
+            self.partial.insert(copy.from);
+            return;
+        }
+        self.is_blank = false;
+        self.partial.remove(&copy.from);
+        self.waits.retain(|replica, at| {
+            let heard = copy.received.get(replica).copied().unwrap_or_default();
+            *replica != copy.from && heard < *at
+        });
+    }
+
+    /// Whether the stream of a peer waits for a copy.
+    pub fn holds_back(&self, replica: ReplicaId) -> bool {
+        self.is_blank || self.waits.contains_key(&replica)
+    }
+
+    /// The next peer to be asked for a copy: one after the other, unless one takes its time.
+    pub fn next_to_ask(
+        &mut self,
+        now: Micros,
+        patience: Micros,
+        is_asked: impl Fn(ReplicaId) -> bool,
+        is_up: impl Fn(ReplicaId) -> bool,
+    ) -> Option<ReplicaId> {
+        let mut waits = self.waits.keys().copied();
+        if now < self.asked_at + patience && waits.clone().any(&is_asked) {
+            return None;
+        }
+        let may_send =
+            |&replica: &ReplicaId| is_up(replica) && !is_asked(replica) && !self.partial.contains(&replica);
+        let next = waits.find(may_send)?;
+        self.asked_at = now;
+        Some(next)
+    }
+
+    /// The peers from which something that is missing may still come.
+    pub fn open(&self) -> impl Iterator<Item = ReplicaId> {
+        let open = self.waits.keys();
+        open.filter(|replica| !self.partial.contains(replica)).copied()
+    }
+
+    /// Whether nobody has more.
+    pub fn is_over(&self) -> bool {
+        self.waits.keys().all(|replica| self.partial.contains(replica))
+    }
+
+    /// Whether everything is back.
+    pub fn is_whole(&self) -> bool {
+        self.waits.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CopyBeginFrame;
+    use turnbuckle_core::Topology;
+
+    const B: ReplicaId = ReplicaId(1);
+    const C: ReplicaId = ReplicaId(2);
+
+    fn at(number: u64) -> StreamPosition {
+        StreamPosition {
+            incarnation: 1,
+            number,
+        }
+    }
+
+    /// A repair of one that had heard b up to 40 and c up to 17.
+    fn repair() -> Repair {
+        let mut repair = Repair::of_all([B, C].into_iter(), true);
+        repair.begin(|replica| Some(if replica == B { at(40) } else { at(17) }));
+        repair
+    }
+
+    fn copy_of_b(heard_of_c: u64, is_partial: bool) -> CopyIn {
+        let frame = CopyBeginFrame {
+            resume: at(7).into(),
+            cut: Vec::new(),
+            received: vec![ReceivedRecord::new(C, at(heard_of_c))],
+            is_partial,
+            held: Vec::new(),
+            answers: 0,
+        };
+        CopyIn::parse(B, &frame, &Topology::new(["a", "b", "c"], 1, 1)).expect("it is in order")
+    }
+
+    #[test]
+    fn a_copy_brings_what_its_source_had_heard() {
+        let mut repair = repair();
+        repair.copied(&copy_of_b(16, false));
+        assert!(!repair.is_over() && !repair.holds_back(B) && repair.holds_back(C));
+        let mut repair = self::repair();
+        repair.copied(&copy_of_b(17, false));
+        assert!(repair.is_over() && repair.is_whole());
+    }
+
+    #[test]
+    fn copies_of_those_that_lack_rows_prove_nothing_until_nobody_has_more() {
+        let mut repair = repair();
+        repair.copied(&copy_of_b(99, true));
+        assert!(repair.is_blank && repair.holds_back(B));
+        assert!(repair.open().eq([C]));
+        repair.partial.insert(C);
+        assert!(repair.is_over() && !repair.is_whole());
+    }
+
+    #[test]
+    fn peers_are_asked_one_after_the_other_and_the_next_one_after_a_while() {
+        let mut repair = repair();
+        let patience = Micros::from_millis(5);
+        let is_b = |replica| replica == B;
+        assert_eq!(
+            repair.next_to_ask(Micros(10), patience, |_| false, |_| true),
+            Some(B)
+        );
+        assert_eq!(repair.next_to_ask(Micros(20), patience, is_b, |_| true), None);
+        let later = Micros(10) + patience;
+        assert_eq!(repair.next_to_ask(later, patience, is_b, is_b), None, "c is away");
+        assert_eq!(repair.next_to_ask(later, patience, is_b, |_| true), Some(C));
+    }
+}

@@ -1,0 +1,247 @@
+//! Full copies that a protocol asks for, with links and processes that break at any time while they are under way.
+//!
+//! The protocol here replicates nothing. A write to the key `copy of b` makes the replica ask for b's copy, and every other write stays where it is. So what a
+//! replica has of another one, a copy has brought.
+use bytes::Bytes;
+use turnbuckle_core::{
+    Answer, Context, Descriptor, Key, Level, Levels, Micros, Operation, Parameter, PlainProtocol,
+    PlainRequest, PlainResponse, PlainSession, Protocol, Recovered, Replication, RequestId, ServerId, SiteId,
+    Topology, Version, VersionId,
+};
+use turnbuckle_node::NodeId;
+use turnbuckle_sim::{Loss, Random, Span, World, WorldOptions};
+
+/// With streams that have no entries, or without.
+struct Asker<const STREAMS: bool> {
+    /// Whose copies were put in place, in their order.
+    copied: Vec<ServerId>,
+    /// Of whom one is about to be.
+    copying: Option<ServerId>,
+}
+
+type Cx<'a, const STREAMS: bool> = Context<'a, Asker<STREAMS>>;
+
+impl<const STREAMS: bool> Protocol for Asker<STREAMS> {
+    type Config = ();
+    type Request = PlainRequest;
+    type Response = PlainResponse;
+    type Message = ();
+    type Timer = ();
+    type Meta = ();
+    type Line = ();
+
+    const DESCRIPTOR: Descriptor = Descriptor {
+        history: false,
+        replication: match STREAMS {
+            true => Replication::Streams,
+            false => Replication::Majority,
+        },
+        most_members: 1,
+        leaves_sites_out: false,
+        stands_clock_steps: true,
+        stands_old_directories: false,
+    };
+    const PARAMETERS: &'static [Parameter<()>] = &[];
+
+    fn open((): &(), _: ServerId, _: Topology, _: &Recovered, _: u64) -> Asker<STREAMS> {
+        Asker {
+            copied: Vec::new(),
+            copying: None,
+        }
+    }
+
+    fn keys(&self, request: &PlainRequest, each: &mut dyn FnMut(&Key)) {
+        each(request.key());
+    }
+
+    fn is_write(request: &PlainRequest) -> bool {
+        request.is_write()
+    }
+
+    fn on_start(&mut self, _: &mut Cx<'_, STREAMS>) {}
+
+    fn on_request(&mut self, cx: &mut Cx<'_, STREAMS>, id: RequestId, request: PlainRequest) {
+        let response = match request {
+            PlainRequest::Get(key, _) => {
+                let newest = cx.chain(&key).map(|chain| chain.newest());
+                PlainResponse::Value(newest.and_then(|version| version.value.clone()))
+            }
+            PlainRequest::Put(key, value, _) => {
+                let asked = cx.peers().find(|peer| key == copy_of(peer.site));
+                match asked {
+                    Some(peer) => cx.want_copy(peer),
+                    None => {
+                        let (at, replica) = (cx.stamp(), cx.me.replica());
+                        let id = VersionId { at, replica };
+                        cx.put(key, Version { id, value, meta: () });
+                    }
+                }
+                PlainResponse::Written { existed: false }
+            }
+        };
+        let receipt = cx.receipt(Level::Eventual, None);
+        cx.reply(id, response, receipt);
+    }
+
+    fn on_message(&mut self, _: &mut Cx<'_, STREAMS>, _: ServerId, (): ()) {}
+
+    fn on_timer(&mut self, _: &mut Cx<'_, STREAMS>, (): ()) {}
+
+    fn on_copying(&mut self, _: &mut Cx<'_, STREAMS>, from: ServerId, _: &Recovered) {
+        self.copying = Some(from);
+    }
+
+    fn on_copied(&mut self, _: &mut Cx<'_, STREAMS>, from: ServerId, _: &Recovered) {
+        assert_eq!(
+            self.copying.take(),
+            Some(from),
+            "a copy is announced before it is in place"
+        );
+        self.copied.push(from);
+    }
+}
+
+impl<const STREAMS: bool> PlainProtocol for Asker<STREAMS> {
+    const LEVELS: Levels = Levels::of_both(&[Level::Eventual]);
+    const OVERLAPS: bool = true;
+}
+
+type Asking<const STREAMS: bool> = World<PlainSession<Asker<STREAMS>>>;
+
+const A: NodeId = NodeId(0);
+const B: NodeId = NodeId(1);
+const C: NodeId = NodeId(2);
+const KEYS: u64 = 60;
+const LONG: Micros = Micros::from_millis(60_000);
+
+fn server(node: NodeId) -> ServerId {
+    ServerId {
+        site: SiteId(node.0),
+        partition: 0,
+        member: 0,
+    }
+}
+
+fn copy_of(site: SiteId) -> Key {
+    Key::from(format!("copy of {}", ["a", "b", "c"][usize::from(site.0)]).as_str())
+}
+
+fn key(node: NodeId, number: u64) -> Key {
+    Key::from(format!("{}/{number}", node.0).as_str())
+}
+
+/// A world in which every node has a client, of the node's number, and b and c have keys of their own.
+fn world<const STREAMS: bool>(seed: u64) -> Asking<STREAMS> {
+    let mut options = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(5));
+    options.seed = seed;
+    options.partitions = 1;
+    options.batch_keys = 3;
+    // A copy takes a while to arrive.
+    (options.bandwidth, options.chunk_bytes) = (Some(20_000), 100);
+    options.disk = Span::us(100, 2_000);
+    options.sync = Span::us(100, 1_000);
+    let mut world = Asking::<STREAMS>::new(options, ());
+    world.judge_nothing();
+    for node in [A, B, C] {
+        world.add_client(node);
+    }
+    world.advance(Micros::from_millis(50));
+    for node in [B, C] {
+        write_all(&mut world, node, "first");
+    }
+    world
+}
+
+fn put<const STREAMS: bool>(world: &mut Asking<STREAMS>, node: NodeId, key: Key, value: &'static str) {
+    let (level, value) = (None, Some(Bytes::from_static(value.as_bytes())));
+    let client = usize::from(node.0);
+    world.ask(client, Operation::Put { key, value, level });
+}
+
+fn write_all<const STREAMS: bool>(world: &mut Asking<STREAMS>, node: NodeId, value: &'static str) {
+    for number in 0..KEYS {
+        put(world, node, key(node, number), value);
+    }
+}
+
+/// A asks for the copy of a node.
+fn ask<const STREAMS: bool>(world: &mut Asking<STREAMS>, of: NodeId) {
+    put(world, A, copy_of(SiteId(of.0)), "");
+}
+
+fn copied<const STREAMS: bool>(world: &Asking<STREAMS>) -> Vec<ServerId> {
+    let copied = world.inspect(server(A), |asker| asker.copied.clone());
+    copied.expect("a runs")
+}
+
+/// How many keys of a node have this value at a.
+fn found<const STREAMS: bool>(world: &mut Asking<STREAMS>, of: NodeId, value: &'static str) -> usize {
+    let expected = Answer::Value(Some(Bytes::from_static(value.as_bytes())));
+    let mut is_found = |number| {
+        let operation = Operation::Get {
+            key: key(of, number),
+            level: None,
+        };
+        let answered = world.ask(usize::from(A.0), operation);
+        answered.is_some_and(|answered| answered.0 == expected)
+    };
+    (0..KEYS).filter(|&number| is_found(number)).count()
+}
+
+fn brings_what_its_source_has<const STREAMS: bool>() {
+    let mut world = world::<STREAMS>(1);
+    assert!(world.settle(LONG));
+    assert_eq!(found(&mut world, B, "first"), 0, "nothing is replicated");
+    ask(&mut world, B);
+    assert!(world.settle(LONG));
+    assert_eq!(copied(&world), [server(B)]);
+    assert_eq!(found(&mut world, B, "first"), KEYS as usize);
+    assert_eq!(found(&mut world, C, "first"), 0, "it is not c's");
+    write_all(&mut world, B, "second");
+    for of in [B, C, C] {
+        ask(&mut world, of);
+    }
+    assert!(world.settle(LONG));
+    assert_eq!(found(&mut world, B, "second"), KEYS as usize);
+    assert_eq!(found(&mut world, C, "first"), KEYS as usize);
+    assert!(copied(&world).contains(&server(C)) && copied(&world).len() <= 4);
+}
+
+#[test]
+fn a_copy_brings_what_its_source_has_when_it_is_asked_for() {
+    brings_what_its_source_has::<false>();
+    brings_what_its_source_has::<true>();
+}
+
+/// A fault at any time after a copy was asked for, and the end of it. Returns whether the copy was just arriving.
+fn is_asked_for_again<const STREAMS: bool>(seed: u64) -> bool {
+    let (mut world, mut random) = (world::<STREAMS>(seed), Random::new(seed));
+    ask(&mut world, B);
+    world.advance(Micros(random.below(120_000)));
+    let streams = world.status(A).expect("a runs").streams;
+    let arrives = streams.iter().any(|stream| stream.receiving_copy);
+    match random.below(3) {
+        0 => world.crash(B, Loss::Process),
+        _ => world.set_cut(A, B, true),
+    }
+    // Longer than a broken link takes to be noticed.
+    world.advance(Micros(random.below(10_000_000)));
+    world.set_cut(A, B, false);
+    if !world.is_running(B) {
+        world.restart(B);
+    }
+    assert!(world.settle(LONG), "seed {seed}");
+    assert_eq!(copied(&world), [server(B)], "seed {seed}");
+    assert_eq!(found(&mut world, B, "first"), KEYS as usize, "seed {seed}");
+    arrives
+}
+
+#[test]
+fn a_copy_is_asked_for_again_when_the_link_or_its_source_breaks() {
+    let mut arriving = 0;
+    for seed in 1..=60 {
+        arriving += u64::from(is_asked_for_again::<false>(seed));
+        arriving += u64::from(is_asked_for_again::<true>(seed));
+    }
+    assert!(arriving > 20, "only {arriving} faults came while a copy arrived");
+}
