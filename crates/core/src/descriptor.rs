@@ -23,6 +23,21 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// A protocol that promises as little as can be: no history, one member at each site, a replica at every site; no wrong clocks and no old directories are
+    /// tolerated, and puts have no options. A protocol's descriptor names what it does beyond that, and `..Descriptor::of(replication)` the rest.
+    pub const fn of(replication: Replication) -> Descriptor {
+        Descriptor {
+            history: false,
+            replication,
+            most_members: 1,
+            leaves_sites_out: false,
+            stands_clock_steps: false,
+            stands_old_directories: false,
+            takes_conditions: false,
+            takes_expiry: false,
+        }
+    }
+
     /// What a keyspace of this protocol answers to an operation that it does not take, whatever its level. The operation did not happen.
     #[inline]
     pub fn refusal(&self, keyspace: &str, operation: &Operation) -> Option<Failure> {
@@ -87,16 +102,7 @@ mod tests {
     use super::*;
     use crate::{Condition, Expiry, Key, Micros};
 
-    const NONE: Descriptor = Descriptor {
-        history: false,
-        replication: Replication::Streams,
-        most_members: 1,
-        leaves_sites_out: false,
-        stands_clock_steps: true,
-        stands_old_directories: true,
-        takes_conditions: false,
-        takes_expiry: false,
-    };
+    const NONE: Descriptor = Descriptor::of(Replication::Streams);
 
     fn put(condition: Option<Condition>, expiry: Option<Expiry>, returns_previous: bool) -> Operation {
         Operation::delete(Key::from("k")).with(PutOptions {

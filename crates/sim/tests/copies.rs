@@ -31,15 +31,11 @@ impl<const STREAMS: bool> Protocol for Asker<STREAMS> {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        history: false,
-        replication: match STREAMS {
+        stands_clock_steps: true,
+        ..Descriptor::of(match STREAMS {
             true => Replication::Streams,
             false => Replication::Majority,
-        },
-        most_members: 1,
-        leaves_sites_out: false,
-        stands_clock_steps: true,
-        stands_old_directories: false,
+        })
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];
 
@@ -66,7 +62,7 @@ impl<const STREAMS: bool> Protocol for Asker<STREAMS> {
                 let newest = cx.chain(&key).map(|chain| chain.newest());
                 PlainResponse::Value(newest.and_then(|version| version.value.clone()))
             }
-            PlainRequest::Put(key, value, _) => {
+            PlainRequest::Put(key, value, ..) => {
                 let asked = cx.peers().find(|peer| key == copy_of(peer.site));
                 match asked {
                     Some(peer) => cx.want_copy(peer),
@@ -153,9 +149,8 @@ fn world<const STREAMS: bool>(seed: u64) -> Asking<STREAMS> {
 }
 
 fn put<const STREAMS: bool>(world: &mut Asking<STREAMS>, node: NodeId, key: Key, value: &'static str) {
-    let (level, value) = (None, Some(Bytes::from_static(value.as_bytes())));
-    let client = usize::from(node.0);
-    world.ask(client, Operation::Put { key, value, level });
+    let value = Bytes::from_static(value.as_bytes());
+    world.ask(usize::from(node.0), Operation::put(key, value));
 }
 
 fn write_all<const STREAMS: bool>(world: &mut Asking<STREAMS>, node: NodeId, value: &'static str) {

@@ -53,14 +53,8 @@ impl Protocol for Hinting {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        history: false,
-        replication: Replication::Streams,
-        most_members: 1,
-        leaves_sites_out: false,
         stands_clock_steps: true,
-        stands_old_directories: false,
-        takes_conditions: false,
-        takes_expiry: false,
+        ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];
 

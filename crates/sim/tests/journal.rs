@@ -96,14 +96,8 @@ impl Protocol for Ledger {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        history: false,
-        replication: Replication::Majority,
-        most_members: 1,
-        leaves_sites_out: false,
         stands_clock_steps: true,
-        stands_old_directories: false,
-        takes_conditions: false,
-        takes_expiry: false,
+        ..Descriptor::of(Replication::Majority)
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];
 

@@ -269,14 +269,10 @@ impl Protocol for Ordered {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        history: false,
-        replication: Replication::Majority,
-        most_members: 1,
-        leaves_sites_out: false,
         stands_clock_steps: true,
-        stands_old_directories: false,
         takes_conditions: true,
         takes_expiry: true,
+        ..Descriptor::of(Replication::Majority)
     };
     const PARAMETERS: &'static [Parameter<OrderedConfig>] = &[];
     const BUGS: &'static [Bug] = &[Bug::new(

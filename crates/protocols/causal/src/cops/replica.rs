@@ -181,13 +181,9 @@ impl Protocol for Cops {
 
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
-        replication: Replication::Streams,
-        most_members: 1,
-        leaves_sites_out: false,
         stands_clock_steps: true,
         stands_old_directories: true,
-        takes_conditions: false,
-        takes_expiry: false,
+        ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<CopsConfig>] = &[
         Parameter::new(

@@ -68,14 +68,11 @@ impl Protocol for Eventual {
     type Line = Line;
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        history: false,
-        replication: Replication::Streams,
         most_members: ReplicaId::MOST_MEMBERS,
         leaves_sites_out: true,
         stands_clock_steps: true,
         stands_old_directories: true,
-        takes_conditions: false,
-        takes_expiry: false,
+        ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<EventualConfig>] = &[Parameter::new(
         "heartbeat",

@@ -156,13 +156,9 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
-        replication: Replication::Streams,
-        most_members: 1,
-        leaves_sites_out: false,
         stands_clock_steps: R::STANDS_CLOCK_STEPS,
         stands_old_directories: true,
-        takes_conditions: false,
-        takes_expiry: false,
+        ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
     const BUGS: &'static [Bug] = R::BUGS;
