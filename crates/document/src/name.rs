@@ -1,15 +1,15 @@
-use std::{ops::Deref, str::FromStr};
+use std::str::FromStr;
 use thiserror::Error;
 
 /// The longest name, in bytes.
 const MOST_BYTES: usize = 64;
 
-/// The name of something that a file defines: a cluster, a site, a node, a keyspace, a measure.
+/// The form of names of what files define: a cluster, a site, a node, a keyspace, a measure. The text is kept by its [`Word`](crate::Word).
 ///
 /// Names end up in session tokens, metrics, messages, file names and commands typed by people, so only what is
 /// harmless in all of them. They begin with a letter so that a number in brackets is always a place in a list.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name(String);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name;
 
 /// A text that is no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -24,20 +24,6 @@ impl FromStr for Name {
         let is_name = text.len() <= MOST_BYTES
             && text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.bytes().all(of_name);
-        is_name.then(|| Name(text.into())).ok_or(BadName)
-    }
-}
-
-impl Deref for Name {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<Name> for String {
-    fn from(name: Name) -> String {
-        name.0
+        is_name.then_some(Name).ok_or(BadName)
     }
 }

@@ -80,10 +80,11 @@ fn read(text: &str) -> Result<Zoo, String> {
 
 #[test]
 fn a_field_is_what_it_stands_for() {
-    let text = "name = \"berlin\"\nrows = [1, 9]\n[[cage]]\nkind = \"sea-lion\"\nwidth = 2\nfish = 3\n\
+    let text = "name = \"berlin\"\nrows = [1, 9]\nwords = [\"a-1\"]\n[[cage]]\nkind = \"sea-lion\"\nwidth = 2\nfish = 3\n\
                 [[cage]]\nwidth = 1\nb = \"ada\"\na = \"bob\"\nkind = \"pair\"";
     let zoo = read(text).expect("a zoo");
-    assert_eq!((&*zoo.name as &str, *zoo.rows[1]), ("berlin", 9));
+    assert_eq!((zoo.name.text(), zoo.words[0].text()), ("berlin", "a-1"));
+    assert_eq!(*zoo.rows[1], 9);
     assert!(matches!(zoo.cage[0].kind.get_ref(), Animal::SeaLion { fish: 3 }));
     assert!(matches!(zoo.cage[1].kind.get_ref(), Animal::Pair { a, .. } if a.text() == "bob"));
 }
