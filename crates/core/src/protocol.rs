@@ -526,6 +526,12 @@ impl<P: Protocol> Context<'_, P> {
         !self.parts.takes_back
     }
 
+    /// Whether the node's disk has room. Without it, requests that write are refused before the protocol hears of them, and entries of streams wait. A message
+    /// that makes a replica store something is the protocol's own to refuse.
+    pub fn has_room(&self) -> bool {
+        self.parts.has_room
+    }
+
     /// Answers a request.
     pub fn reply(&mut self, id: RequestId, response: P::Response, mut receipt: Receipt) {
         if !self.proves() {

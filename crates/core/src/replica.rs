@@ -206,6 +206,8 @@ pub(crate) struct Parts<P: Protocol> {
     pub settled_marks: u64,
     /// Peers may still give back what this replica had acknowledged: its answers prove nothing.
     pub takes_back: bool,
+    /// The node's disk has room for what need not be written.
+    pub has_room: bool,
     /// The version that is being handled, as it arrived.
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
@@ -269,6 +271,7 @@ impl<P: Protocol> Replica<P> {
                 marks: 0,
                 settled_marks: 0,
                 takes_back: false,
+                has_room: true,
                 arrived: None,
                 staged: Vec::new(),
                 journal: recovered.journal.clone(),
@@ -437,6 +440,11 @@ impl<P: Protocol> Replica<P> {
     /// Whether peers may still give back what this replica had acknowledged in an earlier life. Until they have, nothing is proven.
     pub fn set_taking_back(&mut self, takes_back: bool) {
         self.parts.takes_back = takes_back;
+    }
+
+    /// Whether the node's disk has room for what need not be written.
+    pub fn set_room(&mut self, has_room: bool) {
+        self.parts.has_room = has_room;
     }
 
     /// Whether a version covers all that is older of its key: nobody asks for that any more, and nothing older will come. The one rule

@@ -1,6 +1,6 @@
 //! Every `config/bad/*.toml` is refused with exactly the text in the `.error` file beside it.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p turnbuckle-server` writes the texts anew; read the difference.
+//! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-server` writes the texts anew; read the difference.
 use std::{
     collections::BTreeSet,
     fs,
@@ -20,7 +20,7 @@ fn files(extension: &str) -> BTreeSet<PathBuf> {
 
 #[test]
 fn every_bad_file_is_refused_with_the_text_beside_it() {
-    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let update = std::env::var_os("UPDATE_GOLDENFILES").is_some();
     let bad = files("toml");
     let mut differences = Vec::new();
     for path in &bad {

@@ -56,6 +56,10 @@ pub struct Script<S: Session> {
     named: BTreeMap<String, usize>,
     /// Operations that have a label.
     labels: BTreeMap<String, OperationId>,
+    /// The first write, if no fault came before it.
+    first_write: Option<OperationId>,
+    /// A fault was asked for.
+    is_disturbed: bool,
     receipts: bool,
     filled: u64,
     seen_violations: usize,
@@ -74,6 +78,8 @@ impl<S: Session> Script<S> {
             clients: Vec::new(),
             named: BTreeMap::new(),
             labels: BTreeMap::new(),
+            first_write: None,
+            is_disturbed: false,
             receipts: false,
             filled: 0,
             seen_violations: 0,
@@ -204,7 +210,24 @@ impl<S: Session> Script<S> {
         if prevented.is_none() && !alike.is_empty() && alike.windows(2).all(|pair| pair[0] == pair[1]) {
             prevented = Some(format!("prevented: all answers are {}\n", alike[0]));
         }
+        if prevented.is_some() {
+            self.check_first_write()?;
+        }
         Ok(prevented.unwrap_or_else(|| "shown\n".into()))
+    }
+
+    /// Where nothing could be written, nothing could be shown: that prevents no anomaly.
+    fn check_first_write(&mut self) -> Result<(), Box<dyn Error>> {
+        let Some(id) = self.first_write else {
+            return Ok(());
+        };
+        match self.there()?.record(id).answer() {
+            Some(Answer::Written { .. } | Answer::Replaced(_)) => Ok(()),
+            answer => {
+                let words = answer.map_or("no answer".into(), |answer| answer_text(answer, false));
+                Err(format!("the first write was not carried out, so nothing is prevented: {words}").into())
+            }
+        }
     }
 
     /// The answer with a label, as it is shown. `None`: the keyspace has no such operation.
@@ -250,6 +273,9 @@ impl<S: Session> Script<S> {
         }
         let id = self.there()?.invoke(client, operation);
         self.labels.extend(label.map(|label| (label, id)));
+        if command.name == "put" && !self.is_disturbed {
+            self.first_write.get_or_insert(id);
+        }
         if later {
             return Ok(String::new());
         }
@@ -537,6 +563,8 @@ impl<S: Session> Runner for Script<S> {
     type Command = Command;
 
     fn run(&mut self, command: &Command, _: &Context) -> Answered {
+        const FAULTS: [&str; 7] = ["cut", "crash", "loss", "pause", "damage", "room", "clock"];
+        self.is_disturbed |= FAULTS.contains(&command.name.as_str());
         let mut args = command.consume_args();
         match command.name.as_str() {
             "cluster" => self.cluster(command),

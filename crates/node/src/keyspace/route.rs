@@ -73,10 +73,8 @@ impl<P: Protocol> Keyspace<P> {
         }
         let takes_room = P::is_write(request) || self.shared().config.planted.refuses_reads_when_full;
         if takes_room && !self.shared().has_room() {
-            return Some(format!(
-                "{NO_ROOM} {} MiB free: no writes until there is room",
-                self.shared().config.min_free_bytes >> 20
-            ));
+            let least = in_mib(self.shared().config.min_free_bytes);
+            return Some(format!("{NO_ROOM} {least} free: no writes until there is room"));
         }
         if self.asks_in_vain(request, lane.me) {
             return Some(self.lacked());
@@ -301,5 +299,14 @@ impl<P: Protocol> Keyspace<P> {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// An amount of memory as people set it.
+fn in_mib(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    match bytes.is_multiple_of(MIB) {
+        true => format!("{} MiB", bytes / MIB),
+        false => format!("{bytes} bytes"),
     }
 }

@@ -49,6 +49,7 @@ impl<P: Protocol> Lane<P> {
             self.time = now;
         }
         self.replica.set_taking_back(self.takes_back());
+        self.replica.set_room(self.env.shared().has_room());
         self.replica.handle_input(self.time, input, &mut self.store);
         self.moved = true;
     }

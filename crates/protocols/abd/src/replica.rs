@@ -189,8 +189,9 @@ impl Protocol for Abd {
                 say(cx, from, operation, Key::default(), found);
             }
             Some(Body::Store(version)) => {
-                keep(cx, key, version.version());
-                say(cx, from, operation, Key::default(), Body::Stored(()));
+                if keep(cx, key, version.version()) {
+                    say(cx, from, operation, Key::default(), Body::Stored(()));
+                }
             }
             Some(Body::Found(found)) => self.on_answer(cx, from, operation, Some(found.version())),
             Some(Body::Stored(())) => self.on_answer(cx, from, operation, None),
@@ -280,9 +281,11 @@ impl Abd {
             let value = value.clone();
             open.version = Some(Version { id, value, meta: () });
         }
-        keep(cx, open.request.key().clone(), open.version.clone());
         open.phase = Phase::Store;
-        open.answered = ReplicaSet::one(cx.me.replica());
+        open.answered = match keep(cx, open.request.key().clone(), open.version.clone()) {
+            true => ReplicaSet::one(cx.me.replica()),
+            false => ReplicaSet::default(),
+        };
         self.ask(cx, operation, open);
     }
 }
@@ -319,13 +322,17 @@ fn ask_silent(cx: &mut Cx<'_>, operation: u64, open: &Open) {
     }
 }
 
-/// Stores a version, on disk before anybody hears of it. The store does not want what is older than what it has.
-fn keep(cx: &mut Cx<'_>, key: Key, version: Option<Version<()>>) {
+/// Stores a version, on disk before anybody hears of it. The store does not want what is older than what it has. False without room on the disk.
+fn keep(cx: &mut Cx<'_>, key: Key, version: Option<Version<()>>) -> bool {
     if let Some(version) = version {
+        if !cx.has_room() {
+            return false;
+        }
         cx.observe(version.id.at);
         cx.put(key, version);
         cx.sync();
     }
+    true
 }
 
 fn say(cx: &mut Cx<'_>, to: ServerId, operation: u64, key: Key, body: Body) {
