@@ -217,6 +217,13 @@ impl Protocol for Abd {
         }
         cx.set_timer(Timer::Retry, self.config.retry);
     }
+
+    fn validate(&self) {
+        for (number, open) in &self.open {
+            let waits = !is_majority(open.answered, self.replicas);
+            assert!(waits, "operation {number} waits although a majority has answered");
+        }
+    }
 }
 
 impl Abd {
