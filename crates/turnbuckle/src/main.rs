@@ -9,6 +9,7 @@ mod exhaust;
 mod experiment;
 mod failure;
 mod hunt;
+mod progress;
 mod protocols;
 mod sim;
 mod start;

@@ -2,6 +2,7 @@
 use crate::exhaust::{self, Exhaustive};
 use crate::failure::{Failure, environment, say, usage};
 use crate::hunt::Hunt;
+use crate::progress::Progress;
 use crate::protocols::{Simulated, check_parameters, protocol_named};
 use clap::Args;
 use serde::Serialize;
@@ -130,6 +131,8 @@ struct Summary {
     seeds: u64,
     operations: u64,
     failed: u64,
+    /// Those that failed, by the first word of the failure; `CONNECTION`: the node ended under it.
+    failures: BTreeMap<&'static str, u64>,
     faults: u64,
     /// Drawn, and not what the protocol claims to stand.
     faults_left_out: u64,
@@ -458,6 +461,7 @@ fn run_all(
     let count = seeds.end().saturating_sub(*seeds.start()).saturating_add(1);
     let threads = cores.min(usize::try_from(count).unwrap_or(usize::MAX));
     let next = AtomicU64::new(0);
+    let progress = Progress::new(protocol.name(), count);
     let one = |offset: u64| {
         let seed = seeds.start() + offset;
         let scenario = scenario_of(seed);
@@ -508,6 +512,7 @@ fn run_all(
             early.insert(offset, done);
             while let Some(done) = early.remove(&turn) {
                 turn += 1;
+                progress.step();
                 if take(done)?.is_break() {
                     return Ok(threads);
                 }
@@ -550,6 +555,9 @@ impl Summary {
         self.seeds += 1;
         self.operations += outcome.tally.answered();
         self.failed += outcome.tally.failed();
+        for (word, count) in &outcome.tally.failures {
+            *self.failures.entry(word).or_default() += count;
+        }
         self.faults += done.scenario.faults.len() as u64;
         self.losses_left_out += outcome.losses_left_out;
         self.events += outcome.events;
@@ -661,6 +669,14 @@ impl std::fmt::Display for Summary {
         match self.faults_left_out {
             0 => writeln!(f)?,
             count => writeln!(f, "; {count} more that it does not claim to stand are left out")?,
+        }
+        let failures: Vec<String> = self
+            .failures
+            .iter()
+            .map(|(word, count)| format!("{count} {word}"))
+            .collect();
+        if !failures.is_empty() {
+            writeln!(f, "  failed      {}", failures.join(", "))?;
         }
         writeln!(
             f,

@@ -2,11 +2,11 @@
 use super::file::Experiment;
 use crate::{
     failure::{Failure, usage},
+    progress::Progress,
     protocols::Simulated,
 };
 use std::{
     collections::BTreeMap,
-    io::{IsTerminal, Write},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex, PoisonError,
@@ -45,10 +45,10 @@ impl Results {
     /// Runs each protocol at each point, on all cores. What comes out depends on neither their number nor their order.
     pub fn of(experiment: &Experiment, is_quick: bool) -> Result<Results, Failure> {
         let jobs = jobs(experiment, is_quick)?;
-        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let next = AtomicUsize::new(0);
         let results = Mutex::new(Results::default());
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let progress = Progress::new(experiment, jobs.len());
+        let progress = Progress::new(&experiment.name, jobs.len() as u64);
         thread::scope(|scope| {
             for _ in 0..cores.min(jobs.len()) {
                 scope.spawn(|| {
@@ -58,12 +58,12 @@ impl Results {
                         let over = catch_unwind(AssertUnwindSafe(run)).map_err(|_| ());
                         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                         results.add(experiment, job, over);
-                        progress.tell(done.fetch_add(1, Ordering::Relaxed) + 1);
+                        progress.step();
                     }
                 });
             }
         });
-        progress.clear();
+        drop(progress);
         let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
         results.violations.sort();
         Ok(results)
@@ -127,35 +127,4 @@ fn run(experiment: &Experiment, job: &Job) -> (Tally, Vec<String>) {
     let outcome = protocol.run(&job.scenario, &[], KEEP);
     let violations = outcome.violations.iter().map(ToString::to_string).collect();
     (outcome.tally, violations)
-}
-
-/// How far it is, for those who watch.
-struct Progress {
-    name: String,
-    runs: usize,
-    is_watched: bool,
-}
-
-impl Progress {
-    fn new(experiment: &Experiment, runs: usize) -> Progress {
-        Progress {
-            name: experiment.name.clone(),
-            runs,
-            is_watched: std::io::stderr().is_terminal(),
-        }
-    }
-
-    fn tell(&self, done: usize) {
-        if self.is_watched {
-            let line = format!("\r{}: {done} of {} runs", self.name, self.runs);
-            // Whoever closed it does not want to know.
-            let _ = std::io::stderr().write_all(line.as_bytes());
-        }
-    }
-
-    fn clear(&self) {
-        if self.is_watched {
-            let _ = std::io::stderr().write_all(b"\r\x1b[2K");
-        }
-    }
 }

@@ -1,0 +1,43 @@
+//! How far long work is, for those who watch a terminal.
+use std::{
+    io::{IsTerminal, Write},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// A line on the terminal's error stream that is written again and again, and is gone in the end. Nothing where nobody watches.
+pub struct Progress {
+    what: String,
+    count: u64,
+    done: AtomicU64,
+    is_watched: bool,
+}
+
+impl Progress {
+    /// Of `count` runs of something; one run is over too soon to be watched.
+    pub fn new(what: impl Into<String>, count: u64) -> Progress {
+        Progress {
+            what: what.into(),
+            count,
+            done: AtomicU64::new(0),
+            is_watched: count > 1 && std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// One more is done.
+    pub fn step(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.is_watched {
+            let line = format!("\r{}: {done} of {} runs", self.what, self.count);
+            // Whoever closed it does not want to know.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_watched {
+            let _ = std::io::stderr().write_all(b"\r\x1b[2K");
+        }
+    }
+}
