@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_causal::{Eventual, EventualConfig};
 use turnbuckle_core::{
-    Answer, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest, PlainResponse,
-    Protocol, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Answer, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest, Protocol,
+    ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{Draw, Keep, World, WorldOptions};
@@ -67,7 +67,7 @@ impl Speculative {
         let choices = self.choices(cx, open.request.key());
         let next = choices.into_iter().find(|server| !open.asked.contains(server));
         if let Some(server) = next {
-            cx.ask(tag, open.asked.len() as u32, server, open.request.clone().into());
+            cx.ask(tag, open.asked.len() as u32, server, open.request.clone());
             let patience = cx.reach.round_trip(server).map(|usual| Micros(2 * usual.0));
             cx.set_timer(Timer::Hedge(tag), patience.unwrap_or(Micros(0)).max(FIRST_HEDGE));
             open.asked.insert(server);
@@ -106,7 +106,7 @@ impl Session for Speculative {
             } => {
                 let server = cx.nearest(&self.topology, &key);
                 let put = PlainRequest::Put(key, value, level, options);
-                return cx.ask(tag, 0, server, put.into());
+                return cx.ask(tag, 0, server, put);
             }
             _ => return cx.fail(tag, Failure::Unsupported("one key at a time".into())),
         };
@@ -137,7 +137,7 @@ impl Session for Speculative {
             Outcome::Answered(response, receipt) => {
                 cx.shared.0.remove(&from);
                 self.open.remove(&tag);
-                cx.answer(tag, Answer::from(PlainResponse::from(response)), Some(receipt));
+                cx.answer(tag, Answer::from(response), Some(receipt));
             }
             _ if waits_for_more => {}
             lost => {

@@ -189,7 +189,8 @@ impl Protocol for Abd {
                 say(cx, from, operation, Key::default(), found);
             }
             Some(Body::Store(version)) => {
-                if keep(cx, key, version.version()) {
+                let is_stored = keep(cx, key, version.version());
+                if is_stored {
                     say(cx, from, operation, Key::default(), Body::Stored(()));
                 }
             }
