@@ -12,7 +12,7 @@ use turnbuckle_replication::{
 };
 
 /// The version of this vocabulary; peers with another one are refused in the handshake.
-pub const WIRE_VERSION: u32 = 3;
+pub const WIRE_VERSION: u32 = 4;
 
 /// The largest frame that one node sends to another, in bytes without the length in front; a larger one is refused. A value that a
 /// client may write is far below it: a write, an answer and an entry of a stream carry one, and what it depends on.
