@@ -412,7 +412,21 @@ impl<P: Protocol> Context<'_, P> {
     /// Stages a version as the next entry of the durable stream to this partition's replicas at `to`, and leaves the store as it is: for replicas that
     /// did not answer when they were told of a version which is here already. As with [`Context::replicate`] each takes it in exactly once, however
     /// long it is away ([`Protocol::on_replicated`]). Literature calls that a hint (Dynamo, 4.6).
+    ///
+    /// A replica's stream has what the replica stamped, in no order of stamps but behind its promises: whoever has heard a promise passes over what is older than that. So
+    /// a protocol that gives hints promises nothing ([`Context::promise`]) beyond the oldest write that it may still have to hint.
+    ///
+    /// # Panics
+    /// If another replica stamped the version, or this one has promised since that it stamps nothing older.
     pub fn hint(&mut self, to: ReplicaSet, key: Key, version: Version<P::Meta>) {
+        assert!(
+            version.id.replica == self.me.replica(),
+            "a hint of a version that another replica stamped"
+        );
+        assert!(
+            version.id.at > self.parts.promised,
+            "a hint of a version from before the last promise"
+        );
         let to = to.without(self.me.replica());
         if !to.is_empty() {
             self.parts.staged.push(Write::Hint { key, version, to });

@@ -1,7 +1,7 @@
 //! What the sessions of one gateway have around them: servers to ask, and what they know together.
 use std::{collections::BTreeMap, sync::Arc};
 use turnbuckle_core::{
-    Micros, Now, Protocol, Reach, Receipt, ServerId, Session, SessionContext, SessionStep,
+    Micros, Now, Protocol, Reach, Receipt, Route, ServerId, Session, SessionContext, SessionStep,
 };
 use turnbuckle_node::{Keyspace, NodeId};
 
@@ -36,9 +36,9 @@ impl<S: Session> Around<S> {
     }
 
     /// A server has answered after so long.
-    pub fn learn(&mut self, server: ServerId, took: Micros, receipt: &Receipt) {
-        if !self.servers.keyspace.is_here(server) {
-            let node = self.servers.keyspace.node_of(server);
+    pub fn learn(&mut self, took: Micros, receipt: &Receipt) {
+        if receipt.route == Route::Forwarded {
+            let node = self.servers.keyspace.node_of(receipt.server);
             let round_trip = took.since(receipt.waited);
             let smoothed = self.servers.round_trips.entry(node).or_insert(round_trip);
             *smoothed = smooth(*smoothed, round_trip);

@@ -277,6 +277,7 @@ impl<S: Session> Doors<S> {
         if !S::OVERLAPS
             && let Some(door) = self.doors.find(door)
             && let Some(busy) = &mut door.busy
+            && busy.tag == tag
         {
             busy.ask = Some(number);
         }
@@ -372,7 +373,7 @@ impl<S: Session> Doors<S> {
         let mut cx = self.around.context(now, &mut steps);
         let outcome = Outcome::Answered(response, receipt);
         door.session
-            .on_response(&mut cx, tag, ask.part, ask.server, outcome);
+            .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
         // A session that has more to ask for this operation goes on when the answer is here.
         let answered =
             |step: &SessionStep<_>| matches!(step, SessionStep::Answer { tag: of, .. } if *of == tag);
@@ -417,8 +418,7 @@ impl<S: Session> Doors<S> {
         answers: &mut Answers,
     ) {
         if let Outcome::Answered(_, receipt) = &outcome {
-            self.around
-                .learn(ask.server, now.monotonic.since(ask.since), receipt);
+            self.around.learn(now.monotonic.since(ask.since), receipt);
         }
         if let Some(mut steps) = ask.ahead.take() {
             return match outcome.into_failure() {
@@ -550,7 +550,9 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn tick(&mut self, now: Now, answers: &mut Answers) {
-        while let Some((door_number, timer)) = self.timers.take_due(now.monotonic) {
+        // Not those that are set on the way, which may be due at once.
+        let due = std::iter::from_fn(|| self.timers.take_due(now.monotonic));
+        for (door_number, timer) in due.collect::<Vec<_>>() {
             let Some(door) = self.doors.find(door_number) else {
                 continue;
             };

@@ -168,10 +168,16 @@ impl Shape {
             (Shape::Count, Answer::Count(count)) => {
                 writer.integer(i64::try_from(*count).unwrap_or(i64::MAX));
             }
-            (shape, answer) => panic!("the backend answered {answer:?} where {shape:?} was asked"),
+            // A server of another node may have answered.
+            _ => return Err(Refusal::from(&unfit())),
         }
         Ok(())
     }
+}
+
+/// What came of a command that was answered with something else than it asked for.
+fn unfit() -> Failure {
+    Failure::Timeout("a server answered something else than was asked".into())
 }
 
 /// Asking for one long value many times in one command must not make a reply without bound.
@@ -275,12 +281,12 @@ impl Writes {
     /// Takes in what became of the write of key number `part`.
     ///
     /// # Panics
-    /// If it was answered before, or with something else than a write is: that is the backend's mistake.
+    /// If it was answered before: that is the backend's mistake.
     pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Receipt>) {
         let outcome = match answer {
             Answer::Written { existed } => Ok(existed),
             Answer::Failed(failure) => Err(failure),
-            other => panic!("the backend answered {other:?} where a write was asked"),
+            _ => Err(unfit()),
         };
         let before = self.outcomes[part].replace(outcome);
         assert!(before.is_none(), "the backend answered part {part} twice");

@@ -3,7 +3,10 @@
 //! The session here reads from the nearest replica. If that takes too long, it asks another site's replica as well, and the first answer counts: a
 //! *speculative retry*. Replicas that were too slow are remembered by the gateway, and the next session asks another one first.
 use bytes::{Bytes, BytesMut};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicU64, Ordering},
+};
 use turnbuckle_causal::{Eventual, EventualConfig};
 use turnbuckle_core::{
     Answer, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest, Protocol,
@@ -14,6 +17,9 @@ use turnbuckle_sim::{Draw, Keep, World, WorldOptions};
 
 /// A replica whose round trip nobody knows yet is given this long.
 const FIRST_HEDGE: Micros = Micros::from_millis(20);
+
+/// How many reads were asked for once more, in all worlds of this process.
+static HEDGES: AtomicU64 = AtomicU64::new(0);
 
 struct Speculative {
     topology: Topology,
@@ -150,7 +156,8 @@ impl Session for Speculative {
     fn on_timer(&mut self, cx: &mut Cx<'_>, Timer::Hedge(tag): Timer) {
         if let Some(open) = self.open.remove(&tag) {
             cx.shared.0.extend(open.asked.iter().copied());
-            self.ask_another(cx, tag, open);
+            let asked = self.ask_another(cx, tag, open);
+            HEDGES.fetch_add(u64::from(asked), Ordering::Relaxed);
         }
     }
 
@@ -265,4 +272,6 @@ fn drawn_worlds_have_sessions_with_timers() {
             outcome.violations
         );
     }
+    let hedges = HEDGES.load(Ordering::Relaxed);
+    assert!(hedges > 100, "only {hedges} reads were asked for once more");
 }

@@ -171,9 +171,7 @@ impl<P: Protocol> Keyspace<P> {
     /// Why a request for a partition of a node that does not have this keyspace is refused.
     fn lacked(&self) -> String {
         let name = self.name();
-        format!(
-            "the node of this site that holds the partition does not have the keyspace '{name}' in its configuration"
-        )
+        format!("the node that holds the partition does not have the keyspace '{name}' in its configuration")
     }
 
     /// Whether what `request` asks of other partitions of the site would be asked of a node that does not have this keyspace.

@@ -229,6 +229,8 @@ impl<P: Protocol> Lane<P> {
         if let Some(unheard) = self.unheard_mut()
             && unheard.hold(now.monotonic, Waiting::Question(question)).is_ok()
         {
+            // It is let go when its time is up, also if nothing else happens here.
+            self.moved = true;
             return;
         }
         self.deliver(id, Outcome::Refused(self.missing_returns()));
@@ -238,6 +240,7 @@ impl<P: Protocol> Lane<P> {
     pub(super) fn hold_message(&mut self, now: Now, message: Waiting<P>) {
         if let Some(unheard) = self.unheard_mut().filter(|unheard| unheard.len() < MOST_COLD) {
             let _ = unheard.hold(now.monotonic, message);
+            self.moved = true;
         }
     }
 

@@ -330,17 +330,18 @@ fn ask_silent(cx: &mut Cx<'_>, operation: u64, open: &Open) {
     }
 }
 
-/// Stores a version, on disk before anybody hears of it. The store does not want what is older than what it has. False without room on the disk.
+/// Stores a version, on disk before anybody hears of it, unless it has that or a newer one. False if there is no room on the disk.
 fn keep(cx: &mut Cx<'_>, key: Key, version: Option<Version<()>>) -> bool {
-    if let Some(version) = version {
-        if !cx.has_room() {
-            return false;
-        }
+    let newest = cx.chain(&key).map(|chain| chain.newest().id);
+    let Some(version) = version.filter(|version| newest < Some(version.id)) else {
+        return true;
+    };
+    if cx.has_room() {
         cx.observe(version.id.at);
         cx.put(key, version);
         cx.sync();
     }
-    true
+    cx.has_room()
 }
 
 fn say(cx: &mut Cx<'_>, to: ServerId, operation: u64, key: Key, body: Body) {

@@ -272,9 +272,7 @@ impl EventLoop {
         {
             node.tick(now);
         }
-        self.gateway
-            .borrow_mut()
-            .tick(now, &mut self.answers.borrow_mut());
+        self.tick_sessions(now);
         let is_time = self.next_look.get() <= now.monotonic;
         if is_time {
             self.next_look.set(now.monotonic + LOOK_EVERY);
@@ -302,6 +300,16 @@ impl EventLoop {
             .collect(now, &mut self.answers.borrow_mut());
         self.distribute();
         self.flush();
+    }
+
+    /// Lets sessions go on whose timers are due. What has been answered meanwhile they hear first, and what they ask is committed with this turn.
+    fn tick_sessions(&self, now: Now) {
+        let mut gateway = self.gateway.borrow_mut();
+        if gateway.next_deadline().is_some_and(|due| due <= now.monotonic) {
+            let mut answers = self.answers.borrow_mut();
+            gateway.collect(now, &mut answers);
+            gateway.tick(now, &mut answers);
+        }
     }
 
     fn expire(&self) {

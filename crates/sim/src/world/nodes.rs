@@ -110,6 +110,7 @@ impl<S: Session> World<S> {
         }
         let mut answers = Vec::new();
         if of_sessions {
+            process.gateway.collect(now, &mut answers);
             process.gateway.tick(now, &mut answers);
         }
         self.take_answers(answers);
