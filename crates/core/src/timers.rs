@@ -2,12 +2,14 @@
 use crate::Micros;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When each timer is due, in monotonic time. Timers may be many, as those of all sessions of a gateway: each step takes logarithmic time.
+/// When each timer is due, in monotonic time. Timers may be many, as those of all sessions of a gateway: each step takes logarithmic time. A replica is asked
+/// for the next one after every input: the answer is kept.
 #[derive(Debug)]
 pub struct Timers<T> {
     due: BTreeMap<T, Micros>,
     /// The same, by time.
     queue: BTreeSet<(Micros, T)>,
+    next: Option<Micros>,
 }
 
 impl<T: Copy + Ord> Timers<T> {
@@ -17,19 +19,25 @@ impl<T: Copy + Ord> Timers<T> {
             self.queue.remove(&(before, timer));
         }
         self.queue.insert((due, timer));
+        self.find_next();
     }
 
     /// When the first one is due.
     pub fn next(&self) -> Option<Micros> {
-        self.queue.first().map(|&(due, _)| due)
+        self.next
     }
 
     /// Takes the one that is due first, if it is by now; of two that are due together, the lower one.
     pub fn take_due(&mut self, now: Micros) -> Option<T> {
-        self.next().filter(|&next| next <= now)?;
+        self.next.filter(|&next| next <= now)?;
         let (_, timer) = self.queue.pop_first()?;
         self.due.remove(&timer);
+        self.find_next();
         Some(timer)
+    }
+
+    fn find_next(&mut self) {
+        self.next = self.queue.first().map(|&(due, _)| due);
     }
 }
 
@@ -38,6 +46,7 @@ impl<T> Default for Timers<T> {
         Timers {
             due: BTreeMap::new(),
             queue: BTreeSet::new(),
+            next: None,
         }
     }
 }
