@@ -23,12 +23,12 @@ use turnbuckle_store::Engine;
 
 /// One node of a cluster, without sockets, threads or clocks: its lanes, its commit log, its engine.
 ///
-/// Every method may be called from any thread. The driver brings requests to [`Keyspace`]s and frames to
+/// Every method may be called from any thread. The driver brings requests to [`Keyspace`](crate::Keyspace)s and frames to
 /// [`Node::handle_frame`], calls [`Node::commit`] once per turn of its loop, [`Node::tick`] when [`Node::next_deadline`]
 /// has passed, and fills links with [`Node::fill`].
 ///
 /// What waits for disks is [`Work`], which the driver does step by step: [`Node::sync`] when [`Node::wants_sync`], and
-/// [`Node::fetch`] and [`Node::maintain`] when it was woken ([`Wake::wake_worker`]). Several threads may fetch; one maintains.
+/// [`Node::fetch`] and [`Node::maintain`] when it was woken ([`Wake::wake_worker`](crate::Wake::wake_worker)). Several threads may fetch; one maintains.
 pub struct Node {
     shared: Arc<Shared>,
     keyspaces: Vec<Arc<dyn Lanes>>,
@@ -181,7 +181,7 @@ impl Node {
     }
 
     /// Puts frames for another node into `out`, each with its length in front, until there are `most_bytes` or no more.
-    /// Returns whether there are more. Call it when the link can take them and [`Wake::wake_link`] was called.
+    /// Returns whether there are more. Call it when the link can take them and [`Wake::wake_link`](crate::Wake::wake_link) was called.
     pub fn fill(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
         let more = self.fill_single(peer, out, most_bytes);
         self.fill_streams(peer, out, most_bytes) | more
