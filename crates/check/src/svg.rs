@@ -9,7 +9,7 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// A picture of so many pixels. `attributes` hold for everything in it; each begins with a space.
+    /// A picture of this size, in pixels. `attributes` hold for everything in it; each begins with a space.
     pub fn new(width: impl Display, height: impl Display, attributes: &str) -> Svg {
         let size = format!("width=\"{width}\" height=\"{height}\"");
         let mut svg = Svg {

@@ -32,7 +32,7 @@ pub enum Condition {
 pub enum Expiry {
     /// At this time, in microseconds since 1970. It may be over: then the key has no value as soon as the put is carried out.
     At(Micros),
-    /// So long after the put is carried out.
+    /// This long after the put is carried out.
     After(Micros),
     /// When the value that it replaces would have expired.
     Kept,

@@ -146,7 +146,7 @@ pub enum SessionStep<S: Session> {
     },
     /// Answer an operation.
     Answer {
-        /// Which.
+        /// The operation.
         tag: u64,
         /// The answer.
         answer: Answer,
@@ -155,7 +155,7 @@ pub enum SessionStep<S: Session> {
     },
     /// Set a timer, or set it again.
     SetTimer {
-        /// Which.
+        /// The timer.
         timer: S::Timer,
         /// When it is due, in monotonic time.
         due: Micros,

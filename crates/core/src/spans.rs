@@ -1,6 +1,6 @@
 use crate::Micros;
 
-/// How long things took: how many took at most so long.
+/// How long things took, as a histogram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spans {
     counts: [u64; Spans::BOUNDS_MS.len() + 1],

@@ -112,7 +112,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// At most so many characters of what was found: the file may say anything.
+/// The longest piece of what was found that an error repeats, in characters: the file may say anything.
 const MOST_FOUND: usize = 160;
 
 /// Takes a message of serde or of the TOML library apart, and says it in our words.

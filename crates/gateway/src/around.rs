@@ -35,7 +35,7 @@ impl<S: Session> Around<S> {
         }
     }
 
-    /// A server has answered after so long.
+    /// A server has answered, and took this long.
     pub fn learn(&mut self, took: Micros, receipt: &Receipt) {
         if receipt.route == Route::Forwarded {
             let node = self.servers.keyspace.node_of(receipt.server);
