@@ -53,7 +53,7 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
         seed: options.seed,
         keyspaces: names(cluster.keyspaces()),
         memory_budget_bytes: match options.memory_mb {
-            Some(most) => most << 20,
+            Some(max) => max << 20,
             None => memory_budget(cluster.keyspaces().len()),
         },
         ..Report::default()
@@ -181,13 +181,13 @@ fn restart(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress) ->
 
 fn look_at_memory(cluster: &Cluster, report: &mut Report) {
     for node in 0..NODES {
-        let most = cluster.most_resident(node);
-        report.most_resident_bytes.insert(node_name(node), most);
-        if most > report.memory_budget_bytes {
+        let max = cluster.max_resident(node);
+        report.max_resident_bytes.insert(node_name(node), max);
+        if max > report.memory_budget_bytes {
             report.broken.push(format!(
                 "{} had {} MiB resident; its budget is {} MiB",
                 node_name(node),
-                most >> 20,
+                max >> 20,
                 report.memory_budget_bytes >> 20
             ));
         }

@@ -195,12 +195,12 @@ impl<'a> Client<'a> {
     }
 
     fn think(&mut self) {
-        let most_us = match (self.is_bulk, self.is_hurried()) {
+        let max_us = match (self.is_bulk, self.is_hurried()) {
             (true, true) => 4_000,
             (true, false) => 30_000,
             (false, _) => 25_000,
         };
-        std::thread::sleep(Duration::from_micros(self.random.below(most_us)));
+        std::thread::sleep(Duration::from_micros(self.random.below(max_us)));
     }
 
     // ---- connections ------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ struct Slot {
     /// A table in its directory was damaged, and the directory was not emptied since.
     is_damaged: AtomicBool,
     /// Resident memory, at most, over all lives.
-    most_resident: Mutex<u64>,
+    max_resident: Mutex<u64>,
 }
 
 /// See the module.
@@ -144,7 +144,7 @@ impl Cluster {
             is_claimed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             is_damaged: AtomicBool::new(false),
-            most_resident: Mutex::default(),
+            max_resident: Mutex::default(),
         };
         let cluster = Cluster {
             directory: directory.to_path_buf(),
@@ -291,15 +291,15 @@ impl Cluster {
     /// Looks how much memory a node takes.
     pub fn note_memory(&self, node: usize) {
         let id = self.process(node).as_ref().map(Process::id);
-        if let Some(Resident { most, .. }) = id.and_then(resident_bytes) {
-            let mut known = lock(&self.slots[node].most_resident);
-            *known = (*known).max(most);
+        if let Some(Resident { max, .. }) = id.and_then(resident_bytes) {
+            let mut known = lock(&self.slots[node].max_resident);
+            *known = (*known).max(max);
         }
     }
 
     /// How much memory a node had resident, at most, in bytes.
-    pub fn most_resident(&self, node: usize) -> u64 {
-        *lock(&self.slots[node].most_resident)
+    pub fn max_resident(&self, node: usize) -> u64 {
+        *lock(&self.slots[node].max_resident)
     }
 
     fn process(&self, node: usize) -> MutexGuard<'_, Option<Process>> {
@@ -365,7 +365,7 @@ impl Cluster {
         let keeps_going = self
             .keyspaces
             .iter()
-            .any(|keyspace| !keyspace.protocol.descriptor().stands_clock_steps);
+            .any(|keyspace| !keyspace.protocol.descriptor().tolerates_clock_steps);
         let mut text = format!(
             "clock_offset_us = {}\nclock_never_goes_back = {keeps_going}\ndisk_is_full = {}\n",
             wrongs.clock_offset_us,

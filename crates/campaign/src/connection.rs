@@ -8,7 +8,7 @@ use std::{
 use turnbuckle_resp::{ReplyDecoder, Value, encode_command};
 
 /// The longest answer that is taken, in bytes.
-const MOST_REPLY_BYTES: usize = 64 << 20;
+const MAX_REPLY_BYTES: usize = 64 << 20;
 
 /// A connection to a node.
 pub struct Connection {
@@ -38,7 +38,7 @@ impl Connection {
         Ok(Connection {
             stream,
             input: BytesMut::new(),
-            decoder: ReplyDecoder::new(MOST_REPLY_BYTES),
+            decoder: ReplyDecoder::new(MAX_REPLY_BYTES),
         })
     }
 

@@ -17,7 +17,7 @@ use turnbuckle_workload::{Octets, Op, Record, Status, split_receipt};
 /// How many keys are asked for at once.
 const AT_ONCE: usize = 64;
 /// How many reads a site may refuse before it is left alone for a while: each may have waited for the operation's deadline.
-const MOST_REFUSED: usize = 4;
+const MAX_REFUSED: usize = 4;
 /// How long a key may stay unreadable, and sites different, although the cluster is at rest.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -56,7 +56,7 @@ pub fn read(
             let session = format!("{name}-{site_name}-{round}");
             for part in open.chunks(AT_ONCE) {
                 reader.read(part, keys, recorder, &session, &mut ends)?;
-                if reader.refused > MOST_REFUSED {
+                if reader.refused > MAX_REFUSED {
                     break;
                 }
             }
@@ -124,7 +124,7 @@ impl Reader {
                 other => {
                     ends.refusals[self.site] = format!("{other:?}");
                     self.refused += 1;
-                    if self.refused > MOST_REFUSED {
+                    if self.refused > MAX_REFUSED {
                         return Ok(());
                     }
                     continue;

@@ -325,8 +325,8 @@ fn fault(random: &mut Random, kind: Kind) -> Fault {
     }
 }
 
-fn between(random: &mut Random, (least, most): (u64, u64)) -> u64 {
-    least + random.below(most - least + 1)
+fn between(random: &mut Random, (min, max): (u64, u64)) -> u64 {
+    min + random.below(max - min + 1)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! What keeps a chance of progress, and what every promise rests on:
 //!
-//! - at most [`MOST_DOWN`] of the six nodes are down or paused at once;
+//! - at most [`MAX_NODES_DOWN`] of the six nodes are down or paused at once;
 //! - data directories are lost one at a time: the next one only when the last node has everything again, and while no other node is down.
 //!   What two nodes lose at once may have been nowhere else;
 //! - in a campaign with a protocol that rests on clocks that never go back, a clock that is set back stands still instead, and its node is
@@ -25,7 +25,7 @@ use std::{
 };
 
 /// How many nodes may be down or paused at once.
-const MOST_DOWN: usize = 3;
+const MAX_NODES_DOWN: usize = 3;
 /// How long a node stays away at most until the others have purged their logs.
 const BEHIND_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a node waits until no other one is down.
@@ -299,16 +299,16 @@ impl<'a> Operator<'a> {
         }
     }
 
-    /// Kills a node and empties its directory. It held everything up to `least_ns` in any case.
-    fn empty(&self, node: usize, least_ns: i64) {
-        self.note_loss(node, least_ns);
+    /// Kills a node and empties its directory. It held everything up to `min_ns` in any case.
+    fn empty(&self, node: usize, min_ns: i64) {
+        self.note_loss(node, min_ns);
         self.cluster.kill(node);
         self.world(self.cluster.empty(node));
     }
 
     /// The node is about to be killed, and what it has not handed on will be gone.
-    fn note_loss(&self, node: usize, least_ns: i64) {
-        let from_ns = self.watch.handed_on_ns(node).max(least_ns);
+    fn note_loss(&self, node: usize, min_ns: i64) {
+        let from_ns = self.watch.handed_on_ns(node).max(min_ns);
         // Until it is really dead, it acknowledges.
         let to_ns = self.recorder.now_ns() + CLOCK_SLACK_NS;
         lock(&self.notes).losses.push(Loss { node, from_ns, to_ns });
@@ -392,7 +392,7 @@ impl<'a> Operator<'a> {
                 return Err("another fault has the node");
             }
             taken.nodes.push(node);
-            if self.down.fetch_add(1, Ordering::AcqRel) >= MOST_DOWN {
+            if self.down.fetch_add(1, Ordering::AcqRel) >= MAX_NODES_DOWN {
                 return Err("enough nodes are down");
             }
         }
@@ -414,7 +414,7 @@ impl<'a> Operator<'a> {
 
     fn rests_on_clocks(&self) -> bool {
         let mut keyspaces = self.cluster.keyspaces().iter();
-        keyspaces.any(|keyspace| !keyspace.protocol.descriptor().stands_clock_steps)
+        keyspaces.any(|keyspace| !keyspace.protocol.descriptor().tolerates_clock_steps)
     }
 
     fn broken(&self, what: String) {

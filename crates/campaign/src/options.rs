@@ -111,7 +111,7 @@ impl Options {
             "more than 0 and at most 10000",
         )?;
         is_possible("round", (5..=3_600).contains(&self.round), "5 to 3600 seconds")?;
-        let memory = self.memory_mb.is_none_or(|most| (1..=1 << 24).contains(&most));
+        let memory = self.memory_mb.is_none_or(|max| (1..=1 << 24).contains(&max));
         is_possible("memory-mb", memory, "1 to 16777216")?;
         is_possible("clients", (1..=200).contains(&self.clients), "1 to 200")?;
         self.keyspaces().map(drop)

@@ -103,7 +103,7 @@ pub fn resident_bytes(process: u32) -> Option<Resident> {
     };
     Some(Resident {
         now: field("VmRSS:")?,
-        most: field("VmHWM:")?,
+        max: field("VmHWM:")?,
     })
 }
 
@@ -113,5 +113,5 @@ pub struct Resident {
     /// Now.
     pub now: u64,
     /// At most, since the process began.
-    pub most: u64,
+    pub max: u64,
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
 
 /// How many broken promises are printed of each round; all are in the JSON.
-const MOST_PRINTED: usize = 20;
+const MAX_PRINTED: usize = 20;
 
 /// See the module.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -24,7 +24,7 @@ pub struct Report {
     /// How many times a node's engine met damage and took no more writes: the node ended, and was started again.
     pub damage_met: u64,
     /// What each node had resident at most, in bytes.
-    pub most_resident_bytes: BTreeMap<String, u64>,
+    pub max_resident_bytes: BTreeMap<String, u64>,
     /// What a node may have resident, in bytes.
     pub memory_budget_bytes: u64,
     /// What is broken beside rounds.
@@ -173,12 +173,12 @@ impl Report {
                 sum(|round| round.pairs_excused)
             ),
         );
-        let most = self.most_resident_bytes.iter().max_by_key(|(_, bytes)| **bytes);
-        if let Some((node, bytes)) = most {
-            let (most, budget) = (bytes >> 20, self.memory_budget_bytes >> 20);
+        let max = self.max_resident_bytes.iter().max_by_key(|(_, bytes)| **bytes);
+        if let Some((node, bytes)) = max {
+            let (max, budget) = (bytes >> 20, self.memory_budget_bytes >> 20);
             line(
                 "memory",
-                format!("at most {most} MiB resident ({node}), of {budget} MiB"),
+                format!("at most {max} MiB resident ({node}), of {budget} MiB"),
             );
         }
         text + &self.verdict()
@@ -190,11 +190,11 @@ impl Report {
         }
         let mut text = String::from("  broken:\n");
         let all: Vec<&String> = self.all_broken().collect();
-        for what in all.iter().take(MOST_PRINTED) {
+        for what in all.iter().take(MAX_PRINTED) {
             text += &format!("  - {what}\n");
         }
-        if all.len() > MOST_PRINTED {
-            text += &format!("  - and {} more, in report.json\n", all.len() - MOST_PRINTED);
+        if all.len() > MAX_PRINTED {
+            text += &format!("  - and {} more, in report.json\n", all.len() - MAX_PRINTED);
         }
         if let Some(directory) = &self.directory {
             let directory = directory.display();

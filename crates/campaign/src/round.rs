@@ -33,7 +33,7 @@ const PEACE: Duration = Duration::from_secs(2);
 /// How many keys that stay a keyspace has, but for the one that has most.
 const BALLAST_KEYS: u64 = 2_000;
 /// How often the keys of a keyspace are read again if a node meets damage meanwhile.
-const MOST_REREADS: u32 = 3;
+const MAX_REREADS: u32 = 3;
 /// How many examples of what is wrong are told of each kind.
 const EXAMPLES: usize = 3;
 
@@ -306,7 +306,7 @@ impl Rounds<'_> {
         let mut ends = read();
         let may_meet_damage = || (0..NODES).any(|node| cluster.is_damaged(node));
         let mut lost_meanwhile = Vec::new();
-        for _ in 0..MOST_REREADS {
+        for _ in 0..MAX_REREADS {
             // Who meets damage closes its connections, and opens its tables anew.
             if ends.is_ok() || !may_meet_damage() || self.rest(&mut lost_meanwhile).is_err() {
                 break;

@@ -120,7 +120,7 @@ const BARE_DELETE: u32 = u32::MAX;
 /// The value of a delete that may have happened.
 const UNKNOWN_DELETE: u32 = u32::MAX - 1;
 /// The site of whoever comes after so many sites that nobody would look at them one by one.
-const MOST_SITES: u32 = 1 << 10;
+const MAX_SITES: u32 = 1 << 10;
 
 /// What an operation is, before its value is known.
 #[derive(Clone, Copy)]
@@ -194,7 +194,7 @@ impl HistoryBuilder {
     }
 
     fn site(&mut self, name: &str) -> u16 {
-        let is_full = self.sites.0.len() >= MOST_SITES as usize && !self.sites.0.contains_key(name);
+        let is_full = self.sites.0.len() >= MAX_SITES as usize && !self.sites.0.contains_key(name);
         self.sites.number(if is_full { "(others)" } else { name }) as u16
     }
 

@@ -29,7 +29,7 @@
 //!   order the reads are listed in. So an old `x` beside a `y` whose write knew a newer `x` shows.
 //! - A read counts at most once in [`Causal::violations`]. If `co` has cycles, a read of each is counted and then
 //!   passed over, until none is left; a different choice could lead to another number, but never to zero.
-//! - Work and memory are bounded by [`MOST_CLOCK_ENTRIES`] and [`MOST_STEPS`]. Beyond them the answer is
+//! - Work and memory are bounded by [`MAX_CLOCK_ENTRIES`] and [`MAX_STEPS`]. Beyond them the answer is
 //!   [`Verdict::Undecided`].
 
 mod clocks;
@@ -42,10 +42,10 @@ use crate::{History, Kind, Witness};
 pub(crate) use graph::Graph;
 
 /// Numbers in all vector clocks of a trace: 1 GiB.
-const MOST_CLOCK_ENTRIES: usize = 1 << 28;
+const MAX_CLOCK_ENTRIES: usize = 1 << 28;
 
 /// Operations looked at for CM, all rounds of all sessions together: some ten seconds.
-const MOST_STEPS: usize = 1 << 28;
+const MAX_STEPS: usize = 1 << 28;
 
 /// How many reads are tried to find a short witness.
 const EXAMPLES: usize = 4;
@@ -89,7 +89,7 @@ pub struct Causal {
 
 /// Judges a trace. O(n · sessions) for CC and CCv; several times that for CM, which is undecided for the largest traces.
 pub fn causal(history: &History) -> Causal {
-    causal_within(history, MOST_STEPS)
+    causal_within(history, MAX_STEPS)
 }
 
 /// The same, with another bound on the operations looked at for CM, all rounds of all sessions together.
@@ -105,7 +105,7 @@ pub fn causal_within(history: &History, steps: usize) -> Causal {
         return undecided;
     };
     let (order, cycles) = order::causal(&graph);
-    let Some(mut clocks) = clocks::Clocks::new(&graph, MOST_CLOCK_ENTRIES) else {
+    let Some(mut clocks) = clocks::Clocks::new(&graph, MAX_CLOCK_ENTRIES) else {
         return undecided;
     };
     let broken = clocks.run(&order, &cycles);

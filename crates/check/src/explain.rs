@@ -45,7 +45,7 @@ use self::{
 /// How many keys are explained for each property, unless somebody asks for more.
 pub const WORST_KEYS: usize = 3;
 /// How many values are named when some have to go.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// Why something is not as promised.
 ///

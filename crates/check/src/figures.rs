@@ -132,7 +132,7 @@ fn median(sorted: &[f64]) -> f64 {
 
 fn scale(sorted: &[f64]) -> Scale {
     match (sorted.first(), sorted.last()) {
-        (Some(least), Some(most)) if *least > 0.0 && most / least > FAR_APART => Scale::Log,
+        (Some(min), Some(max)) if *min > 0.0 && max / min > FAR_APART => Scale::Log,
         _ => Scale::Linear,
     }
 }

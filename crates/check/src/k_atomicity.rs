@@ -20,11 +20,11 @@ use crate::{History, Kind, Operation, Value, zones::Fenwick};
 use std::collections::HashSet;
 
 /// Operations of a key that is searched: a bit each.
-const MOST_OPERATIONS: usize = 64;
+const MAX_OPERATIONS: usize = 64;
 
 /// States looked at for one key, and for all together.
-const MOST_STATES: usize = 20_000;
-const MOST_STATES_OF_ALL: usize = 2_000_000;
+const MAX_STATES: usize = 20_000;
+const MAX_TOTAL_STATES: usize = 2_000_000;
 
 /// How many versions back the reads of a key were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct KAtomicity {
 
 /// For each key, in the order of [`History::keys`]; none where a read saw a phantom or the future.
 pub fn k_atomicity(history: &History) -> Vec<Option<KAtomicity>> {
-    let mut states = MOST_STATES_OF_ALL;
+    let mut states = MAX_TOTAL_STATES;
     let keys = history.by_key().into_iter().enumerate();
     keys.map(|(key, places)| {
         let operations: Vec<&Operation> = places.iter().map(|&place| &history.operations[place]).collect();
@@ -45,8 +45,8 @@ pub fn k_atomicity(history: &History) -> Vec<Option<KAtomicity>> {
         let (at_least, at_most) = bounds(&values);
         let exact = if at_least == at_most {
             Some(at_least)
-        } else if operations.len() <= MOST_OPERATIONS {
-            let mut budget = states.min(MOST_STATES);
+        } else if operations.len() <= MAX_OPERATIONS {
+            let mut budget = states.min(MAX_STATES);
             states -= budget;
             let exact = search(&operations, at_least, at_most, &mut budget);
             states += budget;

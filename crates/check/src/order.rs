@@ -50,7 +50,7 @@ impl Order {
                 // Without one: newer than the initial value, and older than none.
                 let stamp = stamp_of(history, operation).map(signed);
                 effects[key][value.index()] = stamp.unwrap_or(i64::MAX);
-                begins[key][value.index()] = stamp.unwrap_or(LEAST);
+                begins[key][value.index()] = stamp.unwrap_or(MIN);
                 continue;
             }
             let effect = &mut effects[key][value.index()];
@@ -114,11 +114,11 @@ fn stamp_of(history: &History, operation: &Operation) -> Option<u64> {
 }
 
 /// Above the initial value.
-const LEAST: i64 = i64::MIN + 1;
+const MIN: i64 = i64::MIN + 1;
 
 /// In the same order, above the initial value.
 fn signed(stamp: u64) -> i64 {
-    ((stamp ^ 1 << 63) as i64).max(LEAST)
+    ((stamp ^ 1 << 63) as i64).max(MIN)
 }
 
 /// A write, or a read that returned what had been written or the initial value: no phantom, and not from the future.

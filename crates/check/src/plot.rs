@@ -146,21 +146,21 @@ impl Unit {
 
 /// The edges of so many bars of equal width that hold all numbers, the greatest too; none if there are none.
 pub(crate) fn steps(scale: Scale, sorted: &[f64], bars: usize) -> Vec<f64> {
-    let (Some(&least), Some(&most)) = (sorted.first(), sorted.last()) else {
+    let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else {
         return Vec::new();
     };
     // A little more than the greatest, so that it is inside.
-    let most = most * (1.0 + 1e-9);
+    let max = max * (1.0 + 1e-9);
     let edge = |place: usize| {
         let share = place as f64 / bars as f64;
         match scale {
-            Scale::Linear => most * share,
-            Scale::Log => least * (most / least).powf(share),
+            Scale::Linear => max * share,
+            Scale::Log => min * (max / min).powf(share),
         }
     };
     let mut edges: Vec<f64> = (0..=bars).map(edge).collect();
     if let (Scale::Log, Some(first)) = (scale, edges.first_mut()) {
-        *first = least;
+        *first = min;
     }
     edges
 }
@@ -178,22 +178,21 @@ struct Range {
 impl Range {
     fn of(scale: Scale, numbers: impl Iterator<Item = f64>, pixels: (f64, f64)) -> Range {
         let numbers = numbers.filter_map(|number| place(scale, number));
-        let (mut least, mut most) = numbers
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), number| {
-                (least.min(number), most.max(number))
-            });
-        if least > most {
-            (least, most) = (0.0, 1.0);
+        let (mut min, mut max) = numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), number| {
+            (min.min(number), max.max(number))
+        });
+        if min > max {
+            (min, max) = (0.0, 1.0);
         }
         if scale == Scale::Linear {
-            (least, most) = (least.min(0.0), most.max(0.0));
+            (min, max) = (min.min(0.0), max.max(0.0));
         }
-        let mut step = round_step((most - least) / TICKS);
+        let mut step = round_step((max - min) / TICKS);
         if scale == Scale::Log {
             step = step.ceil().max(1.0);
         }
-        let from = (least / step).floor() * step;
-        let to = ((most / step).ceil() * step).max(from + step);
+        let from = (min / step).floor() * step;
+        let to = ((max / step).ceil() * step).max(from + step);
         Range {
             scale,
             from,
@@ -413,7 +412,7 @@ mod tests {
                 .map(|(_, says)| says)
                 .collect::<Vec<String>>()
         };
-        let linear = |most| says(Range::of(Scale::Linear, [most].into_iter(), (0.0, 1.0)));
+        let linear = |max| says(Range::of(Scale::Linear, [max].into_iter(), (0.0, 1.0)));
         assert_eq!(
             linear(0.3),
             ["0.00", "0.05", "0.10", "0.15", "0.20", "0.25", "0.30"]

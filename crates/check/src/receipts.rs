@@ -76,13 +76,13 @@ pub struct Audit {
     pub levels: BTreeMap<String, Verdicts>,
     /// Why promises could not be judged, and how many each.
     pub not_auditable: BTreeMap<&'static str, u64>,
-    /// The first broken promises of the trace: at most [`Audit::MOST_BROKEN`].
+    /// The first broken promises of the trace: at most [`Audit::MAX_BROKEN_LISTED`].
     pub broken: Vec<BrokenPromise>,
 }
 
 impl Audit {
     /// How many broken promises are named.
-    pub const MOST_BROKEN: usize = 100;
+    pub const MAX_BROKEN_LISTED: usize = 100;
 
     /// Audits all promises of a trace. Beside the judge's work O(n) for each level that occurs.
     pub fn of(history: &History, judge: &LevelJudge<'_>) -> (Audit, Vec<Verdict>) {
@@ -119,7 +119,7 @@ impl Audit {
 
     fn note(&mut self, promise: &Promised, name: &str, verdict: Verdict) {
         match verdict {
-            Verdict::False(why) if self.broken.len() < Audit::MOST_BROKEN => {
+            Verdict::False(why) if self.broken.len() < Audit::MAX_BROKEN_LISTED => {
                 self.broken.push(BrokenPromise {
                     record: promise.record,
                     promise: name.to_owned(),

@@ -7,7 +7,7 @@
 use crate::{History, Kind, Operation, Value, Zones};
 
 /// Keys with more operations are not tried.
-const MOST_OPERATIONS: usize = 16;
+const MAX_OPERATIONS: usize = 16;
 
 /// The least number of single operations whose removal leaves the trace atomic. None if some key is not atomic and has more than 16
 /// operations.
@@ -15,28 +15,28 @@ pub fn removed_singly(history: &History, zones: &[Zones]) -> Option<u64> {
     let keys = history.by_key();
     let mut all = 0;
     for (places, zones) in keys.iter().zip(zones) {
-        let most = zones.removed();
-        if most > 0 {
+        let max = zones.removed();
+        if max > 0 {
             let operations: Vec<Operation> = places.iter().map(|&place| history.operations[place]).collect();
-            all += removed_of_key(&operations, most)?;
+            all += removed_of_key(&operations, max)?;
         }
     }
     Some(all)
 }
 
 /// Removing whole values is one way, so the answer is at most `most`.
-fn removed_of_key(operations: &[Operation], most: u64) -> Option<u64> {
-    if operations.len() > MOST_OPERATIONS {
+fn removed_of_key(operations: &[Operation], max: u64) -> Option<u64> {
+    if operations.len() > MAX_OPERATIONS {
         return None;
     }
     let subsets = 0..1_u32 << operations.len();
-    let sizes = subsets.filter(|removed| u64::from(removed.count_ones()) < most);
+    let sizes = subsets.filter(|removed| u64::from(removed.count_ones()) < max);
     let right = sizes.filter(|removed| is_atomic(operations, *removed));
     Some(
         right
             .map(|removed| u64::from(removed.count_ones()))
             .min()
-            .unwrap_or(most),
+            .unwrap_or(max),
     )
 }
 

@@ -79,10 +79,10 @@ impl Missable {
         }
         for group in &mut groups {
             group.sort_unstable();
-            let mut least = i64::MAX;
+            let mut min = i64::MAX;
             for (_, finish) in group.iter_mut().rev() {
-                least = least.min(*finish);
-                *finish = least;
+                min = min.min(*finish);
+                *finish = min;
             }
         }
         Missable { groups }

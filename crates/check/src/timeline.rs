@@ -18,18 +18,18 @@
 //!
 //! # Caveats
 //!
-//! At most [`MOST_DRAWN`] operations are drawn, fewer if the width is too small for them; the rest are only told. No line has
+//! At most [`MAX_DRAWN`] operations are drawn, fewer if the width is too small for them; the rest are only told. No line has
 //! more characters than the width. Names and values are data of strangers: what could move a terminal's cursor, reverse its
 //! direction or take two columns is escaped, and what is long is cut ([`readable`]).
 use crate::{Because, Edge, History, Kind, Operation, Witness};
 use std::collections::BTreeMap;
 
 /// How many operations are drawn at most.
-pub const MOST_DRAWN: usize = 12;
+pub const MAX_DRAWN: usize = 12;
 /// How many operations, and how many steps from one to another, are told at most.
-const MOST_TOLD: usize = 24;
+const MAX_EXPLAINED: usize = 24;
 /// Less than this is taken as this.
-const LEAST_WIDTH: usize = 60;
+const MIN_WIDTH: usize = 60;
 /// What stands left of the drawing, at most.
 const WIDEST_NAME: usize = 18;
 /// A step of the axis is said to be cut if more than so many times as much time passes in a column as is usual.
@@ -39,24 +39,24 @@ const HEAVIEST: f64 = 8.0;
 
 /// A witness as text: the drawing, what each operation was, and what leads from one to another.
 pub fn draw(history: &History, witness: &Witness, width: usize) -> String {
-    let width = width.max(LEAST_WIDTH);
+    let width = width.max(MIN_WIDTH);
     let clock = Clock::of(history, &witness.operations);
     let mut lines = Vec::new();
-    let most = witness.operations.len().min(MOST_DRAWN);
-    if let Some(drawing) = (1..=most)
+    let max = witness.operations.len().min(MAX_DRAWN);
+    if let Some(drawing) = (1..=max)
         .rev()
         .find_map(|drawn| Drawing::of(history, &witness.operations[..drawn], &clock, width))
     {
         lines.extend(drawing.lines(&clock));
         lines.push(String::new());
     }
-    for (place, &operation) in witness.operations.iter().take(MOST_TOLD).enumerate() {
+    for (place, &operation) in witness.operations.iter().take(MAX_EXPLAINED).enumerate() {
         let told = tell(history, &history.operations[operation], &clock);
         lines.extend(wrap(&format!("[{}] {told}", place + 1), width, "    "));
     }
     and_more(&mut lines, witness.operations.len(), "operations");
     let numbers: BTreeMap<usize, usize> = witness.operations.iter().copied().zip(1..).collect();
-    for edge in witness.edges.iter().take(MOST_TOLD) {
+    for edge in witness.edges.iter().take(MAX_EXPLAINED) {
         lines.extend(wrap(&lead(history, &numbers, edge), width, "    "));
     }
     and_more(&mut lines, witness.edges.len(), "steps");
@@ -65,8 +65,8 @@ pub fn draw(history: &History, witness: &Witness, width: usize) -> String {
 }
 
 fn and_more(lines: &mut Vec<String>, all: usize, what: &str) {
-    if all > MOST_TOLD {
-        lines.push(format!("and {} more {what}", all - MOST_TOLD));
+    if all > MAX_EXPLAINED {
+        lines.push(format!("and {} more {what}", all - MAX_EXPLAINED));
     }
 }
 
@@ -240,10 +240,10 @@ fn decimal(number: i128, digits: usize, decimals: usize) -> String {
 
 /// Bytes of strangers, safe for a terminal, one column for each character, at most `most` of them. Letters of Latin, Greek and
 /// Cyrillic stay; all else beyond ASCII is escaped. What could be taken for words of ours is in quotes.
-pub fn readable(bytes: &[u8], most: usize) -> String {
+pub fn readable(bytes: &[u8], max: usize) -> String {
     let mut text = String::new();
     // No more is looked at than can be shown.
-    for chunk in bytes[..bytes.len().min(4 * most + 4)].utf8_chunks() {
+    for chunk in bytes[..bytes.len().min(4 * max + 4)].utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
                 '\\' | '"' => text.extend(['\\', letter]),
@@ -259,7 +259,7 @@ pub fn readable(bytes: &[u8], most: usize) -> String {
     if text.is_empty() || text.contains(' ') || text == NOTHING {
         text = format!("\"{text}\"");
     }
-    cut(&text, most)
+    cut(&text, max)
 }
 
 /// What a read of a key without a value returned.
@@ -275,19 +275,19 @@ pub(crate) fn value_name(history: &History, operation: &Operation) -> String {
     value_within(history, operation, 32)
 }
 
-fn value_within(history: &History, operation: &Operation, most: usize) -> String {
+fn value_within(history: &History, operation: &Operation, max: usize) -> String {
     let value = &history.keys[operation.key as usize].values[operation.value.index()];
     value
         .as_ref()
-        .map_or_else(|| NOTHING.into(), |value| readable(value, most))
+        .map_or_else(|| NOTHING.into(), |value| readable(value, max))
 }
 
 /// At most so many characters; what is left out is said by an ellipsis.
-fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+fn cut(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         None => text.to_owned(),
         Some(_) => {
-            let kept = text.chars().take(most.saturating_sub(1));
+            let kept = text.chars().take(max.saturating_sub(1));
             kept.chain(std::iter::once('…')).collect()
         }
     }
@@ -551,13 +551,13 @@ fn label_of(
     number: usize,
     operation: &Operation,
     one_key: bool,
-    most: Option<usize>,
+    max: Option<usize>,
 ) -> String {
-    let Some(most) = most else {
+    let Some(max) = max else {
         return format!("[{number}]");
     };
-    let key = readable(&history.keys[operation.key as usize].name, most);
-    let value = value_within(history, operation, most);
+    let key = readable(&history.keys[operation.key as usize].name, max);
+    let value = value_within(history, operation, max);
     let (did, is_told) = match operation.kind {
         Kind::Read => ("read", true),
         _ if is_delete(history, operation) => ("delete", false),
@@ -600,10 +600,10 @@ fn columns(times: &[i64], bars: &[Bar], room: usize) -> Option<Vec<usize>> {
     let weights = weights(times);
     for _ in 0..spare {
         let per_column = |&step: &usize| weights[step] / (steps[step] as f64 + 1.0);
-        let Some(most) = (0..weights.len()).max_by(|a, b| per_column(a).total_cmp(&per_column(b))) else {
+        let Some(max) = (0..weights.len()).max_by(|a, b| per_column(a).total_cmp(&per_column(b))) else {
             break;
         };
-        steps[most] += 1;
+        steps[max] += 1;
     }
     for place in 1..=margin {
         columns[place] = columns[place - 1] + steps[place - 1];
@@ -615,8 +615,8 @@ fn columns(times: &[i64], bars: &[Bar], room: usize) -> Option<Vec<usize>> {
 /// The time of each step from one mark to the next, as it counts for its width.
 fn weights(times: &[i64]) -> Vec<f64> {
     let lengths = lengths(times);
-    let most = HEAVIEST * median(&lengths);
-    lengths.into_iter().map(|length| length.min(most)).collect()
+    let max = HEAVIEST * median(&lengths);
+    lengths.into_iter().map(|length| length.min(max)).collect()
 }
 
 fn lengths(times: &[i64]) -> Vec<f64> {

@@ -205,7 +205,7 @@ impl Order<'_> {
             .operations
             .iter()
             .filter(|read| read.kind == Kind::Read && self.counts(read));
-        let (mut stale, mut most) = (0, 0);
+        let (mut stale, mut max) = (0, 0);
         for read in reads {
             let missed = self.0.operations.iter().filter(|write| {
                 write.kind != Kind::Read
@@ -215,10 +215,10 @@ impl Order<'_> {
             });
             if let Some(finish) = missed.map(|write| write.finish).min() {
                 stale += 1;
-                most = most.max(read.start - finish);
+                max = max.max(read.start - finish);
             }
         }
-        (stale, most)
+        (stale, max)
     }
 }
 

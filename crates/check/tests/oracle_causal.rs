@@ -239,7 +239,7 @@ struct Counts {
     ccv_only: u32,
     cc_only: u32,
     cycles: u32,
-    most_in_a_witness: usize,
+    max_witness_operations: usize,
 }
 
 fn compare(history: &History, counts: &mut Counts, about: &str) {
@@ -280,7 +280,7 @@ fn compare(history: &History, counts: &mut Counts, about: &str) {
         shown(history)
     );
     for witness in [&found.cc, &found.ccv, &found.cm].into_iter().filter_map(witness) {
-        counts.most_in_a_witness = counts.most_in_a_witness.max(witness.operations.len());
+        counts.max_witness_operations = counts.max_witness_operations.max(witness.operations.len());
     }
     counts.judged += 1;
     counts.cc += u32::from(cc);

@@ -71,16 +71,16 @@ fn is_atomic(operations: &[&Operation], k: usize, done: u32, written: &mut Vec<V
     })
 }
 
-fn least_k(history: &History, key: usize) -> Option<u64> {
+fn min_k(history: &History, key: usize) -> Option<u64> {
     let operations = history.operations.iter();
     let operations: Vec<&Operation> = operations
         .filter(|operation| operation.key as usize == key)
         .collect();
     let ks = 1..=operations.len() + 1;
-    let least = ks
+    let min = ks
         .into_iter()
         .find(|&k| is_atomic(&operations, k, 0, &mut vec![Value::INITIAL]));
-    least.map(|k| k as u64)
+    min.map(|k| k as u64)
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_key_is_k_atomic_if_some_order_lets_each_read_lag_by_less_than_k() {
     let (mut none, mut above_the_bound) = (0, 0);
     for history in (0..TRACES).filter_map(any_trace) {
         for (key, found) in k_atomicity(&history).into_iter().enumerate() {
-            let expected = least_k(&history, key);
+            let expected = min_k(&history, key);
             let exact = found.map(|found| found.exact.expect("a small key is decided"));
             assert_eq!(exact, expected, "{key} of {history:?}");
             let Some(found) = found else {

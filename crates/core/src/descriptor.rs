@@ -8,11 +8,11 @@ pub struct Descriptor {
     /// How versions reach other replicas.
     pub replication: Replication,
     /// How many members a partition may have inside a site.
-    pub most_members: u16,
+    pub max_members: u16,
     /// Whether a partition may stand at some sites only.
     pub leaves_sites_out: bool,
     /// Whether it keeps its promises when clocks are set.
-    pub stands_clock_steps: bool,
+    pub tolerates_clock_steps: bool,
     /// Whether it keeps its promises, or refuses to serve, when a data directory is replaced by an old copy of itself.
     pub stands_old_directories: bool,
     /// Whether a put may have a condition, and be told the value that it replaces: the protocol puts all writes to a key into one order, and looks at the
@@ -29,9 +29,9 @@ impl Descriptor {
         Descriptor {
             history: false,
             replication,
-            most_members: 1,
+            max_members: 1,
             leaves_sites_out: false,
-            stands_clock_steps: false,
+            tolerates_clock_steps: false,
             stands_old_directories: false,
             takes_conditions: false,
             takes_expiry: false,

@@ -85,8 +85,8 @@ impl Setting<'_> {
     fn expected(&self) -> String {
         match self {
             Setting::Interval(_) => {
-                let (least, most) = (INTERVALS.start(), INTERVALS.end());
-                format!("a time in quotes from \"{least}\" to \"{most}\", such as \"5ms\"")
+                let (min, max) = (INTERVALS.start(), INTERVALS.end());
+                format!("a time in quotes from \"{min}\" to \"{max}\", such as \"5ms\"")
             }
             Setting::Count(_, range) => format!("a whole number from {} to {}", range.start(), range.end()),
         }

@@ -120,7 +120,7 @@ pub struct Now {
 ///
 /// A machine's wall clock may be set by an hour, by mistake and for half a second. Whoever stamps by it meanwhile has stamped an hour ahead,
 /// and everything that it writes in the next hour is held back everywhere else. So the reading goes on with the monotonic
-/// clock, and follows the wall clock by at most [`SteadyWall::MOST_SLEW_PPM`]. Time services correct more slowly than that; what
+/// clock, and follows the wall clock by at most [`SteadyWall::MAX_SLEW_PPM`]. Time services correct more slowly than that; what
 /// is faster is somebody who sets the clock.
 ///
 /// ```text
@@ -144,10 +144,10 @@ pub struct SteadyWall {
 
 impl SteadyWall {
     /// The reading follows the wall clock by at most so many microseconds in each second.
-    pub const MOST_SLEW_PPM: u64 = 1_000;
+    pub const MAX_SLEW_PPM: u64 = 1_000;
 
     /// In less time than this nothing is followed: a microsecond is the least that a reading can be corrected by.
-    const ANCHOR_EVERY: Micros = Micros(1_000_000 / Self::MOST_SLEW_PPM);
+    const ANCHOR_EVERY: Micros = Micros(1_000_000 / Self::MAX_SLEW_PPM);
 
     /// The time, from what both clocks say now. The wall clock is believed to be at most `bound` from true time.
     pub fn now(&mut self, monotonic: Micros, wall: Micros, bound: Micros) -> Now {

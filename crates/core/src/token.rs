@@ -87,7 +87,7 @@ impl TokenHeader {
     pub const VERSION: u8 = 1;
 
     /// The longest token that is looked at, in bytes.
-    pub const MOST_BYTES: usize = 64 * 1024;
+    pub const MAX_BYTES: usize = 64 * 1024;
 
     /// A signed token with the session's `state` inside.
     ///
@@ -115,7 +115,7 @@ impl TokenHeader {
     /// The state inside a token, if it was sealed with the same secret for this cluster and keyspace.
     pub fn open(&self, secret: &ClusterSecret, token: &[u8]) -> Result<Bytes, BadToken> {
         let malformed = |found: &str| BadFrame::new("a signed token", found);
-        if token.len() > Self::MOST_BYTES {
+        if token.len() > Self::MAX_BYTES {
             return Err(malformed("more than 64 KiB").into());
         }
         let version = *token.first().ok_or_else(|| malformed("nothing"))?;

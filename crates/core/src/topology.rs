@@ -29,24 +29,24 @@ pub struct ReplicaId(pub u16);
 
 impl ReplicaId {
     /// How many sites a cluster can have.
-    pub const MOST_SITES: u16 = 16;
+    pub const MAX_SITES: u16 = 16;
     /// How many members a partition can have inside a site.
-    pub const MOST_MEMBERS: u16 = 8;
+    pub const MAX_MEMBERS: u16 = 8;
 
     /// The replica of a member at a site, if there can be one.
     pub fn of(site: SiteId, member: u16) -> Option<ReplicaId> {
-        let is_one = site.0 < Self::MOST_SITES && member < Self::MOST_MEMBERS;
-        is_one.then_some(ReplicaId(member * Self::MOST_SITES + site.0))
+        let is_one = site.0 < Self::MAX_SITES && member < Self::MAX_MEMBERS;
+        is_one.then_some(ReplicaId(member * Self::MAX_SITES + site.0))
     }
 
     /// Its site.
     pub fn site(self) -> SiteId {
-        SiteId(self.0 % Self::MOST_SITES)
+        SiteId(self.0 % Self::MAX_SITES)
     }
 
     /// Which of the members there it is.
     pub fn member(self) -> u16 {
-        self.0 / Self::MOST_SITES
+        self.0 / Self::MAX_SITES
     }
 
     /// The name people know it by, at a site of that name.
@@ -77,7 +77,7 @@ impl ServerId {
 
     /// Which of its partition's replicas it is.
     pub fn replica(self) -> ReplicaId {
-        ReplicaId(self.member * ReplicaId::MOST_SITES + self.site.0)
+        ReplicaId(self.member * ReplicaId::MAX_SITES + self.site.0)
     }
 
     /// Another replica of its partition.
@@ -96,7 +96,7 @@ pub struct ReplicaSet(pub u128);
 
 impl ReplicaSet {
     /// How many replicas a partition can have.
-    pub const MOST: u16 = ReplicaId::MOST_SITES * ReplicaId::MOST_MEMBERS;
+    pub const MAX: u16 = ReplicaId::MAX_SITES * ReplicaId::MAX_MEMBERS;
 
     /// The set of `replica` alone.
     pub fn one(replica: ReplicaId) -> ReplicaSet {
@@ -163,7 +163,7 @@ impl Topology {
     /// A keyspace of `partitions` partitions with `members` replicas of each in every one of `sites`.
     ///
     /// # Panics
-    /// If there is no site, partition or member, or more than [`ReplicaId::MOST_SITES`], [`ReplicaId::MOST_MEMBERS`] or
+    /// If there is no site, partition or member, or more than [`ReplicaId::MAX_SITES`], [`ReplicaId::MAX_MEMBERS`] or
     /// hash slots: the configuration is checked before.
     pub fn new(
         sites: impl IntoIterator<Item = impl Into<String>>,
@@ -172,7 +172,7 @@ impl Topology {
     ) -> Topology {
         let sites: Arc<[String]> = sites.into_iter().map(Into::into).collect();
         assert!(
-            (1..=usize::from(ReplicaId::MOST_SITES)).contains(&sites.len()),
+            (1..=usize::from(ReplicaId::MAX_SITES)).contains(&sites.len()),
             "1 to 16 sites, not {}",
             sites.len()
         );
@@ -181,7 +181,7 @@ impl Topology {
             "1 to 16384 partitions, not {partitions}"
         );
         assert!(
-            (1..=ReplicaId::MOST_MEMBERS).contains(&members),
+            (1..=ReplicaId::MAX_MEMBERS).contains(&members),
             "1 to 8 members, not {members}"
         );
         Topology {
@@ -237,7 +237,7 @@ impl Topology {
     pub fn replicas_of(&self, partition: u16) -> ReplicaSet {
         let members = |site: SiteId| (0..self.members).map(move |member| (site, member));
         let all = self.sites_of(partition).flat_map(members);
-        all.map(|(site, member)| ReplicaId(member * ReplicaId::MOST_SITES + site.0))
+        all.map(|(site, member)| ReplicaId(member * ReplicaId::MAX_SITES + site.0))
             .collect()
     }
 

@@ -53,7 +53,7 @@ impl Vector {
     /// If there cannot be such a replica: those from outside are checked before.
     pub fn set(&mut self, replica: ReplicaId, at: Hlc) {
         assert!(
-            replica.0 < ReplicaSet::MOST,
+            replica.0 < ReplicaSet::MAX,
             "replica {} of at most 128",
             replica.0
         );
@@ -139,7 +139,7 @@ impl Vector {
         for _ in 0..from.try_get_u8().map_err(|_| cut_short())? {
             let replica = from.try_get_u16().map_err(|_| cut_short())?;
             let at = from.try_get_u64().map_err(|_| cut_short())?;
-            if replica >= ReplicaSet::MOST {
+            if replica >= ReplicaSet::MAX {
                 return Err(BadFrame::new("a replica below 128", replica.to_string()));
             }
             if at > Hlc::LATEST.0 {

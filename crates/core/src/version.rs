@@ -75,7 +75,7 @@ impl VersionRecord {
     /// # Errors
     /// If no partition has such a replica.
     pub fn check(&self) -> Result<(), String> {
-        match self.replica < u32::from(ReplicaSet::MOST) {
+        match self.replica < u32::from(ReplicaSet::MAX) {
             true => Ok(()),
             false => Err(format!("a version of replica {}", self.replica)),
         }

@@ -28,7 +28,7 @@ impl<'a> Document<'a> {
             let place = error.span().unwrap_or(0..0);
             // Only here is the text at the place a key: elsewhere it might be a secret.
             if let ("duplicate key", Some(key)) = (found.as_str(), text.get(place.clone())) {
-                found = format!("the key {} twice", shorten(key, MOST_FOUND));
+                found = format!("the key {} twice", shorten(key, MAX_QUOTED_BYTES));
             }
             WrongFile {
                 file: file.to_owned(),
@@ -113,7 +113,7 @@ impl<'a> Document<'a> {
 }
 
 /// The longest piece of what was found that an error repeats, in characters: the file may say anything.
-const MOST_FOUND: usize = 160;
+const MAX_QUOTED_BYTES: usize = 160;
 
 /// Takes a message of serde or of the TOML library apart, and says it in our words.
 fn in_our_words(message: &str) -> (String, String) {
@@ -130,7 +130,7 @@ fn in_our_words(message: &str) -> (String, String) {
         found => found,
     };
     (
-        shorten(found, MOST_FOUND),
+        shorten(found, MAX_QUOTED_BYTES),
         expected_in_our_words(message, found, &expected).into(),
     )
 }
@@ -144,7 +144,7 @@ fn unknown_of_kind(message: &str, shared: &[&str]) -> Option<(String, String)> {
         .chain(shared.iter().copied())
         .map(|field| format!("`{field}`"))
         .collect();
-    let found = format!("unknown field `{}`", shorten(unknown, MOST_FOUND));
+    let found = format!("unknown field `{}`", shorten(unknown, MAX_QUOTED_BYTES));
     Some((found, format!("one of {}", known.join(", "))))
 }
 
@@ -179,7 +179,7 @@ type Entry<'t, 'a> = (String, &'t DeValue<'a>);
 /// Children first and all of them: the span of a table with a header does not enclose what stands below it.
 fn in_table<'t, 'a>(table: &'t DeTable<'a>, offset: usize) -> Option<Entry<'t, 'a>> {
     table.iter().find_map(|(key, value)| {
-        let name = shorten(key.get_ref(), MOST_FOUND);
+        let name = shorten(key.get_ref(), MAX_QUOTED_BYTES);
         let at_key = || {
             key.span()
                 .contains(&offset)

@@ -2,7 +2,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// The longest name, in bytes.
-const MOST_BYTES: usize = 64;
+const MAX_BYTES: usize = 64;
 
 /// The form of names of what files define: a cluster, a site, a node, a keyspace, a measure. The text is kept by its [`Word`](crate::Word).
 ///
@@ -13,7 +13,7 @@ pub struct Name;
 
 /// A text that is no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("expected a name: a letter, then letters, digits, '-' or '_', at most {MOST_BYTES} in all")]
+#[error("expected a name: a letter, then letters, digits, '-' or '_', at most {MAX_BYTES} in all")]
 pub struct BadName;
 
 impl FromStr for Name {
@@ -21,7 +21,7 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Name, BadName> {
         let of_name = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
-        let is_name = text.len() <= MOST_BYTES
+        let is_name = text.len() <= MAX_BYTES
             && text.starts_with(|c: char| c.is_ascii_alphabetic())
             && text.bytes().all(of_name);
         is_name.then_some(Name).ok_or(BadName)

@@ -9,14 +9,14 @@ use std::{
 };
 use toml::Spanned;
 
-/// A whole number from `LEAST` to `MOST`, which remembers where it stands.
+/// A whole number from `MIN` to `MAX`, which remembers where it stands.
 #[derive(Debug, Clone)]
-pub struct Number<const LEAST: u64, const MOST: u64 = { u64::MAX }> {
+pub struct Number<const MIN: u64, const MAX: u64 = { u64::MAX }> {
     place: Range<usize>,
     value: u64,
 }
 
-impl<const LEAST: u64, const MOST: u64> Number<LEAST, MOST> {
+impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
     /// The number.
     pub fn get(self) -> u64 {
         self.value
@@ -39,7 +39,7 @@ impl<const LEAST: u64, const MOST: u64> Number<LEAST, MOST> {
     }
 }
 
-impl<const LEAST: u64, const MOST: u64> Deref for Number<LEAST, MOST> {
+impl<const MIN: u64, const MAX: u64> Deref for Number<MIN, MAX> {
     type Target = u64;
 
     fn deref(&self) -> &u64 {
@@ -47,10 +47,10 @@ impl<const LEAST: u64, const MOST: u64> Deref for Number<LEAST, MOST> {
     }
 }
 
-impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, MOST> {
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Number<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Spanned::<Bounded<LEAST, MOST>>::deserialize(deserializer);
-        let value = value.map_err(|error| say_if_missing(error, &expected(LEAST, MOST)))?;
+        let value = Spanned::<Bounded<MIN, MAX>>::deserialize(deserializer);
+        let value = value.map_err(|error| say_if_missing(error, &expected(MIN, MAX)))?;
         Ok(Number {
             place: value.span(),
             value: value.into_inner().0,
@@ -59,46 +59,46 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, 
 }
 
 /// For `deserialize_with`: a [`Number`], where nobody asks for its place.
-pub fn number<'de, D, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<u64, D::Error>
+pub fn number<'de, D, const MIN: u64, const MAX: u64>(deserializer: D) -> Result<u64, D::Error>
 where
     D: Deserializer<'de>,
 {
-    deserializer.deserialize_u64(Bounds::<LEAST, MOST>)
+    deserializer.deserialize_u64(Bounds::<MIN, MAX>)
 }
 
-struct Bounded<const LEAST: u64, const MOST: u64>(u64);
+struct Bounded<const MIN: u64, const MAX: u64>(u64);
 
-impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Bounded<LEAST, MOST> {
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        number::<D, LEAST, MOST>(deserializer).map(Bounded)
+        number::<D, MIN, MAX>(deserializer).map(Bounded)
     }
 }
 
-struct Bounds<const LEAST: u64, const MOST: u64>;
+struct Bounds<const MIN: u64, const MAX: u64>;
 
-impl<const LEAST: u64, const MOST: u64> Visitor<'_> for Bounds<LEAST, MOST> {
+impl<const MIN: u64, const MAX: u64> Visitor<'_> for Bounds<MIN, MAX> {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&expected(LEAST, MOST))
+        f.write_str(&expected(MIN, MAX))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
         let within = u64::try_from(number)
             .ok()
-            .filter(|number| (LEAST..=MOST).contains(number));
-        within.ok_or_else(|| E::custom(format!("{number}, expected {}", expected(LEAST, MOST))))
+            .filter(|number| (MIN..=MAX).contains(number));
+        within.ok_or_else(|| E::custom(format!("{number}, expected {}", expected(MIN, MAX))))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
-        let within = (LEAST..=MOST).contains(&number).then_some(number);
-        within.ok_or_else(|| E::custom(format!("{number}, expected {}", expected(LEAST, MOST))))
+        let within = (MIN..=MAX).contains(&number).then_some(number);
+        within.ok_or_else(|| E::custom(format!("{number}, expected {}", expected(MIN, MAX))))
     }
 }
 
-fn expected(least: u64, most: u64) -> String {
-    match most {
-        u64::MAX => format!("a whole number, {least} or more"),
-        _ => format!("a whole number from {least} to {most}"),
+fn expected(min: u64, max: u64) -> String {
+    match max {
+        u64::MAX => format!("a whole number, {min} or more"),
+        _ => format!("a whole number from {min} to {max}"),
     }
 }

@@ -100,6 +100,6 @@ pub fn quote(text: &str) -> String {
 }
 
 /// At most so many characters of it.
-pub(crate) fn shorten(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
+pub(crate) fn shorten(text: &str, max: usize) -> String {
+    text.chars().take(max).collect()
 }

@@ -326,13 +326,13 @@ impl Log {
 
     // ---- reading back ---------------------------------------------------------------------------------------
 
-    /// Written records from `from` (where one begins) on: as many as fit into about `most_bytes`, at least one if
+    /// Written records from `from` (where one begins) on: as many as fit into about `max_bytes`, at least one if
     /// there is one, none if `from` is the written end. Waits for a write that is under way, never for a sync; holds neither up.
     ///
     /// # Errors
     /// [`ReadError::Purged`] if it is no longer kept; [`ReadError::Failed`] if the disk does not give back what was written.
-    pub fn read(&self, from: Position, most_bytes: usize) -> Result<Chunk, ReadError> {
-        self.read_records(from, most_bytes).map_err(|error| {
+    pub fn read(&self, from: Position, max_bytes: usize) -> Result<Chunk, ReadError> {
+        self.read_records(from, max_bytes).map_err(|error| {
             // Purged while it was read.
             let start = self.start();
             if from < start {
@@ -343,7 +343,7 @@ impl Log {
         })
     }
 
-    fn read_records(&self, from: Position, most_bytes: usize) -> Result<Chunk, ReadError> {
+    fn read_records(&self, from: Position, max_bytes: usize) -> Result<Chunk, ReadError> {
         let written = self.written();
         if from < self.start() {
             return Err(ReadError::Purged { start: self.start() });
@@ -355,7 +355,7 @@ impl Log {
         let failed = |why: String| ReadError::Failed { position: from, why };
         let (segment, end) = self.segment_at(from, written)?;
         let left = (end.0 - from.0) as usize;
-        let mut wanted = most_bytes.max(record::HEADER_BYTES);
+        let mut wanted = max_bytes.max(record::HEADER_BYTES);
         loop {
             let mut buffer = vec![0; wanted.min(left)];
             let read = segment.file.read_at(segment.offset_of(from), &mut buffer);

@@ -28,7 +28,7 @@ impl fmt::Display for Position {
 pub(crate) const HEADER_BYTES: usize = 24;
 
 /// The largest payload, in bytes. A length above it is damage.
-pub(crate) const MOST_PAYLOAD_BYTES: usize = 128 << 20;
+pub(crate) const MAX_PAYLOAD_BYTES: usize = 128 << 20;
 
 /// What every checksum of a log begins with. It comes from the log's identity, so that neither a record of another node's log
 /// nor bytes that a client chose (a value may look like anything) pass for a record of this one.
@@ -52,7 +52,7 @@ pub(crate) fn put(out: &mut Vec<u8>, salt: Salt, position: Position, synced: Pos
     let begin = out.len();
     let len: usize = payload.iter().map(|part| part.len()).sum();
     assert!(
-        len <= MOST_PAYLOAD_BYTES,
+        len <= MAX_PAYLOAD_BYTES,
         "a record of {len} bytes is too large for the log"
     );
     let mut header = [0; HEADER_BYTES];
@@ -93,7 +93,7 @@ impl Header {
 
     /// The length of the whole record; `None` if no record is that long.
     pub fn record_bytes(&self) -> Option<usize> {
-        (self.len as usize <= MOST_PAYLOAD_BYTES).then_some(HEADER_BYTES + self.len as usize)
+        (self.len as usize <= MAX_PAYLOAD_BYTES).then_some(HEADER_BYTES + self.len as usize)
     }
 }
 

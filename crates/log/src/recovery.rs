@@ -285,7 +285,7 @@ struct Proof {
 }
 
 /// So many bytes of false proofs do not come from a crash.
-const MOST_EFFORT_BYTES: u64 = 1 << 30;
+const MAX_EFFORT_BYTES: u64 = 1 << 30;
 
 impl Proof {
     /// Behind damage nobody knows where records begin, so every byte is tried. That is slow and seldom.
@@ -331,6 +331,6 @@ impl Proof {
             return Ok(true);
         }
         self.effort_bytes += record_bytes.max(READ_BYTES) as u64;
-        Ok(self.effort_bytes > MOST_EFFORT_BYTES)
+        Ok(self.effort_bytes > MAX_EFFORT_BYTES)
     }
 }

@@ -14,7 +14,7 @@ const MAGIC: &[u8; 8] = b"TBUCKLOG";
 pub(crate) const HEADER_BYTES: u64 = 40;
 
 /// Half of what a u64 can count: far more than any disk takes, and sums of two positions do not overflow.
-const MOST_START: u64 = u64::MAX / 2;
+const MAX_FIRST_OFFSET: u64 = u64::MAX / 2;
 
 /// An open segment.
 pub(crate) struct Segment {
@@ -37,7 +37,7 @@ pub(crate) fn start_in(name: &str) -> Option<Position> {
         .parse()
         .ok()
         .map(Position)
-        .filter(|start| start.0 <= MOST_START)?;
+        .filter(|start| start.0 <= MAX_FIRST_OFFSET)?;
     (name_of(start) == name).then_some(start)
 }
 
@@ -87,7 +87,7 @@ impl Segment {
     /// The position behind the last byte of the file.
     pub fn file_end(&self) -> io::Result<Position> {
         let records_bytes = self.file.len_bytes()?.saturating_sub(HEADER_BYTES);
-        Ok(Position(self.start.0 + records_bytes.min(MOST_START)))
+        Ok(Position(self.start.0 + records_bytes.min(MAX_FIRST_OFFSET)))
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Outcome, ServerId, Topology, Wire};
 
 /// How many requests of other nodes may be open at once.
-const MOST_CALLERS: usize = 100_000;
+const MAX_CALLERS: usize = 100_000;
 
 /// Who waits for an answer from here.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(crate) struct Callers {
 impl Callers {
     /// Remembers a caller. `None` if there are too many.
     pub fn insert(&mut self, caller: Caller) -> Option<u64> {
-        if self.waiting.len() >= MOST_CALLERS {
+        if self.waiting.len() >= MAX_CALLERS {
             return None;
         }
         self.next += 1;

@@ -40,9 +40,9 @@ struct EntryFrame {
 
 /// Key and value of an encoded entry, shortened.
 pub(crate) fn entry_words(entry: &Bytes) -> Option<String> {
-    const MOST: usize = 24;
+    const MAX: usize = 24;
     let frame = EntryFrame::decode(entry.clone()).ok()?;
-    let short = |bytes: &[u8]| bytes[..bytes.len().min(MOST)].escape_ascii().to_string();
+    let short = |bytes: &[u8]| bytes[..bytes.len().min(MAX)].escape_ascii().to_string();
     Some(match &frame.value {
         Some(value) => format!("{}={}", short(&frame.key), short(value)),
         None => format!("{} deleted", short(&frame.key)),

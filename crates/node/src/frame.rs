@@ -16,7 +16,7 @@ pub const WIRE_VERSION: u32 = 4;
 
 /// The largest frame that one node sends to another, in bytes without the length in front; a larger one is refused. A value that a
 /// client may write is far below it: a write, an answer and an entry of a stream carry one, and what it depends on.
-pub const MOST_FRAME_BYTES: usize = 160 << 20;
+pub const MAX_FRAME_BYTES: usize = 160 << 20;
 
 /// The length in front of a frame.
 pub(crate) const HEADER_BYTES: usize = 4;

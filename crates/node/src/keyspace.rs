@@ -31,7 +31,7 @@ use turnbuckle_replication::StreamBody;
 use turnbuckle_store::Store;
 
 /// How many messages between the lanes of a keyspace are handled before others are served.
-const MOST_MESSAGES: usize = 256;
+const MAX_MESSAGES: usize = 256;
 
 /// One keyspace on one node: its lanes, and the way to those on other nodes.
 ///
@@ -213,7 +213,7 @@ impl<P: Protocol> Keyspace<P> {
     /// Steps the lanes that others on this node have sent something, until their inboxes are empty or a share of messages is handled. A read of
     /// many keys is as many messages: the first loop is woken to go on with what is left, and serves others in between.
     pub(crate) fn run_inboxes(&self, now: Now) {
-        let mut left = MOST_MESSAGES;
+        let mut left = MAX_MESSAGES;
         while left > 0 {
             let Some(place) = self.busy.next(|place| &self.lanes()[place].inbox) else {
                 return;

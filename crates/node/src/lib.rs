@@ -45,7 +45,7 @@ mod environment;
 mod error;
 pub use error::{OpenError, ReplayError, WorkError};
 mod frame;
-pub use frame::{FrameAbout, MOST_FRAME_BYTES, WIRE_VERSION};
+pub use frame::{FrameAbout, MAX_FRAME_BYTES, WIRE_VERSION};
 mod keyspace;
 pub use keyspace::{Delivered, Delivery, Keyspace};
 mod lane;

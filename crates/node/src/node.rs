@@ -42,7 +42,7 @@ pub struct Node {
 }
 
 /// How much of what peers give back may wait before nothing more is read from links.
-const MOST_RETURNED_BYTES: usize = 64 << 20;
+const MAX_RETURNED_BYTES: usize = 64 << 20;
 
 impl Node {
     /// What it was configured with.
@@ -180,22 +180,22 @@ impl Node {
         keyspace.on_frame(now, from, frame)
     }
 
-    /// Puts frames for another node into `out`, each with its length in front, until there are `most_bytes` or no more.
+    /// Puts frames for another node into `out`, each with its length in front, until there are `max_bytes` or no more.
     /// Returns whether there are more. Call it when the link can take them and [`Wake::wake_link`](crate::Wake::wake_link) was called.
-    pub fn fill(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
-        let more = self.fill_single(peer, out, most_bytes);
-        self.fill_streams(peer, out, most_bytes) | more
+    pub fn fill(&self, peer: NodeId, out: &mut BytesMut, max_bytes: usize) -> bool {
+        let more = self.fill_single(peer, out, max_bytes);
+        self.fill_streams(peer, out, max_bytes) | more
     }
 
     /// The first half of [`Node::fill`]: frames that were sent one by one. Other threads go on between the halves, so what has to come before a
     /// stream's entries does not go this way.
-    pub fn fill_single(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
-        self.shared.take_frames(peer, out, most_bytes)
+    pub fn fill_single(&self, peer: NodeId, out: &mut BytesMut, max_bytes: usize) -> bool {
+        self.shared.take_frames(peer, out, max_bytes)
     }
 
     /// The second half: what streams, full copies and what is given back have for the peer. A slow link takes
     /// only a part of what waits for it. So each call begins with the next keyspace, and after one round with the next partition of each.
-    pub fn fill_streams(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+    pub fn fill_streams(&self, peer: NodeId, out: &mut BytesMut, max_bytes: usize) -> bool {
         let turn = self.shared.next_turn(peer);
         let count = self.keyspaces.len().max(1);
         let (begin, turn) = (turn % count, turn / count);
@@ -207,7 +207,7 @@ impl Node {
             .skip(begin)
             .take(self.keyspaces.len());
         for keyspace in in_turn.filter(|keyspace| self.shared.serves(peer, keyspace.tag())) {
-            more |= keyspace.fill(peer, turn, out, most_bytes);
+            more |= keyspace.fill(peer, turn, out, max_bytes);
         }
         more
     }
@@ -251,7 +251,7 @@ impl Node {
 
     /// Whether links should be read from. Not while clients have to wait, or much of what was given back waits for its turn.
     pub fn wants_frames(&self) -> bool {
-        !self.is_overloaded() && self.shared.returned_bytes.load(Ordering::Relaxed) < MOST_RETURNED_BYTES
+        !self.is_overloaded() && self.shared.returned_bytes.load(Ordering::Relaxed) < MAX_RETURNED_BYTES
     }
 
     // ---- what can be seen -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 use crate::{
     agreement::Agreement,
     config::{NodeConfig, NodeId},
-    frame::{Frame, HEADER_BYTES, MOST_FRAME_BYTES},
+    frame::{Frame, HEADER_BYTES, MAX_FRAME_BYTES},
 };
 use bytes::{Bytes, BytesMut};
 use std::{
@@ -73,17 +73,17 @@ pub(crate) enum Unsent {
     #[error("the link to the node is full")]
     Full,
     /// No link takes it.
-    #[error("it is more than the {} MiB that one node passes on to another at once", MOST_FRAME_BYTES >> 20)]
+    #[error("it is more than the {} MiB that one node passes on to another at once", MAX_FRAME_BYTES >> 20)]
     TooLarge,
 }
 
 /// Once so much waits for a link in long frames, no more of them are taken; before that one of any size is. So a value as large as
 /// clients may write passes every link.
-const MOST_LONG_BYTES: usize = 16 << 20;
+const MAX_LONG_BYTES: usize = 16 << 20;
 
 /// How much may wait in short frames, and how short those are. They have room of their own: who waits for an answer that found none
 /// is told so.
-const MOST_SHORT_BYTES: usize = 32 << 20;
+const MAX_SHORT_BYTES: usize = 32 << 20;
 const SHORT_BYTES: usize = 1 << 10;
 
 /// What a frame that waits costs beside its bytes.
@@ -95,7 +95,7 @@ impl LinkQueue {
         match &self.serves {
             None => Err(Unsent::Down),
             Some(agreement) if !agreement.has(keyspace) => Err(Unsent::NoKeyspace),
-            Some(_) if len > MOST_FRAME_BYTES => Err(Unsent::TooLarge),
+            Some(_) if len > MAX_FRAME_BYTES => Err(Unsent::TooLarge),
             Some(_) if self.is_full(kind(len)) => Err(Unsent::Full),
             Some(_) => Ok(()),
         }
@@ -103,7 +103,7 @@ impl LinkQueue {
 
     /// Whether no more frames of a kind are taken.
     fn is_full(&self, kind: usize) -> bool {
-        self.bytes[kind] >= [MOST_LONG_BYTES, MOST_SHORT_BYTES][kind]
+        self.bytes[kind] >= [MAX_LONG_BYTES, MAX_SHORT_BYTES][kind]
     }
 
     fn push(&mut self, frame: Bytes) {
@@ -220,10 +220,10 @@ impl Shared {
         };
     }
 
-    /// Moves queued frames into `out`, up to about `most_bytes`. Returns whether there are more.
-    pub fn take_frames(&self, peer: NodeId, out: &mut BytesMut, most_bytes: usize) -> bool {
+    /// Moves queued frames into `out`, up to about `max_bytes`. Returns whether there are more.
+    pub fn take_frames(&self, peer: NodeId, out: &mut BytesMut, max_bytes: usize) -> bool {
         let mut link = lock(&self.links[usize::from(peer.0)]);
-        while out.len() < most_bytes
+        while out.len() < max_bytes
             && let Some(frame) = link.pop()
         {
             out.extend_from_slice(&frame);
@@ -315,8 +315,8 @@ mod tests {
     #[test]
     fn a_link_takes_one_frame_of_any_size_and_behind_it_short_ones() {
         let shared = shared();
-        assert_eq!(send(&shared, MOST_LONG_BYTES - 4_000), Ok(()));
-        assert_eq!(send(&shared, 3 * MOST_LONG_BYTES), Ok(()));
+        assert_eq!(send(&shared, MAX_LONG_BYTES - 4_000), Ok(()));
+        assert_eq!(send(&shared, 3 * MAX_LONG_BYTES), Ok(()));
         assert_eq!(send(&shared, 2 * SHORT_BYTES), Err(Unsent::Full));
         assert_eq!(send(&shared, SHORT_BYTES / 2), Ok(()));
         let mut out = BytesMut::new();
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn what_no_peer_would_take_is_not_sent() {
         let shared = shared();
-        assert_eq!(send(&shared, MOST_FRAME_BYTES), Err(Unsent::TooLarge));
+        assert_eq!(send(&shared, MAX_FRAME_BYTES), Err(Unsent::TooLarge));
         shared.set_link(PEER, None);
         assert_eq!(send(&shared, 1), Err(Unsent::Down));
     }

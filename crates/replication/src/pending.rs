@@ -45,7 +45,7 @@ pub(crate) struct Pending<E, M> {
     items: VecDeque<(Item<E, M>, usize)>,
     /// Of the stream alone.
     stream_bytes: usize,
-    most_stream_bytes: usize,
+    max_stream_bytes: usize,
     /// Given back by all peers to all lanes of the node.
     returned_bytes: Arc<AtomicUsize>,
 }
@@ -57,7 +57,7 @@ impl<E, M> Pending<E, M> {
             items: VecDeque::new(),
             stream_bytes: 0,
             // A source counts otherwise, and one entry may be larger than its window.
-            most_stream_bytes: 16 * window_bytes + (1 << 30),
+            max_stream_bytes: 16 * window_bytes + (1 << 30),
             returned_bytes,
         }
     }
@@ -89,7 +89,7 @@ impl<E, M> Pending<E, M> {
     /// # Errors
     /// If the source is further ahead than any source goes.
     pub fn push(&mut self, item: Item<E, M>, bytes: usize) -> Result<(), BadFrame> {
-        if self.stream_bytes > self.most_stream_bytes {
+        if self.stream_bytes > self.max_stream_bytes {
             let found = format!("{} bytes that wait", self.stream_bytes);
             return Err(BadFrame::new("a source that keeps to its window", found));
         }

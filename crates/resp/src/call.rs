@@ -29,9 +29,9 @@ impl Call<'_> {
     #[inline]
     pub(crate) fn key(&self, place: usize) -> Result<Key, Refusal> {
         let key = self.arguments.bytes(place);
-        let most = self.connection.greeting.limits.max_key_bytes;
-        if key.len() > most {
-            return Err(Refusal::too_big("the key", key.len() as u64, most as u64));
+        let max = self.connection.greeting.limits.max_key_bytes;
+        if key.len() > max {
+            return Err(Refusal::too_big("the key", key.len() as u64, max as u64));
         }
         Ok(Key(key))
     }
@@ -200,10 +200,10 @@ impl Call<'_> {
 
     /// Whether all keys are short enough, before anything is done to one.
     fn check_keys(&self, places: impl Iterator<Item = usize>) -> Result<(), Refusal> {
-        let most = self.connection.greeting.limits.max_key_bytes;
+        let max = self.connection.greeting.limits.max_key_bytes;
         let mut lens = places.map(|place| self.arguments.at(place).len());
-        match lens.find(|&len| len > most) {
-            Some(len) => Err(Refusal::too_big("the key", len as u64, most as u64)),
+        match lens.find(|&len| len > max) {
+            Some(len) => Err(Refusal::too_big("the key", len as u64, max as u64)),
             None => Ok(()),
         }
     }

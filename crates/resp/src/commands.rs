@@ -205,7 +205,7 @@ impl Spec {
 }
 
 /// The longest name of a command, in bytes.
-const MOST_NAME_BYTES: usize = 16;
+const MAX_NAME_BYTES: usize = 16;
 
 /// The command of that name, in any case.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
@@ -217,7 +217,7 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
             _ => {}
         }
     }
-    let mut lower = [0; MOST_NAME_BYTES];
+    let mut lower = [0; MAX_NAME_BYTES];
     let lower = lower.get_mut(..name.len())?;
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
@@ -272,7 +272,7 @@ mod tests {
     fn the_table_is_in_order_and_every_name_is_found_in_any_case() {
         assert!(COMMANDS.is_sorted_by(|one, next| one.name < next.name));
         for spec in &COMMANDS {
-            assert!(spec.name.len() <= MOST_NAME_BYTES);
+            assert!(spec.name.len() <= MAX_NAME_BYTES);
             let found = find(spec.name.to_uppercase().as_bytes()).expect("it is in the table");
             assert_eq!(found.name, spec.name);
             assert!(

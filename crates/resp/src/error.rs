@@ -35,7 +35,7 @@ pub enum ProtocolError {
     /// A reply's header or line is not what its type says.
     #[error("malformed {0}")]
     Reply(&'static str),
-    /// A reply is nested more deeply than [`crate::ReplyDecoder::MOST_DEPTH`].
+    /// A reply is nested more deeply than [`crate::ReplyDecoder::MAX_DEPTH`].
     #[error("reply nested too deeply")]
     ReplyDepth,
     /// A reply is over the limit of the decoder.

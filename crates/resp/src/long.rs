@@ -21,7 +21,7 @@ use turnbuckle_core::{Answer, Key, Level, Operation, Receipt};
 pub(crate) const SHARE: usize = 256;
 
 /// How many keys of one command may be begun and not answered.
-const MOST_OPEN: usize = 4 * SHARE;
+const MAX_OPEN: usize = 4 * SHARE;
 
 /// What is done to each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Long {
 
     /// Whether a share may begin.
     pub(crate) fn may_go_on(&self) -> bool {
-        self.open * self.keys_of_part() + SHARE <= MOST_OPEN
+        self.open * self.keys_of_part() + SHARE <= MAX_OPEN
     }
 
     /// How many keys the next share has.

@@ -64,8 +64,8 @@ impl Output {
     }
 
     /// Points `slices` at the first bytes, at most `most` of them. How many slices there are.
-    pub fn slices<'a>(&'a self, most: usize, slices: &mut [IoSlice<'a>]) -> usize {
-        let (mut rest, mut left, mut count) = (&self.bytes[..], most, 0);
+    pub fn slices<'a>(&'a self, max: usize, slices: &mut [IoSlice<'a>]) -> usize {
+        let (mut rest, mut left, mut count) = (&self.bytes[..], max, 0);
         let values = self
             .shared
             .iter()

@@ -11,9 +11,9 @@ use crate::Limits;
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// The backlog that reads may fill.
-    most: usize,
+    max: usize,
     /// No reply is longer, so no read is expected to bring more.
-    most_of_one: usize,
+    max_per_call: usize,
     /// What each key is taken to bring.
     value_bytes: usize,
     /// What reads under way are expected to bring.
@@ -26,13 +26,13 @@ pub(crate) struct Pace {
 const FIRST_READS: usize = 128;
 
 /// The least that a key is taken to bring: what its reply costs without a value.
-const LEAST_BYTES: usize = 16;
+const MIN_BYTES: usize = 16;
 
 impl Pace {
     pub(crate) fn new(limits: &Limits) -> Pace {
         Pace {
-            most: limits.max_output_bytes,
-            most_of_one: limits.max_reply_bytes,
+            max: limits.max_output_bytes,
+            max_per_call: limits.max_reply_bytes,
             value_bytes: (limits.max_output_bytes / FIRST_READS).max(1),
             expected: 0,
             is_known: false,
@@ -41,13 +41,13 @@ impl Pace {
 
     /// What a read of so many keys is expected to bring.
     pub(crate) fn need(&self, keys: usize) -> usize {
-        keys.saturating_mul(self.value_bytes).min(self.most_of_one)
+        keys.saturating_mul(self.value_bytes).min(self.max_per_call)
     }
 
     /// Whether a read of so many keys may begin, while so much waits for the client.
     pub(crate) fn may_begin(&self, keys: usize, backlog: usize) -> bool {
         let ahead = backlog + self.expected;
-        ahead == 0 || (ahead + self.need(keys) <= self.most && (self.is_known || keys == 1))
+        ahead == 0 || (ahead + self.need(keys) <= self.max && (self.is_known || keys == 1))
     }
 
     /// What reads under way are expected to bring.
@@ -69,7 +69,7 @@ impl Pace {
         let found = bytes.div_ceil(keys.max(1));
         self.value_bytes = found
             .max(self.value_bytes / 2)
-            .max(LEAST_BYTES.min(self.value_bytes));
+            .max(MIN_BYTES.min(self.value_bytes));
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn small_reads_soon_have_their_full_depth() {
         let mut pace = pace();
-        let depth = |pace: &Pace| pace.most / pace.need(1);
+        let depth = |pace: &Pace| pace.max / pace.need(1);
         assert_eq!(depth(&pace), FIRST_READS);
         (0..9).for_each(|_| pace.learn(1, 100));
         assert!(depth(&pace) > 10_000, "{}", depth(&pace));

@@ -32,9 +32,9 @@ impl Refusal {
     }
 
     /// A time that cannot be meant, in the words of Redis.
-    pub(crate) fn invalid_expire_time(command: &str, most: i64) -> Refusal {
+    pub(crate) fn invalid_expire_time(command: &str, max: i64) -> Refusal {
         Refusal::err(format_args!(
-            "invalid expire time in '{command}' command; expected a number from 1 to {most}"
+            "invalid expire time in '{command}' command; expected a number from 1 to {max}"
         ))
     }
 
@@ -47,9 +47,9 @@ impl Refusal {
         Refusal(format!("UNSUPPORTED {what}"))
     }
 
-    pub(crate) fn too_big(what: &str, found: u64, most: u64) -> Refusal {
+    pub(crate) fn too_big(what: &str, found: u64, max: u64) -> Refusal {
         Refusal(format!(
-            "TOOBIG {what} has {found} bytes, at most {most} are taken"
+            "TOOBIG {what} has {found} bytes, at most {max} are taken"
         ))
     }
 
@@ -58,9 +58,9 @@ impl Refusal {
         Refusal(NO_ROOM_TO_STAY.into())
     }
 
-    pub(crate) fn too_many_arguments(found: u64, most: usize) -> Refusal {
+    pub(crate) fn too_many_arguments(found: u64, max: usize) -> Refusal {
         Refusal(format!(
-            "TOOBIG the command has {found} arguments, its name included; at most {most} are taken"
+            "TOOBIG the command has {found} arguments, its name included; at most {max} are taken"
         ))
     }
 

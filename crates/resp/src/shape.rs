@@ -343,7 +343,7 @@ impl Writes {
 
     /// The keys of some outcome, as many as fit in an error message.
     fn names(&self, wanted: impl Fn(&Result<bool, Failure>) -> bool) -> String {
-        const MOST_NAMES: usize = 16;
+        const MAX_NAMES: usize = 16;
         let of: Vec<usize> = (0..)
             .zip(&self.outcomes)
             .filter(|(_, outcome)| outcome.as_ref().is_some_and(&wanted))
@@ -354,20 +354,20 @@ impl Writes {
         }
         let named: Vec<String> = of
             .iter()
-            .take(MOST_NAMES)
+            .take(MAX_NAMES)
             .map(|&part| name(self.key(part)))
             .collect();
         let mut text = named.join(" ");
-        if of.len() > MOST_NAMES {
-            text += &format!(" and {} more", of.len() - MOST_NAMES);
+        if of.len() > MAX_NAMES {
+            text += &format!(" and {} more", of.len() - MAX_NAMES);
         }
         text
     }
 }
 
 fn name(key: &[u8]) -> String {
-    const MOST_BYTES: usize = 64;
-    match key.get(..MOST_BYTES) {
+    const MAX_BYTES: usize = 64;
+    match key.get(..MAX_BYTES) {
         Some(front) => format!("'{}..'", front.escape_ascii()),
         None => format!("'{}'", key.escape_ascii()),
     }

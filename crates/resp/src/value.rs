@@ -48,7 +48,7 @@ pub struct ReplyDecoder {
 
 impl ReplyDecoder {
     /// How deeply replies may be nested.
-    pub const MOST_DEPTH: usize = 32;
+    pub const MAX_DEPTH: usize = 32;
 
     /// A decoder at the start of a connection that takes replies of at most so many bytes.
     pub fn new(max_reply_bytes: usize) -> ReplyDecoder {
@@ -95,7 +95,7 @@ impl ReplyDecoder {
             // An attribute does not count: the value behind it does.
             *missing -= u64::from(head.kind != b'|');
             if head.children > 0 {
-                if self.missing.len() == Self::MOST_DEPTH {
+                if self.missing.len() == Self::MAX_DEPTH {
                     return Err(ProtocolError::ReplyDepth);
                 }
                 self.missing.push(head.children);
@@ -105,8 +105,8 @@ impl ReplyDecoder {
     }
 }
 
-fn check_limit(bytes: usize, most: usize) -> Result<(), ProtocolError> {
-    if bytes > most {
+fn check_limit(bytes: usize, max: usize) -> Result<(), ProtocolError> {
+    if bytes > max {
         return Err(ProtocolError::ReplyLength);
     }
     Ok(())
@@ -129,7 +129,7 @@ struct Head {
 
 impl Head {
     /// The longest line of its own; longer texts are bulk strings.
-    const MOST_LINE_BYTES: usize = 64 << 10;
+    const MAX_LINE_BYTES: usize = 64 << 10;
 
     /// The line at `start`; `None` if it has not arrived.
     fn read(input: &[u8], start: usize) -> Result<Option<Head>, ProtocolError> {
@@ -140,9 +140,9 @@ impl Head {
             return Err(ProtocolError::ReplyType(kind));
         }
         let rest = &input[start + 1..];
-        let window = &rest[..rest.len().min(Self::MOST_LINE_BYTES)];
+        let window = &rest[..rest.len().min(Self::MAX_LINE_BYTES)];
         let Some(len) = window.iter().position(|&byte| byte == b'\r') else {
-            return if window.len() == Self::MOST_LINE_BYTES {
+            return if window.len() == Self::MAX_LINE_BYTES {
                 Err(ProtocolError::Reply("line"))
             } else {
                 Ok(None)
@@ -202,7 +202,7 @@ struct Reader {
 
 impl Reader {
     fn value(&mut self) -> Result<Value, ProtocolError> {
-        if self.depth > 2 * ReplyDecoder::MOST_DEPTH {
+        if self.depth > 2 * ReplyDecoder::MAX_DEPTH {
             return Err(ProtocolError::ReplyDepth);
         }
         self.depth += 1;

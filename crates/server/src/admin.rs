@@ -15,7 +15,7 @@
 //! wrong, and what would have been right.
 //!
 //! It shares a current-thread runtime with the event loop of clients, so an answer is made from memory and at once. It
-//! is bounded: [`MOST_CONNECTIONS`] connections (for one more, the one that was heard the longest ago goes), bodies of 16 KiB, and limits
+//! is bounded: [`MAX_CONNECTIONS`] connections (for one more, the one that was heard the longest ago goes), bodies of 16 KiB, and limits
 //! on how long a connection may take over its request, its answer and in all. So unfinished requests do not keep `/healthz` from
 //! answering.
 //!
@@ -32,7 +32,7 @@ mod refusal;
 use refusal::Refusal;
 mod route;
 mod serve;
-pub use serve::{AdminServer, MOST_CONNECTIONS};
+pub use serve::{AdminServer, MAX_CONNECTIONS};
 
 /// What the admin HTTP asks of the node. Called on the event loop: answers from memory, and soon.
 pub trait AdminSource: Send + Sync + 'static {

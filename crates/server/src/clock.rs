@@ -179,13 +179,13 @@ impl Jumps {
     /// A clock that jumps again and again is spoken of this often.
     const SAY_EVERY: Micros = Micros::from_millis(60_000);
     /// A difference as small as this is no jump, however exact the clock is said to be.
-    const LEAST: Micros = Micros::from_millis(1);
+    const MIN: Micros = Micros::from_millis(1);
 
     /// The wall clock shows `shown`. Returns what is to be said of it.
     fn look(&mut self, now: Now, shown: Micros, bound: Micros) -> Option<String> {
         let reading = now.wall.reading;
         self.away = shown.since(reading).max(reading.since(shown));
-        let jumped = self.away > bound.max(Self::LEAST);
+        let jumped = self.away > bound.max(Self::MIN);
         if !std::mem::replace(&mut self.has_jumped, jumped) && jumped {
             self.total += 1;
             self.unsaid += 1;

@@ -247,7 +247,7 @@ impl ClusterConfig {
 }
 
 /// The most partitions a keyspace can have: one slot each.
-const MOST_PARTITIONS: u64 = HASH_SLOTS as u64;
+const MAX_PARTITIONS: u64 = HASH_SLOTS as u64;
 
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,8 @@
 //!   node.fill() --> chunk --> DelayLine (the WAN's delay, jitter, cuts) --> socket ... socket --> node.handle_frame()
 //! ```
 //!
-//! A link that breaks is made again, after a pause that doubles up to [`MOST_PAUSE`]; inside a site, where clients wait for
-//! partitions of the other nodes, up to [`MOST_PAUSE_INSIDE`]. While the WAN matrix has a cut between
+//! A link that breaks is made again, after a pause that doubles up to [`MAX_PAUSE`]; inside a site, where clients wait for
+//! partitions of the other nodes, up to [`MAX_PAUSE_IN_SITE`]. While the WAN matrix has a cut between
 //! two sites, in either direction, there is no link between their nodes: a connection needs both.
 //!
 //! Who connects is a stranger until it has proven that it has the cluster's secret: see [`strangers`].
@@ -33,12 +33,12 @@ use tokio::{
     },
     time::{Instant, sleep, timeout},
 };
-use turnbuckle_node::MOST_FRAME_BYTES;
+use turnbuckle_node::MAX_FRAME_BYTES;
 
 /// How long to wait before a link is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const MOST_PAUSE: Duration = Duration::from_secs(2);
-const MOST_PAUSE_INSIDE: Duration = Duration::from_millis(200);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE_IN_SITE: Duration = Duration::from_millis(200);
 
 /// A connection that is not there by then is not coming.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -150,9 +150,9 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
 }
 
 async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
-    let most_pause = match host.is_far(peer) {
-        true => MOST_PAUSE,
-        false => MOST_PAUSE_INSIDE,
+    let max_pause = match host.is_far(peer) {
+        true => MAX_PAUSE,
+        false => MAX_PAUSE_IN_SITE,
     };
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
@@ -201,7 +201,7 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
             }
         }
         sleep(pause).await;
-        pause = (pause * 2).min(most_pause);
+        pause = (pause * 2).min(max_pause);
     }
 }
 
@@ -284,9 +284,9 @@ fn take_frames(host: &Host, peer: NodeId, buffer: &mut BytesMut) -> Result<(), S
     let now = host.clock.now();
     while let Some(header) = buffer.first_chunk::<4>() {
         let len = u32::from_be_bytes(*header) as usize;
-        if len > MOST_FRAME_BYTES {
+        if len > MAX_FRAME_BYTES {
             return Err(format!(
-                "expected a frame of at most {MOST_FRAME_BYTES} bytes, found one of {len}"
+                "expected a frame of at most {MAX_FRAME_BYTES} bytes, found one of {len}"
             ));
         }
         if buffer.len() < 4 + len {

@@ -45,13 +45,13 @@ impl ProcessClock {
 }
 
 /// The fastest and the slowest that a clock may run: a tenth off.
-const MOST_DRIFT_PPM: i64 = 100_000;
+const MAX_DRIFT_PPM: i64 = 100_000;
 
 impl Clock {
     pub fn new(time: Micros, offset_us: i64, drift_ppm: i64, bound: Micros) -> Clock {
         Clock {
             offset_us,
-            drift_ppm: drift_ppm.clamp(-MOST_DRIFT_PPM, MOST_DRIFT_PPM),
+            drift_ppm: drift_ppm.clamp(-MAX_DRIFT_PPM, MAX_DRIFT_PPM),
             since: time,
             passed_us: 0,
             bound,
@@ -123,7 +123,7 @@ impl Clock {
         let (offset_us, passed_us) = (self.error_us(time), self.passed(time).0);
         *self = Clock {
             offset_us,
-            drift_ppm: drift_ppm.clamp(-MOST_DRIFT_PPM, MOST_DRIFT_PPM),
+            drift_ppm: drift_ppm.clamp(-MAX_DRIFT_PPM, MAX_DRIFT_PPM),
             since: time,
             passed_us,
             bound: self.bound,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_deadline_is_over_after_its_true_span() {
-        for drift in [-MOST_DRIFT_PPM, -7, 0, 7, MOST_DRIFT_PPM] {
+        for drift in [-MAX_DRIFT_PPM, -7, 0, 7, MAX_DRIFT_PPM] {
             let clock = Clock::new(BEGIN, 0, drift, Micros(0));
             for span in [0, 1, 999, 1_000_000] {
                 let after = BEGIN + clock.true_span(Micros(span));

@@ -31,7 +31,7 @@ pub struct Diagram<'a> {
     names: &'a [String],
     from: Micros,
     until: Micros,
-    most_rows: usize,
+    max_rows: usize,
 }
 
 impl<'a> Diagram<'a> {
@@ -42,7 +42,7 @@ impl<'a> Diagram<'a> {
             names,
             from: Micros(0),
             until: Micros::MAX,
-            most_rows: 400,
+            max_rows: 400,
         }
     }
 
@@ -52,8 +52,8 @@ impl<'a> Diagram<'a> {
     }
 
     /// At most so many rows, the first ones: 400, if nothing is said. How many are left out is shown.
-    pub fn rows(self, most_rows: usize) -> Diagram<'a> {
-        Diagram { most_rows, ..self }
+    pub fn rows(self, max_rows: usize) -> Diagram<'a> {
+        Diagram { max_rows, ..self }
     }
 
     /// For a terminal.
@@ -75,8 +75,8 @@ impl<'a> Diagram<'a> {
             .map(|note| (note.node, note.at, &note.words));
         rows.extend(notes.filter_map(|(node, at, words)| self.row(node, at, What::Note(words))));
         rows.sort_by_key(|row| (row.at, row.what.place()));
-        let left_out = rows.len().saturating_sub(self.most_rows);
-        rows.truncate(self.most_rows);
+        let left_out = rows.len().saturating_sub(self.max_rows);
+        rows.truncate(self.max_rows);
         let mut numbers = BTreeMap::new();
         for row in &rows {
             if let What::Sends { index, .. } | What::Takes { index, .. } = row.what {

@@ -224,10 +224,10 @@ type Seen = BTreeMap<u64, (usize, u64)>;
 const BATCH: usize = 64;
 
 /// The most steps of a schedule.
-const MOST_DEPTH: usize = 1_000;
+const MAX_DEPTH: usize = 1_000;
 
 /// The most clients of a small world.
-const MOST_CLIENTS: usize = 8;
+const MAX_CLIENTS: usize = 8;
 
 impl Exhaust {
     /// How much time passes in a step. Replicas are to speak as often.
@@ -271,18 +271,15 @@ impl Exhaust {
     /// Says what was expected.
     pub fn check(&self) -> Result<(), BadSmallWorld> {
         let bad = |words: String| Err(BadSmallWorld(words));
-        if self.depth > MOST_DEPTH {
-            return bad(format!(
-                "a depth of {}; expected at most {MOST_DEPTH}",
-                self.depth
-            ));
+        if self.depth > MAX_DEPTH {
+            return bad(format!("a depth of {}; expected at most {MAX_DEPTH}", self.depth));
         }
         if self.world.durability != Durability::Fsync {
             return bad(format!("durability {}; expected fsync", self.world.durability));
         }
-        if self.clients.is_empty() || self.clients.len() > MOST_CLIENTS {
+        if self.clients.is_empty() || self.clients.len() > MAX_CLIENTS {
             return bad(format!(
-                "{} clients; expected 1 to {MOST_CLIENTS}",
+                "{} clients; expected 1 to {MAX_CLIENTS}",
                 self.clients.len()
             ));
         }
@@ -317,8 +314,8 @@ impl Exhaust {
             let first = (depth == 0).then(Vec::new);
             let mut schedules = first.into_iter().chain(level.iter().flat_map(Open::continued));
             loop {
-                let most = (self.executions - explored.executions).min(BATCH as u64) as usize;
-                let batch: Vec<Vec<u16>> = schedules.by_ref().take(most).collect();
+                let max = (self.executions - explored.executions).min(BATCH as u64) as usize;
+                let batch: Vec<Vec<u16>> = schedules.by_ref().take(max).collect();
                 if batch.is_empty() {
                     break;
                 }

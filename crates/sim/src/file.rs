@@ -260,11 +260,11 @@ impl File {
     }
 
     fn sites(&self, place: &Range<usize>) -> Result<Vec<String>, Misplaced> {
-        const MOST_SITES: usize = 64;
-        let expected = || format!("1 to {MOST_SITES} names of sites");
+        const MAX_SITES: usize = 64;
+        let expected = || format!("1 to {MAX_SITES} names of sites");
         match self.sites.len() {
             0 => return Err(Misplaced::missing(place.clone(), "sites", expected())),
-            1..=MOST_SITES => {}
+            1..=MAX_SITES => {}
             many => {
                 let found = format!("{many} sites");
                 return Err(Misplaced::of_field(place.clone(), &["sites"], found, expected()));
@@ -282,12 +282,12 @@ impl File {
     }
 
     fn nodes(&mut self, world: &mut WorldOptions) -> Result<(), Misplaced> {
-        const MOST_NODES: u64 = 64;
-        let most = MOST_NODES / world.sites.len() as u64;
-        let nodes = self.nodes_per_site.take().map(|count| count.within(1..=most));
+        const MAX_NODES: u64 = 64;
+        let max = MAX_NODES / world.sites.len() as u64;
+        let nodes = self.nodes_per_site.take().map(|count| count.within(1..=max));
         world.nodes_per_site = nodes.transpose()?.unwrap_or(1) as usize;
-        let most = u64::from(ReplicaId::MOST_MEMBERS).min(world.nodes_per_site as u64);
-        let members = self.members.take().map(|count| count.within(1..=most));
+        let max = u64::from(ReplicaId::MAX_MEMBERS).min(world.nodes_per_site as u64);
+        let members = self.members.take().map(|count| count.within(1..=max));
         world.members = members.transpose()?.unwrap_or(1) as u16;
         Ok(())
     }
@@ -339,8 +339,8 @@ impl LoadTable {
             at: at.collect::<Result<_, _>>()?,
             kind: self.kind(world, clients_per_node, table)?,
             think: Span {
-                least: Micros(0),
-                most: Micros(think.0.saturating_mul(2)),
+                min: Micros(0),
+                max: Micros(think.0.saturating_mul(2)),
             },
             roam_every: self.roam_every.map(Number::get),
             amplification: self.amplification.map_or(1, Number::get),
@@ -405,9 +405,9 @@ impl TryFrom<toml::Value> for Parameter {
 fn spread_clocks(world: &mut WorldOptions, spread: Micros) {
     // Not the world's own draws.
     let mut random = Random::new(world.seed ^ 0xC10C);
-    let most = spread.0.min(1 << 40);
+    let max = spread.0.min(1 << 40);
     for _ in world.clock_offsets_us.len()..world.sites.len() * world.nodes_per_site {
-        let drawn = random.below(2 * most + 1) as i64 - most as i64;
+        let drawn = random.below(2 * max + 1) as i64 - max as i64;
         world.clock_offsets_us.push(drawn);
     }
 }

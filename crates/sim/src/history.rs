@@ -126,6 +126,6 @@ impl History {
 }
 
 fn short(value: &[u8]) -> String {
-    const MOST: usize = 24;
-    value[..value.len().min(MOST)].escape_ascii().to_string()
+    const MAX: usize = 24;
+    value[..value.len().min(MAX)].escape_ascii().to_string()
 }

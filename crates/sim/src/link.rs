@@ -2,7 +2,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use turnbuckle_core::Micros;
-use turnbuckle_node::MOST_FRAME_BYTES;
+use turnbuckle_node::MAX_FRAME_BYTES;
 
 /// The two ends of a connection, and what is on it. End 0 is the node with the smaller number.
 #[derive(Default)]
@@ -96,7 +96,7 @@ pub(crate) fn frames(mut chunk: Bytes) -> impl Iterator<Item = Bytes> {
         let len = u32::from_be_bytes(*header) as usize;
         chunk.advance(4);
         assert!(chunk.len() >= len, "a node fills whole frames into a chunk");
-        assert!(len <= MOST_FRAME_BYTES, "a peer refuses a frame of {len} bytes");
+        assert!(len <= MAX_FRAME_BYTES, "a peer refuses a frame of {len} bytes");
         Some(chunk.split_to(len))
     })
 }

@@ -294,7 +294,7 @@ impl Clients {
             if number == 0 {
                 clients.first = client;
             }
-            let id = u16::try_from(number).unwrap_or(u16::MAX).min(ClientId::MOST - 1);
+            let id = u16::try_from(number).unwrap_or(u16::MAX).min(ClientId::MAX - 1);
             clients.all.push(Client {
                 steps: plan.as_ref().map(|plan| plan.generator(ClientId::new(id))),
                 timetable: plan

@@ -355,8 +355,8 @@ impl<S: Session> Machine<S> {
     /// The same, if it has logged enough since the last time.
     pub fn look_at_disk_in_turn(&mut self) {
         let Some(process) = &self.process else { return };
-        let least = process.node.config().min_free_bytes;
-        if self.space.wants_look(process.node.appended_bytes(), least) {
+        let min = process.node.config().min_free_bytes;
+        if self.space.wants_look(process.node.appended_bytes(), min) {
             self.look_at_disk();
         }
     }

@@ -41,11 +41,11 @@ pub struct MessageLog {
 
 impl MessageLog {
     /// So many are kept; the rest is counted.
-    pub const MOST: usize = 100_000;
+    pub const MAX: usize = 100_000;
 
     /// Returns the place of the message, if it is kept.
     pub(crate) fn sent(&mut self, message: Message) -> Option<usize> {
-        if self.messages.len() >= MessageLog::MOST {
+        if self.messages.len() >= MessageLog::MAX {
             self.left_out += 1;
             return None;
         }
@@ -58,7 +58,7 @@ impl MessageLog {
     }
 
     pub(crate) fn note(&mut self, node: NodeId, at: Micros, words: String) {
-        if self.notes.len() >= MessageLog::MOST {
+        if self.notes.len() >= MessageLog::MAX {
             self.left_out += 1;
             return;
         }

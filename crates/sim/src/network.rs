@@ -45,7 +45,7 @@ impl Jitter {
     /// The next one.
     pub fn draw(self, random: &mut Random) -> Micros {
         match self {
-            Jitter::Uniform(most) => Micros(random.below(most.0.saturating_add(1))),
+            Jitter::Uniform(max) => Micros(random.below(max.0.saturating_add(1))),
             Jitter::Exponential(mean) => {
                 // -ln(u) for u in (0, 1], in 32 bits behind the point.
                 let ln = minus_ln(random.bits() >> 32 | 1);

@@ -180,6 +180,6 @@ impl WorldOptions {
     /// The longest that a step of the slowest disk takes.
     pub(crate) fn slowest_disk(&self) -> Micros {
         let percent = self.disk_percents.iter().copied().max().unwrap_or(100).max(100);
-        Micros(self.disk.most.0.saturating_mul(percent) / 100)
+        Micros(self.disk.max.0.saturating_mul(percent) / 100)
     }
 }

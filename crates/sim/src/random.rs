@@ -45,7 +45,7 @@ impl Random {
 
     /// A span of time.
     pub fn span(&mut self, span: Span) -> Micros {
-        Micros(self.of(span.least.0..=span.most.0))
+        Micros(self.of(span.min.0..=span.max.0))
     }
 }
 
@@ -53,25 +53,22 @@ impl Random {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// At least.
-    pub least: Micros,
+    pub min: Micros,
     /// At most.
-    pub most: Micros,
+    pub max: Micros,
 }
 
 impl Span {
     /// Always as long.
     pub const fn fixed(time: Micros) -> Span {
-        Span {
-            least: time,
-            most: time,
-        }
+        Span { min: time, max: time }
     }
 
     /// Between two numbers of microseconds.
-    pub const fn us(least: u64, most: u64) -> Span {
+    pub const fn us(min: u64, max: u64) -> Span {
         Span {
-            least: Micros(least),
-            most: Micros(most),
+            min: Micros(min),
+            max: Micros(max),
         }
     }
 }

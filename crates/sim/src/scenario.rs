@@ -105,7 +105,7 @@ const LIVENESS: Micros = Micros::from_millis(900_000);
 const USUAL_STEP: Micros = Micros::from_millis(10);
 
 /// How much more at most.
-const MOST_PATIENCE: u64 = 16;
+const MAX_PATIENCE: u64 = 16;
 
 /// So often somebody looks whether all nodes run, and starts those that do not.
 const RESTART_EVERY: Micros = Micros::from_millis(10_000);
@@ -214,7 +214,7 @@ impl Scenario {
 
 fn liveness_of(world: &WorldOptions) -> Micros {
     let step = world.slowest_disk();
-    Micros(LIVENESS.0 * (step.0 / USUAL_STEP.0).clamp(1, MOST_PATIENCE))
+    Micros(LIVENESS.0 * (step.0 / USUAL_STEP.0).clamp(1, MAX_PATIENCE))
 }
 
 /// Whatever went wrong is right again; the cluster must come to rest with the same data everywhere.
@@ -320,7 +320,7 @@ pub struct Failed {
 }
 
 /// How many runs may be spent on finding out what is needed.
-const MOST_TRIALS: usize = 60;
+const MAX_TRIALS: usize = 60;
 
 impl Scenario {
     /// Leaves out faults, one after the other, as long as something still goes wrong in the same way.
@@ -329,14 +329,14 @@ impl Scenario {
         protocol: &<S::Protocol as Protocol>::Config,
         outcome: &Outcome,
     ) -> Failed {
-        let mut least = self.clone();
+        let mut min = self.clone();
         let mut then = outcome.violations.first().cloned();
         let rule = then.as_ref().map(|violation| violation.rule);
-        let mut place = least.faults.len();
-        for _ in 0..MOST_TRIALS {
+        let mut place = min.faults.len();
+        for _ in 0..MAX_TRIALS {
             let Some(before) = place.checked_sub(1) else { break };
             place = before;
-            let mut without = least.clone();
+            let mut without = min.clone();
             without.faults.remove(place);
             let keep = Keep {
                 trace: false,
@@ -348,13 +348,13 @@ impl Scenario {
                 .into_iter()
                 .find(|found| Some(found.rule) == rule);
             if found.is_some() {
-                (least, then) = (without, found);
+                (min, then) = (without, found);
             }
         }
         Failed {
             scenario: self.clone(),
             violations: outcome.violations.clone(),
-            needed: least.faults,
+            needed: min.faults,
             then: then.map(|violation| violation.words).unwrap_or_default(),
         }
     }

@@ -106,8 +106,8 @@ impl Draw {
             return self;
         }
         let world = &mut self.world;
-        if protocol.most_members > 1 {
-            world.members = *random.pick(&[1, 2, 3]).min(&protocol.most_members);
+        if protocol.max_members > 1 {
+            world.members = *random.pick(&[1, 2, 3]).min(&protocol.max_members);
             world.nodes_per_site = world.nodes_per_site.max(usize::from(world.members));
         }
         if protocol.leaves_sites_out && world.sites.len() > 2 && random.percent(50) {
@@ -305,8 +305,8 @@ impl Draw {
             }
             let mut kind = self.draw_fault(&mut random, &nodes);
             if let FaultKind::DiskFull { free_bytes, .. } = &mut kind {
-                let most = *of_disks.pick(&[1, 500, 4 << 10, 32 << 10]);
-                *free_bytes = of_disks.below(most);
+                let max = *of_disks.pick(&[1, 500, 4 << 10, 32 << 10]);
+                *free_bytes = of_disks.below(max);
             }
             if let FaultKind::Crash {
                 node,
@@ -498,8 +498,8 @@ impl Draw {
     /// Clocks that do not lie stay within their bound: what a step may add was left free of it.
     fn draw_clock_fault(&self, random: &mut Random, node: NodeId) -> FaultKind {
         let bound = self.world.clock_bound.0;
-        let most = if self.clocks_lie { 2_000_000 } else { bound / 4 };
-        let by_us = random.below(most + 1) as i64;
+        let max = if self.clocks_lie { 2_000_000 } else { bound / 4 };
+        let by_us = random.below(max + 1) as i64;
         match random.below(3) {
             0 => FaultKind::ClockStep { node, by_us },
             1 => FaultKind::ClockStep { node, by_us: -by_us },
@@ -606,10 +606,10 @@ fn draw_clocks(world: &mut WorldOptions, random: &mut Random) {
 }
 
 /// One site hears late from another one; or the nodes of one site from each other, not by more than a command has time for.
-fn set_far(world: &mut WorldOptions, random: &mut Random, most: u64) {
+fn set_far(world: &mut WorldOptions, random: &mut Random, max: u64) {
     let count = world.sites.len() as u64;
     let (from, to) = (random.below(count) as usize, random.below(count) as usize);
-    let delay = random.of(100_000..=most);
+    let delay = random.of(100_000..=max);
     let share = if from == to { 20 } else { 1 };
     world.delays[from][to] = Micros(delay / share);
 }

@@ -31,7 +31,7 @@ impl<const STREAMS: bool> Protocol for Asker<STREAMS> {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        stands_clock_steps: true,
+        tolerates_clock_steps: true,
         ..Descriptor::of(match STREAMS {
             true => Replication::Streams,
             false => Replication::Majority,

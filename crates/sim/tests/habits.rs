@@ -39,18 +39,18 @@ fn a_pipeline_has_as_many_operations_open_as_it_may_and_no_more() {
         "[load.mixed]\ndeletes = 0",
     );
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
-    let mut most = 0;
+    let mut max = 0;
     for records in sessions(&outcome).values() {
         for (place, record) in records.iter().enumerate() {
             let before = records[..place].iter();
             let open = before.filter(|before| before.finish_ns.is_none_or(|finish| finish > record.start_ns));
             let open = open.count();
             assert_eq!(open > 0, record.pipelined, "{record:?}");
-            most = most.max(open + 1);
+            max = max.max(open + 1);
         }
     }
     // Counts and lists of keys are operations too, and are not in the trace.
-    assert_eq!(most, 4);
+    assert_eq!(max, 4);
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn a_crash_leaves_several_operations_of_a_client_without_an_answer() {
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
     let unanswered =
         |records: &Vec<&Record>| records.iter().filter(|it| it.status == Status::Unknown).count();
-    let most = sessions(&outcome).values().map(unanswered).max();
-    assert!(most > Some(1), "{most:?}");
+    let max = sessions(&outcome).values().map(unanswered).max();
+    assert!(max > Some(1), "{max:?}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Protocol for Hinting {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        stands_clock_steps: true,
+        tolerates_clock_steps: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];

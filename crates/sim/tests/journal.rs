@@ -96,7 +96,7 @@ impl Protocol for Ledger {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        stands_clock_steps: true,
+        tolerates_clock_steps: true,
         ..Descriptor::of(Replication::Majority)
     };
     const PARAMETERS: &'static [Parameter<()>] = &[];

@@ -12,8 +12,8 @@ fn is_caught(bug: &str, expected: &[&str]) {
 
 /// The same in worlds that are bent to where the bug lives. Some bugs show only together: `one+another`.
 fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
-    const MOST_SEEDS: u64 = 150;
-    for seed in 0..MOST_SEEDS {
+    const MAX_SEEDS: u64 = 150;
+    for seed in 0..MAX_SEEDS {
         let right = bend(Draw::new(seed));
         let config = right.parameters.config::<Eventual>();
         let (mut wrong, mut bugged) = (right.clone(), config);
@@ -37,7 +37,7 @@ fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
             return;
         }
     }
-    panic!("{bug} was not noticed in {MOST_SEEDS} worlds");
+    panic!("{bug} was not noticed in {MAX_SEEDS} worlds");
 }
 
 #[test]

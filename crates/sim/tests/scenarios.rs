@@ -64,16 +64,16 @@ fn failed(outcome: &Outcome, word: &str) -> u64 {
     outcome.tally.failures.get(word).copied().unwrap_or(0)
 }
 
-fn most_stale_ms(outcome: &Outcome) -> i64 {
+fn max_stale_ms(outcome: &Outcome) -> i64 {
     outcome.check().expect("a trace").max_staleness_ns / 1_000_000
 }
 
 #[test]
 fn cuts_and_slow_links_make_reads_staler() {
-    let calm = most_stale_ms(&run(&read("calm")));
+    let calm = max_stale_ms(&run(&read("calm")));
     assert!(calm < 100, "{calm} ms");
     for name in ["cut", "one-way-cut", "isolate", "slow-link"] {
-        let stale = most_stale_ms(&run(&read(name)));
+        let stale = max_stale_ms(&run(&read(name)));
         assert!(
             stale > 2 * calm,
             "{name}: {stale} ms, {calm} ms when nothing happens"
@@ -114,7 +114,7 @@ fn slow_disks_and_pauses_are_waited_for_and_a_thin_line_delays_what_others_read(
     let (mut thin, mut wide) = (read("bandwidth"), read("bandwidth"));
     thin.world.bandwidth = Some(20_000);
     wide.world.bandwidth = None;
-    let (thin, wide) = (most_stale_ms(&run(&thin)), most_stale_ms(&run(&wide)));
+    let (thin, wide) = (max_stale_ms(&run(&thin)), max_stale_ms(&run(&wide)));
     assert!(thin > wide + 100, "{thin} ms and {wide} ms");
 }
 

@@ -3,16 +3,16 @@ use crate::store::place_at;
 use turnbuckle_core::Wire;
 
 /// Room for so many keys is always kept.
-const LEAST_KEYS: usize = 1 << 14;
+const MIN_KEYS: usize = 1 << 14;
 
 impl<M: Wire + Clone + Send> Store<M> {
     /// Looks at `most` keys at most, and removes from memory what is clean and was not used since the last look
     /// (CLOCK), until memory is below the limit. Returns how many went. What a checkpoint has not written yet stays.
     ///
     /// Call it often, with a small number: the work is bounded by it, and a use of a key gives it one more round.
-    pub fn evict(&mut self, most: usize) -> usize {
+    pub fn evict(&mut self, max: usize) -> usize {
         let mut evicted = 0;
-        for _ in 0..most {
+        for _ in 0..max {
             if self.entries.is_empty() || !self.wants_room() {
                 break;
             }
@@ -36,7 +36,7 @@ impl<M: Wire + Clone + Send> Store<M> {
 
     /// Gives memory back that was for many more keys than there are. It copies those that are left: call it seldom.
     pub fn shrink(&mut self) {
-        if self.entries.capacity() > LEAST_KEYS && self.entries.len() < self.entries.capacity() / 4 {
+        if self.entries.capacity() > MIN_KEYS && self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
         }
     }

@@ -45,7 +45,7 @@ pub struct Chunk<M> {
 pub struct Spent(#[allow(dead_code, reason = "it is held only to be dropped")] DirtySet);
 
 /// How much of rows a chunk encodes under the lock.
-const MOST_CHUNK_BYTES: usize = 1 << 20;
+const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 /// Versions up to this size are copied under the lock. Sharing them would cost an allocation each, too, and one more
 /// for every value as long as it lives: a `Bytes` that was ever cloned has a counter.
@@ -83,17 +83,13 @@ impl<M: Wire + Clone + Send> Store<M> {
         self.generation += 1;
     }
 
-    /// The next rows to write, of about `most_keys` keys and not much more than a megabyte, or `None` after the last.
+    /// The next rows to write, of about `max_keys` keys and not much more than a megabyte, or `None` after the last.
     /// Versions that nobody asks for any more are dropped on the way: all that are older than the newest one that is
     /// `covered`. Chunks must be written in order, each before the next is; the last one has the meta.
     ///
     /// # Panics
     /// If no checkpoint is under way.
-    pub fn next_chunk(
-        &mut self,
-        most_keys: usize,
-        covered: impl Fn(&Version<M>) -> bool,
-    ) -> Option<Chunk<M>> {
+    pub fn next_chunk(&mut self, max_keys: usize, covered: impl Fn(&Version<M>) -> bool) -> Option<Chunk<M>> {
         self.last_is_written();
         let rows = self.rows;
         let checkpoint = self.running_checkpoint();
@@ -108,9 +104,9 @@ impl<M: Wire + Clone + Send> Store<M> {
         let mut keys = 0;
         let mut bytes = 0;
         let mut finished = false;
-        while keys < most_keys.max(1) && bytes < MOST_CHUNK_BYTES && !finished {
+        while keys < max_keys.max(1) && bytes < MAX_CHUNK_BYTES && !finished {
             // In small steps, because only they are bounded in bytes.
-            let step = self.taking.walk(&mut walk, (most_keys.max(1) - keys).min(64));
+            let step = self.taking.walk(&mut walk, (max_keys.max(1) - keys).min(64));
             finished = step.is_empty();
             keys += step.len();
             for index in step {

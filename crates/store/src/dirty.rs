@@ -27,7 +27,7 @@ enum Slot {
 }
 
 /// How long a list may be before it becomes a tree.
-const MOST_IN_LIST: usize = 256;
+const MAX_LISTED: usize = 256;
 
 /// How far a walk over the set has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,7 +78,7 @@ impl DirtySet {
     /// Adds an index. `place` tells the place of any index.
     pub(crate) fn insert(&mut self, slot: u16, index: u32, place: impl Fn(u32) -> Place) {
         match self.slots.slot_mut(slot) {
-            Slot::Few(list) if list.len() < MOST_IN_LIST => list.push(index),
+            Slot::Few(list) if list.len() < MAX_LISTED => list.push(index),
             few @ Slot::Few(_) => {
                 let mut tree = few.placed(&place);
                 tree.insert((place(index), index));
@@ -135,9 +135,9 @@ impl DirtySet {
     }
 
     /// The next indexes of a walk, about `most`, or none at its end. Nothing may be inserted during a walk.
-    pub(crate) fn walk(&self, walk: &mut Walk, most: usize) -> Vec<u32> {
+    pub(crate) fn walk(&self, walk: &mut Walk, max: usize) -> Vec<u32> {
         let mut found = Vec::new();
-        while found.len() < most
+        while found.len() < max
             && let Some((slot, indexes)) = self.slots.from(walk.slot).next()
         {
             if slot != walk.slot {
@@ -146,7 +146,7 @@ impl DirtySet {
                     ..Walk::default()
                 };
             }
-            let wanted = most - found.len();
+            let wanted = max - found.len();
             let finished = match indexes {
                 Slot::Few(list) => {
                     let rest = &list[walk.taken..];
@@ -182,13 +182,13 @@ impl DirtySet {
         &self,
         slot: u16,
         from: Place,
-        most: usize,
+        max: usize,
         place: impl Fn(u32) -> Place,
     ) -> (Vec<(Place, u32)>, Option<Place>) {
         match self.slots.slot(slot) {
             None => (Vec::new(), None),
-            Some(few @ Slot::Few(_)) => page_of(&few.placed(&place), from, most),
-            Some(Slot::Many(tree)) => page_of(tree, from, most),
+            Some(few @ Slot::Few(_)) => page_of(&few.placed(&place), from, max),
+            Some(Slot::Many(tree)) => page_of(tree, from, max),
         }
     }
 }
@@ -220,10 +220,10 @@ impl Slot {
     }
 }
 
-fn page_of(tree: &BTreeSet<(Place, u32)>, from: Place, most: usize) -> (Vec<(Place, u32)>, Option<Place>) {
+fn page_of(tree: &BTreeSet<(Place, u32)>, from: Place, max: usize) -> (Vec<(Place, u32)>, Option<Place>) {
     let mut page: Vec<(Place, u32)> = Vec::new();
     for &(place, index) in tree.range((from, 0)..) {
-        if page.len() >= most.max(1) && page.last().is_some_and(|last| last.0 != place) {
+        if page.len() >= max.max(1) && page.last().is_some_and(|last| last.0 != place) {
             return (page, Some(place));
         }
         page.push((place, index));

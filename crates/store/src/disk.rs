@@ -57,7 +57,7 @@ impl Suspicion {
 const JOURNAL_BYTES: u64 = 64 << 20;
 
 /// A larger table is not merged at once: the node's other maintenance waits meanwhile. The engine comes to it when enough has been written.
-const MOST_MERGED_BYTES: u64 = 256 << 20;
+const MAX_MERGED_BYTES: u64 = 256 << 20;
 
 /// How often and how long it is waited for what a table has in memory to be written.
 const FLUSH_LOOKS: u32 = 500;
@@ -268,7 +268,7 @@ impl Engine for FjallEngine {
             return Ok(false);
         }
         let before = rows.disk_space();
-        if before >= free_bytes.min(MOST_MERGED_BYTES) {
+        if before >= free_bytes.min(MAX_MERGED_BYTES) {
             return Ok(true);
         }
         rows.major_compact().map_err(failed)?;
@@ -341,8 +341,8 @@ impl Snapshot for FjallSnapshot {
         &self,
         from: &[u8],
         until: &[u8],
-        most_rows: usize,
-        most_bytes: usize,
+        max_rows: usize,
+        max_bytes: usize,
     ) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
         let mut found = Vec::new();
         if from >= until {
@@ -350,12 +350,12 @@ impl Snapshot for FjallSnapshot {
         }
         let mut bytes = 0;
         for row in self.instant.range(&self.rows, from..until) {
-            if found.len() >= most_rows.max(1) {
+            if found.len() >= max_rows.max(1) {
                 break;
             }
             let (key, value) = row.into_inner().map_err(|error| read_error("read rows", error))?;
             bytes += key.len() + value.len();
-            if bytes > most_bytes && !found.is_empty() {
+            if bytes > max_bytes && !found.is_empty() {
                 break;
             }
             found.push((key.into(), value.into()));

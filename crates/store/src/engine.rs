@@ -52,14 +52,14 @@ pub trait Snapshot: Send + Sync {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, EngineError>;
 
     /// The rows from `from` (inclusive) until `until` (exclusive) in the order of their keys, as many as fit into
-    /// `most_rows` and `most_bytes` (of keys and values), but at least one if there is one. So an empty answer says
+    /// `max_rows` and `max_bytes` (of keys and values), but at least one if there is one. So an empty answer says
     /// that there are no more, a short one does not.
     fn range(
         &self,
         from: &[u8],
         until: &[u8],
-        most_rows: usize,
-        most_bytes: usize,
+        max_rows: usize,
+        max_bytes: usize,
     ) -> Result<Vec<(Bytes, Bytes)>, EngineError>;
 }
 

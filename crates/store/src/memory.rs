@@ -125,10 +125,10 @@ impl MemoryEngine {
 
     /// Damages up to so many rows of keys that follow each other, from a place on, in every table: a block of a file. Rows of a full copy
     /// that is coming in are in blocks, too.
-    pub fn damage_block(&self, from: Place, most_rows: usize) -> usize {
+    pub fn damage_block(&self, from: Place, max_rows: usize) -> usize {
         let block = |table: &Rows, area: Area| {
             let rows = table.range(area.from(from)..Bytes::copy_from_slice(&area.end()));
-            let keys = rows.take(most_rows).map(|(key, _)| key.clone());
+            let keys = rows.take(max_rows).map(|(key, _)| key.clone());
             keys.collect::<Vec<_>>()
         };
         self.damage(|table| [block(table, Area::Rows), block(table, Area::Staged)].concat())
@@ -423,8 +423,8 @@ impl Snapshot for MemorySnapshot {
         &self,
         from: &[u8],
         until: &[u8],
-        most_rows: usize,
-        most_bytes: usize,
+        max_rows: usize,
+        max_bytes: usize,
     ) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
         let disk = self.engine.lock();
         disk.check("read rows")?;
@@ -435,7 +435,7 @@ impl Snapshot for MemorySnapshot {
         let mut bytes = 0;
         for (key, value) in self.rows.range(Bytes::copy_from_slice(from)..) {
             bytes += key.len() + value.len();
-            let full = found.len() >= most_rows || bytes > most_bytes;
+            let full = found.len() >= max_rows || bytes > max_bytes;
             if &key[..] >= until || (full && !found.is_empty()) {
                 break;
             }

@@ -86,7 +86,7 @@ fn take_version<M: Wire>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadF
         at: Hlc(rest.get_u64()),
         replica: ReplicaId(rest.get_u16()),
     };
-    if id.replica.0 >= ReplicaSet::MOST {
+    if id.replica.0 >= ReplicaSet::MAX {
         return Err(BadFrame::new(
             "a version of a site below 64",
             id.replica.0.to_string(),
@@ -206,7 +206,7 @@ mod tests {
         ]);
         vec![
             (b"key".to_vec(), chain(&[(5, 1, Some(b"value"))])),
-            (Vec::new(), chain(&[(u64::MAX, ReplicaSet::MOST - 1, None)])),
+            (Vec::new(), chain(&[(u64::MAX, ReplicaSet::MAX - 1, None)])),
             (b"key".to_vec(), several.clone()),
             (vec![b'k'; 2000], several),
         ]

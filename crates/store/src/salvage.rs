@@ -157,7 +157,7 @@ pub(crate) struct Pages<'a> {
     snapshot: &'a dyn Snapshot,
     from: Bytes,
     until: Bytes,
-    most_rows: usize,
+    max_rows: usize,
     steps_over: bool,
     gaps: u64,
 }
@@ -168,7 +168,7 @@ impl<'a> Pages<'a> {
             snapshot,
             from: Bytes::copy_from_slice(from),
             until: Bytes::copy_from_slice(until),
-            most_rows: PAGE_ROWS,
+            max_rows: PAGE_ROWS,
             steps_over: true,
             gaps: 0,
         }
@@ -184,18 +184,18 @@ impl<'a> Pages<'a> {
 
     pub(crate) fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, EngineError> {
         loop {
-            match self.read(&self.from, self.most_rows) {
+            match self.read(&self.from, self.max_rows) {
                 Ok(rows) => {
                     let Some((last, _)) = rows.last() else {
                         return Ok(None);
                     };
                     self.from = after(last);
-                    self.most_rows = (self.most_rows * 2).min(PAGE_ROWS);
+                    self.max_rows = (self.max_rows * 2).min(PAGE_ROWS);
                     return Ok(Some(rows));
                 }
                 Err(error) if !error.is_damage() || !self.steps_over => return Err(error),
                 // It may be further on: what lies before it can be read.
-                Err(_) if self.most_rows > 1 => self.most_rows /= 2,
+                Err(_) if self.max_rows > 1 => self.max_rows /= 2,
                 Err(_) => {
                     self.gaps += 1;
                     match self.behind_gap()? {
@@ -207,8 +207,8 @@ impl<'a> Pages<'a> {
         }
     }
 
-    fn read(&self, from: &[u8], most_rows: usize) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
-        self.snapshot.range(from, &self.until, most_rows, PAGE_BYTES)
+    fn read(&self, from: &[u8], max_rows: usize) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
+        self.snapshot.range(from, &self.until, max_rows, PAGE_BYTES)
     }
 
     /// The next place from which on a row can be read. In steps that double, then halving the last one: what lies

@@ -20,7 +20,7 @@ pub struct ScanRows {
 }
 
 /// How many keys a client can ask for at once: the lock is held while they are looked at.
-const MOST_KEYS: usize = 4096;
+const MAX_KEYS: usize = 4096;
 
 /// How much of a table is read at a time.
 const PAGE_BYTES: usize = 1 << 20;
@@ -41,7 +41,7 @@ pub fn scan_rows<M: Wire>(
         from,
         end,
         until: end,
-        count: count.clamp(1, MOST_KEYS),
+        count: count.clamp(1, MAX_KEYS),
         epoch,
     };
     let snapshot = table.snapshot()?;
@@ -106,7 +106,7 @@ impl<M: Wire + Clone + Send> Store<M> {
 
     /// Dirty keys from one place on, about `most` (twice that, and some) and not beyond `until`, and up to which place
     /// they are all there.
-    fn dirty_keys(&self, from: Place, until: Place, most: usize) -> (Vec<(Place, u32)>, Place) {
+    fn dirty_keys(&self, from: Place, until: Place, max: usize) -> (Vec<(Place, u32)>, Place) {
         let mut found = Vec::new();
         let mut slot = from.slot();
         loop {
@@ -121,7 +121,7 @@ impl<M: Wire + Clone + Send> Store<M> {
             let mut until = until;
             let mut page = Vec::new();
             for set in [&self.dirty, &self.taking] {
-                let (more, rest) = set.page(next, from, most, |index| place_at(&self.entries, index));
+                let (more, rest) = set.page(next, from, max, |index| place_at(&self.entries, index));
                 page.extend(more);
                 until = rest.map_or(until, |rest| rest.min(until));
             }
@@ -132,7 +132,7 @@ impl<M: Wire + Clone + Send> Store<M> {
             if until < behind {
                 return (found, until);
             }
-            if found.len() >= most {
+            if found.len() >= max {
                 return (found, until.min(behind));
             }
             slot = next + 1;

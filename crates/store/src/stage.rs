@@ -23,14 +23,14 @@ const CLEAR_ROWS: usize = 4096;
 const CLEAR_BYTES: usize = 4 << 20;
 
 /// Rows of a table's snapshot, i.e. of the last checkpoint: what a full copy sends. At least one if there is one, as
-/// many as fit into `most_bytes`.
+/// many as fit into `max_bytes`.
 pub fn rows<M: Wire>(
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,
-    most_rows: usize,
-    most_bytes: usize,
+    max_rows: usize,
+    max_bytes: usize,
 ) -> Result<RowPage<M>, StoreError> {
-    page(Area::Rows, snapshot, from, most_rows, most_bytes)
+    page(Area::Rows, snapshot, from, max_rows, max_bytes)
 }
 
 /// Writes rows of a full copy that is coming in beside those that count; a row staged before for the same key is
@@ -48,10 +48,10 @@ pub fn stage<M: Wire>(table: &dyn Table, rows: &[(Key, Chain<M>)]) -> Result<(),
 pub fn staged_rows<M: Wire>(
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,
-    most_rows: usize,
-    most_bytes: usize,
+    max_rows: usize,
+    max_bytes: usize,
 ) -> Result<RowPage<M>, StoreError> {
-    page(Area::Staged, snapshot, from, most_rows, most_bytes)
+    page(Area::Staged, snapshot, from, max_rows, max_bytes)
 }
 
 /// Removes all staged rows. Not at once, but in batches; after a crash in between, some are left.
@@ -61,10 +61,10 @@ pub fn clear_staged(table: &dyn Table) -> Result<(), EngineError> {
 }
 
 /// Removes up to so many staged rows. Returns whether there are more.
-pub fn clear_some_staged(table: &dyn Table, most_rows: usize) -> Result<bool, EngineError> {
+pub fn clear_some_staged(table: &dyn Table, max_rows: usize) -> Result<bool, EngineError> {
     let (from, until) = (Area::Staged.start(), Area::Staged.end());
-    let most_rows = most_rows.clamp(1, CLEAR_ROWS);
-    let rows = table.snapshot()?.range(&from, &until, most_rows, CLEAR_BYTES)?;
+    let max_rows = max_rows.clamp(1, CLEAR_ROWS);
+    let rows = table.snapshot()?.range(&from, &until, max_rows, CLEAR_BYTES)?;
     if rows.is_empty() {
         return Ok(false);
     }
@@ -76,11 +76,11 @@ fn page<M: Wire>(
     area: Area,
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,
-    most_rows: usize,
-    most_bytes: usize,
+    max_rows: usize,
+    max_bytes: usize,
 ) -> Result<RowPage<M>, StoreError> {
     let from = from.map_or_else(|| area.start(), |cursor| cursor.0.clone());
-    let found = snapshot.range(&from, &area.end(), most_rows, most_bytes)?;
+    let found = snapshot.range(&from, &area.end(), max_rows, max_bytes)?;
     let next = found.last().map(|(last, _)| RowCursor(after(last)));
     let rows = found.into_iter().map(|(key, value)| {
         let row = read_row::<M>(&key, value, false)?;

@@ -36,12 +36,12 @@ impl TombstonePage {
         table: &dyn Table,
         below: Hlc,
         from: Option<&TombstoneCursor>,
-        most: usize,
+        max: usize,
     ) -> Result<TombstonePage, StoreError> {
         let from = from.map_or_else(|| Area::Tombstones.start(), |cursor| cursor.0.clone());
         let mut until = Area::Tombstones.start().to_vec();
         until.extend_from_slice(&below.0.to_be_bytes());
-        let rows = table.snapshot()?.range(&from, &until, most, usize::MAX)?;
+        let rows = table.snapshot()?.range(&from, &until, max, usize::MAX)?;
         let next = rows.last().map(|(last, _)| TombstoneCursor(after(last)));
         let lines = rows.into_iter().map(|(key, value)| {
             let line = read_line(&key, value);

@@ -284,11 +284,9 @@ impl World {
             self.counts.finished += 1;
             return;
         }
-        let most_keys = 1 + self.draw(10) as usize;
+        let max_keys = 1 + self.draw(10) as usize;
         let stable = Hlc(self.stable);
-        self.chunk = self
-            .store
-            .next_chunk(most_keys, |version| version.id.at <= stable);
+        self.chunk = self.store.next_chunk(max_keys, |version| version.id.at <= stable);
         self.taken_all = self.chunk.is_none();
     }
 
@@ -382,9 +380,9 @@ impl World {
         }
         let Some(page) = self.page.take() else {
             let below = Hlc(self.stable + 1);
-            let most = 1 + self.draw(6) as usize;
+            let max = 1 + self.draw(6) as usize;
             let page =
-                TombstonePage::read(&*self.table, below, self.cursor.as_ref(), most).expect("the disk works");
+                TombstonePage::read(&*self.table, below, self.cursor.as_ref(), max).expect("the disk works");
             self.cursor = page.next().cloned();
             let keys: Vec<Key> = page.keys().cloned().collect();
             keys.iter().for_each(|key| {
@@ -405,8 +403,8 @@ impl World {
             40..44 => self.forget(),
             44..54 => self.admit_all(),
             54..64 => {
-                let most = self.draw(10) as usize;
-                self.counts.evicted += self.store.evict(most);
+                let max = self.draw(10) as usize;
+                self.counts.evicted += self.store.evict(max);
             }
             64..84 => self.checkpoint_step(),
             84..92 => self.scan_step(),

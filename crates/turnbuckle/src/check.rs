@@ -450,11 +450,11 @@ fn k(report: &Report) -> String {
     let known = bounds.filter_map(|(key, bound)| Some((report.k_atomicity_per_key[key], (*bound)?)));
     let known: Vec<(Option<u64>, u64)> = known.collect();
     let is_exact = known.iter().all(|(exact, _)| exact.is_some());
-    let most = known.iter().map(|&(exact, bound)| exact.unwrap_or(bound)).max();
-    let largest = most.map(|most| match is_exact {
-        true => format!("{most}: each read returned one of the last {most} writes to its key"),
+    let max = known.iter().map(|&(exact, bound)| exact.unwrap_or(bound)).max();
+    let largest = max.map(|max| match is_exact {
+        true => format!("{max}: each read returned one of the last {max} writes to its key"),
         false => {
-            format!("{most} or more: how many writes back reads were at most was not found out for all keys")
+            format!("{max} or more: how many writes back reads were at most was not found out for all keys")
         }
     });
     let none = report.k_lower_bound_per_key.len() - known.len();

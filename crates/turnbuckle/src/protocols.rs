@@ -72,7 +72,7 @@ impl Simulated for KnownProtocol {
     fn allows(self, fault: &FaultKind) -> bool {
         let descriptor = self.descriptor();
         match fault {
-            FaultKind::ClockStep { .. } => descriptor.stands_clock_steps,
+            FaultKind::ClockStep { .. } => descriptor.tolerates_clock_steps,
             FaultKind::Crash { loss: Loss::Old, .. } => descriptor.stands_old_directories,
             _ => true,
         }

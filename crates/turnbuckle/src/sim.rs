@@ -120,7 +120,7 @@ impl FromStr for Seeds {
 }
 
 /// So many seeds that went wrong are named.
-const MOST_BROKEN: usize = 50;
+const MAX_BROKEN_LISTED: usize = 50;
 
 /// What many runs add up to.
 #[derive(Debug, Default, Serialize)]
@@ -311,7 +311,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         }
         hash = crc32c::crc32c_append(hash, &done.outcome.hash.to_le_bytes());
         let is_right = summary.add(&done);
-        if !is_right && summary.broken.len() < MOST_BROKEN {
+        if !is_right && summary.broken.len() < MAX_BROKEN_LISTED {
             summary.broken.push(done.seed);
         }
         if first_wrong.is_none() && !is_right {

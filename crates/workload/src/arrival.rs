@@ -31,16 +31,16 @@ pub struct Rate(f64);
 
 /// A rate at which nothing can arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
-#[error("a rate of {0}; expected operations per second, more than 0 and at most {most}", most = Rate::MOST)]
+#[error("a rate of {0}; expected operations per second, more than 0 and at most {max}", max = Rate::MAX)]
 pub struct BadRate(f64);
 
 impl Rate {
     /// One operation each nanosecond; no clock tells more apart.
-    pub const MOST: f64 = 1e9;
+    pub const MAX: f64 = 1e9;
 
     /// So many operations per second.
     pub fn new(per_second: f64) -> Result<Rate, BadRate> {
-        if !(per_second > 0.0 && per_second <= Rate::MOST) {
+        if !(per_second > 0.0 && per_second <= Rate::MAX) {
             return Err(BadRate(per_second));
         }
         Ok(Rate(per_second))

@@ -24,12 +24,12 @@ pub struct Summary {
 
 impl Latencies {
     /// The longest that is told apart: an hour. Longer ones count as one hour.
-    pub const MOST_NS: u64 = 3_600_000_000_000;
+    pub const MAX_NS: u64 = 3_600_000_000_000;
 
     /// None yet.
     pub fn new() -> Latencies {
         Latencies(
-            Histogram::new_with_bounds(1, Latencies::MOST_NS, 3)
+            Histogram::new_with_bounds(1, Latencies::MAX_NS, 3)
                 .expect("constant bounds and digits are valid"),
         )
     }

@@ -24,7 +24,7 @@ mod jepsen;
 use self::{csv::Table, jepsen::Jepsen};
 
 /// The longest line that is taken for one.
-const MOST_LINE_BYTES: u64 = 64 << 20;
+const MAX_LINE_BYTES: u64 = 64 << 20;
 
 const A_RECORD: &str = "an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status)";
 
@@ -232,20 +232,20 @@ impl Source {
     /// An object that does not end with its first line is a trace as a whole.
     fn json(mut input: Box<dyn BufRead>) -> Result<Source, Fault> {
         let mut first = Vec::new();
-        (&mut input).take(MOST_LINE_BYTES).read_until(b'\n', &mut first)?;
+        (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut first)?;
         let is_line = first.trim_ascii().is_empty() || serde_json::from_slice::<Record>(&first).is_ok();
         let together = io::Cursor::new(first).chain(input);
         if is_line {
             return Ok(Source::Lines(Lines::new(together)));
         }
         let mut text = Vec::new();
-        together.take(MOST_LINE_BYTES).read_to_end(&mut text)?;
+        together.take(MAX_LINE_BYTES).read_to_end(&mut text)?;
         let whole: Whole = serde_json::from_slice(&text).map_err(|error| {
             // The first line is to blame unless it was the beginning of an object.
             let as_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
             match serde_json::from_slice::<Record>(as_line).err() {
                 Some(blamed) if !blamed.is_eof() => Fault::json(1, &blamed),
-                _ if text.len() as u64 == MOST_LINE_BYTES => too_long(1),
+                _ if text.len() as u64 == MAX_LINE_BYTES => too_long(1),
                 _ => Fault::json(error.line().max(1) as u64, &error),
             }
         })?;
@@ -254,7 +254,7 @@ impl Source {
 }
 
 fn too_long(line: u64) -> Fault {
-    let found = format!("one of more than {} MiB", MOST_LINE_BYTES >> 20);
+    let found = format!("one of more than {} MiB", MAX_LINE_BYTES >> 20);
     Fault::bad(line, A_RECORD, found)
 }
 
@@ -279,12 +279,12 @@ impl Lines {
         loop {
             self.text.clear();
             self.line += 1;
-            let mut limited = (&mut self.input).take(MOST_LINE_BYTES);
+            let mut limited = (&mut self.input).take(MAX_LINE_BYTES);
             let read = limited.read_until(b'\n', &mut self.text)?;
             if read == 0 {
                 return Ok(None);
             }
-            if read as u64 == MOST_LINE_BYTES && !self.text.ends_with(b"\n") {
+            if read as u64 == MAX_LINE_BYTES && !self.text.ends_with(b"\n") {
                 return Err(too_long(self.line));
             }
             if !self.text.trim_ascii().is_empty() {

@@ -2,25 +2,25 @@ use bytes::Bytes;
 use std::fmt;
 use thiserror::Error;
 
-/// How long values are, in bytes. At least [`ValueSize::LEAST`], so that every value can name its writer.
+/// How long values are, in bytes. At least [`ValueSize::MIN`], so that every value can name its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueSize(usize);
 
 /// A size that values cannot have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("values of {0} bytes; expected {least} to {most}: each value begins with the name of its write",
-    least = ValueSize::LEAST, most = ValueSize::MOST)]
+#[error("values of {0} bytes; expected {min} to {max}: each value begins with the name of its write",
+    min = ValueSize::MIN, max = ValueSize::MAX)]
 pub struct BadValueSize(u64);
 
 impl ValueSize {
     /// The longest label.
-    pub const LEAST: u64 = 24;
+    pub const MIN: u64 = 24;
     /// The most that a server takes unless it is configured otherwise: 16 MiB.
-    pub const MOST: u64 = 16 << 20;
+    pub const MAX: u64 = 16 << 20;
 
     /// So many bytes.
     pub fn new(bytes: u64) -> Result<ValueSize, BadValueSize> {
-        if !(ValueSize::LEAST..=ValueSize::MOST).contains(&bytes) {
+        if !(ValueSize::MIN..=ValueSize::MAX).contains(&bytes) {
             return Err(BadValueSize(bytes));
         }
         Ok(ValueSize(bytes as usize))
@@ -32,13 +32,13 @@ impl ValueSize {
     }
 }
 
-/// Which client of a run. Less than [`ClientId::MOST`].
+/// Which client of a run. Less than [`ClientId::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(u16);
 
 impl ClientId {
     /// How many clients a run may have: four digits in the label of a value.
-    pub const MOST: u16 = 10_000;
+    pub const MAX: u16 = 10_000;
 
     /// The client of that number.
     ///
@@ -46,9 +46,9 @@ impl ClientId {
     /// If there are never so many.
     pub fn new(number: u16) -> ClientId {
         assert!(
-            number < ClientId::MOST,
+            number < ClientId::MAX,
             "client {number} of at most {}",
-            ClientId::MOST
+            ClientId::MAX
         );
         ClientId(number)
     }
@@ -112,7 +112,7 @@ pub struct Values {
 
 impl Values {
     /// How many values a client may write: eleven digits in the label.
-    const MOST: u64 = 100_000_000_000;
+    const MAX: u64 = 100_000_000_000;
 
     /// The values of one client.
     pub fn new(run: RunTag, client: ClientId, size: ValueSize) -> Values {
@@ -130,9 +130,9 @@ impl Values {
     /// After a hundred billion of them.
     pub fn next_value(&mut self) -> Bytes {
         assert!(
-            self.written < Values::MOST,
+            self.written < Values::MAX,
             "a client wrote {} values",
-            Values::MOST
+            Values::MAX
         );
         let label = format!("{}.{}.{}", self.client, self.written, self.run);
         self.written += 1;
@@ -147,8 +147,7 @@ impl Values {
 pub fn label(value: &[u8]) -> Option<&str> {
     let end = value.iter().position(|&byte| byte == b' ').unwrap_or(value.len());
     let label = std::str::from_utf8(&value[..end]).ok()?;
-    if label.len() > ValueSize::LEAST as usize || value.len() < ValueSize::LEAST as usize || !is_label(label)
-    {
+    if label.len() > ValueSize::MIN as usize || value.len() < ValueSize::MIN as usize || !is_label(label) {
         return None;
     }
     let mut whole = Vec::with_capacity(value.len());
@@ -234,10 +233,10 @@ mod tests {
 
     #[test]
     fn the_longest_label_fits_the_smallest_value() {
-        let mut values = values(3, ClientId::MOST - 1, ValueSize::LEAST);
-        values.written = Values::MOST - 1;
+        let mut values = values(3, ClientId::MAX - 1, ValueSize::MIN);
+        values.written = Values::MAX - 1;
         let value = values.next_value();
-        assert_eq!(value.len() as u64, ValueSize::LEAST);
+        assert_eq!(value.len() as u64, ValueSize::MIN);
         assert!(label(&value).is_some());
     }
 

@@ -114,17 +114,17 @@ pub struct WorkloadTable {
     read_modify_write_proportion: Proportion,
     scan_proportion: f64,
     request_distribution: Option<Distribution>,
-    thread_count: Option<Number<1, { ClientId::MOST as u64 }>>,
+    thread_count: Option<Number<1, { ClientId::MAX as u64 }>>,
     operation_count: Option<Number<1>>,
     max_execution_time: Option<Number<1>>,
     target: Option<Rate>,
     spacing: Option<Spacing>,
-    think_time_us: Option<Number<0, { WorkloadTable::MOST_THINK_US }>>,
+    think_time_us: Option<Number<0, { WorkloadTable::MAX_THINK_US }>>,
 }
 
 impl WorkloadTable {
     /// The longest think time: a day.
-    const MOST_THINK_US: u64 = 86_400_000_000;
+    const MAX_THINK_US: u64 = 86_400_000_000;
 
     /// The workload that it describes. `place` is that of the table; an empty one at the beginning is the whole file.
     ///

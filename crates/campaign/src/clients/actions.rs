@@ -9,7 +9,7 @@ use bytes::Bytes;
 use turnbuckle_workload::{Octets, Status};
 
 /// How many operations a pipeline has at most.
-const MOST_IN_PIPELINE: u64 = 6;
+const MAX_PIPELINE: u64 = 6;
 
 impl Client<'_> {
     /// Does something, drawn.
@@ -101,7 +101,7 @@ impl Client<'_> {
 
     /// Some operations without waiting for the answers between them.
     fn ask_at_once(&mut self) -> Result<(), Lost> {
-        let count = 2 + self.random.below(MOST_IN_PIPELINE - 1);
+        let count = 2 + self.random.below(MAX_PIPELINE - 1);
         let mut jobs = Vec::new();
         for _ in 0..count {
             let key = self.some_key(Class::Warm);

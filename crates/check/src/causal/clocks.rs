@@ -64,7 +64,7 @@ pub(super) struct Clocks<'g, 'h> {
 
 impl<'g, 'h> Clocks<'g, 'h> {
     /// None if there would be more numbers than `most`.
-    pub fn new(graph: &'g Graph<'h>, most: usize) -> Option<Clocks<'g, 'h>> {
+    pub fn new(graph: &'g Graph<'h>, max: usize) -> Option<Clocks<'g, 'h>> {
         let mut entries = entries(graph);
         // What a delete has taken away comes before it.
         let place = |entry: &Entry| (entry.key, entry.session, entry.position);
@@ -74,7 +74,7 @@ impl<'g, 'h> Clocks<'g, 'h> {
         entries.retain(|entry| !graph.is_unknown(entry.node) || seen.insert((entry.session, entry.node)));
         let unknown = graph.len() - graph.chained();
         let numbers = (entries.len() + unknown).checked_mul(3 * graph.sessions())?;
-        if numbers > most {
+        if numbers > max {
             return None;
         }
         let mut clocks = Clocks {
@@ -240,9 +240,9 @@ impl<'g, 'h> Clocks<'g, 'h> {
     fn last(&mut self, session: usize, run: u32, clock: &[u32]) -> Option<u32> {
         let known = &mut self.known[session * self.runs.len() + run as usize];
         let run = &self.runs[run as usize];
-        let most = clock[run.session as usize];
+        let max = clock[run.session as usize];
         let entries = &self.entries[run.first as usize..run.end as usize];
-        let is_known = |entry: &&Entry| entry.position < most;
+        let is_known = |entry: &&Entry| entry.position < max;
         *known += entries[*known as usize..].iter().take_while(is_known).count() as u32;
         (*known > 0).then(|| run.first + *known - 1)
     }

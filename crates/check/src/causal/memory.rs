@@ -24,18 +24,18 @@ use crate::{Because, Kind, Value, Witness};
 use std::collections::{HashMap, HashSet};
 
 /// Judges a trace that has CC, by looking at so many operations at most; `order` respects causal order.
-pub(super) fn judge(graph: &Graph, order: &[u32], most: usize) -> Verdict {
+pub(super) fn judge(graph: &Graph, order: &[u32], max: usize) -> Verdict {
     let mut steps = 0;
     let mut past = Past::new(graph, order);
     // Two rounds and the search for a cycle: the least that it takes.
-    if (graph.len() * graph.sessions()).saturating_mul(3) > most {
+    if (graph.len() * graph.sessions()).saturating_mul(3) > max {
         return Verdict::Undecided;
     }
     for session in 0..graph.sessions() {
         past.enter(session);
         loop {
             steps += graph.len();
-            if steps > most {
+            if steps > max {
                 return Verdict::Undecided;
             }
             if !past.round() {

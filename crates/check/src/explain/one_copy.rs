@@ -10,7 +10,7 @@
 //!
 //! Of a key's pairs the one with the greatest Gamma is shown, and of keys those with the greatest, so that what no error of
 //! clocks explains comes first. O(n + m log m) for n operations and m values: pairs are not enumerated.
-use super::{Case, Explanation, Fault, MOST_NAMED, edge, plural};
+use super::{Case, Explanation, Fault, MAX_NAMED, edge, plural};
 use crate::{
     Because, Cluster, Fraction, History, Kind, Value, Witness, Zones,
     timeline::{key_name, readable, span},
@@ -36,7 +36,7 @@ pub(super) fn distance(history: &History, zones: &[Zones]) -> Option<Explanation
         gone.extend(removal.map(|value| (weight(&value), key as u32, value)));
     }
     gone.sort_by_key(|&(weight, key, value)| (Reverse(weight), key, value));
-    let named = gone.iter().take(MOST_NAMED).map(|&(weight, key, value)| {
+    let named = gone.iter().take(MAX_NAMED).map(|&(weight, key, value)| {
         let name = key_name(history, key);
         let all = |noun: &str| match weight {
             1 => format!("the one {noun}"),
@@ -49,7 +49,7 @@ pub(super) fn distance(history: &History, zones: &[Zones]) -> Option<Explanation
         }
     });
     let mut named: Vec<String> = named.collect();
-    if let Some(more) = gone.len().checked_sub(MOST_NAMED).filter(|&more| more > 0) {
+    if let Some(more) = gone.len().checked_sub(MAX_NAMED).filter(|&more| more > 0) {
         named.push(format!("those on {} more", plural(more as u64, "value")));
     }
     let phantoms: u64 = zones.iter().map(|zones| zones.phantom_reads).sum();
@@ -341,7 +341,7 @@ pub(super) fn futures(history: &History) -> Vec<Fault<'_>> {
         };
         let early = i128::from(history.operations[writer].start) - i128::from(read.finish);
         let worst = &mut of_key[read.key as usize];
-        if early > 0 && worst.is_none_or(|(most, ..)| early > most) {
+        if early > 0 && worst.is_none_or(|(max, ..)| early > max) {
             *worst = Some((early, place, writer));
         }
     }

@@ -1,5 +1,5 @@
 //! Why no order explains the whole trace.
-use super::{Case, Explanation, MOST_NAMED, writer};
+use super::{Case, Explanation, MAX_NAMED, writer};
 use crate::{Because, Edge, History, Orders, Sequential, Verdict, Witness};
 
 /// Why no order explains the whole trace.
@@ -102,7 +102,7 @@ fn not_explained(history: &History, witness: &Witness, is_memory: bool) -> Expla
         .iter()
         .filter(|edge| edge.because == Because::Conflict);
     let mut words: Vec<String> = conflicts
-        .take(MOST_NAMED)
+        .take(MAX_NAMED)
         .map(|edge| {
             format!(
                 "{} must be older than {}: somebody who could have known {} read what {} wrote.",

@@ -1,6 +1,6 @@
 //! Promises that a trace records and shows broken, and records that contradict each other.
 use super::{
-    Case, Explanation, Fault, Look, MOST_NAMED,
+    Case, Explanation, Fault, Look, MAX_NAMED,
     one_copy::conflict,
     sessions::{guarantees, known, session},
     staleness::{missed, stale},
@@ -59,15 +59,15 @@ fn broken_promise(look: &Look<'_>, zones: &[Zones], broken: &BrokenPromise, time
         }
         None => {
             let operations = promise.map_or(0..0, |promise| promise.operations.clone());
-            Case::of(history, operations.map(|place| place as usize).take(MOST_NAMED)).witness([])
+            Case::of(history, operations.map(|place| place as usize).take(MAX_NAMED)).witness([])
         }
     };
     if times > 1 {
-        let most = match times as usize {
-            Audit::MOST_BROKEN => " or more",
+        let max = match times as usize {
+            Audit::MAX_BROKEN_LISTED => " or more",
             _ => "",
         };
-        words.push(format!("This was found {times} times{most}; it is the first."));
+        words.push(format!("This was found {times} times{max}; it is the first."));
     }
     Explanation::new(title, words, witness)
 }
@@ -91,14 +91,14 @@ fn receipt(history: &History, promise: &Promised) -> Option<String> {
 }
 
 /// How many reads of one snapshot are looked at for such an argument.
-const MOST_READS: usize = 64;
+const MAX_READS: usize = 64;
 
 /// The argument against a promise, if one of the analyses has it.
 fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promised, name: &str) -> Option<Explanation> {
     let operations = || promise.operations.clone().map(|place| place as usize);
     let counts =
         |&place: &usize| look.at(place).kind == Kind::Read && is_sensible(look.history, look.at(place));
-    let reads = || operations().filter(counts).take(MOST_READS);
+    let reads = || operations().filter(counts).take(MAX_READS);
     let missed_most = || {
         let late = reads().filter_map(|read| Some((look.at(missed(look, read)?).finish, read)));
         late.min().map(|(_, read)| stale(look, read))
@@ -122,7 +122,7 @@ fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promised, name: &str) -> Op
                 Some(session(look, guarantee, read, known))
             })
         }
-        Promise::OneCopy => operations().take(MOST_READS).find_map(|place| {
+        Promise::OneCopy => operations().take(MAX_READS).find_map(|place| {
             let key = look.at(place).key as usize;
             let clusters = &zones[key].clusters;
             let mine = clusters
@@ -198,6 +198,6 @@ fn finding(history: &History, finding: &Finding) -> Explanation {
         let operation = &history.operations[place];
         records.contains(&operation.record) && history.keys[operation.key as usize].name == *key
     });
-    let witness = Case::of(history, shown.take(MOST_NAMED)).witness([]);
+    let witness = Case::of(history, shown.take(MAX_NAMED)).witness([]);
     Explanation::new(title, vec![words], witness)
 }

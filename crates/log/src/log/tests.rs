@@ -214,9 +214,9 @@ fn records_are_read_back_from_anywhere_across_segments() {
     log.append(&[&vec![b'y'; 5_000]]);
     log.write().unwrap();
     append(&log, 60..61);
-    for most_bytes in [1, 100, 1_000, 1_000_000] {
+    for max_bytes in [1, 100, 1_000, 1_000_000] {
         let (mut from, mut records) = (Position(0), Vec::new());
-        while let chunk = log.read(from, most_bytes).unwrap()
+        while let chunk = log.read(from, max_bytes).unwrap()
             && !chunk.records.is_empty()
         {
             records.extend(

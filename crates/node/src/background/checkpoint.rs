@@ -16,7 +16,7 @@ use turnbuckle_store::{Engine, StaleTombstones, Table, TombstonePage};
 /// How many deletes are read from the index at a time, and how often in one checkpoint: their rows go in one batch with the checkpoint's
 /// meta. If there are more, the next checkpoint begins at once.
 const TOMBSTONE_KEYS: usize = 256;
-const MOST_TOMBSTONE_PAGES: usize = 64;
+const MAX_TOMBSTONE_PAGES: usize = 64;
 
 impl<P: Protocol> Keyspace<P> {
     /// Writes what changed since the last checkpoint of each lane into the engine. The caller makes the engine persist
@@ -170,7 +170,7 @@ impl<P: Protocol> Keyspace<P> {
             (lane.store.table(), lane.settled())
         };
         let mut from = None;
-        for _ in 0..MOST_TOMBSTONE_PAGES {
+        for _ in 0..MAX_TOMBSTONE_PAGES {
             let keys = TOMBSTONE_KEYS.min(self.shared().config.batch_keys);
             let page = TombstonePage::read(&*table, below, from.as_ref(), keys)?;
             steps.next().await;

@@ -134,9 +134,9 @@ impl<P: Protocol> Keyspace<P> {
     }
 
     async fn clear_staged(&self, table: &dyn Table, steps: &Steps) -> Result<(), WorkError> {
-        let most_rows = self.shared().config.batch_keys;
+        let max_rows = self.shared().config.batch_keys;
         steps.next().await;
-        while clear_some_staged(table, most_rows).map_err(StoreError::from)? {
+        while clear_some_staged(table, max_rows).map_err(StoreError::from)? {
             steps.next().await;
         }
         Ok(())

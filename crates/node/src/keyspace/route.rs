@@ -73,8 +73,8 @@ impl<P: Protocol> Keyspace<P> {
         }
         let takes_room = P::is_write(request) || self.shared().config.planted.refuses_reads_when_full;
         if takes_room && !self.shared().has_room() {
-            let least = in_mib(self.shared().config.min_free_bytes);
-            return Some(format!("{NO_ROOM} {least} free: no writes until there is room"));
+            let min = in_mib(self.shared().config.min_free_bytes);
+            return Some(format!("{NO_ROOM} {min} free: no writes until there is room"));
         }
         if self.asks_in_vain(request, lane.me) {
             return Some(self.lacked());

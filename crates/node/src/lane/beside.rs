@@ -138,10 +138,10 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// The writes, in parts of at most `most_rows`. With the planted bug entries that were truncated keep their rows.
+    /// The writes, in parts of at most `max_rows`. With the planted bug entries that were truncated keep their rows.
     pub fn parts(
         &self,
-        most_rows: usize,
+        max_rows: usize,
         keeps_truncated: bool,
     ) -> impl Iterator<Item = Vec<TableWrite>> + use<'_> {
         let named = self.named.iter();
@@ -163,7 +163,7 @@ impl Changes {
         std::iter::from_fn(move || {
             writes.peek()?;
             let (mut part, mut part_bytes) = (Vec::new(), 0);
-            while part.len() < most_rows.max(1)
+            while part.len() < max_rows.max(1)
                 && part_bytes < PART_BYTES
                 && let Some((write, bytes)) = writes.next()
             {

@@ -85,9 +85,9 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.
-    pub fn next_chunk(&mut self, most_keys: usize) -> Option<Chunk<P::Meta>> {
+    pub fn next_chunk(&mut self, max_keys: usize) -> Option<Chunk<P::Meta>> {
         let Lane { store, replica, .. } = self;
-        store.next_chunk(most_keys, |version| replica.covered(version))
+        store.next_chunk(max_keys, |version| replica.covered(version))
     }
 
     /// What has changed beside versions, to be written by the checkpoint that begins now.

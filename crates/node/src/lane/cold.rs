@@ -71,8 +71,8 @@ impl<Input> Cold<Input> {
     }
 
     /// Keys to fetch now, at most so many; [`Cold::fetched`] ends each.
-    pub fn take_wanted(&mut self, most: usize) -> Vec<Key> {
-        let count = most.min(self.wanted.len());
+    pub fn take_wanted(&mut self, max: usize) -> Vec<Key> {
+        let count = max.min(self.wanted.len());
         self.wanted.drain(..count).collect()
     }
 

@@ -8,7 +8,7 @@ use turnbuckle_log::Position;
 use turnbuckle_replication::{Entry, StreamPosition};
 
 /// How many promises may wait for a sync; beyond that the newest replaces the one before.
-const MOST_PROMISES: usize = 64;
+const MAX_PROMISES: usize = 64;
 
 /// A batch in the log.
 pub(super) struct Logged {
@@ -70,7 +70,7 @@ impl InLog {
 
     /// A mark is sent whose promise speaks of everything up to `behind`.
     pub fn push_promise(&mut self, behind: Position, promise: (Hlc, u64)) {
-        if self.promises.len() >= MOST_PROMISES {
+        if self.promises.len() >= MAX_PROMISES {
             self.promises.pop_back();
         }
         self.promises.push_back((behind, promise));
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn promises_count_once_synced_and_the_newest_of_too_many_stays() {
         let mut in_log = InLog::new(Hlc::ZERO);
-        for number in 0..=MOST_PROMISES as u64 {
+        for number in 0..=MAX_PROMISES as u64 {
             in_log.push_promise(Position(number), (Hlc(number), number));
         }
         assert!(in_log.waits_for_sync(false) && !in_log.waits_for_sync(true));

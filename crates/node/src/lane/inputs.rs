@@ -10,7 +10,7 @@ use turnbuckle_store::StoreError;
 
 /// Once so many inputs wait for keys from disk, messages that would wait, too, are lost: their senders are prepared for that and ask again, and
 /// a disk that is slower than they ask would never be done.
-pub(super) const MOST_COLD: usize = 1024;
+pub(super) const MAX_COLD: usize = 1024;
 
 impl<P: Protocol> Lane<P> {
     /// A session's or another node's request. It waits if its keys are not in memory.
@@ -100,7 +100,7 @@ impl<P: Protocol> Lane<P> {
             self.hold_message(now, Waiting::Message { from, message });
         } else if !is_cold {
             self.handle(now, Input::Message { from, message });
-        } else if self.cold.len() < MOST_COLD {
+        } else if self.cold.len() < MAX_COLD {
             let mut keys = Vec::new();
             protocol.message_keys(from, &message, &mut |key| keys.push(key.clone()));
             self.park(keys, Waiting::Message { from, message });

@@ -88,10 +88,10 @@ impl<P: Protocol> Lane<P> {
 
     // ---- what goes out --------------------------------------------------------------------------------------
 
-    /// Puts frames for a peer into `out` until it holds `most_bytes` or there is nothing more. Returns whether there is more.
-    pub fn fill(&mut self, peer: ServerId, out: &mut BytesMut, most_bytes: usize) -> bool {
+    /// Puts frames for a peer into `out` until it holds `max_bytes` or there is nothing more. Returns whether there is more.
+    pub fn fill(&mut self, peer: ServerId, out: &mut BytesMut, max_bytes: usize) -> bool {
         let replica = peer.replica();
-        while out.len() < most_bytes {
+        while out.len() < max_bytes {
             let begun = self
                 .outgoing
                 .cursor(replica)

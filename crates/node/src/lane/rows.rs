@@ -150,13 +150,13 @@ impl<P: Protocol> Lane<P> {
 
     /// The next rows of a full copy or a take-back.
     pub(super) fn next_rows(&mut self, replica: ReplicaId) -> Option<StreamBody> {
-        let most_rows = self.env.shared().config.batch_keys;
+        let max_rows = self.env.shared().config.batch_keys;
         let out = self.rows.out.get_mut(&replica)?;
         let rows_out = out.front_mut()?;
         if let Some(begin) = rows_out.begin.take() {
             return Some(StreamBody::CopyBegin(begin));
         }
-        let frame = match rows_out.next(replica, most_rows) {
+        let frame = match rows_out.next(replica, max_rows) {
             Ok(next) => next,
             Err(error) => {
                 if !error.is_damage() {

@@ -4,7 +4,7 @@ use turnbuckle_core::{BadFrame, Chain, Key, Version};
 use turnbuckle_store::compare_rows;
 
 /// How large a row of a copy may be, in bytes: all versions of a key.
-const MOST_ROW_BYTES: usize = 1 << 30;
+const MAX_ROW_BYTES: usize = 1 << 30;
 
 /// What a version costs beside its bytes.
 const VERSION_BYTES: usize = 128;
@@ -46,7 +46,7 @@ impl<M> RowsIn<M> {
         if let Some(open) = self.open.as_mut().filter(|open| open.key == key) {
             open.versions.push(version);
             open.bytes += bytes;
-            return match open.bytes > MOST_ROW_BYTES {
+            return match open.bytes > MAX_ROW_BYTES {
                 true => Err(BadFrame::new("a key whose versions take at most 1 GiB", "more")),
                 false => Ok(None),
             };

@@ -49,10 +49,10 @@ impl<M: Wire + Clone> RowsOut<M> {
         }
     }
 
-    /// The next frame for a peer, with the entries of about `most_rows` rows.
-    pub fn next(&mut self, replica: ReplicaId, most_rows: usize) -> Result<CopyRowsFrame, StoreError> {
+    /// The next frame for a peer, with the entries of about `max_rows` rows.
+    pub fn next(&mut self, replica: ReplicaId, max_rows: usize) -> Result<CopyRowsFrame, StoreError> {
         if self.unsent.is_empty() {
-            self.read(replica, most_rows)?;
+            self.read(replica, max_rows)?;
         }
         let (mut arena, mut entries, mut bytes) = (BytesMut::new(), Vec::new(), 0);
         let mut named = Vec::new();
@@ -73,8 +73,8 @@ impl<M: Wire + Clone> RowsOut<M> {
         Ok(CopyRowsFrame { entries, end, named })
     }
 
-    fn read(&mut self, replica: ReplicaId, most_rows: usize) -> Result<(), StoreError> {
-        let page = rows::<M>(&*self.snapshot, self.cursor.as_ref(), most_rows, PAGE_BYTES)?;
+    fn read(&mut self, replica: ReplicaId, max_rows: usize) -> Result<(), StoreError> {
+        let page = rows::<M>(&*self.snapshot, self.cursor.as_ref(), max_rows, PAGE_BYTES)?;
         self.is_read = page.next.is_none();
         self.cursor = page.next;
         for (key, chain) in page.rows {

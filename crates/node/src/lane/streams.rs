@@ -3,7 +3,7 @@
 //! What is decided by it, and why, is in [`EarlierLives`] and [`Unheard`].
 use super::{
     Lane,
-    inputs::MOST_COLD,
+    inputs::MAX_COLD,
     waiting::{Question, Waiting},
 };
 use crate::durability::Durability;
@@ -238,7 +238,7 @@ impl<P: Protocol> Lane<P> {
 
     /// A message that names keys waits, or is lost: its sender is prepared for that.
     pub(super) fn hold_message(&mut self, now: Now, message: Waiting<P>) {
-        if let Some(unheard) = self.unheard_mut().filter(|unheard| unheard.len() < MOST_COLD) {
+        if let Some(unheard) = self.unheard_mut().filter(|unheard| unheard.len() < MAX_COLD) {
             let _ = unheard.hold(now.monotonic, message);
             self.moved = true;
         }

@@ -30,7 +30,7 @@ pub(crate) trait Lanes: Send + Sync {
     fn next_deadline(&self) -> Option<Micros>;
     fn set_link(&self, now: Now, node: NodeId, up: bool);
     fn on_frame(&self, now: Now, node: NodeId, frame: Frame) -> Result<(), BadFrame>;
-    fn fill(&self, node: NodeId, turn: usize, out: &mut BytesMut, most_bytes: usize) -> bool;
+    fn fill(&self, node: NodeId, turn: usize, out: &mut BytesMut, max_bytes: usize) -> bool;
     fn fetch(self: Arc<Self>, steps: Steps) -> Stepping<bool>;
     fn checkpoint(
         self: Arc<Self>,
@@ -125,12 +125,12 @@ impl<P: Protocol> Lanes for Keyspace<P> {
         Keyspace::on_frame(self, now, node, frame)
     }
 
-    fn fill(&self, node: NodeId, turn: usize, out: &mut BytesMut, most_bytes: usize) -> bool {
+    fn fill(&self, node: NodeId, turn: usize, out: &mut BytesMut, max_bytes: usize) -> bool {
         let mut more = false;
         let count = self.pairs(node).count();
         let begin = turn % count.max(1);
         for (cell, peer) in self.pairs(node).skip(begin).chain(self.pairs(node).take(begin)) {
-            more |= self.enter(cell).fill(peer, out, most_bytes);
+            more |= self.enter(cell).fill(peer, out, max_bytes);
         }
         more
     }

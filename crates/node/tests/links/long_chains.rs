@@ -8,7 +8,7 @@ use turnbuckle_causal::{
 use turnbuckle_core::{Chain, Key, Vector, Versions};
 
 /// What is sent of a chain at once, and one version more.
-const MOST_BYTES: usize = (1 << 20) + (200 << 10);
+const MAX_BYTES: usize = (1 << 20) + (200 << 10);
 
 const HOT: &str = "{last}hot";
 
@@ -64,7 +64,7 @@ fn a_full_copy_brings_a_chain_that_is_longer_than_a_frame() {
     link(at(20), &a, &b, true);
     let largest = talk(&a, &b, 21);
     assert_eq!(b.node.copies_placed(), 1, "the log does not reach back so far");
-    assert!(largest <= MOST_BYTES, "a frame of {largest} bytes");
+    assert!(largest <= MAX_BYTES, "a frame of {largest} bytes");
     let versions = chain(&b, 1, HOT);
     assert_eq!(versions.as_ref().map(Chain::len), Some(41));
     assert!(versions == chain(&a, 0, HOT));
@@ -87,7 +87,7 @@ fn a_chain_that_is_longer_than_a_frame_is_given_back() {
     let a = Machine::new(0);
     link(at(71), &a, &b, true);
     let largest = talk(&a, &b, 72);
-    assert!(largest <= MOST_BYTES, "a frame of {largest} bytes");
+    assert!(largest <= MAX_BYTES, "a frame of {largest} bytes");
     assert!(chain(&a, 0, HOT) == before);
 }
 
@@ -99,7 +99,7 @@ fn a_value_as_large_as_any_configuration_allows_reaches_the_other_sites() {
     a.ask(at(2), server(0, 0), put(HOT, value.to_vec()));
     let largest = talk(&a, &b, 3);
     assert!(
-        largest <= turnbuckle_node::MOST_FRAME_BYTES,
+        largest <= turnbuckle_node::MAX_FRAME_BYTES,
         "a frame of {largest} bytes"
     );
     assert_eq!(chain(&b, 1, HOT).map(|chain| chain.len()), Some(1));

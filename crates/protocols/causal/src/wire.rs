@@ -153,7 +153,7 @@ impl Reader {
         let at = self.hlc()?;
         let bad = self.cut_short();
         let replica = self.rest.try_get_u16().map_err(bad)?;
-        if replica >= ReplicaSet::MOST {
+        if replica >= ReplicaSet::MAX {
             return Err(self.bad(format!("site {replica} of at most 64")));
         }
         Ok(Some(VersionId {

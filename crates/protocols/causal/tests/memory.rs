@@ -8,7 +8,7 @@ use turnbuckle_core::{Key, Micros, Operation, Protocol, Session, Settings};
 use turnbuckle_sim::{World, WorldOptions};
 
 /// Every site reads and overwrites three keys in turn, for an hour. Returns the most that any node had in memory in each ten minutes.
-fn most_bytes<S: Session>(config: <S::Protocol as Protocol>::Config) -> Vec<u64> {
+fn max_bytes<S: Session>(config: <S::Protocol as Protocol>::Config) -> Vec<u64> {
     let sites = ["a", "b", "c"].map(String::from).to_vec();
     let mut options = WorldOptions::plain(sites, Micros::from_millis(20));
     (options.partitions, options.checkpoint_log_bytes) = (2, 64 << 10);
@@ -16,7 +16,7 @@ fn most_bytes<S: Session>(config: <S::Protocol as Protocol>::Config) -> Vec<u64>
     let nodes: Vec<_> = world.nodes().collect();
     let clients: Vec<_> = nodes.iter().map(|&node| world.add_client(node)).collect();
     world.judge_nothing();
-    let (mut most, mut written) = (Vec::new(), 0_u64);
+    let (mut max, mut written) = (Vec::new(), 0_u64);
     for _ in 0..6 {
         let mut bytes = 0;
         for _ in 0..1_200 {
@@ -33,22 +33,22 @@ fn most_bytes<S: Session>(config: <S::Protocol as Protocol>::Config) -> Vec<u64>
             let now = nodes.iter().filter_map(|&node| world.status(node));
             bytes = bytes.max(now.map(|status| status.memory_bytes).max().unwrap_or(0));
         }
-        most.push(bytes);
+        max.push(bytes);
     }
-    println!("{most:?} bytes, {written} writes, {} events", world.events());
-    most
+    println!("{max:?} bytes, {written} writes, {} events", world.events());
+    max
 }
 
 fn stays_flat<S: Session>(config: <S::Protocol as Protocol>::Config) {
-    let most = most_bytes::<S>(config);
-    let (first, later) = (most[0], &most[1..]);
+    let max = max_bytes::<S>(config);
+    let (first, later) = (max[0], &max[1..]);
     assert!(
         first > 300,
         "three values of 100 bytes take more than {first} bytes"
     );
     assert!(
         later.iter().all(|&bytes| bytes <= first + first / 10),
-        "it grows: {most:?} bytes in each ten minutes"
+        "it grows: {max:?} bytes in each ten minutes"
     );
 }
 
@@ -62,17 +62,17 @@ fn a_second_stays_small<S: Session>(config: <S::Protocol as Protocol>::Config) {
     world.judge_nothing();
     // What is written down every second was, and will not be again.
     world.advance(Micros::from_millis(1_100));
-    let mut most = 0;
+    let mut max = 0;
     for written in 0..WRITES {
         let value = Bytes::from(format!("{written:>100}"));
         world.invoke(client, Operation::put(Key::from("x"), value));
         world.advance(Micros(200));
         world.forget_history();
         let now = nodes.iter().filter_map(|&node| world.status(node));
-        most = most.max(now.map(|status| status.memory_bytes).max().unwrap_or(0));
+        max = max.max(now.map(|status| status.memory_bytes).max().unwrap_or(0));
     }
-    println!("{most} bytes");
-    assert!(most < 80_000, "{most} bytes; all versions take 133,000");
+    println!("{max} bytes");
+    assert!(max < 80_000, "{max} bytes; all versions take 133,000");
 }
 
 #[test]

@@ -54,11 +54,11 @@ fn found(outcome: &Outcome) -> Vec<String> {
     words.chain(judged).collect()
 }
 
-const MOST_SEEDS: u64 = 200;
+const MAX_SEEDS: u64 = 200;
 
 /// Runs worlds until one says that something is wrong, and then the same one as it should be.
 fn is_caught(rule: &str, departures: Departures, bend: impl Fn(&mut Scenario)) {
-    for seed in 1..=MOST_SEEDS {
+    for seed in 1..=MAX_SEEDS {
         let mut scenario = bent(seed);
         bend(&mut scenario);
         let wrong = found(&run(&scenario, departures));
@@ -70,7 +70,7 @@ fn is_caught(rule: &str, departures: Departures, bend: impl Fn(&mut Scenario)) {
             return;
         }
     }
-    panic!("'{rule}' was not missed in {MOST_SEEDS} worlds");
+    panic!("'{rule}' was not missed in {MAX_SEEDS} worlds");
 }
 
 #[test]

@@ -219,8 +219,9 @@ mod tests {
             let wrong = read(KnownProtocol::CausalSpartanX, name, given).expect_err(name);
             assert!(wrong.expected.contains("1ms"), "{}", wrong.expected);
         }
-        let most = read(KnownProtocol::Cops, "most_context", Given::Number(1 << 40)).expect_err("too many");
-        assert_eq!(most.expected, "a whole number from 1024 to 49152");
+        let max =
+            read(KnownProtocol::Cops, "max_context_bytes", Given::Number(1 << 40)).expect_err("too many");
+        assert_eq!(max.expected, "a whole number from 1024 to 49152");
     }
 
     #[test]

@@ -10,8 +10,8 @@ fn code(root: &Path, mark: &str) -> String {
     let (file, rest) = text
         .split_once(" \"")
         .expect("a mark names a file and a line in quotes");
-    let (begin, most) = rest.rsplit_once('"').expect("the line is in quotes");
-    let most: usize = most.trim().parse().unwrap_or(usize::MAX);
+    let (begin, max) = rest.rsplit_once('"').expect("the line is in quotes");
+    let max: usize = max.trim().parse().unwrap_or(usize::MAX);
     let source = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     let lines: Vec<&str> = source.lines().collect();
     let place = lines.iter().position(|line| line.starts_with(begin));
@@ -25,7 +25,7 @@ fn code(root: &Path, mark: &str) -> String {
         true => place,
         false => place + lines[place..].iter().position(ends).expect("it ends"),
     };
-    let shown = lines[place - above..=last].iter().take(most);
+    let shown = lines[place - above..=last].iter().take(max);
     shown
         .map(|line| line.get(outer..).unwrap_or_default().to_string() + "\n")
         .collect()

@@ -153,18 +153,18 @@ impl Cursor {
     }
 }
 
-/// One frame of consecutive entries: of one incarnation, for one site, not much larger than `most_bytes`.
+/// One frame of consecutive entries: of one incarnation, for one site, not much larger than `max_bytes`.
 pub(super) fn gather<'a>(
     lives: &Lives,
     replica: ReplicaId,
     sent: u64,
     entries: impl Iterator<Item = &'a Entry>,
-    most_bytes: usize,
+    max_bytes: usize,
 ) -> Step {
     let (incarnation, until) = (lives.of(sent + 1), lives.last_of(sent + 1));
     let (mut last, mut bytes, mut gathered, mut numbers) = (sent, 0, Vec::new(), Vec::new());
     for entry in entries.take_while(|entry| entry.number <= until) {
-        if bytes >= most_bytes {
+        if bytes >= max_bytes {
             break;
         }
         assert_eq!(entry.number, last + 1, "stream entries are sent without gaps");

@@ -14,7 +14,7 @@ pub struct Incarnation {
 }
 
 /// How many incarnations are remembered; a receiver that comes from before them gets a full copy.
-const MOST_INCARNATIONS: usize = 64;
+const MAX_INCARNATIONS: usize = 64;
 
 /// How to go on with a receiver that says where it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Lives {
 
     fn push(&mut self, incarnation: Incarnation) {
         self.0.push(incarnation);
-        if self.0.len() > MOST_INCARNATIONS {
+        if self.0.len() > MAX_INCARNATIONS {
             self.0.remove(0);
         }
     }
@@ -104,7 +104,7 @@ impl Lives {
     /// Whether a position lies in a life that is not among them, and never was.
     pub fn lack(&self, at: StreamPosition) -> bool {
         let is_known = |life: &Incarnation| life.number == at.incarnation;
-        let may_be_known = at == StreamPosition::default() || self.0.len() == MOST_INCARNATIONS;
+        let may_be_known = at == StreamPosition::default() || self.0.len() == MAX_INCARNATIONS;
         !may_be_known && !self.0.iter().any(is_known)
     }
 
@@ -122,7 +122,7 @@ impl Lives {
         let place = match self.0.binary_search_by_key(&at.incarnation, |life| life.number) {
             Ok(place) => place,
             // So long ago that it is forgotten.
-            Err(0) if self.0.len() == MOST_INCARNATIONS => return Resumption::Copy,
+            Err(0) if self.0.len() == MAX_INCARNATIONS => return Resumption::Copy,
             // From a life of which this side knows nothing: its directory was lost.
             Err(0) => return self.take_back(at.incarnation, 0, Hlc::ZERO),
             // And this one is an old copy. It may have been made before numbers began anew in an empty one: what the receiver has of the lives

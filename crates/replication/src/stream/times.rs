@@ -4,7 +4,7 @@ use turnbuckle_core::Micros;
 
 /// How finely lag is measured, and over how many steps: 20 ms to a minute and a half. A longer lag counts as that much.
 const LAG_RESOLUTION: Micros = Micros::from_millis(20);
-const MOST_TIMES: usize = 4096;
+const MAX_TIMES: usize = 4096;
 
 /// (n, t): entry n was ready at t, in monotonic time. Sparse, rising.
 #[derive(Default)]
@@ -16,7 +16,7 @@ impl ReadyTimes {
         let last = self.0.back();
         if last.is_none_or(|&(_, at)| monotonic.since(at) >= LAG_RESOLUTION) {
             self.0.push_back((entry, monotonic));
-            if self.0.len() > MOST_TIMES {
+            if self.0.len() > MAX_TIMES {
                 self.0.pop_front();
             }
         }

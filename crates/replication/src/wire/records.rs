@@ -122,7 +122,7 @@ pub fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(ReplicaId, Hlc)>, Bad
 pub fn replica_number(number: u32) -> Result<ReplicaId, BadFrame> {
     let replica = u16::try_from(number)
         .ok()
-        .filter(|&replica| replica < ReplicaSet::MOST);
+        .filter(|&replica| replica < ReplicaSet::MAX);
     replica
         .map(ReplicaId)
         .ok_or_else(|| BadFrame::new("a site below 64", number.to_string()))
@@ -211,7 +211,7 @@ impl From<IncarnationRecord> for Incarnation {
 }
 
 /// How many bytes a protocol keeps by name, names included, that a peer takes: it has them in memory.
-const MOST_NAMED_BYTES: usize = 256 << 20;
+const MAX_NAMED_BYTES: usize = 256 << 20;
 
 /// Adds what has come to what is kept by name; of two with one name the last counts.
 ///
@@ -223,7 +223,7 @@ pub fn add_named(named: &mut BTreeMap<String, Bytes>, came: Vec<NamedRecord>) ->
     }
     named.extend(came.into_iter().map(NamedRecord::into_parts));
     let bytes: usize = named.iter().map(|(name, bytes)| name.len() + bytes.len()).sum();
-    match bytes <= MOST_NAMED_BYTES {
+    match bytes <= MAX_NAMED_BYTES {
         true => Ok(()),
         false => Err(BadFrame::new(
             "at most 256 MiB of a protocol's state",

@@ -89,7 +89,7 @@ const HELP: [&str; 14] = [
 
 /// The longest name a connection may give itself or its library, in bytes. Redis has no limit; it has fewer
 /// connections than memory.
-const MOST_NAME_BYTES: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// Refuses what would break the lines of `CLIENT LIST`.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Refusal> {
@@ -97,11 +97,11 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Refusal> {
 }
 
 fn check_printable(text: &[u8], what: &str) -> Result<(), Refusal> {
-    if text.len() > MOST_NAME_BYTES {
+    if text.len() > MAX_NAME_BYTES {
         return Err(Refusal::too_big(
             "the name",
             text.len() as u64,
-            MOST_NAME_BYTES as u64,
+            MAX_NAME_BYTES as u64,
         ));
     }
     if text.iter().all(|byte| (b'!'..=b'~').contains(byte)) {

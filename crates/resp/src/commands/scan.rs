@@ -23,8 +23,8 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         // A cursor begins with the hash slot that is next.
         .filter(|cursor| cursor >> 48 < u64::from(HASH_SLOTS))
         .ok_or_else(|| Refusal::err("invalid cursor"))?;
-    let most = call.connection.greeting.limits.max_scan_count;
-    let mut count = DEFAULT_COUNT.min(most);
+    let max = call.connection.greeting.limits.max_scan_count;
+    let mut count = DEFAULT_COUNT.min(max);
     let mut pattern = None;
     let mut none = false;
     let mut place = 2;
@@ -37,7 +37,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
             if asked < 1 {
                 return Err(Refusal::syntax());
             }
-            count = u32::try_from(asked).unwrap_or(u32::MAX).min(most);
+            count = u32::try_from(asked).unwrap_or(u32::MAX).min(max);
         } else if call.arguments.is(place, "MATCH") {
             pattern = Some(call.key(place + 1)?.0);
         } else if call.arguments.is(place, "TYPE") {

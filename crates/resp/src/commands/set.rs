@@ -123,10 +123,10 @@ impl Unit {
             Unit::Seconds => 1_000_000,
             Unit::Millis => 1_000,
         };
-        let most = i64::MAX / micros_of_one;
+        let max = i64::MAX / micros_of_one;
         match call.integer(place)? {
-            number if (1..=most).contains(&number) => Ok(Micros((number * micros_of_one) as u64)),
-            _ => Err(Refusal::invalid_expire_time(command, most)),
+            number if (1..=max).contains(&number) => Ok(Micros((number * micros_of_one) as u64)),
+            _ => Err(Refusal::invalid_expire_time(command, max)),
         }
     }
 }

@@ -51,6 +51,6 @@ pub(crate) fn run_in_refused_transaction(spec: &Spec, call: &mut Call<'_>) -> Re
     }
 }
 
-fn shorten(text: &[u8], most: usize) -> String {
-    String::from_utf8_lossy(&text[..text.len().min(most)]).into_owned()
+fn shorten(text: &[u8], max: usize) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(max)]).into_owned()
 }

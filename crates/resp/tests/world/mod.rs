@@ -61,9 +61,9 @@ fn descriptor(keyspace: &str) -> Descriptor {
     Descriptor {
         history: false,
         replication: Replication::Streams,
-        most_members: 1,
+        max_members: 1,
         leaves_sites_out: false,
-        stands_clock_steps: true,
+        tolerates_clock_steps: true,
         stands_old_directories: true,
         takes_conditions: keyspace == ORDERED,
         takes_expiry: keyspace == ORDERED,

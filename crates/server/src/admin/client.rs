@@ -11,13 +11,13 @@ use std::{
 use thiserror::Error;
 
 /// The longest answer that is read, in bytes.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Asks one node.
 #[derive(Debug, Clone)]
 pub struct AdminClient {
     address: String,
-    most_time: Duration,
+    max_time: Duration,
 }
 
 /// Why there is no answer, or not the wanted one.
@@ -55,11 +55,11 @@ pub enum AdminClientError {
 }
 
 impl AdminClient {
-    /// A client of the node whose admin HTTP is at `address`, a `host:port`. A request takes at most `most_time`.
-    pub fn new(address: impl Into<String>, most_time: Duration) -> AdminClient {
+    /// A client of the node whose admin HTTP is at `address`, a `host:port`. A request takes at most `max_time`.
+    pub fn new(address: impl Into<String>, max_time: Duration) -> AdminClient {
         AdminClient {
             address: address.into(),
-            most_time,
+            max_time,
         }
     }
 
@@ -188,7 +188,7 @@ impl AdminClient {
 
     /// Sends a message and reads until the other side ends, all before the deadline.
     fn exchange(&self, message: &[u8]) -> io::Result<Vec<u8>> {
-        let deadline = Instant::now() + self.most_time;
+        let deadline = Instant::now() + self.max_time;
         let mut stream = connect(&self.address, deadline)?;
         stream.set_write_timeout(Some(left(deadline)?))?;
         stream.write_all(message).map_err(plain_timeout)?;
@@ -202,7 +202,7 @@ impl AdminClient {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(plain_timeout(error)),
             }
-            if answer.len() > MOST_BYTES {
+            if answer.len() > MAX_BYTES {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     "the answer does not end",

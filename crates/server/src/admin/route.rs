@@ -15,7 +15,7 @@ use std::time::Duration;
 use turnbuckle_core::SiteId;
 
 /// The longest body of a request, in bytes.
-const MOST_BODY_BYTES: usize = 16 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024;
 
 /// How long a request may take once its head has been read; its body is what could be slow.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             no_route(StatusCode::METHOD_NOT_ALLOWED, &method, &uri)
         })
-        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(middleware::from_fn(guard))
         .with_state(admin)
 }
@@ -191,7 +191,7 @@ fn sent_here(admin: &Admin, sites: &[(SiteId, bool)]) -> Result<(), Refusal> {
 /// The body, if it is not too long and came whole.
 fn take(body: Body) -> Result<Bytes, Refusal> {
     body.map_err(|rejection| {
-        let expected = format!("a body of at most {MOST_BODY_BYTES} bytes");
+        let expected = format!("a body of at most {MAX_BODY_BYTES} bytes");
         Refusal::new(rejection.status(), rejection.body_text(), expected)
     })
 }

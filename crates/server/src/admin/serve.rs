@@ -27,7 +27,7 @@ use tokio::{
 
 /// How many connections are served at once. For one more, the one goes that has said nothing for the longest: every answer is
 /// made at once, so whoever stays long has not finished its request, or does not read.
-pub const MOST_CONNECTIONS: usize = 64;
+pub const MAX_CONNECTIONS: usize = 64;
 
 /// How long a connection may take to say what it wants, and may be idle between requests.
 const HEAD_TIME: Duration = Duration::from_secs(5);
@@ -143,7 +143,7 @@ impl Places {
     /// Makes room for one more connection.
     fn make_room(&mut self) {
         self.taken.retain(|(_, end)| !end.is_finished());
-        if self.taken.len() < MOST_CONNECTIONS {
+        if self.taken.len() < MAX_CONNECTIONS {
             return;
         }
         let heard = |place: &usize| self.taken[*place].0.load(Ordering::Relaxed);

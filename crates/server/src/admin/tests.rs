@@ -408,7 +408,7 @@ async fn unfinished_requests_make_room_for_others() {
         "GET /healthz HTTP/1.1\r\nhost: x\r\n",
         "POST /wan/heal HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
     ];
-    for number in 0..3 * MOST_CONNECTIONS {
+    for number in 0..3 * MAX_CONNECTIONS {
         let mut stream = TcpStream::connect(world.server.address()).await.unwrap();
         stream
             .write_all(parts[number % parts.len()].as_bytes())

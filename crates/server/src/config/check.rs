@@ -21,8 +21,8 @@ use turnbuckle_protocols::KnownProtocol;
 /// How long a secret is, in bytes. Shorter ones can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 
-const MOST_NODES: usize = 1024;
-const MOST_KEYSPACES: usize = 256;
+const MAX_NODES: usize = 1024;
+const MAX_KEYSPACES: usize = 256;
 
 pub(super) fn check(document: &Document<'_>, table: &ClusterTable) -> Result<ClusterConfig, Misplaced> {
     let secret = check_secret(document, table)?;
@@ -95,7 +95,7 @@ fn check_sites(document: &Document<'_>, tables: &[Spanned<SiteTable>]) -> Result
     check_count(
         tables,
         "site",
-        usize::from(ReplicaId::MOST_SITES),
+        usize::from(ReplicaId::MAX_SITES),
         "at least one [[site]]",
     )?;
     let mut names = Names::new(document, "site");
@@ -110,7 +110,7 @@ fn check_nodes(
     tables: &[Spanned<NodeTable>],
     sites: &[String],
 ) -> Result<Vec<NodeEntry>, Misplaced> {
-    check_count(tables, "node", MOST_NODES, "at least one [[node]] at every site")?;
+    check_count(tables, "node", MAX_NODES, "at least one [[node]] at every site")?;
     let mut names = Names::new(document, "node");
     let mut addresses = Addresses(HashMap::new());
     let mut nodes: Vec<NodeEntry> = Vec::new();
@@ -194,13 +194,13 @@ fn check_keyspaces(
     sites: &[String],
     nodes_of_site: &[Vec<NodeId>],
 ) -> Result<(Vec<KeyspaceEntry>, KeyspaceId), Misplaced> {
-    check_count(tables, "keyspace", MOST_KEYSPACES, "at least one [[keyspace]]")?;
-    let least_nodes = nodes_of_site.iter().map(Vec::len).min().unwrap_or(0);
+    check_count(tables, "keyspace", MAX_KEYSPACES, "at least one [[keyspace]]")?;
+    let min_nodes = nodes_of_site.iter().map(Vec::len).min().unwrap_or(0);
     let mut names = Names::new(document, "keyspace");
     let mut default: Option<(usize, usize)> = None;
     let mut keyspaces = Vec::new();
     for (place, table) in tables.iter().map(Spanned::get_ref).enumerate() {
-        keyspaces.push(check_keyspace(table, sites, least_nodes, &mut names)?);
+        keyspaces.push(check_keyspace(table, sites, min_nodes, &mut names)?);
         let flag = table.default.as_ref().filter(|flag| *flag.get_ref());
         match (flag, default) {
             (Some(flag), Some((_, line))) => {
@@ -218,12 +218,12 @@ fn check_keyspaces(
 fn check_keyspace(
     table: &KeyspaceTable,
     sites: &[String],
-    least_nodes: usize,
+    min_nodes: usize,
     names: &mut Names<'_>,
 ) -> Result<KeyspaceEntry, Misplaced> {
     let members = table.members.as_ref();
     let replica_sites = table.replica_sites.as_ref();
-    let members = members.map_or(Ok(1), |given| check_members(given, *table.protocol, least_nodes))?;
+    let members = members.map_or(Ok(1), |given| check_members(given, *table.protocol, min_nodes))?;
     let replica_sites = replica_sites.map_or(Ok(sites.len() as u16), |given| {
         check_replica_sites(given, *table.protocol, sites.len())
     })?;
@@ -239,16 +239,16 @@ fn check_keyspace(
 }
 
 /// How many members each partition has at each site, each on a node of its own.
-fn check_members(members: &Number<0>, protocol: KnownProtocol, least_nodes: usize) -> Result<u16, Misplaced> {
-    let most = protocol.descriptor().most_members;
+fn check_members(members: &Number<0>, protocol: KnownProtocol, min_nodes: usize) -> Result<u16, Misplaced> {
+    let max = protocol.descriptor().max_members;
     let count = u16::try_from(**members)
         .ok()
-        .filter(|count| (1..=most).contains(count));
+        .filter(|count| (1..=max).contains(count));
     let expected = match count {
-        Some(count) if usize::from(count) <= least_nodes => return Ok(count),
-        Some(_) => format!("at most as many members as every site has nodes: {least_nodes}"),
-        None if most == 1 => format!("1: a site has one replica of each partition with {protocol}"),
-        None => format!("a whole number from 1 to {most}"),
+        Some(count) if usize::from(count) <= min_nodes => return Ok(count),
+        Some(_) => format!("at most as many members as every site has nodes: {min_nodes}"),
+        None if max == 1 => format!("1: a site has one replica of each partition with {protocol}"),
+        None => format!("a whole number from 1 to {max}"),
     };
     Err(members.wrong(expected))
 }
@@ -320,9 +320,9 @@ fn check_limits(table: &Spanned<LimitsTable>) -> Result<Limits, Misplaced> {
     };
     // The name and the rest of a SET beside its key and value.
     const REST_BYTES: u64 = 1024;
-    let least = limits.max_key_bytes + limits.max_value_bytes + REST_BYTES;
-    if limits.max_command_bytes < least {
-        let expected = format!("at least {least}: max_key_bytes + max_value_bytes + {REST_BYTES}");
+    let min = limits.max_key_bytes + limits.max_value_bytes + REST_BYTES;
+    if limits.max_command_bytes < min {
+        let expected = format!("at least {min}: max_key_bytes + max_value_bytes + {REST_BYTES}");
         let (found, usual) = (limits.max_command_bytes, usual.max_command_bytes);
         return wrong("max_command_bytes", found, usual, expected);
     }
@@ -334,10 +334,10 @@ fn check_limits(table: &Spanned<LimitsTable>) -> Result<Limits, Misplaced> {
         + ARGUMENT_BYTES * limits.max_arguments
         + limits.max_client_backlog_bytes
         + AHEAD_BYTES;
-    let least = 3 * one_client.div_ceil(1 << 20);
-    if limits.client_memory_mb < least {
+    let min = 3 * one_client.div_ceil(1 << 20);
+    if limits.client_memory_mb < min {
         let expected = format!(
-            "at least {least}: three times (max_command_bytes + {ARGUMENT_BYTES} max_arguments + max_client_backlog_bytes + 1 MiB)"
+            "at least {min}: three times (max_command_bytes + {ARGUMENT_BYTES} max_arguments + max_client_backlog_bytes + 1 MiB)"
         );
         let (found, usual) = (limits.client_memory_mb, usual.client_memory_mb);
         return wrong("client_memory_mb", found, usual, expected);
@@ -346,12 +346,12 @@ fn check_limits(table: &Spanned<LimitsTable>) -> Result<Limits, Misplaced> {
 }
 
 /// Refuses a list of tables that is empty or too long.
-fn check_count<T>(tables: &[Spanned<T>], field: &str, most: usize, expected: &str) -> Result<(), Misplaced> {
+fn check_count<T>(tables: &[Spanned<T>], field: &str, max: usize, expected: &str) -> Result<(), Misplaced> {
     match tables {
         [] => Err(Misplaced::missing(0..0, field, expected)),
-        [first, ..] if tables.len() > most => {
+        [first, ..] if tables.len() > max => {
             let found = format!("{} {field}s", tables.len());
-            Err(Misplaced::at(first.span(), found, format!("at most {most}")))
+            Err(Misplaced::at(first.span(), found, format!("at most {max}")))
         }
         _ => Ok(()),
     }

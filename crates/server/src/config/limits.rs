@@ -4,7 +4,7 @@ use turnbuckle_document::Number;
 
 /// Declares the limits once: their names in the file, defaults, bounds and documentation.
 macro_rules! limits {
-    ($($(#[doc = $doc:literal])+ $name:ident = $default:expr, $least:literal ..= $most:expr;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $default:expr, $min:literal ..= $max:expr;)+) => {
         /// What a node refuses to exceed: the `[limits]` of the file. The unit is the end of the name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct Limits {
@@ -14,7 +14,7 @@ macro_rules! limits {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(super) struct LimitsTable {
-            $($name: Option<Number<$least, { $most }>>,)+
+            $($name: Option<Number<$min, { $max }>>,)+
         }
 
         impl Default for Limits {
@@ -47,7 +47,7 @@ const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
 /// A value travels in one frame, and the frame has to take what is beside it: its key, what the version depends on.
-const _: () = assert!(65 * MIB * 2 <= turnbuckle_node::MOST_FRAME_BYTES as u64);
+const _: () = assert!(65 * MIB * 2 <= turnbuckle_node::MAX_FRAME_BYTES as u64);
 
 limits! {
     /// The longest key that a client may name, in bytes.

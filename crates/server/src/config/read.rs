@@ -7,7 +7,7 @@ use thiserror::Error;
 use turnbuckle_document::WrongFile;
 
 /// The longest configuration file that is looked at, in bytes.
-const MOST_BYTES: u64 = 1024 * 1024;
+const MAX_BYTES: u64 = 1024 * 1024;
 
 /// A configuration that cannot be used.
 #[derive(Debug, Error)]
@@ -31,7 +31,7 @@ pub(super) fn read_text(file: &Path) -> Result<String, ConfigError> {
         file: file.to_owned(),
         source,
     };
-    let bytes = read_bounded(file, MOST_BYTES).map_err(unreadable)?;
+    let bytes = read_bounded(file, MAX_BYTES).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         ConfigError::Wrong(WrongFile {
@@ -47,15 +47,15 @@ pub(super) fn read_text(file: &Path) -> Result<String, ConfigError> {
     })
 }
 
-/// The bytes of a regular file, if they are at most `most_bytes`.
-pub(super) fn read_bounded(file: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+/// The bytes of a regular file, if they are at most `max_bytes`.
+pub(super) fn read_bounded(file: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(file)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut bytes = Vec::new();
-    File::open(file)?.take(most_bytes + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most_bytes {
-        let why = format!("larger than {most_bytes} bytes");
+    File::open(file)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        let why = format!("larger than {max_bytes} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)

@@ -1,5 +1,5 @@
 //! The file's shape: what may stand where, and what each field must be by itself. What depends on other fields is checked in `check.rs`.
-use super::{Address, Durability, MOST_PARTITIONS, limits::LimitsTable, wan::WanTable};
+use super::{Address, Durability, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::{collections::BTreeMap, str::FromStr};
 use toml::{Spanned, Value};
@@ -47,7 +47,7 @@ pub(super) struct NodeTable {
 pub(super) struct KeyspaceTable {
     pub(super) name: Word<Name>,
     pub(super) protocol: Word<KnownProtocol>,
-    pub(super) partitions: Number<1, MOST_PARTITIONS>,
+    pub(super) partitions: Number<1, MAX_PARTITIONS>,
     pub(super) members: Option<Number<0>>,
     pub(super) replica_sites: Option<Number<0>>,
     pub(super) durability: Option<Word<Durability>>,

@@ -35,8 +35,8 @@ pub(super) fn render(text: &mut Exposition, start_time_seconds: f64) {
         .map(|entries| entries.count() as f64);
     gauge("process_open_fds", "Open files and sockets.", open);
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    let most = number_after(&limits, "Max open files");
-    gauge("process_max_fds", "How many files and sockets may be open.", most);
+    let max = number_after(&limits, "Max open files");
+    gauge("process_max_fds", "How many files and sockets may be open.", max);
 }
 
 /// The first number after a field's name at the start of a line.

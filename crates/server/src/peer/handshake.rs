@@ -37,11 +37,11 @@ use turnbuckle_node::{Agreement, KeyspaceTerms, WIRE_VERSION};
 const TIME: Duration = Duration::from_secs(5);
 
 /// The longest message before the other side has proven itself, and after that.
-const MOST_BYTES_OF_STRANGERS: usize = 1 << 10;
-const MOST_BYTES: usize = 256 << 10;
+const MAX_STRANGER_BYTES: usize = 1 << 10;
+const MAX_BYTES: usize = 256 << 10;
 
 /// The most keyspaces that a node has.
-const MOST_KEYSPACES: usize = 256;
+const MAX_KEYSPACES: usize = 256;
 
 const NONCE_BYTES: usize = 16;
 
@@ -173,16 +173,16 @@ pub(crate) async fn dial(
         stream.write_all(MAGIC).await?;
         let dialer = greeting(nonce);
         send(stream, &dialer).await?;
-        let acceptor: Greeting = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
+        let acceptor: Greeting = receive(stream, MAX_STRANGER_BYTES).await?;
         not_refused(acceptor.refused.as_deref())?;
         check_greeting(&acceptor)?;
         let talk = Talk { me, dialer, acceptor };
         send(stream, &talk.prove("dialer")).await?;
-        let proof: Proof = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
+        let proof: Proof = receive(stream, MAX_STRANGER_BYTES).await?;
         not_refused(proof.refused.as_deref())?;
         talk.verify("acceptor", &proof.mac)?;
         send(stream, &talk.hello("dialer", to, None)).await?;
-        let theirs: Hello = receive(stream, MOST_BYTES).await?;
+        let theirs: Hello = receive(stream, MAX_BYTES).await?;
         talk.verify_hello("acceptor", &theirs)?;
         if let Some(linked) = theirs.linked {
             let node = quoted(&me.node);
@@ -214,14 +214,14 @@ pub(crate) async fn accept(
                 magic.escape_ascii().to_string(),
             ));
         }
-        let dialer: Greeting = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
+        let dialer: Greeting = receive(stream, MAX_STRANGER_BYTES).await?;
         let fits = check_greeting(&dialer);
         let mut acceptor = greeting(nonce);
         acceptor.refused = fits.as_ref().err().map(ToString::to_string);
         send(stream, &acceptor).await?;
         fits?;
         let talk = Talk { me, dialer, acceptor };
-        let proof: Proof = receive(stream, MOST_BYTES_OF_STRANGERS).await?;
+        let proof: Proof = receive(stream, MAX_STRANGER_BYTES).await?;
         let proven = talk.verify("dialer", &proof.mac);
         let answer = match &proven {
             Ok(()) => talk.prove("acceptor"),
@@ -233,7 +233,7 @@ pub(crate) async fn accept(
         };
         send(stream, &answer).await?;
         proven?;
-        let theirs: Hello = receive(stream, MOST_BYTES).await?;
+        let theirs: Hello = receive(stream, MAX_BYTES).await?;
         talk.verify_hello("dialer", &theirs)?;
         *claimed = Some(theirs.from.clone());
         let fits = talk.check(&theirs).and_then(|met| {
@@ -348,8 +348,8 @@ impl Talk<'_> {
         expect("a node of the cluster", &self.me.cluster, &theirs.cluster)?;
         expect("the same sites and nodes", &self.me.layout, &theirs.layout)?;
         let found = theirs.keyspaces.len();
-        if found > MOST_KEYSPACES {
-            let why = format!("expected at most {MOST_KEYSPACES} keyspaces, found {found}");
+        if found > MAX_KEYSPACES {
+            let why = format!("expected at most {MAX_KEYSPACES} keyspaces, found {found}");
             return Err(HandshakeError::Peer(why));
         }
         let keyspaces = theirs.keyspaces.iter().map(KeyspaceSaid::check);
@@ -416,8 +416,8 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 fn plain(text: &str) -> String {
-    const MOST_CHARS: usize = 500;
-    let chars = text.chars().take(MOST_CHARS);
+    const MAX_CHARS: usize = 500;
+    let chars = text.chars().take(MAX_CHARS);
     chars
         .flat_map(|one| {
             let is_plain = !one.is_control() && !matches!(one, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
@@ -447,10 +447,10 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &impl Message) ->
 
 async fn receive<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin),
-    most_bytes: usize,
+    max_bytes: usize,
 ) -> Result<M, HandshakeError> {
     let len = stream.read_u32().await? as usize;
-    if len > most_bytes {
+    if len > max_bytes {
         return Err(wrong("a message of the handshake", format!("{len} bytes")));
     }
     let mut bytes = vec![0; len];

@@ -1,6 +1,6 @@
 //! Connections to the port for peers of which nobody knows yet whose they are.
 //!
-//! There are places for [`MOST`] of them, of which one source address may take [`MOST_OF_ONE`]. Whoever comes is given a place: where all
+//! There are places for [`MAX`] of them, of which one source address may take [`MAX_PER_ADDRESS`]. Whoever comes is given a place: where all
 //! are taken, the oldest stranger of the source that has the most goes. So those who connect and say nothing cannot keep a peer
 //! out, and a flood from one address turns over its own places and not those of others.
 //!
@@ -18,10 +18,10 @@ use tokio::sync::Notify;
 use turnbuckle_core::Micros;
 
 /// How many connections may be in their handshake at once.
-const MOST: usize = 256;
+const MAX: usize = 256;
 
 /// How many of them may come from one address.
-const MOST_OF_ONE: usize = 64;
+const MAX_PER_ADDRESS: usize = 64;
 
 /// How often strangers are written to the log.
 pub(super) const SAY_EVERY: Duration = Duration::from_secs(10);
@@ -54,8 +54,8 @@ impl Strangers {
         let source = network(source);
         let of_source = this.of(source);
         let from = match of_source.len() {
-            MOST_OF_ONE.. => Some(source),
-            _ if this.taken.len() >= MOST => this.most_frequent(),
+            MAX_PER_ADDRESS.. => Some(source),
+            _ if this.taken.len() >= MAX => this.most_frequent(),
             _ => None,
         };
         let oldest = from.and_then(|from| this.taken.iter().position(|taken| taken.source == from));
@@ -205,7 +205,7 @@ mod tests {
     fn the_oldest_of_whoever_has_the_most_makes_room() {
         let strangers = Rc::default();
         let mut places: Vec<Place> = Vec::new();
-        for number in 0..MOST {
+        for number in 0..MAX {
             let (place, evicted) = Strangers::admit(&strangers, address((number % 8) as u8));
             assert!(!evicted);
             places.push(place);
@@ -217,9 +217,9 @@ mod tests {
             places.push(Strangers::admit(&strangers, address(1)).0);
         }
         assert!(!is_evicted(&peer));
-        assert!(strangers.borrow().taken.len() <= MOST);
+        assert!(strangers.borrow().taken.len() <= MAX);
         let of_one = strangers.borrow().of(address(1)).len();
-        assert!((30..=MOST_OF_ONE).contains(&of_one), "{of_one}");
+        assert!((30..=MAX_PER_ADDRESS).contains(&of_one), "{of_one}");
         drop((places, peer));
         assert!(strangers.borrow().taken.is_empty());
     }
@@ -230,7 +230,7 @@ mod tests {
         let places: Vec<Place> = (0..1_000)
             .map(|_| Strangers::admit(&strangers, address(1)).0)
             .collect();
-        assert_eq!(strangers.borrow().taken.len(), MOST_OF_ONE);
+        assert_eq!(strangers.borrow().taken.len(), MAX_PER_ADDRESS);
         assert!(is_evicted(&places[0]) && !is_evicted(&places[999]));
         let networks =
             ["2001:db8::1", "2001:db8::2:1"].map(|text| network(text.parse().expect("an address")));

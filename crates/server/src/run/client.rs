@@ -27,7 +27,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 << 20;
 
 /// How many pieces of memory one write gathers: long values, and what stands between them.
-const MOST_SLICES: usize = 16;
+const MAX_SLICES: usize = 16;
 
 pub(super) struct Client {
     pub slot: usize,
@@ -160,7 +160,7 @@ impl Client {
     /// Reads what there is, up to a bound. If the bound is reached it has more to do, after others. Returns how much it was.
     fn read(&self, event_loop: &EventLoop) -> usize {
         let mut input = self.input.borrow_mut();
-        let most = input.next_bytes();
+        let max = input.next_bytes();
         let mut buffers = event_loop.buffers.borrow_mut();
         let read = input.read(&mut buffers, |mut buffer| self.socket.try_read_buf(&mut buffer));
         match read {
@@ -168,8 +168,8 @@ impl Client {
             Ok(bytes) => {
                 event_loop.recorder.borrow_mut().received_bytes(bytes);
                 self.charge.moved();
-                self.has_more.set(bytes == most);
-                if bytes < most {
+                self.has_more.set(bytes == max);
+                if bytes < max {
                     self.note_drained();
                 }
                 return bytes;
@@ -256,7 +256,7 @@ impl Client {
         let output = connection.output();
         let mut sent = 0;
         while !output.is_empty() && sent < SHARE_BYTES {
-            let mut slices = [IoSlice::new(&[]); MOST_SLICES];
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let count = output.slices(SHARE_BYTES - sent, &mut slices);
             match self.socket.try_write_vectored(&slices[..count]) {
                 Ok(written) => {

@@ -36,7 +36,7 @@ const LONG_PATIENCE: Micros = Micros::from_millis(10_000);
 
 /// How long an event loop has served its clients.
 ///
-/// It is told the time once in a while. At most [`ServedTime::MOST`] of the time between counts: between two such moments every
+/// It is told the time once in a while. At most [`ServedTime::MAX`] of the time between counts: between two such moments every
 /// socket of the loop has had its turn, and in a longer one the loop was held up.
 #[derive(Default)]
 pub(super) struct ServedTime {
@@ -46,12 +46,12 @@ pub(super) struct ServedTime {
 
 impl ServedTime {
     /// Two of the usual intervals.
-    const MOST: Micros = Micros::from_millis(200);
+    const MAX: Micros = Micros::from_millis(200);
 
     /// It is `now`, in monotonic time. Call it from one thread.
     pub fn pass(&self, now: Micros) {
         let told = self.told.swap(now.0, Ordering::Relaxed);
-        let passed = now.since(Micros(told)).min(Self::MOST);
+        let passed = now.since(Micros(told)).min(Self::MAX);
         self.served.fetch_add(passed.0, Ordering::Relaxed);
     }
 
@@ -386,8 +386,8 @@ mod tests {
     }
 
     /// Grows until it is refused. How far that is.
-    fn grow(charge: &Charge, most: usize) -> usize {
-        (1..=most)
+    fn grow(charge: &Charge, max: usize) -> usize {
+        (1..=max)
             .take_while(|&kib| charge.grow_to(kib * KIB))
             .last()
             .unwrap_or(0)

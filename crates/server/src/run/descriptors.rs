@@ -19,10 +19,10 @@ pub(super) fn raise_limit(config: &ClusterConfig, node: &str) {
         tracing::warn!(node, "the limit of open files cannot be raised: {error}");
     }
     let wanted = config.limits.max_clients + BESIDES_CLIENTS;
-    if let Some(most) = getrlimit(Resource::Nofile).current.filter(|&most| most < wanted) {
+    if let Some(max) = getrlimit(Resource::Nofile).current.filter(|&max| max < wanted) {
         tracing::warn!(
             node,
-            "max_clients = {} needs about {wanted} open files, and this process may have {most} (ulimit -n)",
+            "max_clients = {} needs about {wanted} open files, and this process may have {max} (ulimit -n)",
             config.limits.max_clients
         );
     }

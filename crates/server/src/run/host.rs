@@ -235,11 +235,11 @@ impl Host {
         let is_full = self.faults.as_ref().is_some_and(|faults| faults.disk_is_full());
         self.node.set_free_bytes(if is_full { 0 } else { free });
         if had_room != self.node.has_room() {
-            let least = self.config.limits.min_free_disk_mb;
+            let min = self.config.limits.min_free_disk_mb;
             match had_room {
                 true => tracing::error!(
                     node = self.name,
-                    "the disk of {} has less than {least} MiB free (min_free_disk_mb): writes are refused",
+                    "the disk of {} has less than {min} MiB free (min_free_disk_mb): writes are refused",
                     data.display()
                 ),
                 false => tracing::warn!(node = self.name, "the disk has room again: writes are taken"),
@@ -325,11 +325,11 @@ impl Host {
 
     /// Whether one more client may connect; if so it counts.
     pub fn admit_client(&self) -> bool {
-        let most = self.config.limits.max_clients as usize;
+        let max = self.config.limits.max_clients as usize;
         let admitted = self
             .clients
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
-                (now < most).then_some(now + 1)
+                (now < max).then_some(now + 1)
             });
         admitted.is_ok()
     }

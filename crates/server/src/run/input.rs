@@ -10,7 +10,7 @@ pub(super) const FIRST_BYTES: usize = 16 << 10;
 pub(super) const MORE_BYTES: usize = 64 << 10;
 
 /// A piece with less room is full.
-const LEAST_BYTES: usize = 4 << 10;
+const MIN_BYTES: usize = 4 << 10;
 
 /// How much room the buffer that all connections of a loop share is given at a time.
 const SHARED_BYTES: usize = 64 << 10;
@@ -69,7 +69,7 @@ impl Input {
         match FIRST_BYTES.saturating_sub(self.bytes.len()) {
             left if left > 0 && self.behind.is_empty() => left,
             _ => match self.behind.back().map_or(0, room_in) {
-                0..LEAST_BYTES => MORE_BYTES,
+                0..MIN_BYTES => MORE_BYTES,
                 room => room.min(MORE_BYTES),
             },
         }
@@ -77,20 +77,20 @@ impl Input {
 
     /// Reads with `read`, which appends to what it is given and says what it made of it. An empty input borrows the loop's buffer.
     pub fn read<R>(&mut self, buffers: &mut Buffers, read: impl FnOnce(&mut dyn BufMut) -> R) -> R {
-        let most = self.next_bytes();
+        let max = self.next_bytes();
         if self.bytes.len() >= FIRST_BYTES || !self.behind.is_empty() {
-            if self.behind.back().is_none_or(|last| room_in(last) < LEAST_BYTES) {
+            if self.behind.back().is_none_or(|last| room_in(last) < MIN_BYTES) {
                 self.behind.push_back(BytesMut::with_capacity(MORE_BYTES));
             }
             let last = self.behind.back_mut().expect("it was just added");
             let before = last.len();
-            let result = read(&mut (&mut *last).limit(most));
+            let result = read(&mut (&mut *last).limit(max));
             self.behind_bytes += last.len() - before;
             return result;
         }
         if !self.bytes.is_empty() {
-            self.bytes.reserve(most);
-            return read(&mut (&mut self.bytes).limit(most));
+            self.bytes.reserve(max);
+            return read(&mut (&mut self.bytes).limit(max));
         }
         let shared = &mut buffers.shared;
         if shared.capacity() < FIRST_BYTES {

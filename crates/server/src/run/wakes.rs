@@ -94,11 +94,11 @@ impl Signal {
     }
 
     /// Returns when the signal has risen above `seen`, or after `most`, with how far it has risen.
-    pub fn wait(&self, seen: u64, most: Duration) -> u64 {
+    pub fn wait(&self, seen: u64, max: Duration) -> u64 {
         let risen = self.risen.lock().unwrap_or_else(PoisonError::into_inner);
         let (risen, _) = self
             .changed
-            .wait_timeout_while(risen, most, |risen| *risen <= seen)
+            .wait_timeout_while(risen, max, |risen| *risen <= seen)
             .unwrap_or_else(PoisonError::into_inner);
         *risen
     }

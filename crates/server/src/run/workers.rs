@@ -15,7 +15,7 @@ const FETCHERS: usize = 2;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How long failed background work rests at most before it is tried again.
-const MOST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) fn start(host: &Arc<Host>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let mut threads = vec![spawn(host, "sync", sync)?, spawn(host, "maintain", maintain)?];
@@ -86,7 +86,7 @@ fn maintain(host: &Host) {
                     said = why;
                 }
                 rest(host, pause);
-                pause = (pause * 2).min(MOST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
     }

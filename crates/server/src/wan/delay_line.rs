@@ -21,7 +21,7 @@ pub struct DelayLine {
     frames: VecDeque<(Micros, Bytes)>,
     /// Invariant: the sum of [`cost`] over `frames`.
     held_bytes: usize,
-    most_bytes: usize,
+    max_bytes: usize,
     /// When the frame pushed last is or was released.
     last_release: Micros,
     random: ChaCha8Rng,
@@ -33,13 +33,13 @@ pub struct DelayLine {
 pub struct Full(pub Bytes);
 
 impl DelayLine {
-    /// An empty line that holds up to `most_bytes`, overhead of some 40 bytes a frame included, and draws its jitter
+    /// An empty line that holds up to `max_bytes`, overhead of some 40 bytes a frame included, and draws its jitter
     /// from `seed`.
-    pub fn new(most_bytes: usize, seed: u64) -> DelayLine {
+    pub fn new(max_bytes: usize, seed: u64) -> DelayLine {
         DelayLine {
             frames: VecDeque::new(),
             held_bytes: 0,
-            most_bytes,
+            max_bytes,
             last_release: Micros(0),
             random: ChaCha8Rng::seed_from_u64(seed),
         }
@@ -54,12 +54,12 @@ impl DelayLine {
     /// [`Full`] gives the frame back if it would exceed the bound.
     pub fn push(&mut self, now: Micros, link: LinkDelay, frame: Bytes) -> Result<(), Full> {
         let cost = cost(&frame);
-        if !self.frames.is_empty() && self.held_bytes.saturating_add(cost) > self.most_bytes {
+        if !self.frames.is_empty() && self.held_bytes.saturating_add(cost) > self.max_bytes {
             return Err(Full(frame));
         }
         let jitter = match link.jitter {
             Micros(0) => Micros(0),
-            Micros(most) => Micros(self.random.random_range(0..=most)),
+            Micros(max) => Micros(self.random.random_range(0..=max)),
         };
         self.last_release = self.last_release.max(now + link.delay + jitter);
         self.held_bytes += cost;

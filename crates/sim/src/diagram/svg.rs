@@ -10,7 +10,7 @@ const TIMES: u64 = 110;
 const COLUMN: u64 = 300;
 /// What happens at one time stands so far below each other.
 const ROW: u64 = 18;
-const MOST_GAP: u64 = 90;
+const MAX_GAP: u64 = 90;
 
 const STYLE: &str = "\
   text { font: 11px sans-serif; paint-order: stroke; stroke: white; stroke-width: 3px; }
@@ -71,7 +71,7 @@ fn heights(rows: &[Row]) -> Vec<u64> {
     for row in rows {
         let gap = before.map_or(0, |before| row.at.since(before).0);
         let share = u128::from(gap) * rows.len() as u128 * u128::from(ROW) / u128::from(span);
-        y += share.clamp(u128::from(ROW), u128::from(MOST_GAP)) as u64;
+        y += share.clamp(u128::from(ROW), u128::from(MAX_GAP)) as u64;
         before = Some(row.at);
         heights.push(y);
     }

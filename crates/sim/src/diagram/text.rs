@@ -5,12 +5,12 @@ use super::{Fate, Layout, Row, What, millis, printable};
 const WIDTH: usize = 110;
 /// The column of times.
 const TIMES: usize = 12;
-const LEAST_COLUMN: usize = 16;
-const MOST_COLUMN: usize = 49;
+const MIN_COLUMN: usize = 16;
+const MAX_COLUMN: usize = 49;
 
 pub(super) fn draw(layout: &Layout) -> String {
     let column = (WIDTH - TIMES) / layout.names.len().max(1);
-    let column = column.clamp(LEAST_COLUMN, MOST_COLUMN);
+    let column = column.clamp(MIN_COLUMN, MAX_COLUMN);
     let mut lines = vec![line(
         "ms",
         layout.names.iter().map(|name| printable(name)),

@@ -30,7 +30,7 @@ pub enum Errand {
 }
 
 /// The most that a client does.
-const MOST_ERRANDS: usize = 16;
+const MAX_ERRANDS: usize = 16;
 
 const EXPECTED: &str = "expected a site and operations with commas between them, such as 'a put x, get y'";
 
@@ -41,9 +41,9 @@ impl FromStr for Program {
         let bad = || format!("{EXPECTED}; found '{text}'");
         let (site, rest) = text.trim().split_once(char::is_whitespace).ok_or_else(bad)?;
         let errands: Vec<Errand> = rest.split(',').map(Errand::from_str).collect::<Result<_, _>>()?;
-        match errands.len() > MOST_ERRANDS {
+        match errands.len() > MAX_ERRANDS {
             true => Err(format!(
-                "{} operations; expected at most {MOST_ERRANDS} of one client",
+                "{} operations; expected at most {MAX_ERRANDS} of one client",
                 errands.len()
             )),
             false => Ok(Program {

@@ -49,7 +49,7 @@ pub(super) enum Choice {
 const LIVENESS: Micros = Micros::from_millis(60_000);
 
 /// The longest step of time while it does.
-const MOST_STEP: Micros = Micros::from_millis(640);
+const MAX_STEP: Micros = Micros::from_millis(640);
 
 impl<'a, S: Session> Run<'a, S> {
     /// A world whose nodes have met, and in which nothing is due.
@@ -292,7 +292,7 @@ impl<'a, S: Session> Run<'a, S> {
                 return self.world.judge.report(Rule::Convergence, text);
             }
             self.pass(step);
-            step = (step + step).min(MOST_STEP);
+            step = (step + step).min(MAX_STEP);
         }
     }
 

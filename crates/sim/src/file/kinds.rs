@@ -27,13 +27,13 @@ impl FromStr for NamedKind {
 
 /// A workload of the file's own. A world is in memory, which bounds it.
 pub(super) fn workload_kind(table: Spanned<WorkloadTable>) -> Result<Kind, Misplaced> {
-    const MOST_RECORDS: u64 = 10_000_000;
-    const MOST_A_SECOND: f64 = 10_000_000.0;
+    const MAX_RECORDS: u64 = 10_000_000;
+    const MAX_PER_SECOND: f64 = 10_000_000.0;
     let place = table.span();
     let workload = table.into_inner().check(place.clone())?;
     let records = workload.records.get();
-    if records > MOST_RECORDS {
-        let expected = format!("at most {MOST_RECORDS} in a world in memory");
+    if records > MAX_RECORDS {
+        let expected = format!("at most {MAX_RECORDS} in a world in memory");
         return Err(Misplaced::of_field(
             place,
             &["record_count"],
@@ -42,8 +42,8 @@ pub(super) fn workload_kind(table: Spanned<WorkloadTable>) -> Result<Kind, Mispl
         ));
     }
     match workload.arrival {
-        Arrival::Open { rate, .. } if rate.per_second() > MOST_A_SECOND => {
-            let expected = format!("at most {MOST_A_SECOND} operations a second");
+        Arrival::Open { rate, .. } if rate.per_second() > MAX_PER_SECOND => {
+            let expected = format!("at most {MAX_PER_SECOND} operations a second");
             Err(Misplaced::of_field(
                 place,
                 &["target"],

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use turnbuckle_core::{Key, Operation};
 
 /// So many pairs are asked for, the newest: what was deleted long ago tells nothing new.
-const MOST_PAIRS: usize = 6;
+const MAX_PAIRS: usize = 6;
 
 /// Who is after a pair looks for it so often in one request. What it deletes may be on its way yet.
 const LOOKS: usize = 8;
@@ -57,7 +57,7 @@ impl Clients {
         let pair = pairs.begun;
         pairs.begun += 1;
         pairs.newest.push_back((pair, number));
-        if pairs.newest.len() > MOST_PAIRS {
+        if pairs.newest.len() > MAX_PAIRS {
             pairs.newest.pop_front();
         }
         let (first, second) = names(keyspace, pair);

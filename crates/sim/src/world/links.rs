@@ -22,8 +22,8 @@ impl<S: Session> World<S> {
     fn delay(&mut self, link: usize, end: usize) -> Micros {
         let ends = self.ends(link);
         let (from, to) = (self.machines[ends[end]].site, self.machines[ends[1 - end]].site);
-        let least = self.options.delays[usize::from(from.0)][usize::from(to.0)];
-        let usual = least + self.options.jitter.draw(&mut self.random);
+        let min = self.options.delays[usize::from(from.0)][usize::from(to.0)];
+        let usual = min + self.options.jitter.draw(&mut self.random);
         Micros(usual.0.saturating_mul(self.links[link].roads[end].slow_percent) / 100)
     }
 
@@ -78,11 +78,11 @@ impl<S: Session> World<S> {
         let life = self.links[link].life;
         for end in 0..2 {
             if self.links[link].up[end] {
-                let most = match self.options.jitter.is_none() {
+                let max = match self.options.jitter.is_none() {
                     true => 0,
                     false => self.delay(link, 1 - end).0,
                 };
-                let after = Micros(self.random.of(0..=most));
+                let after = Micros(self.random.of(0..=max));
                 self.schedule(after, Event::Notice { link, end, life });
             }
         }
@@ -149,8 +149,8 @@ impl<S: Session> World<S> {
         let mut more = true;
         while more && self.links[link].ways[end].bytes < WAY_BYTES {
             let mut out = BytesMut::new();
-            let (node, most) = (&self.process(from).node.clone(), self.options.chunk_bytes);
-            more = node.fill(NodeId(to as u16), &mut out, most);
+            let (node, max) = (&self.process(from).node.clone(), self.options.chunk_bytes);
+            more = node.fill(NodeId(to as u16), &mut out, max);
             if out.is_empty() {
                 break;
             }
@@ -164,16 +164,16 @@ impl<S: Session> World<S> {
     fn pump_half(&mut self, link: usize, end: usize) {
         let ends = self.ends(link);
         let (from, to) = (ends[end], NodeId(ends[1 - end] as u16));
-        let (node, most) = (self.process(from).node.clone(), self.options.chunk_bytes);
+        let (node, max) = (self.process(from).node.clone(), self.options.chunk_bytes);
         let Some(mut out) = self.links[link].ways[end].begun.take() else {
             let mut out = BytesMut::new();
-            let more = node.fill_single(to, &mut out, most);
+            let more = node.fill_single(to, &mut out, max);
             let way = &mut self.links[link].ways[end];
             (way.begun, way.woken) = (Some(out), more);
             let (life, after) = (self.links[link].life, self.random.span(self.options.turn));
             return self.schedule(after, Event::Pump { link, end, life });
         };
-        let more = node.fill_streams(to, &mut out, most);
+        let more = node.fill_streams(to, &mut out, max);
         let way = &mut self.links[link].ways[end];
         way.due = false;
         let more = more | std::mem::take(&mut way.woken);

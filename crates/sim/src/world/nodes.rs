@@ -127,8 +127,8 @@ impl<S: Session> World<S> {
         self.take_answers(answers);
         self.look_at_clocks();
         self.look_at_loss(node);
-        let least = self.options.min_free_bytes;
-        self.machines[node].space.keep_ballast(least);
+        let min = self.options.min_free_bytes;
+        self.machines[node].space.keep_ballast(min);
         self.machines[node].look_at_disk();
         // What could not be written is tried again, as each turn of a server's loop does.
         if self.process(node).node.is_log_failing() {

@@ -9,17 +9,17 @@ use turnbuckle_node::{KeyspaceStatus, StreamStatus};
 pub(super) const LEFT_OUT: &str = "left-out";
 
 /// How many keys are read at once when sites are compared, at most.
-const MOST_ASKED: u64 = 32;
+const MAX_OPEN_SURVEYS: u64 = 32;
 /// What needs others is asked for again so often.
 const ANSWERED_WITHIN: usize = 8;
 /// Steps of disks and workers that a read may have to wait for.
 const STEPS_OF_A_READ: u64 = 20;
 
 /// A site is listed in about this number of pages, or in pages of ten keys.
-const MOST_FULL_PAGES: u32 = 20;
+const MAX_FULL_PAGES: u32 = 20;
 
 /// A scan that goes on for longer does not end.
-const MOST_PAGES: u64 = 1_000_000;
+const MAX_PAGES: u64 = 1_000_000;
 
 impl<S: Session> World<S> {
     /// Whether every node runs, every link is up, nothing that was sent over a slow road is still under way, and nothing is left to send, to take
@@ -158,7 +158,7 @@ impl<S: Session> World<S> {
         if self.judge.is_asleep() || !has_all {
             return;
         }
-        let listed = self.list(client, (alive.len() as u32 / MOST_FULL_PAGES).max(10));
+        let listed = self.list(client, (alive.len() as u32 / MAX_FULL_PAGES).max(10));
         if listed != *alive {
             let words = format!("site {site} has a value for {alive:?}, and lists {listed:?}");
             self.judge.report(Rule::Convergence, words);
@@ -175,10 +175,10 @@ impl<S: Session> World<S> {
 
     /// Asks one behind the other, as much at a time as disks can answer, and waits for the answers.
     fn ask_all(&mut self, client: usize, operations: Vec<Operation>) -> Vec<Option<Answered>> {
-        let step = self.options.slowest_disk().max(self.options.work.most);
+        let step = self.options.slowest_disk().max(self.options.work.max);
         let in_time = self.options.deadline.0 / (STEPS_OF_A_READ * step.0).max(1);
         let mut answers = Vec::new();
-        for some in operations.chunks(in_time.clamp(1, MOST_ASKED) as usize) {
+        for some in operations.chunks(in_time.clamp(1, MAX_OPEN_SURVEYS) as usize) {
             if some.len() > 1 {
                 // The trace has room for a thousand events of one microsecond.
                 self.advance(Micros(1));
@@ -224,7 +224,7 @@ impl<S: Session> World<S> {
     fn list(&mut self, client: usize, count: u32) -> BTreeSet<Key> {
         let (mut all, mut cursor) = (BTreeSet::new(), 0);
         // A page has at least one key, unless a slot is empty.
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             match self.ask(client, Operation::Scan { cursor, count }) {
                 Some((Answer::Keys { cursor: next, keys }, _)) => {
                     all.extend(keys);
@@ -240,7 +240,7 @@ impl<S: Session> World<S> {
                 return all;
             }
         }
-        let words = format!("a scan has not ended after {MOST_PAGES} pages");
+        let words = format!("a scan has not ended after {MAX_PAGES} pages");
         self.judge.report(Rule::Service, words);
         all
     }

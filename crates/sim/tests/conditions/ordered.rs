@@ -269,7 +269,7 @@ impl Protocol for Ordered {
     type Line = ();
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        stands_clock_steps: true,
+        tolerates_clock_steps: true,
         takes_conditions: true,
         takes_expiry: true,
         ..Descriptor::of(Replication::Majority)

@@ -83,9 +83,9 @@ impl Client {
     /// How many steps a roaming client stays, on average.
     const STEPS_PER_TARGET: u64 = 100;
     /// The first pause before connecting again; it doubles each time.
-    const LEAST_PAUSE_NS: u64 = 10_000_000;
+    const MIN_PAUSE_NS: u64 = 10_000_000;
     /// The longest pause.
-    const MOST_PAUSE_NS: u64 = 1_000_000_000;
+    const MAX_PAUSE_NS: u64 = 1_000_000_000;
     /// How long a client without connection tries, in a phase that does not end by time.
     const PATIENCE_NS: u64 = 30_000_000_000;
 
@@ -363,7 +363,7 @@ impl Client {
     /// Connects again, with ever longer pauses, until the phase is over.
     async fn reconnect(&mut self) -> Result<(), Trouble> {
         let patience_ns = self.shared.clock.now_ns().saturating_add(Client::PATIENCE_NS);
-        let mut pause_ns = Client::LEAST_PAUSE_NS;
+        let mut pause_ns = Client::MIN_PAUSE_NS;
         loop {
             let address = &self.shared.targets[self.target].address;
             let trouble = match self.shared.greeting.connect(address, self.token.as_deref()).await {
@@ -391,7 +391,7 @@ impl Client {
             let until_ns = now_ns.saturating_add(jittered_ns);
             self.pause(until_ns.min(self.shared.end_ns.get().unwrap_or(u64::MAX)))
                 .await;
-            pause_ns = (pause_ns * 2).min(Client::MOST_PAUSE_NS);
+            pause_ns = (pause_ns * 2).min(Client::MAX_PAUSE_NS);
         }
     }
 

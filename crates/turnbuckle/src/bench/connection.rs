@@ -24,7 +24,7 @@ pub(crate) enum Trouble {
 const SET_UP: Duration = Duration::from_secs(5);
 
 /// The longest reply that is taken, in bytes: well above the largest value.
-const MOST_REPLY_BYTES: usize = 64 << 20;
+const MAX_REPLY_BYTES: usize = 64 << 20;
 
 /// A connection, with what is on its way in both directions.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Connection {
             .map_err(|error| cannot(error.to_string()))?;
         Ok(Connection {
             stream,
-            replies: ReplyDecoder::new(MOST_REPLY_BYTES),
+            replies: ReplyDecoder::new(MAX_REPLY_BYTES),
             input: BytesMut::with_capacity(1 << 14),
             output: BytesMut::new(),
         })

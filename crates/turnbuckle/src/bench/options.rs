@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LEVEL")]
     pub(crate) write: Option<Level>,
     /// How many clients, each with its own connection [default: the workload's, else 32]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(ClientId::MOST)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(ClientId::MAX)))]
     pub(crate) clients: Option<u16>,
     /// Open loop: operations per second of all clients together, answered or not; latency counts from the intended
     /// start. Without it each client waits for its answer (closed loop)
@@ -94,7 +94,7 @@ pub(crate) enum SessionKind {
 
 impl Arguments {
     /// The largest workload file, in bytes.
-    const MOST_FILE_BYTES: u64 = 1 << 20;
+    const MAX_FILE_BYTES: u64 = 1 << 20;
 
     /// The workload, with what the command line changes about it.
     pub(crate) fn resolve_workload(&self) -> Result<Workload, Failure> {
@@ -126,12 +126,10 @@ impl Arguments {
             Err(unknown) => unknown,
         };
         let mut text = String::new();
-        let read = File::open(name).and_then(|file| {
-            file.take(Arguments::MOST_FILE_BYTES + 1)
-                .read_to_string(&mut text)
-        });
+        let read = File::open(name)
+            .and_then(|file| file.take(Arguments::MAX_FILE_BYTES + 1).read_to_string(&mut text));
         match read {
-            Ok(_) if text.len() as u64 > Arguments::MOST_FILE_BYTES => Err(Failure::Usage(format!(
+            Ok(_) if text.len() as u64 > Arguments::MAX_FILE_BYTES => Err(Failure::Usage(format!(
                 "{name}: longer than 1 MiB; expected a workload in TOML"
             ))),
             Ok(_) => Workload::parse(Path::new(name), &text).map_err(|wrong| usage(&wrong)),

@@ -33,7 +33,7 @@ pub(crate) struct ReceiptSummary {
 
 impl Receipts {
     /// How many names are told apart. A server that makes up ever new ones fills no memory.
-    const MOST_NAMES: usize = 64;
+    const MAX_NAMES: usize = 64;
 
     /// One more.
     pub(crate) fn add(&mut self, claim: &Claim) {
@@ -66,7 +66,7 @@ pub(crate) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
         *count += 1;
         return;
     }
-    let name = if counts.len() < Receipts::MOST_NAMES && name.len() <= 64 {
+    let name = if counts.len() < Receipts::MAX_NAMES && name.len() <= 64 {
         name
     } else {
         "OTHER"
@@ -100,7 +100,7 @@ mod tests {
             count(&mut counts, &format!("WORD{number}"));
         }
         count(&mut counts, "WORD0");
-        assert_eq!(counts.len(), Receipts::MOST_NAMES + 1);
+        assert_eq!(counts.len(), Receipts::MAX_NAMES + 1);
         assert_eq!((counts["WORD0"], counts["OTHER"]), (2, 936));
     }
 }

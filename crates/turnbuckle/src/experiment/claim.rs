@@ -32,16 +32,16 @@ impl Claim {
         }
         let found: Option<Vec<f64>> = self.numbers(experiment, results);
         let ends = |found: Vec<f64>| {
-            let least = found.iter().copied().reduce(f64::min)?;
-            Some((least, found.iter().copied().reduce(f64::max)?))
+            let min = found.iter().copied().reduce(f64::min)?;
+            Some((min, found.iter().copied().reduce(f64::max)?))
         };
         let found = found.and_then(ends);
         let is_in = |number: f64| {
-            self.least.is_none_or(|least| number >= least) && self.most.is_none_or(|most| number <= most)
+            self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
         };
         let held = match (found, &self.beyond) {
             (_, Some(why)) => Held::Unknown(why.clone()),
-            (Some((least, most)), None) if is_in(least) && is_in(most) => Held::Yes,
+            (Some((min, max)), None) if is_in(min) && is_in(max) => Held::Yes,
             _ => Held::No,
         };
         Verdict { found, held }
@@ -94,11 +94,11 @@ impl Compare {
 
     fn along(self, numbers: &[f64]) -> f64 {
         let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
-        let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+        let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let steps = numbers.windows(2).map(|pair| pair[1] / pair[0]);
         match self {
-            Compare::Spread => most / least,
+            Compare::Spread => max / min,
             Compare::Growth => last / first,
             _ => steps.fold(f64::INFINITY, f64::min),
         }

@@ -119,8 +119,8 @@ pub struct Claim {
     /// For each axis the place of the value it is about; none: all.
     pub at: Vec<Option<usize>>,
     pub paper: Option<f64>,
-    pub least: Option<f64>,
-    pub most: Option<f64>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
     pub differs: Option<String>,
     pub beyond: Option<String>,
 }
@@ -240,15 +240,15 @@ struct ClaimTable {
     #[serde(default)]
     at: BTreeMap<Spanned<String>, Word<String>>,
     paper: Option<f64>,
-    least: Option<f64>,
-    most: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
     differs: Option<String>,
     beyond: Option<String>,
 }
 
 /// No more runs than somebody waits for.
-const MOST_POINTS: usize = 1_000;
-const MOST_MEASURES: usize = 20;
+const MAX_POINTS: usize = 1_000;
+const MAX_MEASURES: usize = 20;
 
 impl Experiment {
     /// Reads an experiment, and looks at the scenario of each of its points.
@@ -365,13 +365,13 @@ impl File {
         }
         let points = axes.iter().map(|axis| axis.values.len());
         let runs = points.fold(self.protocols.len(), usize::saturating_mul);
-        if runs > MOST_POINTS {
-            let expected = format!("at most {MOST_POINTS} runs");
+        if runs > MAX_POINTS {
+            let expected = format!("at most {MAX_POINTS} runs");
             return Err(wrong("protocols", format!("{runs} runs with all axes"), expected));
         }
-        if !(1..=MOST_MEASURES).contains(&self.measure.len()) {
+        if !(1..=MAX_MEASURES).contains(&self.measure.len()) {
             let found = format!("{} measures", self.measure.len());
-            return Err(wrong("measure", found, format!("1 to {MOST_MEASURES}")));
+            return Err(wrong("measure", found, format!("1 to {MAX_MEASURES}")));
         }
         let protocols = self.protocols.iter().map(|protocol| Protocol {
             name: protocol.text().into(),
@@ -463,7 +463,7 @@ impl Experiment {
         if self.measures[measure].what.is_distribution() {
             return Err(claim.measure.wrong("a measure that is a number"));
         }
-        if claim.least.is_none() && claim.most.is_none() {
+        if claim.min.is_none() && claim.max.is_none() {
             return Err(Misplaced::missing(place, "least", "least, most or both"));
         }
         match &claim.to {
@@ -484,8 +484,8 @@ impl Experiment {
             at: self.check_at(compare, &claim.at)?,
             words: claim.words,
             paper: claim.paper,
-            least: claim.least,
-            most: claim.most,
+            min: claim.min,
+            max: claim.max,
             differs: claim.differs,
             beyond: claim.beyond,
         })

@@ -55,8 +55,8 @@ struct JsonClaim<'a> {
     measure: &'a str,
     compare: &'static str,
     paper: Option<f64>,
-    least: Option<f64>,
-    most: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
     found: Option<(f64, f64)>,
     /// None: it counts neither way.
     held: Option<bool>,
@@ -284,8 +284,8 @@ impl<'a> Report<'a> {
             measure: &self.experiment.measures[claim.measure].name,
             compare: claim.compare.name(),
             paper: claim.paper,
-            least: claim.least,
-            most: claim.most,
+            min: claim.min,
+            max: claim.max,
             found: verdict.found,
             held: match verdict.held {
                 Held::Yes => Some(true),
@@ -315,14 +315,14 @@ fn line(claim: &Claim, verdict: &Verdict) -> String {
     };
     let found = match verdict.found {
         None => "nothing".into(),
-        Some((least, most)) if short(least) == short(most) => short(least),
-        Some((least, most)) => format!("{} to {}", short(least), short(most)),
+        Some((min, max)) if short(min) == short(max) => short(min),
+        Some((min, max)) => format!("{} to {}", short(min), short(max)),
     };
     write!(line, "; {} here {found}{unit}", claim.compare.name()).expect("a String grows");
     if let Some(paper) = claim.paper {
         write!(line, ", in the paper {}{unit}", short(paper)).expect("a String grows");
     }
-    let bounds = [("at least", claim.least), ("at most", claim.most)];
+    let bounds = [("at least", claim.min), ("at most", claim.max)];
     let bounds: Vec<String> = bounds
         .iter()
         .filter_map(|(words, bound)| bound.map(|bound| format!("{words} {}{unit}", short(bound))))

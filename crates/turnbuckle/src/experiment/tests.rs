@@ -78,7 +78,7 @@ fn the_values_of_all_axes_are_in_the_scenarios_of_their_points() {
     );
     let scenario = experiment.scenario(&[1, 1]).expect("it was checked");
     assert_eq!(scenario.world.delays[0][1].0, 20_000);
-    assert_eq!(scenario.load.think.most.0, 10_000);
+    assert_eq!(scenario.load.think.max.0, 10_000);
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
     assert_eq!(results.violations, Vec::<String>::new());
     let verdict = experiment.claims[0].judge(&experiment, &results);
     assert_eq!(verdict.held, claim::Held::Yes, "{verdict:?}");
-    let (least, most) = verdict.found.expect("it was measured");
-    assert!(1.0 < least && least <= most, "{least} to {most}");
+    let (min, max) = verdict.found.expect("it was measured");
+    assert!(1.0 < min && min <= max, "{min} to {max}");
     // The text of the report says so, and there is a figure for each way to think with a curve for each protocol.
     let report = report::Report::new(&experiment, &results);
     assert!(report.text().contains("held: visibility grows") && report.broken() == 0);
@@ -120,7 +120,7 @@ fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
             .iter()
             .all(|(_, plot)| plot.series.len() == 2 && plot.series[0].points.len() == 3)
     );
-    experiment.claims[0].least = Some(1e6);
+    experiment.claims[0].min = Some(1e6);
     experiment.claims[0].differs = Some("it is another machine".into());
     let report = report::Report::new(&experiment, &results);
     assert!(report.text().contains("not held: visibility grows") && report.broken() == 1);

@@ -9,7 +9,7 @@ const KEYS: usize = 50_000;
 const BATCH: usize = 1_000;
 
 /// What tables of the engine may have that are empty: values alone took 10 MB.
-const MOST_LEFT_BYTES: u64 = 4 << 20;
+const MAX_LEFT_BYTES: u64 = 4 << 20;
 
 fn client(cluster: &Cluster, keyspace: &str) -> Client {
     let mut client = cluster.client(0);
@@ -106,7 +106,7 @@ fn forgets(keyspace: &str, each: usize) {
             let left = disk_bytes(&cluster.data_directory(site).join("store").join("keyspaces"));
             println!("{keyspace}: site {site} has {left} bytes in tables");
             // A site that was away may keep the rows in files until others are merged with them (docs/standing.md).
-            left < MOST_LEFT_BYTES || site == 2
+            left < MAX_LEFT_BYTES || site == 2
         });
         assert!(cluster.contents_in(site, keyspace).is_empty());
     }

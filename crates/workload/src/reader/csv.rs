@@ -9,7 +9,7 @@
 //!   must not be empty.
 //! - Empty lines are passed over; a complaint about the row behind them names the first of them.
 //! - Snapshots and receipts do not fit into a table: they need JSON.
-use super::{Fault, MOST_LINE_BYTES};
+use super::{Fault, MAX_LINE_BYTES};
 use crate::{Octets, Op, Record, Status};
 use csv::StringRecord;
 use serde::Deserialize;
@@ -43,7 +43,7 @@ struct Limited {
 impl Read for Limited {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left == 0 && !self.input.fill_buf()?.is_empty() {
-            let limit = MOST_LINE_BYTES >> 20;
+            let limit = MAX_LINE_BYTES >> 20;
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 format!("more than {limit} MiB (is a quote left open?)"),
@@ -75,7 +75,7 @@ impl Table {
     pub(super) fn new(input: Box<dyn BufRead>) -> Result<Table, Fault> {
         let limited = Limited {
             input,
-            left: MOST_LINE_BYTES,
+            left: MAX_LINE_BYTES,
         };
         let mut rows = csv::ReaderBuilder::new().from_reader(limited);
         let header = rows.headers().map_err(|error| fault(error, 1))?.clone();
@@ -93,7 +93,7 @@ impl Table {
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Record>, Fault> {
-        self.rows.get_mut().left = MOST_LINE_BYTES;
+        self.rows.get_mut().left = MAX_LINE_BYTES;
         let before = self.rows.position().line();
         let more = self.rows.read_record(&mut self.row);
         if !more.map_err(|error| fault(error, before))? {
@@ -198,8 +198,8 @@ fn fault(error: csv::Error, line: u64) -> Fault {
 
 /// What is shown of a text that may be endless.
 pub(super) fn shortened(text: &str) -> String {
-    const MOST_CHARS: usize = 100;
-    match text.char_indices().nth(MOST_CHARS) {
+    const MAX_CHARS: usize = 100;
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}..", &text[..end]),
         None => text.to_owned(),
     }

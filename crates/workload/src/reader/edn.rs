@@ -14,9 +14,9 @@ use super::Fault;
 use std::io::BufRead;
 
 /// What one form may take in the file.
-const MOST_FORM_BYTES: usize = 4 << 20;
+const MAX_FORM_BYTES: usize = 4 << 20;
 /// How deep a form may be nested.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A piece of data.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl<R: BufRead> Forms<R> {
         Forms {
             input,
             line,
-            left: MOST_FORM_BYTES,
+            left: MAX_FORM_BYTES,
         }
     }
 
@@ -78,7 +78,7 @@ impl<R: BufRead> Forms<R> {
     /// The first byte of what comes next; what means nothing is passed over.
     pub(super) fn peek(&mut self) -> Result<Option<u8>, Fault> {
         loop {
-            self.left = MOST_FORM_BYTES;
+            self.left = MAX_FORM_BYTES;
             match self.byte()? {
                 Some(b';') => self.pass_line()?,
                 Some(byte) if is_space(byte) => self.advance(byte),
@@ -115,10 +115,10 @@ impl<R: BufRead> Forms<R> {
 
     /// A form; none if something closes, or ends, before there is one.
     fn form(&mut self, depth: usize) -> Result<Option<Form>, Fault> {
-        if depth > MOST_DEPTH {
+        if depth > MAX_DEPTH {
             return Err(self.bad(
                 "forms nested",
-                format!("more than {MOST_DEPTH} of them in each other"),
+                format!("more than {MAX_DEPTH} of them in each other"),
             ));
         }
         loop {
@@ -320,7 +320,7 @@ impl<R: BufRead> Forms<R> {
     /// Passes over a byte of a form.
     fn take(&mut self, byte: u8) -> Result<(), Fault> {
         if self.left == 0 {
-            let found = format!("one of more than {} MiB", MOST_FORM_BYTES >> 20);
+            let found = format!("one of more than {} MiB", MAX_FORM_BYTES >> 20);
             return Err(self.bad("an operation", found));
         }
         self.left -= 1;
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn what_is_no_form_is_named_with_its_line() {
         let deep = "[".repeat(100_000);
-        let long = format!("[\"{}\"]", "x".repeat(MOST_FORM_BYTES));
+        let long = format!("[\"{}\"]", "x".repeat(MAX_FORM_BYTES));
         for (text, expected) in [
             (
                 "{:a\n[1 2",

@@ -36,7 +36,7 @@ use crate::{Octets, Op, Record, Status};
 use std::{collections::BTreeMap, io::BufRead};
 
 /// How many operations may be under way at once. A test has as many as clients.
-const MOST_PENDING: usize = 1 << 20;
+const MAX_PENDING: usize = 1 << 20;
 
 const ONLY_KEY: &str = "register";
 const SITE: &str = "unknown";
@@ -232,8 +232,8 @@ impl Jepsen {
         if event.op == Op::Write && value.is_none() {
             return Err(Fault::bad(line, "the value that is written", "nil"));
         }
-        if self.pending.len() >= MOST_PENDING {
-            let expected = format!("at most {MOST_PENDING} operations at once");
+        if self.pending.len() >= MAX_PENDING {
+            let expected = format!("at most {MAX_PENDING} operations at once");
             return Err(Fault::bad(line, expected, "one more"));
         }
         let before = self.pending.insert(

@@ -149,11 +149,11 @@ impl World {
             .expected
             .records
             .partition_point(|(position, _)| *position < from);
-        let most_bytes = [1, 100, 1_000, 1 << 20][self.draw(4) as usize];
+        let max_bytes = [1, 100, 1_000, 1 << 20][self.draw(4) as usize];
         while place < self.expected.written {
             let chunk = self
                 .log
-                .read(from, most_bytes)
+                .read(from, max_bytes)
                 .map_err(|error| error.to_string())?;
             check(!chunk.records.is_empty(), || {
                 format!("nothing was read at {from}")
@@ -190,13 +190,13 @@ impl World {
     }
 
     fn crash(&mut self, power: bool) -> Verdict {
-        let most = self.expected.written;
-        self.crash_with(power, most)
+        let max = self.expected.written;
+        self.crash_with(power, max)
     }
 
     /// Crashes, opens and compares. Of the records, `most` may be there.
-    fn crash_with(&mut self, power: bool, most: usize) -> Verdict {
-        let least = if power {
+    fn crash_with(&mut self, power: bool, max: usize) -> Verdict {
+        let min = if power {
             self.expected.synced
         } else {
             self.expected.written
@@ -217,10 +217,10 @@ impl World {
                 self.disk.crash_power(seed);
             }
         }
-        self.reopen(least, most)
+        self.reopen(min, max)
     }
 
-    fn reopen(&mut self, least: usize, most: usize) -> Verdict {
+    fn reopen(&mut self, min: usize, max: usize) -> Verdict {
         let mut seen = Vec::new();
         self.mount = self.disk.mount();
         self.log = Log::open(self.mount.clone(), TINY, self.from, |position, bytes| {
@@ -228,16 +228,16 @@ impl World {
             Ok(())
         })
         .map_err(|error| error.to_string())?;
-        self.compare(&seen, least, most)
+        self.compare(&seen, min, max)
     }
 
-    fn compare(&mut self, seen: &[(Position, Vec<u8>)], least: usize, most: usize) -> Verdict {
+    fn compare(&mut self, seen: &[(Position, Vec<u8>)], min: usize, max: usize) -> Verdict {
         let from = self.from;
         let records = &mut self.expected.records;
         let first = records.partition_point(|(position, _)| *position < from);
         let count = first + seen.len();
-        check((least..=most).contains(&count), || {
-            format!("{count} records are left, not {least} to {most}")
+        check((min..=max).contains(&count), || {
+            format!("{count} records are left, not {min} to {max}")
         })?;
         check(records[first..count] == *seen, || {
             "records changed or moved".into()
@@ -275,8 +275,8 @@ impl World {
             }
         }
         // Of the write that was interrupted any part may be there.
-        let most = self.expected.records.len();
-        self.crash_with(power, most)
+        let max = self.expected.records.len();
+        self.crash_with(power, max)
     }
 
     fn failing_sync(&mut self) -> Verdict {

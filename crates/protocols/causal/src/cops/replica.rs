@@ -36,11 +36,11 @@ pub struct CopsConfig {
     pub keep_every: Micros,
     /// So many versions at most are looked after while they wait, with so many dependencies, and so many visible ones are remembered
     /// beyond the watermark. What is more is looked at again when somebody asks for it.
-    pub most: usize,
+    pub max: usize,
     /// So many checks at most are asked for again at a time.
     pub most_again: usize,
     /// How large a session's context may become, in bytes of a token.
-    pub most_context: usize,
+    pub max_context_bytes: usize,
     /// What is wrong on purpose.
     pub bugs: Bugs,
 }
@@ -52,9 +52,9 @@ impl Default for CopsConfig {
             patience: Micros::from_millis(2_000),
             retry: Micros::from_millis(100),
             keep_every: Micros::from_millis(1_000),
-            most: 1 << 16,
+            max: 1 << 16,
             most_again: 1 << 10,
-            most_context: 48 << 10,
+            max_context_bytes: 48 << 10,
             bugs: Bugs::default(),
         }
     }
@@ -181,7 +181,7 @@ impl Protocol for Cops {
 
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
-        stands_clock_steps: true,
+        tolerates_clock_steps: true,
         stands_old_directories: true,
         ..Descriptor::of(Replication::Streams)
     };
@@ -202,9 +202,9 @@ impl Protocol for Cops {
             |config| Setting::Interval(&mut config.retry),
         ),
         Parameter::new(
-            "most_context",
+            "max_context_bytes",
             "how large what a session depends on may become, in bytes of its token",
-            |config| Setting::Count(&mut config.most_context, 1 << 10..=48 << 10),
+            |config| Setting::Count(&mut config.max_context_bytes, 1 << 10..=48 << 10),
         ),
     ];
 
@@ -227,7 +227,7 @@ impl Protocol for Cops {
 
     fn shrink(config: &mut CopsConfig, by: u32) {
         config.keep_every = config.keep_every.shrunk(by);
-        config.most = (config.most / by as usize).max(8);
+        config.max = (config.max / by as usize).max(8);
         config.most_again = (config.most_again / by as usize).max(1);
     }
 
@@ -312,7 +312,7 @@ impl Protocol for Cops {
         let Some(at) = self.lacks(cx, &request) else {
             return self.serve(cx, id, request);
         };
-        if self.questions.len() < self.config.most {
+        if self.questions.len() < self.config.max {
             self.questions
                 .await_request(self.me.partition, key_of(&request), at);
         }
@@ -521,11 +521,11 @@ impl Protocol for Cops {
             self.missing
         );
         assert!(
-            missing <= self.config.most + self.config.most_context,
+            missing <= self.config.max + self.config.max_context_bytes,
             "{missing} dependencies are looked after"
         );
         assert!(
-            self.above.len() <= self.config.most,
+            self.above.len() <= self.config.max,
             "{} are remembered",
             self.above.len()
         );

@@ -30,7 +30,7 @@ use turnbuckle_core::{
 pub struct CopsSession {
     home: SiteId,
     topology: Topology,
-    most_context: usize,
+    max_context_bytes: usize,
     context: BTreeSet<Dependency>,
     /// About what the context takes in a token, in bytes.
     context_bytes: usize,
@@ -98,7 +98,7 @@ impl CopsSession {
             _ => return false,
         };
         let bytes = self.context_bytes + key.0.len() + ENTRY_BYTES;
-        bytes > self.most_context && !self.context.is_empty()
+        bytes > self.max_context_bytes && !self.context.is_empty()
     }
 
     /// What was read, unless everybody has it.
@@ -239,7 +239,7 @@ impl Session for CopsSession {
         CopsSession {
             home,
             topology,
-            most_context: config.most_context,
+            max_context_bytes: config.max_context_bytes,
             context: BTreeSet::new(),
             context_bytes: 0,
             seen: Hlc::ZERO,
@@ -259,10 +259,10 @@ impl Session for CopsSession {
         let news: Vec<Dependency> = context.difference(&self.context).cloned().collect();
         let bytes = self.context_bytes + news.iter().map(bytes_of).sum::<usize>();
         // What a token holds alone fits alone.
-        if bytes > self.most_context && !self.context.is_empty() && !news.is_empty() {
-            let (mine, theirs, most) = (self.context.len(), context.len(), self.most_context);
+        if bytes > self.max_context_bytes && !self.context.is_empty() && !news.is_empty() {
+            let (mine, theirs, max) = (self.context.len(), context.len(), self.max_context_bytes);
             return Err(BadToken::NoRoom(format!(
-                "{mine} versions here and {theirs} there, {bytes} bytes of at most {most}; write something first, or SESSION RESET"
+                "{mine} versions here and {theirs} there, {bytes} bytes of at most {max}; write something first, or SESSION RESET"
             )));
         }
         // What this session had seen itself, it had seen here.
@@ -385,10 +385,10 @@ mod tests {
     use crate::testing::steps_of;
     use turnbuckle_core::{Route, SessionStep};
 
-    fn session(most_context: usize, state: Option<Bytes>) -> CopsSession {
+    fn session(max_context_bytes: usize, state: Option<Bytes>) -> CopsSession {
         let topology = Topology::new(["a", "b"], 1, 1);
         let config = CopsConfig {
-            most_context,
+            max_context_bytes,
             ..CopsConfig::default()
         };
         let mut session = CopsSession::open(&config, SiteId(0), topology, SessionId(1));

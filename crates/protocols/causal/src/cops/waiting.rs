@@ -98,7 +98,7 @@ impl Questions {
     }
 
     /// Some of those whose servers were asked long ago, and are asked now, in turn.
-    pub fn old(&mut self, now: Micros, retry: Micros, most: usize) -> Vec<(u16, Dependency)> {
+    pub fn old(&mut self, now: Micros, retry: Micros, max: usize) -> Vec<(u16, Dependency)> {
         let is_due = |question: &Question| {
             let is_due = question.asked.is_some_and(|asked| now.since(asked) >= retry);
             is_due && !question.waiting.versions.is_empty()
@@ -110,7 +110,7 @@ impl Questions {
         let rest = self.open.range((after, Bound::Unbounded));
         let in_turn = rest.chain(self.open.range((Bound::Unbounded, until)));
         let due = in_turn.filter(|(_, question)| is_due(question));
-        let places: Vec<Place> = due.take(most).map(|(&place, _)| place).collect();
+        let places: Vec<Place> = due.take(max).map(|(&place, _)| place).collect();
         self.again = places.last().copied().or(self.again);
         let again = places.into_iter().filter_map(|place @ (partition, replica, at)| {
             let question = self.open.get_mut(&place)?;

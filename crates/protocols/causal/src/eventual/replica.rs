@@ -68,9 +68,9 @@ impl Protocol for Eventual {
     type Line = Line;
 
     const DESCRIPTOR: Descriptor = Descriptor {
-        most_members: ReplicaId::MOST_MEMBERS,
+        max_members: ReplicaId::MAX_MEMBERS,
         leaves_sites_out: true,
-        stands_clock_steps: true,
+        tolerates_clock_steps: true,
         stands_old_directories: true,
         ..Descriptor::of(Replication::Streams)
     };

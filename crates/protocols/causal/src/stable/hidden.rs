@@ -17,7 +17,7 @@ struct Waiting {
 }
 
 /// While a site is away, what depends on it may pile up: no more of them are looked after, and the count is a lower bound.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 impl HiddenVersions {
     /// None yet, of so many sites.
@@ -31,7 +31,7 @@ impl HiddenVersions {
 
     /// A version of another site arrives.
     pub fn arrive(&mut self, id: VersionId, ds: &Vector, me: ReplicaId, dsv: &Vector, wall: Micros) {
-        if self.waiting < MOST && usize::from(id.replica.0) < self.queues.len() {
+        if self.waiting < MAX && usize::from(id.replica.0) < self.queues.len() {
             self.waiting += 1;
             let ds = ds.clone();
             self.place(Waiting { point: id.at, id, ds }, me, dsv, wall);
@@ -131,13 +131,13 @@ mod tests {
     #[test]
     fn what_piles_up_is_bounded() {
         let mut hidden = HiddenVersions::new(2);
-        for at in 0..2 * MOST as u64 {
+        for at in 0..2 * MAX as u64 {
             let id = VersionId {
                 replica: ReplicaId(0),
                 at: Hlc(at + 1),
             };
             hidden.arrive(id, &Vector::ZERO, ReplicaId(1), &Vector::ZERO, Micros(0));
         }
-        assert_eq!(hidden.len(), MOST);
+        assert_eq!(hidden.len(), MAX);
     }
 }

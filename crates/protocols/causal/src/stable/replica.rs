@@ -156,7 +156,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
-        stands_clock_steps: R::STANDS_CLOCK_STEPS,
+        tolerates_clock_steps: R::STANDS_CLOCK_STEPS,
         stands_old_directories: true,
         ..Descriptor::of(Replication::Streams)
     };

@@ -43,10 +43,10 @@ pub struct Snapshot {
 }
 
 /// How many keys of one snapshot are asked for and not answered.
-const MOST_OPEN: usize = 256;
+const MAX_OPEN: usize = 256;
 
 /// How much may be in one snapshot, in bytes.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 
 /// A slice that is not there by then is asked for again.
 const AGAIN_AFTER: Micros = Micros::from_millis(250);
@@ -192,7 +192,7 @@ impl Snapshots {
 impl Snapshot {
     /// The places of keys that are asked for now.
     fn open_more(&mut self) -> Range<u32> {
-        let room = MOST_OPEN - self.open.len();
+        let room = MAX_OPEN - self.open.len();
         let left = self.rotx.keys.len() - self.next as usize;
         let places = self.next..self.next + room.min(left) as u32;
         self.open.extend(places.clone());
@@ -220,7 +220,7 @@ impl Snapshot {
     }
 
     fn is_too_large(&self) -> bool {
-        self.bytes > MOST_BYTES
+        self.bytes > MAX_BYTES
     }
 
     /// How many slices are missing, for those who ask why.
@@ -290,7 +290,7 @@ mod tests {
         let mut snapshots = Snapshots::default();
         let name = begin(&mut snapshots, ["x", "y", "z"].map(Key::from).into());
         assert_eq!(places_asked(&mut snapshots, name), [0, 1, 2]);
-        let half = Bytes::from(vec![0; MOST_BYTES / 2 + 1]);
+        let half = Bytes::from(vec![0; MAX_BYTES / 2 + 1]);
         assert!(take(&mut snapshots, name, 0, half.clone()).is_none());
         let done = take(&mut snapshots, name, 1, half);
         let (_, response, _) = done.expect("it is over").finish(Vector::ZERO);
@@ -307,7 +307,7 @@ mod tests {
         let mut snapshots = Snapshots::default();
         let name = begin(&mut snapshots, keys.clone());
         let (mut open, mut asked) = (places_asked(&mut snapshots, name), 0);
-        assert_eq!(open.len(), MOST_OPEN);
+        assert_eq!(open.len(), MAX_OPEN);
         let done = loop {
             asked += 1;
             let place = open.swap_remove(asked * 7 % open.len());
@@ -316,7 +316,7 @@ mod tests {
                 break done;
             }
             open.extend(places_asked(&mut snapshots, name));
-            assert!(open.len() <= MOST_OPEN);
+            assert!(open.len() <= MAX_OPEN);
         };
         assert_eq!((asked, done.missing()), (keys.len(), 0));
         assert!(

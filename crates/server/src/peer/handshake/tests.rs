@@ -178,7 +178,7 @@ fn a_keyspace_that_both_have_and_not_the_same_is_refused_by_name_on_both_sides()
 #[test]
 fn keyspaces_of_a_peer_are_bounded_and_have_names() {
     let mut many = identity("a1");
-    let names = (0..=MOST_KEYSPACES).map(|number| terms(&format!("k{number}"), "cops", 1));
+    let names = (0..=MAX_KEYSPACES).map(|number| terms(&format!("k{number}"), "cops", 1));
     many.keyspaces = names.collect();
     says(
         shake(&many, "b1", &identity("b1")).1,

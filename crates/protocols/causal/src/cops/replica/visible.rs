@@ -31,8 +31,8 @@ impl Cops {
         if self.is_visible(id) || self.pending.contains_key(&at) {
             return;
         }
-        let most = self.config.most;
-        let has_room = self.pending.len() < most && self.missing < most && self.questions.len() < most;
+        let max = self.config.max;
+        let has_room = self.pending.len() < max && self.missing < max && self.questions.len() < max;
         if !has_room && !nearest.0.is_empty() {
             // The watermark must not pass it.
             self.unsure.raise(at.0, at.1);
@@ -71,7 +71,7 @@ impl Cops {
             return;
         }
         if from != self.me
-            && (self.questions.len() < self.config.most
+            && (self.questions.len() < self.config.max
                 || self.questions.is_open(self.me.partition, at_of(id)))
         {
             self.questions.await_server(self.me.partition, key, id, from);
@@ -146,7 +146,7 @@ impl Cops {
         }
         // What is forgotten here is looked at again when somebody asks for it. `first` stays: a reader that was woken for it would find it
         // forgotten, and wait again, for ever.
-        while self.above.len() > self.config.most.max(1) {
+        while self.above.len() > self.config.max.max(1) {
             let Some(&oldest) = self.above.iter().find(|at| **at != first) else {
                 break;
             };
