@@ -1,6 +1,6 @@
 //! Commands typed by hand, as over telnet: words between spaces, with quotes.
 use crate::{Arguments, ProtocolError, arguments::Span};
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 /// Splits a line into words the way Redis does:
 ///
@@ -29,6 +29,16 @@ pub(crate) fn split_line(line: &[u8], arguments: &mut Arguments) -> Result<(), P
     }
     arguments.frame = words.freeze();
     Ok(())
+}
+
+/// The words of a line that was typed by hand, split the way Redis splits inline commands: between spaces, with quotes.
+///
+/// # Errors
+/// If a quote is not closed, or something follows a closing quote at once.
+pub fn split_words(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
+    let mut arguments = Arguments::default();
+    split_line(line, &mut arguments)?;
+    Ok((0..arguments.len()).map(|place| arguments.bytes(place)).collect())
 }
 
 /// Appends the word at the front of `rest` to `words`, and returns what is behind it.

@@ -67,6 +67,7 @@ mod error;
 pub use error::ProtocolError;
 mod glob;
 mod inline;
+pub use inline::split_words;
 mod limits;
 pub use limits::Limits;
 mod long;

@@ -29,7 +29,6 @@
 mod alarm;
 mod client;
 mod clock;
-mod connection;
 mod options;
 mod receipts;
 mod report;
@@ -41,10 +40,9 @@ mod target;
 
 pub(crate) use options::Arguments;
 
-use crate::failure::Failure;
+use crate::{connection::Trouble, failure::Failure};
 use client::{Client, Over};
 use clock::Clock;
-use connection::Trouble;
 use options::SessionKind;
 use report::{Report, grouped, span};
 use shared::Shared;

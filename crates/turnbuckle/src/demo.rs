@@ -2,6 +2,7 @@
 use crate::{
     failure::{Failure, environment, say, usage},
     protocols::protocol_named,
+    shell::{self, ShellSite},
     start::wait_for_end,
 };
 use clap::Args;
@@ -17,6 +18,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::oneshot;
 use turnbuckle_core::Micros;
 use turnbuckle_protocols::KINDS;
 use turnbuckle_server::{
@@ -57,8 +59,11 @@ pub struct Demo {
     #[arg(long)]
     processes: bool,
     /// Print one JSON object with the addresses once ready.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "shell")]
     json: bool,
+    /// A prompt at the sites, in this terminal: Redis commands with their receipts in words, and cuts. Its end ends the demo.
+    #[arg(long)]
+    shell: bool,
     /// When writes are acknowledged: fsync, interval(10ms) or none.
     #[arg(long, default_value = "interval(10ms)")]
     durability: turnbuckle_server::config::Durability,
@@ -228,8 +233,54 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
         std::thread::park_timeout(Duration::from_millis(5));
     }
     announce(options, &config, data, &[std::process::id()])?;
+    let over = begin(options, &config);
+    wait_for_end(running, over, || ())
+}
+
+/// Opens the shell, if there is to be one. The demo is over when its shell is, or its time is up.
+fn begin(options: &Demo, config: &ClusterConfig) -> impl Future<Output = ()> + use<> {
+    let shell = options.shell.then(|| open_shell(config));
     let time = options.time.map(|time| Duration::from_micros(time.0));
-    wait_for_end(running, time, || ())
+    async move {
+        let time_is_up = async {
+            match time {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        let shell_is_over = async {
+            match shell {
+                // An error is an end, too: of a shell that panicked.
+                Some(shell) => drop(shell.await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = time_is_up => {}
+            () = shell_is_over => {}
+        }
+    }
+}
+
+/// A shell in a thread of its own. What is returned resolves at its end.
+fn open_shell(config: &ClusterConfig) -> oneshot::Receiver<()> {
+    let sites: Vec<ShellSite> = config
+        .nodes()
+        .map(|(_, node)| ShellSite {
+            name: config.site_name(node.site).to_string(),
+            resp: node.resp.to_string(),
+            admin: node.admin.to_string(),
+        })
+        .collect();
+    let (ends, ended) = oneshot::channel();
+    std::thread::spawn(move || {
+        if let Err(failure) = shell::run(sites) {
+            eprintln!("error: {failure}");
+        }
+        // The demo may be over already.
+        let _ = ends.send(());
+    });
+    ended
 }
 
 /// The processes of a demo, one for each node. They end with it.
@@ -311,8 +362,8 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
     }
     let pids: Vec<u32> = processes.running.iter().map(|(_, child)| child.id()).collect();
     announce(options, config, file.parent().unwrap_or(file), &pids)?;
-    let time = options.time.map(|time| Duration::from_micros(time.0));
-    wait_for_end(Vec::new(), time, || processes.look())?;
+    let over = begin(options, config);
+    wait_for_end(Vec::new(), over, || processes.look())?;
     Ok(processes.running.len() == config.nodes().count())
 }
 
@@ -375,18 +426,21 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
     } else {
         ", removed at the end"
     };
+    let data = format!("Data in {}{removed}.", data.display());
+    if options.shell {
+        return say(&format!("{table}\n\n{data} Ctrl-D ends it.\n"));
+    }
     say(&format!(
         "{table}\n\n\
          Try, in another terminal:\n  \
          redis-cli -p {first_port} set greeting hello\n  \
          redis-cli -p {last_port} get greeting        # there after the delay, not before\n  \
          {program} wan --admin {admin} cut {first_site} {last_site}   # and see what still works\n\n\
-         Data in {data}{removed}. Ctrl-C ends it.",
+         {data} Ctrl-C ends it. With --shell there is a prompt here.",
         first_port = first.resp.port(),
         last_port = last.resp.port(),
         admin = first.admin,
         first_site = config.site_name(first.site),
         last_site = config.site_name(last.site),
-        data = data.display(),
     ))
 }

@@ -3,6 +3,7 @@
 mod allocator;
 mod bench;
 mod check;
+mod connection;
 mod demo;
 mod document;
 mod exhaust;
@@ -11,6 +12,7 @@ mod failure;
 mod hunt;
 mod progress;
 mod protocols;
+mod shell;
 mod sim;
 mod start;
 mod wan;

@@ -66,17 +66,17 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     );
     // A node serves, whether anybody reads this or not.
     let _ = say(&ready);
-    wait_for_end(vec![running], None, || ())
+    wait_for_end(vec![running], std::future::pending(), || ())
 }
 
-/// Runs until the process is told to end, or the time is up, or a node fails; then stops the nodes in good order. Until then it takes a
+/// Runs until the process is told to end, or `over` is, or a node fails; then stops the nodes in good order. Until then it takes a
 /// `look` now and then, and opens nodes anew that ask for it.
 pub fn wait_for_end(
     mut running: Vec<Running>,
-    time: Option<std::time::Duration>,
+    over: impl Future<Output = ()>,
     look: impl FnMut(),
 ) -> Result<(), Failure> {
-    let ended = wait(&mut running, time, look);
+    let ended = wait(&mut running, over, look);
     let stopped: Vec<_> = running.into_iter().map(Running::stop).collect();
     ended.and_then(|()| {
         let failed = stopped.into_iter().find_map(Result::err);
@@ -84,10 +84,10 @@ pub fn wait_for_end(
     })
 }
 
-/// Runs until the process is told to end, or the time is up, or a node fails.
+/// Runs until the process is told to end, or `over` is, or a node fails.
 fn wait(
     running: &mut Vec<Running>,
-    time: Option<std::time::Duration>,
+    over: impl Future<Output = ()>,
     mut look: impl FnMut(),
 ) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -96,13 +96,7 @@ fn wait(
         .map_err(|error| environment(&error))?;
     runtime.block_on(async {
         let mut told = Told::new()?;
-        let up = async {
-            match time {
-                Some(time) => tokio::time::sleep(time).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::pin!(up);
+        tokio::pin!(over);
         loop {
             tokio::select! {
                 signal = told.wait() => {
@@ -110,7 +104,7 @@ fn wait(
                     end_at_once_if_told_again();
                     return Ok(());
                 }
-                () = &mut up => return Ok(()),
+                () = &mut over => return Ok(()),
                 () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {
                     while let Some(place) = running.iter().position(|node| node.failure().is_some()) {
                         if !running[place].wants_restart() {

@@ -102,14 +102,25 @@ pub fn run(options: &Wan) -> Result<(), Failure> {
     })?;
     match options.json {
         true => say(&serde_json::to_string(&view).map_err(|error| environment(&error))?),
-        false => say(&show(&view)),
+        false => say(&show_wan(&view)),
     }
 }
 
-fn show(view: &WanView) -> String {
-    let lines = view.links.iter().map(|link| {
+/// One line for each pair of sites whose two directions are alike, else one for each direction.
+pub(crate) fn show_wan(view: &WanView) -> String {
+    let mut lines = Vec::new();
+    for link in &view.links {
+        let back = view
+            .links
+            .iter()
+            .find(|back| back.from == link.to && back.to == link.from);
+        let is_alike = back.is_some_and(|back| back.delay == link.delay && back.cut == link.cut);
+        if is_alike && link.from > link.to {
+            continue;
+        }
+        let arrow = if is_alike { "<->" } else { " ->" };
         let cut = if link.cut { "  CUT" } else { "" };
-        format!("{} -> {}  {}{cut}", link.from, link.to, link.delay)
-    });
-    lines.collect::<Vec<_>>().join("\n")
+        lines.push(format!("{} {arrow} {}  {}{cut}", link.from, link.to, link.delay));
+    }
+    lines.join("\n")
 }

@@ -13,12 +13,12 @@
 
 use super::{
     alarm::Alarm,
-    connection::{Connection, Trouble},
     shared::Shared,
     source::{Job, Next, Source},
     tally::Finished,
     target::session_token,
 };
+use crate::connection::{Connection, Trouble};
 use bytes::Bytes;
 use std::{collections::VecDeque, io, rc::Rc, time::Duration};
 use tokio::{sync::watch, task::yield_now};

@@ -11,11 +11,8 @@
 //! A site gets what others have written by several streams, one for each site and partition, of which a client knows nothing. So
 //! it is not enough to look for the last record: each one is looked for.
 
-use super::{
-    connection::{Connection, Trouble},
-    shared::Shared,
-    target::Target,
-};
+use super::{shared::Shared, target::Target};
+use crate::connection::{Connection, Trouble};
 use bytes::Bytes;
 use std::{rc::Rc, time::Duration};
 use tokio::{

@@ -1,6 +1,6 @@
 //! The servers under test, and how a connection to one is set up.
 
-use super::connection::{Connection, Trouble};
+use crate::connection::{Connection, Trouble};
 use std::str::FromStr;
 use turnbuckle_core::Level;
 use turnbuckle_resp::Value;

@@ -54,8 +54,17 @@ impl Connection {
         })
     }
 
-    /// Sends one command and waits for its reply, while nothing else is on its way. An error is a reply too.
+    /// Sends one command of the set-up and waits for its reply, while nothing else is on its way. An error is a reply too.
     pub(crate) async fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Result<Value, Trouble> {
+        self.call_within(arguments, SET_UP).await
+    }
+
+    /// The same, of a command that may take `time`.
+    pub(crate) async fn call_within<A: AsRef<[u8]>>(
+        &mut self,
+        arguments: &[A],
+        time: Duration,
+    ) -> Result<Value, Trouble> {
         self.send(arguments);
         let answered = async {
             loop {
@@ -65,12 +74,9 @@ impl Connection {
                 self.exchange().await?;
             }
         };
-        timeout(SET_UP, answered).await.unwrap_or_else(|_| {
-            Err(Trouble::Broken(format!(
-                "no answer within {} s",
-                SET_UP.as_secs()
-            )))
-        })
+        timeout(time, answered)
+            .await
+            .unwrap_or_else(|_| Err(Trouble::Broken(format!("no answer within {} s", time.as_secs()))))
     }
 
     /// Queues a command. [`Connection::exchange`] sends it.

@@ -1,0 +1,344 @@
+//! `turnbuckle demo --shell`: a prompt at any site of a cluster. After each answer its receipt is told in words.
+//!
+//! ```text
+//! a> SET greeting hello
+//! OK
+//!   causal: written at a, by replica a/0/0, as version 1795570254901419.0@a
+//! a> c
+//! c> GET greeting
+//! "hello"
+//!   causal: read at c, from replica c/0/0: version 1795570254901419.0@a, written at a 312 ms ago
+//!   it reflects every write that was acknowledged more than 121 ms before the read began (if clocks are within 10 ms)
+//! ```
+//!
+//! **One connection for each site**, opened when it is first used. A connection is a session, so what was seen at one site is not part of the
+//! session at another, until `move` takes it there.
+//!
+//! Lines come from the terminal or from a pipe. What comes from a pipe is printed behind the prompt, so that the output reads like the
+//! transcript of a terminal. A line that cannot be carried out is answered with what was expected, and the next one is read.
+mod album;
+mod lines;
+mod words;
+
+use crate::{
+    connection::{Connection, Trouble},
+    failure::{Failure, environment, say},
+    wan::show_wan,
+};
+use bytes::Bytes;
+use lines::Lines;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tokio::runtime::Runtime;
+use turnbuckle_core::Micros;
+use turnbuckle_resp::{Value, split_words};
+use turnbuckle_server::admin::{AdminClient, LinkName, SetDelay};
+use words::{answer_in_words, receipt_in_words};
+
+/// A site, and where it is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct ShellSite {
+    /// Its name.
+    pub(crate) name: String,
+    /// `host:port` for clients.
+    pub(crate) resp: String,
+    /// `host:port` of its admin HTTP.
+    pub(crate) admin: String,
+}
+
+/// How long one command may take. A session that has moved waits at its new site for two seconds at most.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// How long a change of the WAN may take.
+const ADMIN_TIME: Duration = Duration::from_secs(5);
+
+/// The longest time that `wait` waits.
+const MAX_WAIT: Micros = Micros::from_millis(60_000);
+
+const HELP: &str = "\
+GET key, SET key value, ..   any Redis command, to the site of the prompt: docs/commands.md
+b                            the prompt moves to site b
+b GET key                    one command at site b
+use KEYSPACE                 every site's next commands are about this keyspace (KEYSPACE LIST names them)
+move b                       the session goes on at site b, with all that it has seen here
+cut a c                      nothing goes from a to c, nor back
+heal                         every cut ends; 'heal a c' ends one
+delay a c 300ms              how long a message takes from a to c, and back
+wan                          shows delays and cuts
+wait 200ms                   the next line is read after that
+album                        a photo, and a comment on it: what each kind of keyspace shows at c
+quit                         ends the demo";
+
+/// Reads lines and carries them out until there are no more, or one says `quit`.
+pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| environment(&error))?;
+    let mut lines = Lines::open().map_err(|error| environment(&error))?;
+    let mut shell = Shell {
+        runtime,
+        sites,
+        here: 0,
+        keyspace: None,
+        sessions: BTreeMap::new(),
+        albums: 0,
+    };
+    say("Type a Redis command, such as SET greeting hello; 'help' lists what else there is.")?;
+    loop {
+        let prompt = format!("{}> ", shell.sites[shell.here].name);
+        match lines.next(&prompt) {
+            Ok(Some(line)) => match shell.carry_out(&line) {
+                Done::GoOn(text) if text.is_empty() => {}
+                Done::GoOn(text) => say(&text)?,
+                Done::Quit => return Ok(()),
+            },
+            Ok(None) => return Ok(()),
+            Err(error) => say(&format!("(error) {error}"))?,
+        }
+    }
+}
+
+/// What came of a line.
+enum Done {
+    /// What is printed; the next line is read.
+    GoOn(String),
+    Quit,
+}
+
+struct Shell {
+    runtime: Runtime,
+    sites: Vec<ShellSite>,
+    /// The place of the prompt's site among them.
+    here: usize,
+    /// What was selected with `use`; without it sessions begin where connections do.
+    keyspace: Option<Bytes>,
+    /// By the place of their site.
+    sessions: BTreeMap<usize, Connection>,
+    /// How many albums were shown: each has keys of its own.
+    albums: u64,
+}
+
+impl Shell {
+    fn carry_out(&mut self, line: &str) -> Done {
+        let words = match split_words(line.as_bytes()) {
+            Ok(words) => words,
+            Err(error) => return Done::GoOn(format!("(error) {error}")),
+        };
+        let Some(first) = words.first().filter(|first| !first.starts_with(b"#")) else {
+            return Done::GoOn(String::new());
+        };
+        let first = String::from_utf8_lossy(first).into_owned();
+        let name = first.strip_suffix('>').unwrap_or(&first);
+        match (self.place_of(name), &words[1..]) {
+            (Some(place), []) => self.here = place,
+            (Some(place), command) => return Done::GoOn(self.at(place, command)),
+            (None, arguments) => {
+                let arguments: Vec<_> = arguments
+                    .iter()
+                    .map(|word| String::from_utf8_lossy(word))
+                    .collect();
+                let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
+                return match self.own(&first, &arguments) {
+                    Some(done) => done,
+                    None => Done::GoOn(self.at(self.here, &words)),
+                };
+            }
+        }
+        Done::GoOn(String::new())
+    }
+
+    fn place_of(&self, name: &str) -> Option<usize> {
+        self.sites.iter().position(|site| site.name == name)
+    }
+
+    /// The shell's own commands. In lower case: a Redis command of the same name is written in capitals.
+    fn own(&mut self, name: &str, arguments: &[&str]) -> Option<Done> {
+        let done = match (name, arguments) {
+            ("quit" | "exit", []) => return Some(Done::Quit),
+            ("help", []) => Ok(HELP.to_string()),
+            ("wan", []) => self
+                .admin()
+                .wan()
+                .map(|view| show_wan(&view))
+                .map_err(|error| error.to_string()),
+            ("cut", &[from, to]) => self.cut(from, to),
+            ("heal", []) => self.heal(None),
+            ("heal", &[from, to]) => self.heal(Some((from, to))),
+            ("delay", &[from, to, delay]) => self.delay(from, to, delay),
+            ("wait", &[time]) => wait(time),
+            ("album", []) => self.album(),
+            ("use", &[keyspace]) => self.select(keyspace),
+            ("move", &[site]) => self.move_to(site),
+            ("quit" | "exit" | "help" | "wan" | "album", _) => Err(format!("expected '{name}' alone")),
+            ("cut", _) => Err("expected two sites, such as 'cut a c'".to_string()),
+            ("heal", _) => Err("expected 'heal', or 'heal a c'".to_string()),
+            ("delay", _) => Err("expected two sites and a time, such as 'delay a c 300ms'".to_string()),
+            ("wait", _) => Err("expected a time, such as 'wait 200ms'".to_string()),
+            ("use", _) => Err("expected the name of a keyspace, such as 'use eventual'".to_string()),
+            ("move", _) => Err("expected the name of a site, such as 'move b'".to_string()),
+            _ => return None,
+        };
+        Some(Done::GoOn(done.unwrap_or_else(|why| format!("(error) {why}"))))
+    }
+
+    // ---- sessions -------------------------------------------------------------------------------------------
+
+    /// Carries out a command at a site, and tells its answer and its receipt.
+    fn at(&mut self, place: usize, command: &[Bytes]) -> String {
+        match self.ask(place, command) {
+            Ok(reply) => {
+                let site = &self.sites[place].name;
+                let receipt = receipt_in_words(&reply, command, site, microseconds_since_1970());
+                let mut lines = vec![answer_in_words(&reply)];
+                lines.extend(receipt.into_iter().map(|line| format!("  {line}")));
+                lines.join("\n")
+            }
+            Err(why) => format!("(error) {why}"),
+        }
+    }
+
+    /// Asks a site, with its receipt. A connection that breaks is opened anew for the next command: a new session.
+    fn ask<A: AsRef<[u8]>>(&mut self, place: usize, command: &[A]) -> Result<Value, String> {
+        let mut session = match self.sessions.remove(&place) {
+            Some(session) => session,
+            None => self.open(place, self.keyspace.clone())?,
+        };
+        let answered = self.runtime.block_on(session.call_within(command, ANSWER_TIME));
+        match answered {
+            Ok(reply) => {
+                self.sessions.insert(place, session);
+                Ok(reply)
+            }
+            Err(trouble) => Err(format!(
+                "site {}: {trouble}; the next command there begins a new session",
+                self.sites[place].name
+            )),
+        }
+    }
+
+    /// Opens a session at a site.
+    fn open(&self, place: usize, keyspace: Option<Bytes>) -> Result<Connection, String> {
+        let site = &self.sites[place];
+        let opened = self.runtime.block_on(async {
+            let mut connection = Connection::open(&site.resp).await?;
+            let mut greeting: Vec<Vec<Bytes>> = vec![words_of("HELLO 3"), words_of("RECEIPTS ON")];
+            if let Some(keyspace) = keyspace {
+                greeting.push(vec![Bytes::from_static(b"SELECT"), keyspace]);
+            }
+            for command in greeting {
+                if let Value::Error(why) = connection.call(&command).await? {
+                    return Err(Trouble::Refused(String::from_utf8_lossy(&why).into_owned()));
+                }
+            }
+            Ok(connection)
+        });
+        opened.map_err(|trouble| format!("site {}: {trouble}", site.name))
+    }
+
+    fn select(&mut self, keyspace: &str) -> Result<String, String> {
+        let keyspace = Bytes::copy_from_slice(keyspace.as_bytes());
+        // Where it is refused, it is refused before any session has changed.
+        self.open(self.here, Some(keyspace.clone()))?;
+        let places: Vec<usize> = self.sessions.keys().copied().collect();
+        self.keyspace = Some(keyspace.clone());
+        for place in places {
+            if let Value::Error(why) = self.ask(place, &[Bytes::from_static(b"SELECT"), keyspace.clone()])? {
+                return Err(String::from_utf8_lossy(&why).into_owned());
+            }
+        }
+        Ok("OK".to_string())
+    }
+
+    /// The session goes on at another site.
+    fn move_to(&mut self, name: &str) -> Result<String, String> {
+        let to = self.place_of(name).ok_or_else(|| self.no_site(name))?;
+        let token = match self.ask(self.here, &words_of("SESSION TOKEN"))? {
+            Value::Bulk(token) => token,
+            other => return Err(answer_in_words(&other)),
+        };
+        let mut resume = words_of("SESSION RESUME");
+        resume.push(token.clone());
+        match self.ask(to, &resume)? {
+            Value::Error(why) => Err(String::from_utf8_lossy(&why).into_owned()),
+            _ => {
+                self.here = to;
+                Ok(format!(
+                    "the session goes on at {name}; its token has {} bytes",
+                    token.len()
+                ))
+            }
+        }
+    }
+
+    fn no_site(&self, name: &str) -> String {
+        let names: Vec<&str> = self.sites.iter().map(|site| site.name.as_str()).collect();
+        format!("there is no site '{name}'; expected one of {}", names.join(", "))
+    }
+
+    // ---- the network ----------------------------------------------------------------------------------------
+
+    fn admin(&self) -> AdminClient {
+        AdminClient::new(self.sites[self.here].admin.clone(), ADMIN_TIME)
+    }
+
+    fn cut(&self, from: &str, to: &str) -> Result<String, String> {
+        let view = self
+            .admin()
+            .cut(&link(from, to))
+            .map_err(|error| error.to_string())?;
+        Ok(show_wan(&view))
+    }
+
+    fn heal(&self, of: Option<(&str, &str)>) -> Result<String, String> {
+        let link = of.map(|(from, to)| link(from, to));
+        let view = self
+            .admin()
+            .heal(link.as_ref())
+            .map_err(|error| error.to_string())?;
+        Ok(show_wan(&view))
+    }
+
+    fn delay(&self, from: &str, to: &str, delay: &str) -> Result<String, String> {
+        let delay = SetDelay {
+            from: from.to_string(),
+            to: to.to_string(),
+            delay: delay.to_string(),
+            both: true,
+        };
+        let view = self
+            .admin()
+            .set_delay(&delay)
+            .map_err(|error| error.to_string())?;
+        Ok(show_wan(&view))
+    }
+}
+
+fn link(from: &str, to: &str) -> LinkName {
+    LinkName {
+        from: from.to_string(),
+        to: to.to_string(),
+        both: true,
+    }
+}
+
+/// For scripts, which would be quicker than messages are.
+fn wait(time: &str) -> Result<String, String> {
+    let time: Micros = time
+        .parse()
+        .map_err(|_| format!("expected a time such as 200ms, found '{time}'"))?;
+    std::thread::sleep(Duration::from_micros(time.0.min(MAX_WAIT.0)));
+    Ok(String::new())
+}
+
+fn words_of(command: &'static str) -> Vec<Bytes> {
+    let words = command.split(' ');
+    words.map(|word| Bytes::from_static(word.as_bytes())).collect()
+}
+
+fn microseconds_since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,252 @@
+//! Answers as `redis-cli` shows them, and receipts in words.
+use bytes::Bytes;
+use turnbuckle_core::Micros;
+use turnbuckle_resp::Value;
+use turnbuckle_workload::split_receipt;
+
+/// How deep an answer is shown.
+const MAX_DEPTH: usize = 16;
+
+/// An answer, without its receipt.
+pub(super) fn answer_in_words(reply: &Value) -> String {
+    show(reply, 0)
+}
+
+fn show(value: &Value, depth: usize) -> String {
+    if depth == MAX_DEPTH {
+        return "..".to_string();
+    }
+    match value {
+        Value::Simple(text) => printable(text),
+        Value::Error(why) => format!("(error) {}", printable(why)),
+        Value::Integer(number) => format!("(integer) {number}"),
+        Value::Bulk(bytes) | Value::Verbatim(_, bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Value::Null => "(nil)".to_string(),
+        Value::Double(number) => format!("(double) {number}"),
+        Value::Boolean(is_true) => format!("({is_true})"),
+        Value::BigNumber(digits) => printable(digits),
+        Value::Array(values) | Value::Set(values) | Value::Push(values) => {
+            let lines = values
+                .iter()
+                .enumerate()
+                .map(|(place, value)| format!("{}) {}", place + 1, show(value, depth + 1)));
+            or_empty(lines.collect(), depth)
+        }
+        Value::Map(fields) => {
+            let lines = fields.iter().enumerate().map(|(place, (name, value))| {
+                format!(
+                    "{}# {} => {}",
+                    place + 1,
+                    show(name, depth + 1),
+                    show(value, depth + 1)
+                )
+            });
+            or_empty(lines.collect(), depth)
+        }
+        Value::Attribute(_, value) => show(value, depth),
+    }
+}
+
+/// Lines of a list, set in below the first by as much as they are deep.
+fn or_empty(lines: Vec<String>, depth: usize) -> String {
+    match lines.is_empty() {
+        true => "(empty)".to_string(),
+        false => lines.join(&format!("\n{}", "   ".repeat(depth))),
+    }
+}
+
+/// Text of the server with its line ends, and without what would move the cursor.
+fn printable(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    text.chars()
+        .filter(|character| !character.is_control() || *character == '\n')
+        .collect()
+}
+
+/// The receipt of a reply, if it has one, in at most four lines.
+pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now_us: u64) -> Vec<String> {
+    let (_, Some((claim, version))) = split_receipt(reply.clone()) else {
+        return Vec::new();
+    };
+    let is_write = command.first().is_some_and(|name| is_write(name));
+    let mut first = claim.given.clone();
+    if claim.given != claim.asked {
+        first += &format!(" ({} was asked for)", claim.asked);
+    }
+    let replica = claim.server.as_deref().unwrap_or("unknown");
+    let done = if is_write { "written" } else { "read" };
+    first += &format!(": {done} at {}", claim.site.as_deref().unwrap_or(site));
+    first += &match is_write {
+        true => format!(", by replica {replica}"),
+        false => format!(", from replica {replica}"),
+    };
+    if claim.route.as_deref() == Some("forwarded") {
+        first += " (another node, to which the operation was forwarded)";
+    }
+    first += &match (&version, is_write) {
+        (Some(version), true) => format!(", as version {version}"),
+        (Some(version), false) => format!(": version {version}{}", written(version, now_us)),
+        (None, _) => String::new(),
+    };
+    let mut lines = vec![first];
+    if claim.waited_us > 0 {
+        lines.push(format!(
+            "it waited {} before it could be answered",
+            span(claim.waited_us)
+        ));
+    }
+    if !is_write {
+        let bound = span(claim.clock_bound_us);
+        lines.push(match claim.staleness_us {
+            Some(staleness) => format!(
+                "it reflects every write that was acknowledged more than {} before the read began (if clocks are within {bound})",
+                span(staleness)
+            ),
+            None => "nothing is proven about how fresh it is".to_string(),
+        });
+    }
+    if let Some(hidden) = hidden(reply) {
+        lines.push(hidden);
+    }
+    lines
+}
+
+fn is_write(name: &[u8]) -> bool {
+    const WRITES: [&str; 9] = [
+        "SET", "DEL", "UNLINK", "MSET", "SETNX", "SETEX", "PSETEX", "GETSET", "GETDEL",
+    ];
+    WRITES
+        .iter()
+        .any(|write| name.eq_ignore_ascii_case(write.as_bytes()))
+}
+
+/// Where and when a version was written, from its name: `timestamp.counter@site`.
+fn written(version: &str, now_us: u64) -> String {
+    let Some((at, site)) = version.split_once('@') else {
+        return String::new();
+    };
+    let at = at.split('.').next().and_then(|at| at.parse::<u64>().ok());
+    match at {
+        Some(at) => format!(", written at {site} {} ago", span(now_us.saturating_sub(at))),
+        None => String::new(),
+    }
+}
+
+/// What a causal keyspace has and does not show yet.
+fn hidden(reply: &Value) -> Option<String> {
+    let Value::Attribute(fields, _) = reply else {
+        return None;
+    };
+    let is_hidden =
+        |name: &Value| matches!(name, Value::Bulk(name) | Value::Simple(name) if *name == "hidden");
+    let count = fields
+        .iter()
+        .find(|(name, _)| is_hidden(name))
+        .map(|(_, count)| count);
+    match count {
+        Some(Value::Integer(1)) => Some(
+            "1 newer version has arrived and is not shown yet: a write that it depends on has not arrived"
+                .to_string(),
+        ),
+        Some(Value::Integer(count @ 2..)) => Some(format!(
+            "{count} newer versions have arrived and are not shown yet: writes that they depend on have not arrived"
+        )),
+        _ => None,
+    }
+}
+
+/// A span to three digits: what a person wants to know.
+fn span(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us} us"),
+        1_000..10_000_000 => format!("{} ms", us / 1_000),
+        _ => Micros(us / 1_000_000 * 1_000_000).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &'static str) -> Value {
+        Value::Bulk(text.into())
+    }
+
+    fn with_receipt(more: Vec<(Value, Value)>) -> Value {
+        let mut fields = vec![
+            (bulk("asked"), bulk("causal")),
+            (bulk("given"), bulk("causal")),
+            (bulk("version"), bulk("5000000.3@b")),
+            (bulk("site"), bulk("a")),
+            (bulk("server"), bulk("a/0/0")),
+            (bulk("route"), bulk("local")),
+            (bulk("waited_us"), Value::Integer(0)),
+            (bulk("clock_bound_us"), Value::Integer(10_000)),
+        ];
+        fields.extend(more);
+        Value::Attribute(fields, Box::new(bulk("hello")))
+    }
+
+    fn words(reply: &Value, command: &'static str) -> Vec<String> {
+        receipt_in_words(reply, &[command.into(), "k".into()], "a", 5_312_000)
+    }
+
+    #[test]
+    fn a_read_says_which_version_and_how_fresh_it_is() {
+        let reply = with_receipt(vec![(bulk("staleness_us"), Value::Integer(121_400))]);
+        assert_eq!(
+            words(&reply, "get"),
+            [
+                "causal: read at a, from replica a/0/0: version 5000000.3@b, written at b 312 ms ago",
+                "it reflects every write that was acknowledged more than 121 ms before the read began (if clocks are within 10 ms)"
+            ]
+        );
+        assert_eq!(answer_in_words(&reply), "\"hello\"");
+    }
+
+    #[test]
+    fn what_is_hidden_or_not_proven_is_said() {
+        let reply = with_receipt(vec![
+            (bulk("staleness_us"), Value::Null),
+            (bulk("hidden"), Value::Integer(2)),
+        ]);
+        let words = words(&reply, "GET");
+        assert_eq!(words[1], "nothing is proven about how fresh it is");
+        assert!(words[2].starts_with("2 newer versions have arrived"), "{words:?}");
+    }
+
+    #[test]
+    fn a_write_says_what_it_wrote_and_nothing_of_freshness() {
+        let reply = with_receipt(vec![(bulk("staleness_us"), Value::Integer(1))]);
+        assert_eq!(
+            words(&reply, "SET"),
+            ["causal: written at a, by replica a/0/0, as version 5000000.3@b"]
+        );
+    }
+
+    #[test]
+    fn a_reply_without_a_receipt_has_no_words() {
+        assert!(words(&Value::Integer(1), "GET").is_empty());
+    }
+
+    #[test]
+    fn lists_are_numbered_and_control_characters_are_not_shown() {
+        let list = Value::Array(vec![
+            bulk("a\n"),
+            Value::Array(vec![Value::Null, Value::Integer(2)]),
+        ]);
+        assert_eq!(
+            answer_in_words(&list),
+            "1) \"a\\n\"\n2) 1) (nil)\n   2) (integer) 2"
+        );
+        assert_eq!(
+            answer_in_words(&Value::Error(Bytes::from_static(b"ERR \x1b[2Jx"))),
+            "(error) ERR [2Jx"
+        );
+        let mut deep = Value::Null;
+        for _ in 0..100 {
+            deep = Value::Array(vec![deep]);
+        }
+        assert!(answer_in_words(&deep).ends_with(".."));
+    }
+}
