@@ -326,22 +326,19 @@ impl Cluster {
         self.write_wrongs(node)
     }
 
-    /// Cuts what goes from one site to another, or heals it. A node that does not run has its cuts forgotten when it starts.
-    pub fn cut(&self, from: usize, to: usize, both: bool, is_cut: bool) {
-        let link = |from: usize, to: usize| LinkName {
-            from: SITES[from].into(),
-            to: SITES[to].into(),
-            both: false,
+    /// Cuts two sites from each other, or heals that. The first node that answers tells the others.
+    pub fn cut(&self, one: usize, other: usize, is_cut: bool) {
+        let link = LinkName {
+            from: SITES[one].into(),
+            to: SITES[other].into(),
         };
-        let ways = [Some((from, to)), both.then_some((to, from))];
-        for (from, to) in ways.into_iter().flatten() {
-            for node in nodes_of(from) {
-                let admin = self.admin(node);
-                // Whoever is down or paused cannot be told; the other side's cut ends the connection as well.
-                let _ = match is_cut {
-                    true => admin.cut(&link(from, to)),
-                    false => admin.heal(Some(&link(from, to))),
-                };
+        for node in 0..NODES {
+            let done = match is_cut {
+                true => self.admin(node).cut(&link),
+                false => self.admin(node).heal(Some(&link)),
+            };
+            if done.is_ok() {
+                return;
             }
         }
     }

@@ -42,7 +42,7 @@ kinds! {
     Kills = "kills", 4, "kill -9 of a node, which is started again soon";
     Sites = "sites", 1, "kill -9 of both nodes of a site at once";
     LongDeaths = "long-deaths", 2, "kill -9 of a node, which stays away under load until its peers have purged their logs";
-    Cuts = "cuts", 4, "a cut between two sites, in both directions or in one";
+    Cuts = "cuts", 4, "a cut between two sites";
     Pauses = "pauses", 3, "a node stopped where it stands (SIGSTOP)";
     Clocks = "clocks", 3, "a wall clock that jumps by up to three seconds, and back";
     FarClocks = "far-clocks", 1, "a wall clock that jumps an hour ahead, and back";
@@ -98,12 +98,10 @@ pub enum Fault {
     },
     /// Nothing passes between two sites.
     Cut {
-        /// From here.
-        from: usize,
-        /// To there.
-        to: usize,
-        /// Whether the way back is cut as well.
-        both: bool,
+        /// One of them.
+        one: usize,
+        /// The other one.
+        other: usize,
         /// For how long.
         for_ms: u64,
     },
@@ -171,14 +169,8 @@ impl fmt::Display for Fault {
                 write!(f, "kill -9 {} for {down_ms} ms{long}", node_name(node))
             }
             Fault::KillSite { site, down_ms } => write!(f, "kill -9 site {} for {down_ms} ms", SITES[site]),
-            Fault::Cut {
-                from,
-                to,
-                both,
-                for_ms,
-            } => {
-                let arrow = if both { "-" } else { "->" };
-                write!(f, "cut {}{arrow}{} for {for_ms} ms", SITES[from], SITES[to])
+            Fault::Cut { one, other, for_ms } => {
+                write!(f, "cut {}-{} for {for_ms} ms", SITES[one], SITES[other])
             }
             Fault::Pause { node, for_ms } => write!(f, "pause {} for {for_ms} ms", node_name(node)),
             Fault::Clock {
@@ -280,9 +272,8 @@ fn fault(random: &mut Random, kind: Kind) -> Fault {
             let from = random.below(SITES.len() as u64) as usize;
             let step = 1 + random.below(SITES.len() as u64 - 1) as usize;
             Fault::Cut {
-                from,
-                to: (from + step) % SITES.len(),
-                both: random.below(3) > 0,
+                one: from,
+                other: (from + step) % SITES.len(),
                 for_ms: between(random, (300, 8_000)),
             }
         }

@@ -116,15 +116,10 @@ impl<'a> Operator<'a> {
             Fault::KillSite { site, down_ms } => {
                 self.kill(&nodes_of(site).collect::<Vec<_>>(), down_ms, false)
             }
-            Fault::Cut {
-                from,
-                to,
-                both,
-                for_ms,
-            } => {
-                self.cluster.cut(from, to, both, true);
+            Fault::Cut { one, other, for_ms } => {
+                self.cluster.cut(one, other, true);
                 self.wait_ms(for_ms);
-                self.cluster.cut(from, to, both, false);
+                self.cluster.cut(one, other, false);
                 Ok(())
             }
             Fault::Pause { node, for_ms } => self.pause(node, for_ms),

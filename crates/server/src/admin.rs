@@ -8,8 +8,12 @@
 //! | `GET /status` | what the node says about itself: [`Status`] |
 //! | `GET /wan` | delays and cuts: [`WanView`] |
 //! | `POST /wan` or `PUT /wan` | sets a delay: [`SetDelay`] |
-//! | `POST /wan/cut` | lets nothing through: [`LinkName`] |
+//! | `POST /wan/cut` | lets nothing through between two sites: [`LinkName`] |
 //! | `POST /wan/heal` | lets everything through again: [`LinkName`], or no body for all links |
+//! | `PUT /wan/links` | what another node's matrix is like: [`WanLink`]s |
+//!
+//! **One truth.** A change of the WAN may be asked of any node. It tells the nodes of all other processes, and the answer names those that it did
+//! not reach; they are told again, each second. A node that starts asks the others.
 //!
 //! Every answer but `/metrics` is JSON. What is refused is answered with `{"error": .., "expected": ..}`: what was
 //! wrong, and what would have been right.
@@ -20,8 +24,7 @@
 //! answering.
 //!
 //! **Caveats.** There is no authentication: give it an address that only operators reach. Requests that a web page of
-//! another origin makes through an operator's browser are refused. A node has a WAN matrix of its own and applies it to
-//! what it sends: with one process per site, `a->b` is set and cut at the nodes of `a`.
+//! another origin makes through an operator's browser are refused.
 use crate::{metrics::Metrics, status::Status, wan::WanMatrix};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -31,6 +34,8 @@ pub use client::{AdminClient, AdminClientError};
 mod refusal;
 use refusal::Refusal;
 mod route;
+mod spread;
+pub use spread::{Others, ask_others};
 mod serve;
 pub use serve::{AdminServer, MAX_CONNECTIONS};
 
@@ -57,6 +62,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The delays of what it sends.
     pub wan: WanMatrix,
+    /// The other nodes, which are told what changes.
+    pub others: Arc<Others>,
 }
 
 impl fmt::Debug for Admin {
@@ -74,6 +81,9 @@ pub struct WanView {
     pub sites: Vec<String>,
     /// Every direction between two different sites.
     pub links: Vec<WanLink>,
+    /// The nodes that could not be told of a change yet, and why. They are told again, each second.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_reached: BTreeMap<String, String>,
 }
 
 /// One direction of a link between two sites.
@@ -87,6 +97,9 @@ pub struct WanLink {
     pub delay: String,
     /// Whether nothing passes.
     pub cut: bool,
+    /// When this was changed, in microseconds since 1970; 0 if it is as it was configured.
+    #[serde(default)]
+    pub changed_us: u64,
 }
 
 /// Sets the delay of one direction, or of both.
@@ -104,17 +117,14 @@ pub struct SetDelay {
     pub both: bool,
 }
 
-/// Names one direction of a link, or both.
+/// Names the link between two sites.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkName {
-    /// Where frames come from.
+    /// One of its sites.
     pub from: String,
-    /// Where they go.
+    /// The other one.
     pub to: String,
-    /// Whether the way back is meant too.
-    #[serde(default)]
-    pub both: bool,
 }
 
 impl WanView {
@@ -126,10 +136,12 @@ impl WanView {
             to: name(to),
             delay: link.delay.to_string(),
             cut: link.cut,
+            changed_us: matrix.changed_us(from, to),
         });
         WanView {
             sites: matrix.sites().to_vec(),
             links: links.collect(),
+            not_reached: BTreeMap::new(),
         }
     }
 }

@@ -18,6 +18,7 @@ mod workers;
 use crate::{
     Clock, TestFaults,
     admin::AdminServer,
+    admin::ask_others,
     config::{ClusterConfig, NodeId},
     peer,
     wan::WanMatrix,
@@ -192,8 +193,13 @@ impl Start {
             peer: bind("peer", &entry.peer)?,
             admin: bind("admin", &entry.admin)?,
         };
-        self.wan.serve(entry.site);
+        self.wan.serve(self.node);
         let host = Host::open(&self)?;
+        let (others, wan) = (Arc::clone(&host.others), self.wan.clone());
+        // Nobody waits for it: a node serves whether others answer or not.
+        std::thread::Builder::new()
+            .name(format!("{}-wan", entry.name))
+            .spawn(move || ask_others(&others, &wan))?;
         let workers = workers::start(&host)?;
         let mut loops = Vec::new();
         let mut first = Some((sockets.peer, sockets.admin));

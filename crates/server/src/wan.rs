@@ -16,19 +16,24 @@
 //! **Caveats.** A delay is drawn from `[delay, delay + jitter]`: never shorter than it says, so that "not before the
 //! WAN delay" can be tested. Frames of one link are never reordered, as on a TCP connection, so a frame with little
 //! jitter waits for the one before it. Lowering a delay does not speed up the frames already on their way. Bandwidth
-//! is not modelled. A node applies the matrix to what it sends: with one process per site, a cut of `a->b` is made at
-//! the nodes of `a`.
+//! is not modelled. A cut is one of both directions: nodes are linked by TCP connections, which need both.
+//!
+//! **One truth per cluster.** Each process has a matrix and applies it to what its nodes send. A change that is made at one is told to all
+//! others over admin HTTP ([`crate::admin`]); a node that starts asks them. Each direction remembers when it was changed, and the later change wins.
 use std::{
+    collections::BTreeSet,
     fmt,
     str::FromStr,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::{SystemTime, UNIX_EPOCH},
 };
 use thiserror::Error;
 use tokio::sync::watch;
 use turnbuckle_core::{Micros, SiteId};
+use turnbuckle_node::NodeId;
 
 mod delay_line;
 pub use delay_line::{DelayLine, Full};
@@ -227,8 +232,15 @@ struct Shared {
     sites: Arc<[String]>,
     links: Vec<AtomicU64>,
     changes: watch::Sender<u64>,
-    /// The sites, as bits, whose nodes apply the matrix to what they send.
-    senders: AtomicU64,
+    ledger: Mutex<Ledger>,
+}
+
+/// What a change looks at. Its lock is held while a link's word is written.
+struct Ledger {
+    /// When each direction was changed, in microseconds since 1970; 0 if it is as it was configured.
+    changed_us: Vec<u64>,
+    /// The nodes of this process, which apply this matrix.
+    nodes: BTreeSet<NodeId>,
 }
 
 impl WanMatrix {
@@ -242,7 +254,10 @@ impl WanMatrix {
             sites: Arc::clone(&delays.sites),
             links: links.collect(),
             changes: watch::Sender::new(0),
-            senders: AtomicU64::new(0),
+            ledger: Mutex::new(Ledger {
+                changed_us: vec![0; delays.links.len()],
+                nodes: BTreeSet::new(),
+            }),
         }))
     }
 
@@ -257,15 +272,18 @@ impl WanMatrix {
         Some(SiteId(place as u16))
     }
 
-    /// A node of this site applies the matrix to what it sends.
-    pub fn serve(&self, site: SiteId) {
-        self.0.senders.fetch_or(1 << site.0, Ordering::Relaxed);
+    /// A node of this process applies the matrix.
+    pub fn serve(&self, node: NodeId) {
+        self.ledger().nodes.insert(node);
     }
 
-    /// The sites whose nodes apply the matrix.
-    pub fn senders(&self) -> impl Iterator<Item = SiteId> + use<> {
-        let senders = self.0.senders.load(Ordering::Relaxed);
-        (0..64).filter(move |site| senders >> site & 1 == 1).map(SiteId)
+    /// Whether a node of this process does. Those of others are told what changes.
+    pub fn serves(&self, node: NodeId) -> bool {
+        self.ledger().nodes.contains(&node)
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How one direction is now.
@@ -274,6 +292,14 @@ impl WanMatrix {
     /// If there is no such site.
     pub fn link(&self, from: SiteId, to: SiteId) -> LinkState {
         unpack(self.word(from, to).load(Ordering::Relaxed))
+    }
+
+    /// When a direction was changed, in microseconds since 1970; 0 if it is as it was configured.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn changed_us(&self, from: SiteId, to: SiteId) -> u64 {
+        self.ledger().changed_us[place(self.0.sites.len(), from, to)]
     }
 
     /// Sets the delay of one direction; whether it is cut stays as it was. A site has no delay to itself; setting it
@@ -285,27 +311,39 @@ impl WanMatrix {
         self.update(from, to, |link| LinkState { delay, ..link });
     }
 
-    /// Lets nothing through in one direction, until it is healed. A site cannot be cut from itself.
+    /// Lets nothing through between two sites, until that is healed. A site cannot be cut from itself.
     ///
     /// # Panics
     /// If there is no such site.
-    pub fn cut(&self, from: SiteId, to: SiteId) {
-        self.update(from, to, |link| LinkState { cut: true, ..link });
+    pub fn cut(&self, one: SiteId, other: SiteId) {
+        self.update(one, other, |link| LinkState { cut: true, ..link });
+        self.update(other, one, |link| LinkState { cut: true, ..link });
     }
 
-    /// Takes the cut of one direction away.
+    /// Takes the cut between two sites away.
     ///
     /// # Panics
     /// If there is no such site.
-    pub fn heal(&self, from: SiteId, to: SiteId) {
-        self.update(from, to, |link| LinkState { cut: false, ..link });
+    pub fn heal(&self, one: SiteId, other: SiteId) {
+        self.update(one, other, |link| LinkState { cut: false, ..link });
+        self.update(other, one, |link| LinkState { cut: false, ..link });
     }
 
     /// Takes all cuts away.
     pub fn heal_all(&self) {
         for (from, to, _) in self.links() {
-            self.heal(from, to);
+            self.update(from, to, |link| LinkState { cut: false, ..link });
         }
+    }
+
+    /// Takes over how a direction is at another process, if it was changed there later than here.
+    ///
+    /// # Panics
+    /// If there is no such site.
+    pub fn adopt(&self, from: SiteId, to: SiteId, link: LinkState, changed_us: u64) {
+        self.store(from, to, |_, before_us| {
+            (changed_us > before_us).then_some((link, changed_us))
+        });
     }
 
     /// Every direction between two different sites, by sender, then receiver.
@@ -326,19 +364,36 @@ impl WanMatrix {
         &self.0.links[place(self.0.sites.len(), from, to)]
     }
 
-    fn update(&self, from: SiteId, to: SiteId, change: impl Fn(LinkState) -> LinkState) {
+    /// A change that is made here. It is later than all others of its direction, even if it changes nothing here: it may at another process.
+    fn update(&self, from: SiteId, to: SiteId, change: impl FnOnce(LinkState) -> LinkState) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        self.store(from, to, |link, before_us| {
+            Some((change(link), now_us.max(before_us.saturating_add(1))))
+        });
+    }
+
+    fn store(
+        &self,
+        from: SiteId,
+        to: SiteId,
+        change: impl FnOnce(LinkState, u64) -> Option<(LinkState, u64)>,
+    ) {
         let word = self.word(from, to);
         if from == to {
             return;
         }
-        let changed = |old| {
-            let new = pack(change(unpack(old)));
-            (new != old).then_some(new)
+        let mut ledger = self.ledger();
+        let stamp = &mut ledger.changed_us[place(self.0.sites.len(), from, to)];
+        let old = word.load(Ordering::Relaxed);
+        let Some((link, changed_us)) = change(unpack(old), *stamp) else {
+            return;
         };
-        if word
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed)
-            .is_ok()
-        {
+        *stamp = changed_us;
+        let new = pack(link);
+        word.store(new, Ordering::Relaxed);
+        drop(ledger);
+        if new != old {
             // The channel's own lock orders the word before the notification.
             self.0.changes.send_modify(|count| *count += 1);
         }
@@ -445,7 +500,7 @@ mod tests {
                 cut: true
             }
         );
-        assert!(!matrix.link(B, A).cut, "the other direction still works");
+        assert!(matrix.link(B, A).cut, "a connection needs both directions");
         matrix.heal_all();
         assert_eq!(
             matrix.link(A, B),
@@ -473,6 +528,29 @@ mod tests {
         assert!(!watch.has_changed().unwrap());
         matrix.cut(A, B);
         assert!(watch.has_changed().unwrap());
+    }
+
+    #[test]
+    fn the_later_change_of_a_direction_wins_wherever_it_was_made() {
+        let delays = WanDelays::demo(["a", "b"]);
+        let (here, there) = (WanMatrix::new(&delays), WanMatrix::new(&delays));
+        let tell = |from: &WanMatrix, to: &WanMatrix| {
+            for (one, other, link) in from.links() {
+                to.adopt(one, other, link, from.changed_us(one, other));
+            }
+        };
+        here.cut(A, B);
+        tell(&here, &there);
+        assert!(there.link(A, B).cut && there.link(B, A).cut);
+        // It was not told of the cut, and heals it all the same.
+        let third = WanMatrix::new(&delays);
+        third.adopt(A, B, LinkState::default(), there.changed_us(A, B) - 1);
+        third.heal(A, B);
+        let healed_us = third.changed_us(A, B).max(there.changed_us(A, B) + 1);
+        there.adopt(A, B, third.link(A, B), healed_us);
+        tell(&here, &there);
+        assert!(!there.link(A, B).cut, "an older change came later");
+        tell(&third, &WanMatrix::new(&delays));
     }
 
     proptest::proptest! {

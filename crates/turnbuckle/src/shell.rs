@@ -320,7 +320,6 @@ fn link(from: &str, to: &str) -> LinkName {
     LinkName {
         from: from.to_string(),
         to: to.to_string(),
-        both: true,
     }
 }
 

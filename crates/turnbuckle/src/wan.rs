@@ -6,8 +6,7 @@ use turnbuckle_server::admin::{AdminClient, AdminClientError, LinkName, SetDelay
 
 /// Shows or changes the delays and cuts between sites, while they run.
 ///
-/// A node applies the matrix to what it sends. In a demo all nodes share one, so any admin port will do; in a cluster of
-/// several processes the delay from a to b is set at the nodes of a. A cut in either direction breaks the connection.
+/// Any node can be asked: it tells all others. A node that is not reached is named, and told again each second; one that starts asks the others.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  turnbuckle wan show\n  turnbuckle wan set a c 300ms~20ms\n  turnbuckle wan cut a b\n  \
@@ -45,22 +44,19 @@ enum Action {
         #[arg(long)]
         both: bool,
     },
-    /// Lets nothing through from a site to another.
+    /// Lets nothing through between two sites.
     Cut {
-        /// Where frames come from.
+        /// One of them.
         from: String,
-        /// Where they go.
+        /// The other one.
         to: String,
-        /// The way back too.
-        #[arg(long)]
-        both: bool,
     },
     /// Lets everything through again: between two sites, or everywhere.
     Heal {
-        /// Where frames come from.
+        /// One of them.
         #[arg(requires = "to")]
         from: Option<String>,
-        /// Where they go.
+        /// The other one.
         to: Option<String>,
     },
 }
@@ -80,16 +76,15 @@ pub fn run(options: &Wan) -> Result<(), Failure> {
             delay: delay.clone(),
             both: *both,
         }),
-        Action::Cut { from, to, both } => client.cut(&LinkName {
+        Action::Cut { from, to } => client.cut(&LinkName {
             from: from.clone(),
             to: to.clone(),
-            both: *both,
         }),
         Action::Heal { from, to } => {
             let link = from
                 .clone()
                 .zip(to.clone())
-                .map(|(from, to)| LinkName { from, to, both: true });
+                .map(|(from, to)| LinkName { from, to });
             client.heal(link.as_ref())
         }
     };
@@ -121,6 +116,11 @@ pub(crate) fn show_wan(view: &WanView) -> String {
         let arrow = if is_alike { "<->" } else { " ->" };
         let cut = if link.cut { "  CUT" } else { "" };
         lines.push(format!("{} {arrow} {}  {}{cut}", link.from, link.to, link.delay));
+    }
+    for (node, why) in &view.not_reached {
+        lines.push(format!(
+            "{node} does not know of it yet, and is told again each second: {why}"
+        ));
     }
     lines.join("\n")
 }

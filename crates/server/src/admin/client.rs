@@ -1,6 +1,6 @@
 //! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, one connection per request, no more HTTP
 //! than our own server speaks. A library would bring pools, redirects, TLS and cookies to three requests.
-use super::{LinkName, SetDelay, WanView};
+use super::{LinkName, SetDelay, WanLink, WanView};
 use crate::status::Status;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
@@ -63,7 +63,7 @@ impl AdminClient {
         }
     }
 
-    /// The delays and cuts of what the node sends.
+    /// Delays and cuts.
     ///
     /// # Errors
     /// If there is no answer.
@@ -79,7 +79,7 @@ impl AdminClient {
         self.json("POST", "/wan", Some(delay))
     }
 
-    /// Lets nothing through.
+    /// Lets nothing through between two sites.
     ///
     /// # Errors
     /// If there is no answer, or the sites are none.
@@ -93,6 +93,11 @@ impl AdminClient {
     /// If there is no answer, or the sites are none.
     pub fn heal(&self, link: Option<&LinkName>) -> Result<WanView, AdminClientError> {
         self.json("POST", "/wan/heal", link)
+    }
+
+    /// Tells a node what another node's matrix is like. What was changed later there than here is taken over.
+    pub(super) fn adopt(&self, links: &Vec<WanLink>) -> Result<WanView, AdminClientError> {
+        self.json("PUT", "/wan/links", Some(links))
     }
 
     /// What the node says about itself.

@@ -1,4 +1,8 @@
-use super::{Admin, LinkName, Refusal, SetDelay, WanView, refusal::Expected};
+use super::{
+    Admin, LinkName, Refusal, SetDelay, WanLink, WanView,
+    refusal::Expected,
+    spread::{adopt, spread},
+};
 use crate::{metrics::Exposition, status::Status, wan::LinkDelay};
 use axum::{
     Json, Router,
@@ -7,7 +11,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -17,11 +21,14 @@ use turnbuckle_core::SiteId;
 /// The longest body of a request, in bytes.
 const MAX_BODY_BYTES: usize = 16 * 1024;
 
+/// The longest matrix that another node tells, in bytes: 64 sites have 4,032 directions of some 100 bytes.
+const MAX_LINKS_BYTES: usize = 1024 * 1024;
+
 /// How long a request may take once its head has been read; its body is what could be slow.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
 /// All routes, for those who ask for another.
-const ROUTES: [&str; 8] = [
+const ROUTES: [&str; 9] = [
     "GET /healthz",
     "GET /readyz",
     "GET /metrics",
@@ -30,6 +37,7 @@ const ROUTES: [&str; 8] = [
     "POST or PUT /wan {\"from\": \"a\", \"to\": \"b\", \"delay\": \"40ms~4ms\"}",
     "POST /wan/cut {\"from\": \"a\", \"to\": \"b\"}",
     "POST /wan/heal {\"from\": \"a\", \"to\": \"b\"}, or without body for all",
+    "PUT /wan/links, which nodes tell each other",
 ];
 
 type Body = Result<Bytes, BytesRejection>;
@@ -43,6 +51,10 @@ pub(super) fn router(admin: Admin) -> Router {
         .route("/wan", get(show_wan).post(set_wan).put(set_wan))
         .route("/wan/cut", post(cut))
         .route("/wan/heal", post(heal))
+        .route(
+            "/wan/links",
+            put(take_over).layer(DefaultBodyLimit::max(MAX_LINKS_BYTES)),
+        )
         .fallback(async |method: Method, uri: Uri| no_route(StatusCode::NOT_FOUND, &method, &uri))
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
             no_route(StatusCode::METHOD_NOT_ALLOWED, &method, &uri)
@@ -129,24 +141,18 @@ async fn set_wan(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>
     let delay: LinkDelay = delay
         .parse()
         .map_err(|_| Refusal::bad(format!("delay: found {delay:?}"), LinkDelay::EXPECTED))?;
-    sent_here(&admin, &[(from, true), (to, both)])?;
     admin.wan.set(from, to, delay);
     if both {
         admin.wan.set(to, from, delay);
     }
-    Ok(Json(WanView::of(&admin.wan)))
+    Ok(Json(spread(&admin).await))
 }
 
 async fn cut(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, Refusal> {
-    let LinkName { from, to, both } = decode(&take(body)?, ROUTES[6])?;
+    let LinkName { from, to } = decode(&take(body)?, ROUTES[6])?;
     let (from, to) = link(&admin, &from, &to)?;
-    // A cut in one direction breaks the connection at either end.
-    sent_here(&admin, &[(from, true), (to, true)])?;
     admin.wan.cut(from, to);
-    if both {
-        admin.wan.cut(to, from);
-    }
-    Ok(Json(WanView::of(&admin.wan)))
+    Ok(Json(spread(&admin).await))
 }
 
 async fn heal(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, Refusal> {
@@ -154,38 +160,17 @@ async fn heal(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, R
     if body.is_empty() {
         admin.wan.heal_all();
     } else {
-        let LinkName { from, to, both } = decode(&body, ROUTES[7])?;
+        let LinkName { from, to } = decode(&body, ROUTES[7])?;
         let (from, to) = link(&admin, &from, &to)?;
-        sent_here(&admin, &[(from, true), (to, true)])?;
         admin.wan.heal(from, to);
-        if both {
-            admin.wan.heal(to, from);
-        }
     }
-    Ok(Json(WanView::of(&admin.wan)))
+    Ok(Json(spread(&admin).await))
 }
 
-/// A node applies the matrix to what it sends itself: a change that it would never look at is refused.
-fn sent_here(admin: &Admin, sites: &[(SiteId, bool)]) -> Result<(), Refusal> {
-    let senders: Vec<SiteId> = admin.wan.senders().collect();
-    if sites
-        .iter()
-        .any(|&(site, counts)| counts && senders.contains(&site))
-    {
-        return Ok(());
-    }
-    let name = |site: SiteId| admin.wan.sites()[usize::from(site.0)].as_str();
-    let ours: Vec<&str> = senders.into_iter().map(name).collect();
-    Err(Refusal::bad(
-        format!(
-            "this node sends from site {}, and that is not concerned",
-            ours.join(", ")
-        ),
-        format!(
-            "to be asked at the admin address of a node of site {}",
-            name(sites[0].0)
-        ),
-    ))
+async fn take_over(State(admin): State<Admin>, body: Body) -> Result<Json<WanView>, Refusal> {
+    let links: Vec<WanLink> = decode(&take(body)?, ROUTES[8])?;
+    adopt(&admin.wan, &links);
+    Ok(Json(WanView::of(&admin.wan)))
 }
 
 /// The body, if it is not too long and came whole.

@@ -12,6 +12,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use turnbuckle_core::{Micros, SiteId};
+use turnbuckle_node::NodeId;
 
 struct Node {
     readiness: Mutex<Result<(), String>>,
@@ -49,16 +50,25 @@ async fn world() -> World {
         missing: Mutex::default(),
     });
     let wan = WanMatrix::new(&WanDelays::demo(["a", "b", "c"]));
-    wan.serve(SiteId(0));
-    wan.serve(SiteId(1));
     let admin = Admin {
         source: node.clone(),
         metrics: Metrics::new(["carts"]),
         wan,
+        others: Arc::default(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = AdminServer::start(listener, admin.clone()).unwrap();
     World { server, node, admin }
+}
+
+/// A node, and another process with a matrix of its own: the first tells the second.
+async fn two_processes() -> (World, World) {
+    let (mut one, other) = (world().await, world().await);
+    let node = (NodeId(1), "b1".to_string(), other.server.address().to_string());
+    one.admin.others = Arc::new(Others::new([node]));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    one.server = AdminServer::start(listener, one.admin.clone()).unwrap();
+    (one, other)
 }
 
 impl World {
@@ -166,7 +176,7 @@ async fn the_wan_changes_while_it_runs() {
     assert_eq!((status, &view["sites"]), (200, &json!(["a", "b", "c"])));
     assert_eq!(
         view["links"][0],
-        json!({"from": "a", "to": "b", "delay": "40ms~4ms", "cut": false})
+        json!({"from": "a", "to": "b", "delay": "40ms~4ms", "cut": false, "changed_us": 0})
     );
 
     for method in ["POST", "PUT"] {
@@ -183,40 +193,85 @@ async fn the_wan_changes_while_it_runs() {
     );
 
     assert_eq!(
-        world
-            .ask("POST", "/wan/cut", r#"{"from":"a","to":"c","both":true}"#)
-            .await
-            .0,
+        world.ask("POST", "/wan/cut", r#"{"from":"a","to":"c"}"#).await.0,
         200
     );
     assert!(world.link(0, 2).cut && world.link(2, 0).cut && !world.link(0, 1).cut);
     assert_eq!(
-        world.ask("POST", "/wan/heal", r#"{"from":"a","to":"c"}"#).await.0,
+        world.ask("POST", "/wan/cut", r#"{"from":"b","to":"a"}"#).await.0,
         200
     );
-    assert!(!world.link(0, 2).cut && world.link(2, 0).cut);
+    assert_eq!(
+        world.ask("POST", "/wan/heal", r#"{"from":"c","to":"a"}"#).await.0,
+        200
+    );
+    assert!(!world.link(0, 2).cut && !world.link(2, 0).cut && world.link(0, 1).cut);
     assert_eq!(world.ask("POST", "/wan/heal", "").await.0, 200);
-    assert!(!world.link(2, 0).cut);
+    assert!(!world.link(0, 1).cut && !world.link(1, 0).cut);
 }
 
-/// The nodes here are of sites a and b; what c sends is up to c.
 #[tokio::test]
-async fn a_change_that_no_node_here_would_look_at_is_refused() {
+async fn a_change_is_made_at_every_process() {
+    let (one, other) = two_processes().await;
+    let (status, view) = one.ask("POST", "/wan/cut", r#"{"from":"c","to":"a"}"#).await;
+    assert_eq!((status, view.get("not_reached")), (200, None));
+    assert!(other.link(0, 2).cut && other.link(2, 0).cut);
+    // It may be asked of any of them.
+    let (_, shown) = other.ask("GET", "/wan", "").await;
+    assert_eq!(shown["links"], view["links"]);
+    let delay = r#"{"from":"b","to":"c","delay":"5ms"}"#;
+    assert_eq!(one.ask("POST", "/wan", delay).await.0, 200);
+    assert_eq!(other.link(1, 2).delay, LinkDelay::from_millis(5, 0));
+    assert_eq!(one.ask("POST", "/wan/heal", "").await.0, 200);
+    assert!(!other.link(0, 2).cut);
+}
+
+#[tokio::test]
+async fn a_node_that_starts_asks_what_was_changed() {
+    let (one, late) = (world().await, world().await);
+    one.ask("POST", "/wan/cut", r#"{"from":"a","to":"b"}"#).await;
+    let nodes = [
+        (NodeId(1), "dead".to_string(), "127.0.0.1:1".to_string()),
+        (NodeId(2), "a1".to_string(), one.server.address().to_string()),
+    ];
+    let wan = late.admin.wan.clone();
+    tokio::task::spawn_blocking(move || ask_others(&Others::new(nodes), &wan))
+        .await
+        .unwrap();
+    assert!(late.link(0, 1).cut && late.link(1, 0).cut);
+    assert_eq!(late.admin.wan.changed_us(SiteId(0), SiteId(2)), 0);
+}
+
+/// A cut that both know ends at one of them while the other is away.
+#[tokio::test]
+async fn a_node_that_was_not_reached_is_told_again() {
+    let (mut one, other) = two_processes().await;
+    one.ask("POST", "/wan/cut", r#"{"from":"a","to":"b"}"#).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let node = (NodeId(1), "b1".to_string(), address.to_string());
+    one.admin.others = Arc::new(Others::new([node]));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    one.server = AdminServer::start(listener, one.admin.clone()).unwrap();
+    let (_, view) = one.ask("POST", "/wan/heal", "").await;
+    assert!(view["not_reached"]["b1"].is_string(), "{view}");
+    assert!(other.link(0, 1).cut);
+    let listener = TcpListener::bind(address).await.unwrap();
+    let _again = AdminServer::start(listener, other.admin.clone()).unwrap();
+    let mut watch = other.admin.wan.watch();
+    watch.wait_for(|_| !other.link(0, 1).cut).await.unwrap();
+}
+
+#[tokio::test]
+async fn links_of_a_cluster_that_is_not_ours_are_left_out() {
     let world = world().await;
-    let (status, refusal) = world
-        .ask("POST", "/wan", r#"{"from":"c","to":"a","delay":"5ms"}"#)
-        .await;
-    assert_eq!(status, 400, "{refusal}");
-    let error = refusal["error"].as_str().expect("it says why");
-    assert!(error.contains("sends from site a, b"), "{refusal}");
-    let both = r#"{"from":"c","to":"a","delay":"5ms","both":true}"#;
-    assert_eq!(world.ask("POST", "/wan", both).await.0, 200);
-    let cut = r#"{"from":"c","to":"a"}"#;
-    assert_eq!(
-        world.ask("POST", "/wan/cut", cut).await.0,
-        200,
-        "a cut breaks the connection at either end"
-    );
+    let strange = r#"[{"from":"a","to":"x","delay":"1ms","cut":true,"changed_us":9},
+                      {"from":"a","to":"b","delay":"soon","cut":true,"changed_us":9},
+                      {"from":"a","to":"a","delay":"1ms","cut":true,"changed_us":9}]"#;
+    assert_eq!(world.ask("PUT", "/wan/links", strange).await.0, 200);
+    assert!(world.admin.wan.links().all(|(_, _, link)| !link.cut));
+    assert_eq!(world.ask("PUT", "/wan/links", "7").await.0, 400);
 }
 
 #[tokio::test]
@@ -225,7 +280,6 @@ async fn the_client_changes_the_wan_too() {
     let link = LinkName {
         from: "a".into(),
         to: "b".into(),
-        both: false,
     };
     let delay = SetDelay {
         from: "b".into(),
@@ -248,12 +302,12 @@ async fn the_client_changes_the_wan_too() {
         to: "b".into(),
         delay: "7ms".into(),
         cut: true,
+        changed_us: view.links[0].changed_us,
     };
     assert_eq!(view.links[0], ab);
     let nonsense = LinkName {
         from: "a".into(),
         to: "x".into(),
-        both: false,
     };
     let error = world
         .client(move |client| client.cut(&nonsense))

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     TestFaults,
+    admin::Others,
     clock::Clock,
     config::{ClusterConfig, NodeId},
     metrics::Metrics,
@@ -41,6 +42,8 @@ pub(crate) struct Host {
     pub clock: Arc<Clock>,
     faults: Option<Arc<TestFaults>>,
     pub wan: WanMatrix,
+    /// The other nodes, which are told how the matrix changes.
+    pub others: Arc<Others>,
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
     pub identity: Identity,
@@ -136,11 +139,14 @@ impl Host {
                 Durability::Fsync | Durability::None => None,
             });
         let interval = intervals.min();
+        let others = config.nodes().filter(|(other, _)| *other != id);
+        let others = others.map(|(id, other)| (id, other.name.clone(), other.admin.to_string()));
         Ok(Arc::new(Host {
             name: entry.name.clone(),
             id,
             node,
             wan,
+            others: Arc::new(Others::new(others)),
             wakes,
             metrics: Metrics::new(config.keyspaces().map(|(_, keyspace)| keyspace.name.clone())),
             identity: Identity {

@@ -222,24 +222,17 @@ impl Cluster {
         self.cut_sites(0, 1, cut);
     }
 
-    /// Cuts two sites from each other, or heals that.
+    /// Cuts two sites from each other, or heals that: asked of a node of the first, which tells all others that run.
     pub fn cut_sites(&self, one: usize, other: usize, cut: bool) {
         let link = LinkName {
             from: SITES[one].into(),
             to: SITES[other].into(),
-            both: true,
         };
-        let of_a_site = self.nodes.len() / SITES.len();
-        for node in [one, other]
-            .into_iter()
-            .flat_map(|site| site * of_a_site..(site + 1) * of_a_site)
-        {
-            let admin = self.admin(node);
-            match cut {
-                true => admin.cut(&link).expect("the link is cut"),
-                false => admin.heal(Some(&link)).expect("the link is healed"),
-            };
-        }
+        let admin = self.admin(one * (self.nodes.len() / SITES.len()));
+        match cut {
+            true => admin.cut(&link).expect("the link is cut"),
+            false => admin.heal(Some(&link)).expect("the link is healed"),
+        };
     }
 
     /// What the streams that leave a node are doing.

@@ -2,10 +2,12 @@
 use crate::cluster::{Client, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     process::{Child, ChildStderr, Command, Stdio},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
+use turnbuckle_server::admin::{AdminClient, LinkName};
 
 /// A demo looks for free ports before it takes them: one at a time.
 static STARTING: Mutex<()> = Mutex::new(());
@@ -101,4 +103,93 @@ fn a_demo_has_the_keyspaces_that_were_asked_for() {
         said.contains("there is no protocol 'snow'") && said.contains("gentlerain"),
         "{said}"
     );
+}
+
+#[test]
+fn cuts_are_the_same_whichever_process_is_asked() {
+    let demo = Demo::start(&["--processes"]);
+    let admin = |site: usize| {
+        let address = demo.ready["sites"][site]["admin"].as_str().expect("an address");
+        AdminClient::new(address, Duration::from_secs(30))
+    };
+    let link = LinkName {
+        from: "a".into(),
+        to: "c".into(),
+    };
+    let cut = admin(0).cut(&link).expect("it answers");
+    assert!(cut.not_reached.is_empty(), "{cut:?}");
+    let is_cut = |site: usize| {
+        let view = admin(site).wan().expect("it answers");
+        let cuts = view.links.into_iter().filter(|link| link.cut);
+        cuts.map(|link| link.from + &link.to).collect::<Vec<_>>()
+    };
+    for site in 0..3 {
+        assert_eq!(is_cut(site), ["ac", "ca"], "asked of site {site}");
+    }
+    admin(2).heal(None).expect("it answers");
+    for site in 0..3 {
+        assert!(is_cut(site).is_empty(), "asked of site {site}");
+    }
+}
+
+/// What a shell prints when it reads these lines.
+fn shell(script: &str, options: &[&str]) -> String {
+    let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut process = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .args(["demo", "--shell", "--for", "120s"])
+        .args(options)
+        .env("TURNBUCKLE_LOG", "error")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the process starts");
+    let mut input = process.stdin.take().expect("it is piped");
+    input.write_all(script.as_bytes()).expect("it reads");
+    drop(input);
+    let output = process.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+#[test]
+fn a_shell_tells_answers_and_receipts_and_moves_a_session() {
+    let script = "SET greeting hello\nmove c\nGET greeting\na GET greeting AT eventual\nMGET greeting none\n\
+                  b> STRLEN greeting\nGET \"open\nNOSUCH 1\ncut a\nmove z\nuse nowhere\nuse eventual\n\
+                  a KEYSPACE INFO\nquit\nGET never\n";
+    let said = shell(script, &["--wan", "off"]);
+    for expected in [
+        "a> SET greeting hello\nOK\n  causal: written at a, by replica a/",
+        "a> move c\nthe session goes on at c;",
+        "c> GET greeting\n\"hello\"\n  causal: read at c, from replica c/",
+        "written at a ",
+        "c> a GET greeting AT eventual\n\"hello\"\n  eventual: read at a",
+        "c> MGET greeting none\n1) \"hello\"\n2) (nil)\n",
+        "c> b> STRLEN greeting\n(integer) ",
+        "c> GET \"open\n(error) unbalanced quotes",
+        "c> NOSUCH 1\n(error) ERR unknown command",
+        "c> cut a\n(error) expected two sites, such as 'cut a c'",
+        "c> move z\n(error) there is no site 'z'; expected one of a, b, c",
+        "c> use nowhere\n(error) site c: NOKEYSPACE",
+        "c> use eventual\nOK\n",
+        "1# \"name\" => \"eventual\"",
+    ] {
+        assert!(said.contains(expected), "expected {expected:?} in:\n{said}");
+    }
+    assert!(said.ends_with("c> quit\n"), "{said}");
+}
+
+/// The comment in the eventual keyspace is nearly always seen alone; a machine that stands still for long might show both.
+#[test]
+fn a_shell_plays_the_album_and_puts_the_delays_back() {
+    let said = shell("album\nwan\ncut a c\nheal a c\n", &[]);
+    let (_, causal) = said.split_once("keyspace causal").expect(&said);
+    assert!(
+        causal.contains("The comment was shown once its photo was there."),
+        "{said}"
+    );
+    assert!(said.contains("keyspace eventual"), "{said}");
+    let delays = "a <-> b  40ms~4ms\na <-> c  75ms~7ms\nb <-> c  60ms~6ms\n";
+    assert!(said.contains(&format!("> wan\n{delays}")), "{said}");
+    assert!(said.contains("a <-> c  75ms~7ms  CUT\n"), "{said}");
+    assert!(said.contains(&format!("> heal a c\n{delays}")), "{said}");
 }

@@ -200,6 +200,7 @@ impl Host {
             source: Arc::clone(self) as _,
             metrics: Arc::clone(&self.metrics),
             wan: self.wan.clone(),
+            others: Arc::clone(&self.others),
         }
     }
 

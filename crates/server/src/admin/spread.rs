@@ -1,0 +1,130 @@
+//! How a change of the WAN matrix gets to the nodes of other processes.
+//!
+//! ```text
+//! POST /wan/cut  -->  a1: its own matrix  --PUT /wan/links-->  b1, c1, .. at once; whoever does not answer: again, each second
+//!                     c1 starts           --GET /wan------->   a1, b1, ..
+//! ```
+//!
+//! What is told is the whole matrix with the time of each change, so it does not matter how often or in which order it is told. Admin HTTP is not
+//! subject to the matrix: a site that is cut off hears that the cut has ended.
+use super::{Admin, AdminClient, AdminClientError, WanLink, WanView};
+use crate::wan::{LinkDelay, LinkState, WanMatrix};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::task::{JoinSet, spawn_blocking};
+use turnbuckle_node::NodeId;
+
+/// How long a node may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+/// How long until a node that did not answer is told again.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+
+/// The other nodes of the cluster.
+#[derive(Debug, Default)]
+pub struct Others(Vec<Arc<Other>>);
+
+#[derive(Debug)]
+struct Other {
+    id: NodeId,
+    name: String,
+    /// Of its admin HTTP.
+    address: String,
+    /// It is told again until it answers.
+    is_owed: AtomicBool,
+}
+
+impl Others {
+    /// Nodes by their names and the addresses of their admin HTTP.
+    pub fn new(nodes: impl IntoIterator<Item = (NodeId, String, String)>) -> Others {
+        let others = nodes.into_iter().map(|(id, name, address)| {
+            Arc::new(Other {
+                id,
+                name,
+                address,
+                is_owed: AtomicBool::new(false),
+            })
+        });
+        Others(others.collect())
+    }
+
+    /// Those of other processes.
+    fn beyond(&self, wan: &WanMatrix) -> Vec<Arc<Other>> {
+        let beyond = self.0.iter().filter(|other| !wan.serves(other.id));
+        beyond.cloned().collect()
+    }
+}
+
+impl Other {
+    fn tell(&self, links: &Vec<WanLink>) -> Result<(), AdminClientError> {
+        let client = AdminClient::new(self.address.clone(), ANSWER_TIME);
+        client.adopt(links).map(drop)
+    }
+}
+
+/// Tells all nodes of other processes what the matrix is like. Returns it, and who was not reached.
+pub(super) async fn spread(admin: &Admin) -> WanView {
+    let mut view = WanView::of(&admin.wan);
+    let mut tells = JoinSet::new();
+    for other in admin.others.beyond(&admin.wan) {
+        let links = view.links.clone();
+        tells.spawn_blocking(move || (other.tell(&links), other));
+    }
+    let mut not_reached = BTreeMap::new();
+    while let Some(told) = tells.join_next().await {
+        if let Ok((Err(error), other)) = told {
+            not_reached.insert(other.name.clone(), error.to_string());
+            if !other.is_owed.swap(true, Ordering::AcqRel) {
+                tokio::spawn(tell_again(admin.wan.clone(), other));
+            }
+        }
+    }
+    view.not_reached = not_reached;
+    view
+}
+
+/// Tells a node what the matrix is like by then, until it answers.
+async fn tell_again(wan: WanMatrix, other: Arc<Other>) {
+    loop {
+        tokio::time::sleep(TELL_AGAIN).await;
+        // A change that is made while the node answers is told by whoever made it, or owed once more.
+        let links = WanView::of(&wan).links;
+        let asked = Arc::clone(&other);
+        let told = spawn_blocking(move || asked.tell(&links)).await;
+        if matches!(told, Ok(Ok(()))) {
+            other.is_owed.store(false, Ordering::Release);
+            return;
+        }
+    }
+}
+
+/// Asks the other nodes, one after the other, and takes over what was changed: for a node that starts.
+pub fn ask_others(others: &Others, wan: &WanMatrix) {
+    for other in others.beyond(wan) {
+        let client = AdminClient::new(other.address.clone(), ANSWER_TIME);
+        // One that does not run has nothing to tell.
+        if let Ok(view) = client.wan() {
+            adopt(wan, &view.links);
+        }
+    }
+}
+
+/// Takes over what was changed later than here. Sites that are not known here, and delays that are none, are left out: another node's
+/// configuration is not like this one's.
+pub(super) fn adopt(wan: &WanMatrix, links: &[WanLink]) {
+    for link in links {
+        let sites = (wan.site_named(&link.from), wan.site_named(&link.to));
+        if let (Some(from), Some(to)) = sites
+            && let Ok(delay) = link.delay.parse::<LinkDelay>()
+        {
+            let state = LinkState { delay, cut: link.cut };
+            wan.adopt(from, to, state, link.changed_us);
+        }
+    }
+}
