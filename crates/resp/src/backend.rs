@@ -104,6 +104,8 @@ pub struct ClusterNode {
     pub slots: Vec<RangeInclusive<u16>>,
     /// Whether it is the node that the connection is to.
     pub is_me: bool,
+    /// Whether it is that node, or the link to it is up.
+    pub is_up: bool,
 }
 
 /// A section of `INFO`.

@@ -5,7 +5,7 @@ use crate::shape::{Shape, Writes};
 use crate::slot::SlotState;
 use crate::{Arguments, Backend, Connection, SelectError, Writer, number::parse_integer};
 use turnbuckle_core::DoorId;
-use turnbuckle_core::{Key, Level, Operation, VersionId};
+use turnbuckle_core::{BadLevel, Key, Level, Operation, VersionId};
 
 /// A command being executed: what it may see and do.
 pub(crate) struct Call<'a> {
@@ -41,9 +41,21 @@ impl Call<'_> {
         parse_integer(self.arguments.at(place)).ok_or_else(Refusal::not_an_integer)
     }
 
-    /// The argument as a level.
+    /// The argument as a level. One that is none is answered with those of the keyspace.
     pub(crate) fn level(&self, place: usize) -> Result<Level, Refusal> {
-        self.text(place).parse().map_err(|bad| Refusal::bad_level(&bad))
+        self.text(place).parse().map_err(|bad: BadLevel| {
+            let name = &self.connection.state.keyspace;
+            let keyspaces = self.backend.keyspaces();
+            let keyspace = keyspaces.iter().find(|keyspace| keyspace.name == *name);
+            let offered = keyspace.map(|keyspace| keyspace.levels.offered.all().map(Level::form));
+            let offered: Vec<String> = offered.into_iter().flatten().collect();
+            let kind = |level: &str| level.split('(').next().map(str::to_lowercase);
+            match offered.iter().any(|level| kind(level) == kind(&bad.found)) {
+                // It is one of the keyspace's, and its argument is wrong.
+                true => Refusal::bad_argument(&bad),
+                false => Refusal::bad_level(&bad.found, name, &offered),
+            }
+        })
     }
 
     /// The argument as the name of a version.

@@ -33,10 +33,12 @@ mod set;
 mod setex;
 mod setnx;
 mod strlen;
+mod transaction;
 mod r#type;
 mod unknown;
 mod unsupported;
-pub(crate) use unknown::{run_in_refused_transaction, run_unknown};
+pub(crate) use transaction::run_in_transaction;
+pub(crate) use unknown::run_unknown;
 
 /// What is to be known about a command, and what it does.
 pub(crate) struct Spec {
@@ -144,7 +146,7 @@ const PLAIN: Spec = Spec {
 };
 
 /// All commands, by name.
-pub(crate) static COMMANDS: [Spec; 37] = [
+pub(crate) static COMMANDS: [Spec; 40] = [
     readonly::ASKING,
     auth::AUTH,
     client::CLIENT,
@@ -154,7 +156,9 @@ pub(crate) static COMMANDS: [Spec; 37] = [
     consistency::CONSISTENCY,
     dbsize::DBSIZE,
     del::DEL,
+    transaction::DISCARD,
     echo::ECHO,
+    transaction::EXEC,
     exists::EXISTS,
     get::GET,
     getdel::GETDEL,
@@ -164,6 +168,7 @@ pub(crate) static COMMANDS: [Spec; 37] = [
     keyspace::KEYSPACE,
     mget::MGET,
     mset::MSET,
+    transaction::MULTI,
     ping::PING,
     setex::PSETEX,
     quit::QUIT,

@@ -115,8 +115,8 @@ pub(crate) struct State {
     pub(crate) read: Option<Level>,
     /// The level of writes that name none, where it is not the keyspace's own.
     pub(crate) write: Option<Level>,
-    /// A `MULTI` was refused: what belongs to it is refused too, until `EXEC` or `DISCARD`.
-    pub(crate) in_refused_transaction: bool,
+    /// Commands are answered `QUEUED` and not carried out, until `EXEC` or `DISCARD`.
+    pub(crate) in_transaction: bool,
     /// Whether each reply carries its receipt.
     pub(crate) receipts: bool,
     /// The receipt of the last command on keys, if it has one.
@@ -220,17 +220,20 @@ impl Connection {
     pub fn describe(&self) -> String {
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         format!(
-            "id={} addr={} laddr={} name={} flags=N db=0 keyspace={} omem={} tot-mem={} user=default lib-name={} lib-ver={} resp={}",
+            "id={} addr={} laddr={} name={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} keyspace={} omem={} tot-mem={} user=default redir=-1 resp={} \
+             lib-name={} lib-ver={}",
             self.greeting.id,
             self.greeting.peer,
             self.greeting.local,
             lossy(&self.state.name),
+            if self.state.in_transaction { "x" } else { "N" },
+            if self.state.in_transaction { 0 } else { -1 },
             self.state.keyspace,
             self.output.len(),
             self.memory_bytes(),
+            self.state.resp.number(),
             lossy(&self.state.library.0),
             lossy(&self.state.library.1),
-            self.state.resp.number(),
         )
     }
 
@@ -378,8 +381,8 @@ impl Connection {
             arguments,
         };
         let result = match spec {
-            Some(spec) if call.connection.state.in_refused_transaction => {
-                commands::run_in_refused_transaction(spec, &mut call)
+            Some(spec) if call.connection.state.in_transaction => {
+                commands::run_in_transaction(spec, &mut call)
             }
             Some(spec) => spec.run(&mut call),
             None => commands::run_unknown(&mut call),

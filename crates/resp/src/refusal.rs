@@ -64,8 +64,16 @@ impl Refusal {
         ))
     }
 
-    pub(crate) fn bad_level(bad: &BadLevel) -> Refusal {
+    /// A level whose argument is wrong.
+    pub(crate) fn bad_argument(bad: &BadLevel) -> Refusal {
         Refusal(format!("BADLEVEL {bad}"))
+    }
+
+    pub(crate) fn bad_level(found: &str, keyspace: &str, offered: &[String]) -> Refusal {
+        Refusal(format!(
+            "BADLEVEL '{found}' is no consistency level; the keyspace '{keyspace}' offers {}",
+            offered.join(", ")
+        ))
     }
 
     /// What a command that promises a snapshot cannot be asked for.

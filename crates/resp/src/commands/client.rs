@@ -42,8 +42,13 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         }
         "list" => {
             let own = call.connection.describe() + "\n";
+            let filter = Filter::of(call)?;
             let lines = call.backend.clients(&own);
-            call.reply(|writer| writer.verbatim(&lines))
+            let wanted: String = lines
+                .split_inclusive('\n')
+                .filter(|line| filter.takes(line))
+                .collect();
+            call.reply(|writer| writer.verbatim(&wanted))
         }
         "no-evict" | "no-touch" => {
             check(call, 3..=3)?;
@@ -70,6 +75,49 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     }
 }
 
+/// Which lines `CLIENT LIST [TYPE type | ID id ..]` asks for. A line begins with `id=7 `.
+enum Filter {
+    All,
+    /// No client is of this type: there are normal ones alone.
+    None,
+    Beginning(Vec<String>),
+}
+
+impl Filter {
+    fn of(call: &Call<'_>) -> Result<Filter, Refusal> {
+        if call.len() == 2 {
+            return Ok(Filter::All);
+        }
+        if call.len() > 3 && call.arguments.is(2, "ID") {
+            let ids = (3..call.len()).map(|place| match call.integer(place) {
+                Ok(id) if id > 0 => Ok(format!("id={id} ")),
+                _ => Err(Refusal::err("Invalid client ID")),
+            });
+            return Ok(Filter::Beginning(ids.collect::<Result<_, _>>()?));
+        }
+        if call.len() == 4 && call.arguments.is(2, "TYPE") {
+            let is = |name: &&str| call.arguments.is(3, name);
+            if is(&"NORMAL") {
+                return Ok(Filter::All);
+            }
+            if ["MASTER", "REPLICA", "SLAVE", "PUBSUB"].iter().any(is) {
+                return Ok(Filter::None);
+            }
+            let name: String = call.text(3).chars().take(128).collect();
+            return Err(Refusal::err(format_args!("Unknown client type '{name}'")));
+        }
+        Err(Refusal::syntax())
+    }
+
+    fn takes(&self, line: &str) -> bool {
+        match self {
+            Filter::All => true,
+            Filter::None => false,
+            Filter::Beginning(ids) => ids.iter().any(|id| line.starts_with(id)),
+        }
+    }
+}
+
 const HELP: [&str; 14] = [
     "GETNAME",
     "    Return the name of the current connection.",
@@ -77,7 +125,7 @@ const HELP: [&str; 14] = [
     "    Return the ID of the current connection.",
     "INFO",
     "    Return information about the current client connection.",
-    "LIST",
+    "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB) | ID id [id ...]]",
     "    Return information about client connections.",
     "NO-EVICT (ON|OFF)",
     "    Does nothing: connections are not evicted.",

@@ -152,7 +152,7 @@ fn write_shards(nodes: &[ClusterNode], writer: &mut Writer<'_>) {
         text(writer, "role", "master");
         writer.bulk(b"replication-offset");
         writer.integer(0);
-        text(writer, "health", "online");
+        text(writer, "health", if node.is_up { "online" } else { "failed" });
     }
 }
 
@@ -161,11 +161,12 @@ fn write_shards(nodes: &[ClusterNode], writer: &mut Writer<'_>) {
 fn write_nodes(nodes: &[ClusterNode], writer: &mut Writer<'_>) {
     let mut text = String::new();
     for node in nodes {
-        let flags = if node.is_me { "myself,master" } else { "master" };
-        text += &format!(
-            "{} {}:{}@0 {flags} - 0 0 0 connected",
-            node.id, node.host, node.port
-        );
+        let (flags, link) = match (node.is_me, node.is_up) {
+            (true, _) => ("myself,master", "connected"),
+            (false, true) => ("master", "connected"),
+            (false, false) => ("master,fail", "disconnected"),
+        };
+        text += &format!("{} {}:{}@0 {flags} - 0 0 0 {link}", node.id, node.host, node.port);
         for range in &node.slots {
             text += &if range.start() == range.end() {
                 format!(" {}", range.start())
@@ -179,20 +180,24 @@ fn write_nodes(nodes: &[ClusterNode], writer: &mut Writer<'_>) {
 }
 
 fn write_info(nodes: &[ClusterNode], writer: &mut Writer<'_>) {
-    let held: usize = nodes
-        .iter()
-        .flat_map(|node| &node.slots)
-        .map(ExactSizeIterator::len)
-        .sum();
+    let slots_of = |is_up: bool| -> usize {
+        let nodes = nodes.iter().filter(|node| node.is_up == is_up);
+        nodes
+            .flat_map(|node| &node.slots)
+            .map(ExactSizeIterator::len)
+            .sum()
+    };
+    let (up, failed) = (slots_of(true), slots_of(false));
+    let held = up + failed;
     let size = nodes.iter().filter(|node| !node.slots.is_empty()).count();
-    let state = if held == usize::from(HASH_SLOTS) {
+    let state = if up == usize::from(HASH_SLOTS) {
         "ok"
     } else {
         "fail"
     };
     writer.verbatim(&format!(
-        "cluster_state:{state}\r\ncluster_slots_assigned:{held}\r\ncluster_slots_ok:{held}\r\n\
-         cluster_slots_pfail:0\r\ncluster_slots_fail:0\r\ncluster_known_nodes:{}\r\ncluster_size:{size}\r\n\
+        "cluster_state:{state}\r\ncluster_slots_assigned:{held}\r\ncluster_slots_ok:{up}\r\n\
+         cluster_slots_pfail:0\r\ncluster_slots_fail:{failed}\r\ncluster_known_nodes:{}\r\ncluster_size:{size}\r\n\
          cluster_current_epoch:0\r\ncluster_my_epoch:0\r\n",
         nodes.len(),
     ));

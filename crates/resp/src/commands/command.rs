@@ -23,7 +23,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         "docs" => docs(call),
         "list" => list(call),
         "getkeys" => {
-            check_subcommand(call, "command|getkeys", 4..=usize::MAX)?;
+            check_subcommand(call, "command|getkeys", 3..=usize::MAX)?;
             keys(call)
         }
         "help" => reply_help(call, "COMMAND", &HELP),
@@ -157,15 +157,16 @@ fn list(call: &mut Call<'_>) -> Result<(), Refusal> {
 fn keys(call: &mut Call<'_>) -> Result<(), Refusal> {
     let arguments = call.arguments;
     let spec = find(arguments.at(2)).ok_or_else(|| Refusal::err("Invalid command specified"))?;
+    if spec.keys.first == 0 {
+        return Err(Refusal::err("The command has no key arguments"));
+    }
+    check_subcommand(call, "command|getkeys", 4..=usize::MAX)?;
     let len = arguments.len() - 2;
     let wanted = spec.arity.unsigned_abs() as usize;
     if len < wanted || (spec.arity > 0 && len != wanted) {
         return Err(Refusal::err("Invalid number of arguments specified for command"));
     }
     let places: Vec<usize> = spec.keys.places(len).collect();
-    if places.is_empty() {
-        return Err(Refusal::err("The command has no key arguments"));
-    }
     call.reply(|writer| {
         writer.array(places.len());
         for place in places {

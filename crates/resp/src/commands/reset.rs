@@ -12,8 +12,12 @@ pub(super) const RESET: Spec = Spec {
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.connection.state.close_doors(call.backend);
-    call.connection.state = State {
+    let state = &mut call.connection.state;
+    // As in Redis: the library is the same as before.
+    let library = std::mem::take(&mut state.library);
+    *state = State {
         keyspace: call.connection.greeting.keyspace.clone(),
+        library,
         ..State::default()
     };
     call.reply(|writer| writer.simple("RESET"))

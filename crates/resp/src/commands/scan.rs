@@ -41,7 +41,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         } else if call.arguments.is(place, "MATCH") {
             pattern = Some(call.key(place + 1)?.0);
         } else if call.arguments.is(place, "TYPE") {
-            none = !call.arguments.is(place + 1, "STRING");
+            none = !is_string(call, place + 1)?;
         } else {
             return Err(Refusal::syntax());
         }
@@ -49,4 +49,17 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     }
     let scan = Operation::Scan { cursor, count };
     call.operate(Shape::Keys { pattern, none }, scan)
+}
+
+/// Whether the argument names the type that all values have. Another type of Redis is one that no value has.
+fn is_string(call: &Call<'_>, place: usize) -> Result<bool, Refusal> {
+    const OTHERS: [&str; 5] = ["LIST", "SET", "ZSET", "HASH", "STREAM"];
+    if call.arguments.is(place, "STRING") {
+        return Ok(true);
+    }
+    if OTHERS.iter().any(|other| call.arguments.is(place, other)) {
+        return Ok(false);
+    }
+    let name: String = call.text(place).chars().take(128).collect();
+    Err(Refusal::err(format_args!("unknown type name '{name}'")))
 }

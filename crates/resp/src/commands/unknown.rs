@@ -1,4 +1,4 @@
-use super::{Spec, unsupported};
+use super::unsupported;
 use crate::{call::Call, refusal::Refusal};
 
 /// What Redis shows of a name and of all arguments together, in bytes.
@@ -13,19 +13,6 @@ pub(crate) fn run_unknown(call: &mut Call<'_>) -> Result<(), Refusal> {
         call.connection.end();
         return Err(Refusal::err("this is not an HTTP port"));
     }
-    let state = &mut call.connection.state;
-    let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
-    if state.in_refused_transaction && (is("EXEC") || is("DISCARD")) {
-        state.in_refused_transaction = false;
-        if is("EXEC") {
-            return Err(Refusal(
-                "EXECABORT Transaction discarded because of previous errors.".into(),
-            ));
-        }
-        call.connection.reply(|writer| writer.simple("OK"));
-        return Ok(());
-    }
-    state.in_refused_transaction |= is("MULTI");
     unsupported::check(name)?;
     let mut shown = String::new();
     for argument in arguments.iter().skip(1) {
@@ -38,17 +25,6 @@ pub(crate) fn run_unknown(call: &mut Call<'_>) -> Result<(), Refusal> {
         "unknown command '{}', with args beginning with: {shown}",
         shorten(name, SHOWN_BYTES)
     )))
-}
-
-/// A client that sends a transaction at once does not look at what `MULTI` was answered. Nothing of it may happen.
-pub(crate) fn run_in_refused_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(), Refusal> {
-    match spec.name {
-        "quit" | "reset" => spec.run(call),
-        name => Err(Refusal::unsupported(format_args!(
-            "{}: it follows a MULTI that was refused; EXEC or DISCARD ends that",
-            name.to_ascii_uppercase()
-        ))),
-    }
 }
 
 fn shorten(text: &[u8], max: usize) -> String {

@@ -284,6 +284,7 @@ impl Backend for World {
 
     fn cluster(&self, _: &str) -> Vec<ClusterNode> {
         let node = |place: u16, is_me| ClusterNode {
+            is_up: true,
             id: format!("{place:040x}"),
             host: format!("10.0.0.{place}"),
             port: 6378 + place,

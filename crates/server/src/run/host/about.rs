@@ -84,6 +84,7 @@ impl Host {
                     .map(|slots| slots.start..=slots.end - 1)
                     .collect(),
                 is_me: id == self.id,
+                is_up: is_here(id),
             }
         });
         nodes.collect()

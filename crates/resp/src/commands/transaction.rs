@@ -1,0 +1,63 @@
+//! `MULTI`, `EXEC`, `DISCARD`: no keyspace has transactions, and every client has to be able to find that out.
+//!
+//! `MULTI` is taken, and what follows is answered `QUEUED`; `EXEC` refuses all of it and names the cause. **Nothing of it is carried out**, whether the
+//! client waits for each answer or sends everything at once. If `MULTI` itself were refused, no server could tell the commands of such a
+//! transaction from those of a client that has read the refusal and goes on: either a part of a transaction would be carried out, or the connection
+//! would be of no more use.
+use super::{PLAIN, Spec};
+use crate::{call::Call, refusal::Refusal};
+
+pub(super) const MULTI: Spec = Spec {
+    name: "multi",
+    arity: 1,
+    group: "transactions",
+    summary: "Begins a transaction. No keyspace has them: EXEC refuses it, and nothing of it is carried out.",
+    run: |call| {
+        if std::mem::replace(&mut call.connection.state.in_transaction, true) {
+            return Err(Refusal::err("MULTI calls can not be nested"));
+        }
+        call.reply_ok()
+    },
+    ..PLAIN
+};
+
+pub(super) const EXEC: Spec = Spec {
+    name: "exec",
+    arity: 1,
+    group: "transactions",
+    summary: "Ends a transaction, which is refused: nothing of it was carried out.",
+    run: |call| {
+        if !std::mem::take(&mut call.connection.state.in_transaction) {
+            return Err(Refusal::err("EXEC without MULTI"));
+        }
+        Err(Refusal(format!(
+            "EXECABORT the keyspace '{}' has no transactions: nothing of this one was carried out; send the commands without MULTI \
+             (redis-py: pipeline(transaction=False))",
+            call.connection.state.keyspace
+        )))
+    },
+    ..PLAIN
+};
+
+pub(super) const DISCARD: Spec = Spec {
+    name: "discard",
+    arity: 1,
+    group: "transactions",
+    summary: "Ends a transaction, of which nothing was carried out.",
+    run: |call| {
+        if !std::mem::take(&mut call.connection.state.in_transaction) {
+            return Err(Refusal::err("DISCARD without MULTI"));
+        }
+        call.reply_ok()
+    },
+    ..PLAIN
+};
+
+/// A command between `MULTI` and `EXEC`.
+pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(), Refusal> {
+    match spec.name {
+        "multi" | "exec" | "discard" | "quit" | "reset" => spec.run(call),
+        name if !spec.takes(call.arguments) => Err(Refusal::arity(name)),
+        _ => call.reply(|writer| writer.simple("QUEUED")),
+    }
+}
