@@ -109,6 +109,9 @@ pub trait Reach {
     /// one of another site.
     fn nearest(&self, partition: u16) -> ServerId;
 
+    /// Of a partition, a replica of another site that can be reached, if there is one.
+    fn nearest_elsewhere(&self, partition: u16) -> Option<ServerId>;
+
     /// Whether a server is on this node, or the link to its node is up.
     fn is_reached(&self, server: ServerId) -> bool;
 

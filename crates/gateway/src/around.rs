@@ -58,6 +58,10 @@ impl<P: Protocol> Reach for Servers<P> {
         self.keyspace.nearest(partition)
     }
 
+    fn nearest_elsewhere(&self, partition: u16) -> Option<ServerId> {
+        self.keyspace.nearest_elsewhere(partition)
+    }
+
     fn is_reached(&self, server: ServerId) -> bool {
         self.keyspace.is_reached(server)
     }

@@ -12,6 +12,7 @@ pub struct NodeId(pub u16);
 pub struct Placement {
     sites: Vec<Vec<NodeId>>,
     nodes: Vec<SiteId>,
+    names: Vec<String>,
 }
 
 impl Placement {
@@ -34,7 +35,21 @@ impl Placement {
             sites.iter().all(|nodes| !nodes.is_empty()),
             "every site has a node"
         );
-        Placement { sites, nodes }
+        let names = (0..nodes.len()).map(|place| place.to_string()).collect();
+        Placement { sites, nodes, names }
+    }
+
+    /// With the names that operators know the nodes by, in their order. Without it they are told by their numbers.
+    pub fn with_names(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Placement {
+        for (name, given) in self.names.iter_mut().zip(names) {
+            *name = given.into();
+        }
+        self
+    }
+
+    /// The name of a node, for messages.
+    pub fn name_of(&self, node: NodeId) -> &str {
+        &self.names[usize::from(node.0)]
     }
 
     /// All nodes.

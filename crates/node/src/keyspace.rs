@@ -354,13 +354,10 @@ impl<P: Protocol> Keyspace<P> {
             let lost: Vec<_> = lock(&self.forwarded)
                 .extract_if(.., |_, (to, _)| *to == node)
                 .collect();
+            let name = self.shared().config.placement.name_of(node);
+            let why = format!("the link to node {name}, which holds the partition, broke");
             for (id, (_, is_survey)) in lost {
-                self.fail(
-                    id,
-                    is_survey,
-                    Outcome::Lost,
-                    "the link to the node that holds the partition broke",
-                );
+                self.fail(id, is_survey, Outcome::Lost, &why);
             }
             lock(&self.callers).forget(node);
         }

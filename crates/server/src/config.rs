@@ -216,7 +216,8 @@ impl ClusterConfig {
 
     /// Which node holds which server.
     pub fn placement(&self) -> Placement {
-        Placement::new(self.nodes.iter().map(|node| node.site))
+        let names = self.nodes.iter().map(|node| node.name.as_str());
+        Placement::new(self.nodes.iter().map(|node| node.site)).with_names(names)
     }
 
     /// What all nodes of a cluster must agree on, as text: sites, nodes and their sites, each in their order. Addresses, limits, durability

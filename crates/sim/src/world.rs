@@ -161,7 +161,13 @@ impl<S: Session> World<S> {
         };
         let sites = topology.sites();
         let nodes = sites.flat_map(|site| std::iter::repeat_n(site, options.nodes_per_site));
-        let placement = Placement::new(nodes);
+        let of_site = |site: &String| {
+            (1..=options.nodes_per_site)
+                .map(|number| format!("{site}{number}"))
+                .collect()
+        };
+        let names: Vec<Vec<String>> = options.sites.iter().map(of_site).collect();
+        let placement = Placement::new(nodes).with_names(names.concat());
         let of = |all: &[i64], node: NodeId| all.get(usize::from(node.0)).copied().unwrap_or(0);
         let clock = |node| {
             let (offset, drift) = (

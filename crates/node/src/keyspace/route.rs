@@ -94,7 +94,7 @@ impl<P: Protocol> Keyspace<P> {
             partition,
             member: 0,
         };
-        if topology.members() == 1 && topology.contains(first) {
+        if topology.members() == 1 && topology.contains(first) && self.is_reached(first) {
             return first;
         }
         let replicas = topology.replicas_of(partition).iter();
@@ -107,6 +107,14 @@ impl<P: Protocol> Keyspace<P> {
             )
         };
         servers.min_by_key(distance).unwrap_or(first)
+    }
+
+    /// A replica of a partition at another site that can be reached, if there is one.
+    pub fn nearest_elsewhere(&self, partition: u16) -> Option<ServerId> {
+        let site = self.env().site();
+        let replicas = self.topology().replicas_of(partition).iter();
+        let mut servers = replicas.map(|replica| ServerId::of(partition, replica));
+        servers.find(|&server| server.site != site && self.is_reached(server))
     }
 
     /// Asks about the keys of a server of this site. What it answers at once is returned.
@@ -161,7 +169,10 @@ impl<P: Protocol> Keyspace<P> {
         self.shared().send(node, &frame).map_err(|unsent| {
             lock(&self.forwarded).remove(&id);
             match unsent {
-                Unsent::Down => "the node that holds the partition cannot be reached".to_string(),
+                Unsent::Down => format!(
+                    "node {}, which holds the partition, cannot be reached",
+                    self.shared().config.placement.name_of(node)
+                ),
                 Unsent::NoKeyspace => self.lacked(),
                 unsent => format!("the request does not reach the node that holds the partition: {unsent}"),
             }

@@ -259,8 +259,8 @@ fn only_what_is_named_was_refused(refused: &BTreeSet<(&'static str, String)>) {
     for (keyspace, why) in refused {
         let is_named = *keyspace == EXTRA.0 && why.contains("'extra'");
         // Of a node that is being restarted itself.
-        let is_of_a_restart = why.contains("cannot be reached")
-            || why.contains("the link to the node that holds the partition broke");
+        let is_of_a_restart =
+            why.contains("cannot be reached") || why.contains("which holds the partition, broke");
         assert!(is_named || is_of_a_restart, "in {keyspace}: {why}");
     }
     assert!(refused.iter().any(|(keyspace, _)| *keyspace == EXTRA.0));

@@ -206,7 +206,12 @@ impl CopsSession {
             }
         };
         self.key = key.clone();
-        let server = self.server_of(&key);
+        let ours = self.server_of(&key);
+        // A read at level eventual depends on nothing, so another site may answer it while the node here is away.
+        let server = match write.is_none() && eventual && !cx.reach.is_reached(ours) {
+            true => cx.reach.nearest(ours.partition),
+            false => ours,
+        };
         let request = match write {
             None => Request::Get { key, eventual },
             Some(value) => {

@@ -18,6 +18,12 @@ use turnbuckle_core::{
 /// would show versions without what they depend on. Until a server has answered, and so has covered the past, each request
 /// names it and waits for it there; afterwards DSV_c covers it. A session that has seen something itself and takes in a token has both
 /// pasts, and waits in the same way.
+///
+/// # A site of which a node is away
+///
+/// Where a key's server at the home site cannot be reached, the session asks another site, as a client would that moves there: each request names the
+/// past and waits until that site covers it, and what was seen there is waited for at home. While a node of the home site is away nothing
+/// new becomes stable there. So a session that has seen more than that goes on at other sites until the node is back.
 pub struct TimedSession<R> {
     home: SiteId,
     topology: Topology,
@@ -31,15 +37,28 @@ pub struct TimedSession<R> {
 }
 
 impl<R> TimedSession<R> {
-    fn server_of(&self, key: &Key) -> ServerId {
-        ServerId {
+    /// The server that is asked about these keys: the first one's, at home or at a site that can answer.
+    fn server_of(&self, cx: &SessionContext<'_, Self>, keys: &[Key]) -> ServerId
+    where
+        R: Rules,
+    {
+        let at_home = |partition| ServerId {
             site: self.home,
-            partition: self.topology.partition_of_slot(key.slot()),
+            partition,
             member: 0,
+        };
+        let partition_of = |key: &Key| self.topology.partition_of_slot(key.slot());
+        let mut asked = keys.iter().map(partition_of);
+        let first = partition_of(&keys[0]);
+        let is_away = |partition| !cx.reach.is_reached(at_home(partition));
+        let lacks_a_key = asked.any(is_away);
+        if lacks_a_key || (self.moved && (0..self.topology.partitions()).any(is_away)) {
+            return cx.reach.nearest_elsewhere(first).unwrap_or(at_home(first));
         }
+        at_home(first)
     }
 
-    /// What must be here: `always`, or only of those who have moved.
+    /// What must be at the server: `always`, or only of those who have moved.
     fn need(&self, eventual: bool, always: bool) -> Vector {
         match (self.moved || always) && !eventual {
             true => self.past.clone(),
@@ -47,8 +66,21 @@ impl<R> TimedSession<R> {
         }
     }
 
+    /// What is stable at home says nothing about another site.
+    fn stable_at(&self, server: ServerId) -> Vector {
+        match server.site == self.home {
+            true => self.stable.clone(),
+            false => Vector::ZERO,
+        }
+    }
+
     /// Algorithm 5.1, lines 4-5 and 10. Who answers at level `causal` has covered the past, so it is stable here.
-    fn saw(&mut self, past: &Vector, stable: &Vector, given: Level) {
+    fn saw(&mut self, server: ServerId, past: &Vector, stable: &Vector, given: Level) {
+        if server.site != self.home {
+            // It may not be at home yet.
+            self.moved |= !self.stable.covers(past);
+            return self.past.merge(past);
+        }
         if self.moved && given == Level::Causal {
             self.stable.merge(&self.past);
             self.moved = false;
@@ -102,45 +134,46 @@ impl<R: Rules> Session for TimedSession<R> {
         let eventual = level == Level::Eventual;
         match operation {
             Operation::Get { key, .. } => {
-                let server = self.server_of(&key);
+                let server = self.server_of(cx, std::slice::from_ref(&key));
                 let request = Request::Get(Get {
-                    stable: self.stable.clone(),
-                    need: self.need(eventual, false),
+                    stable: self.stable_at(server),
+                    need: self.need(eventual, server.site != self.home),
                     eventual,
                     key,
                 });
                 cx.ask(tag, 0, server, request);
             }
             Operation::Put { key, value, .. } => {
-                let server = self.server_of(&key);
+                let server = self.server_of(cx, std::slice::from_ref(&key));
+                let has_moved = self.moved || server.site != self.home;
                 let request = Request::Put(Put {
                     past: if eventual { Vector::ZERO } else { self.past.clone() },
                     stable: if R::SCALAR {
-                        self.stable.clone()
+                        self.stable_at(server)
                     } else {
                         Vector::ZERO
                     },
-                    moved: self.moved && !eventual,
+                    moved: has_moved && !eventual,
                     eventual,
                     key,
                     value,
                 });
                 cx.ask(tag, 0, server, request);
             }
-            Operation::ReadMany { keys, .. } => match keys.first() {
-                None => cx.answer(tag, Answer::Values(Vec::new()), None),
-                Some(first) => {
-                    let server = self.server_of(first);
-                    let request = Request::Rotx(Rotx {
-                        keys,
-                        stable: self.stable.clone(),
-                        past: self.past.clone(),
-                        need: self.need(eventual, R::SCALAR),
-                        eventual,
-                    });
-                    cx.ask(tag, 0, server, request);
-                }
-            },
+            Operation::ReadMany { keys, .. } if keys.is_empty() => {
+                cx.answer(tag, Answer::Values(Vec::new()), None);
+            }
+            Operation::ReadMany { keys, .. } => {
+                let server = self.server_of(cx, &keys);
+                let request = Request::Rotx(Rotx {
+                    keys,
+                    stable: self.stable_at(server),
+                    past: self.past.clone(),
+                    need: self.need(eventual, R::SCALAR || server.site != self.home),
+                    eventual,
+                });
+                cx.ask(tag, 0, server, request);
+            }
             Operation::Scan { .. } | Operation::Count => {
                 let why = "the gateway surveys keys, not the session";
                 cx.fail(tag, Failure::Unsupported(why.into()));
@@ -169,7 +202,7 @@ impl<R: Rules> Session for TimedSession<R> {
         cx: &mut SessionContext<'_, Self>,
         tag: u64,
         _: u32,
-        _: ServerId,
+        server: ServerId,
         outcome: Outcome<Response>,
     ) {
         let (response, receipt) = match outcome {
@@ -178,7 +211,7 @@ impl<R: Rules> Session for TimedSession<R> {
         };
         match response {
             Response::Value { value, past, stable } => {
-                self.saw(&past, &stable, receipt.given);
+                self.saw(server, &past, &stable, receipt.given);
                 cx.answer(tag, Answer::Value(value), Some(receipt));
             }
             Response::Written {
@@ -186,11 +219,11 @@ impl<R: Rules> Session for TimedSession<R> {
                 past,
                 stable,
             } => {
-                self.saw(&past, &stable, receipt.given);
+                self.saw(server, &past, &stable, receipt.given);
                 cx.answer(tag, Answer::Written { existed }, Some(receipt));
             }
             Response::Values { values, past, stable } => {
-                self.saw(&past, &stable, receipt.given);
+                self.saw(server, &past, &stable, receipt.given);
                 cx.answer(tag, Answer::Values(values), Some(receipt));
             }
             Response::Refused(why) => cx.fail(tag, Failure::Unavailable(why)),
@@ -334,7 +367,11 @@ mod tests {
     #[test]
     fn what_a_token_knows_is_added_to_what_the_session_has_seen_and_waited_for() {
         let mut here = session();
-        here.saw(&seen(&[(0, 7), (1, 5)]), &seen(&[(0, 7)]), Level::Causal);
+        let server = ServerId {
+            site: here.home,
+            ..ServerId::default()
+        };
+        here.saw(server, &seen(&[(0, 7), (1, 5)]), &seen(&[(0, 7)]), Level::Causal);
         assert_eq!(need(&mut here), Vector::ZERO, "it was seen here");
         here.resume(token(seen(&[(0, 6), (1, 5)])))
             .expect("it is a token");
