@@ -1,4 +1,4 @@
-//! A campaign from its beginning to its end.
+//! Runs a campaign from its beginning to its end.
 use crate::{
     cluster::{Cluster, NODES, Start, lock, memory_budget, node_name},
     ledger::Ledger,
@@ -22,10 +22,10 @@ use thiserror::Error;
 /// Why there is no verdict.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// The world is not as it must be.
+    /// The environment does not allow the campaign: the reason, as text.
     #[error("{0}")]
     Environment(String),
-    /// Somebody asked for the end.
+    /// A signal ended the campaign.
     #[error("interrupted: nothing is judged")]
     Interrupted,
 }
@@ -37,7 +37,7 @@ fn environment(what: &dyn fmt::Display, why: &dyn fmt::Display) -> Failure {
 /// Runs a campaign. `interrupted` ends it early.
 ///
 /// # Errors
-/// If the environment does not let it, or it was interrupted.
+/// If the environment does not allow it, or it was interrupted.
 pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failure> {
     let program = program(options)?;
     let place = Place::new(options)?;
@@ -68,7 +68,7 @@ pub fn run(options: &Options, interrupted: &AtomicBool) -> Result<Report, Failur
             let (watch, cluster, recorder, stop) = (&watch, &cluster, &recorder, &stop);
             scope.spawn(move || watch.run(cluster, recorder, node, stop));
         }
-        // However the rounds end, the watch ends with them, for the scope waits for it.
+        // When the rounds end in any way, this stops the watch. The scope waits for the watch's threads.
         let _stops = Stops(&stop);
         let mut rounds = Rounds {
             cluster: &cluster,
@@ -156,7 +156,7 @@ fn run_rounds(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress)
     restart(rounds, report, progress)
 }
 
-/// All nodes are killed at once and started again: what they show must be the same.
+/// All nodes are killed at once and started again. They must show the same as before.
 fn restart(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress) -> Result<(), Failure> {
     progress.say("all nodes are killed and started again");
     rounds.cluster.kill_all();
@@ -194,7 +194,7 @@ fn look_at_memory(cluster: &Cluster, report: &mut Report) {
     }
 }
 
-/// What no node may write into its log, whatever is done to it.
+/// Reports what no node may write into its log, whatever the faults are.
 fn look_at_logs(cluster: &Cluster, report: &mut Report) {
     for node in 0..NODES {
         let log = fs::read(cluster.log(node)).unwrap_or_default();
@@ -204,8 +204,8 @@ fn look_at_logs(cluster: &Cluster, report: &mut Report) {
     }
 }
 
-/// A node that panicked may live on, without one of its threads. A link on which something came that cannot be understood is begun anew, and mends
-/// itself: clients do not see it. A node whose disk is full says the same of a copy that it has no room for.
+/// A node that panicked may live on without one of its threads. If a frame on a link cannot be understood, the link is begun again and
+/// recovers: clients do not see it. A node with a full disk refuses a full copy with the same words.
 fn broken_in(log: &str) -> impl Iterator<Item = String> + use<> {
     let panicked = log.lines().find(|line| line.contains("panicked at"));
     let mut misread = log
@@ -234,11 +234,11 @@ fn program(options: &Options) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Where the campaign works.
+/// The directory in which the campaign works.
 enum Place {
-    /// The user's choice: it stays.
+    /// The user's choice. It is kept.
     Named(PathBuf),
-    /// Removed, unless something is broken.
+    /// A temporary directory. It is removed, unless something is broken.
     Temporary(tempfile::TempDir),
 }
 
@@ -270,7 +270,7 @@ impl Place {
         }
     }
 
-    /// Writes the report down where something is kept.
+    /// Writes the report into the directory, if the directory is kept.
     fn finish(self, report: &mut Report) -> Result<(), Failure> {
         let path = match self {
             Place::Named(path) => path,
@@ -285,7 +285,7 @@ impl Place {
     }
 }
 
-/// Lines for people who watch; programs and logs get none.
+/// Lines that show the progress on a terminal. Programs and logs get none.
 struct Progress {
     is_watched: bool,
     recorder: Recorder,

@@ -1,8 +1,8 @@
-//! A client: a thread that asks, waits, and writes down what it was told.
+//! A client: a thread that asks, waits, and records what it was told.
 //!
-//! It is a session of one keyspace. It moves between nodes and sites, with its token; a connection that is lost ends the session, and a
-//! new one begins, for what was under way may or may not have happened. In a pipeline several operations are under way at once: each is
-//! written down for a session of its own (`c3~2`), because operations of one session may not overlap in a trace.
+//! It is a session of one keyspace. It moves between nodes and sites, with its token. A lost connection ends the session, and a new one
+//! begins, because what was under way may or may not have happened. In a pipeline several operations are under way at once. Each is
+//! recorded for a session of its own (`c3~2`), because operations of one session may not overlap in a trace.
 use crate::{
     Connection, Stamp,
     cluster::{Cluster, Keyspace, NODES, SITES, node_of_server, site_of},
@@ -27,70 +27,70 @@ use turnbuckle_workload::{
 
 mod actions;
 
-/// How long an answer may take: longer than an operation may.
+/// How long an answer may take: longer than an operation's deadline.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// How many nodes a client that moves tries before it gives its session up.
+/// The number of nodes that a client that moves tries before it gives its session up.
 const TRIES: usize = 3;
 
-/// What a client has told others by a value: the state of a key that whoever reads the value has to see.
+/// What a value tells its readers: the state of a key that every reader of the value must see.
 #[derive(Debug, Clone)]
 pub struct Told {
-    /// About which key.
+    /// The key.
     pub key: Bytes,
-    /// Its version, at least.
+    /// The key must have at least this version.
     pub version: Stamp,
     /// Whether that version is a delete.
     pub is_delete: bool,
-    /// Which node acknowledged it.
+    /// The node that acknowledged it.
     pub node: usize,
-    /// When, in the recorder's time.
+    /// When it was acknowledged, in the recorder's time.
     pub at_ns: i64,
 }
 
-/// Somebody read a value and did not find what it tells.
+/// A read of a value whose reader did not find what the value tells.
 #[derive(Debug, Clone)]
 pub struct Untrue {
-    /// What was told.
+    /// What the value tells.
     pub told: Told,
-    /// Who read it, and where, in words.
+    /// The reader, the place of the read and what it found, as text.
     pub what: String,
 }
 
-/// What all clients of a keyspace share.
+/// State that all clients of a keyspace share.
 pub struct Shared<'a> {
-    /// Where they connect.
+    /// The cluster to which they connect.
     pub cluster: &'a Cluster,
-    /// Which of its keyspaces they use.
+    /// Their keyspace.
     pub keyspace: &'a Keyspace,
     /// Their clock.
     pub recorder: Recorder,
-    /// The round.
+    /// The round's number.
     pub round: u32,
-    /// Whether they are to end.
+    /// Whether the clients are to end.
     pub stop: &'a AtomicBool,
-    /// Whether they are to write as fast as they can.
+    /// If it is more than 0, the clients write as fast as they can.
     pub hurry: &'a AtomicUsize,
-    /// What values tell, by their labels.
+    /// What values tell, by the values' labels.
     pub told: Mutex<HashMap<Bytes, Told>>,
 }
 
-/// What became of a client's round.
+/// The result of a client's round.
 #[derive(Default)]
 pub struct Round {
     /// The trace.
     pub records: Vec<Record>,
-    /// Causal pairs that were read, and those that were broken.
+    /// The number of causal pairs that were read, including the broken ones.
     pub pairs: u64,
-    /// Those that were broken.
+    /// The broken pairs.
     pub untrue: Vec<Untrue>,
-    /// How often each error was met, by its first word.
+    /// The number of errors, by their first word.
     pub errors: BTreeMap<String, u64>,
-    /// Sessions that moved.
+    /// The number of times that the session moved to another site.
     pub moves: u64,
 }
 
-/// See the module.
+/// A client: see the module.
 pub struct Client<'a> {
     shared: &'a Shared<'a>,
     number: u16,
@@ -104,24 +104,24 @@ pub struct Client<'a> {
     sessions: u32,
     last_ns: i64,
     churned: u64,
-    /// Keys of this client that it has written once and not deleted yet.
+    /// Keys that this client has written once and not deleted yet.
     ripe: VecDeque<Bytes>,
-    /// Keys of an earlier round that are to be deleted.
+    /// Keys of an earlier round that the client is to delete.
     sweep: Vec<Bytes>,
-    /// The keys of the ballast that it has still to write.
+    /// The ballast keys that the client has not written yet.
     ballast: Range<u64>,
     round: Round,
 }
 
-/// An operation that is to be done.
+/// An operation that is to be carried out.
 struct Job {
     op: Op,
     key: Bytes,
-    /// What is written, and its label.
+    /// The value that is written, and its label.
     value: Option<(Bytes, Octets)>,
 }
 
-/// What an operation was answered.
+/// The answer to an operation.
 struct Answer {
     status: Status,
     value: Option<Octets>,
@@ -134,12 +134,12 @@ struct Answer {
 struct Lost;
 
 impl<'a> Client<'a> {
-    /// A client of that number, of all clients of the round.
+    /// The client with this number, of all clients of the round.
     pub fn new(shared: &'a Shared<'a>, seed: u64, number: u16, is_bulk: bool) -> Client<'a> {
         let stream = u64::from(shared.round) << 16 | u64::from(number);
         let values = |part: u16, bytes: u64| {
             let size = ValueSize::new(bytes).expect("long enough for a label");
-            // Labels differ within a key as long as they differ within a round.
+            // Labels need to differ only within a key. They do if they differ within a round.
             Values::new(RunTag::of_seed(seed), ClientId::new(3 * number + part), size)
         };
         Client {
@@ -162,12 +162,12 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sets which lasting keys it writes before anything else.
+    /// Sets the ballast keys that the client writes before anything else.
     pub fn load(&mut self, ballast: Range<u64>) {
         self.ballast = ballast;
     }
 
-    /// Has it delete these keys, beside what it does anyway.
+    /// Makes the client delete these keys, beside its other operations.
     pub fn sweep(&mut self, keys: Vec<Bytes>) {
         self.sweep = keys;
     }
@@ -205,7 +205,7 @@ impl<'a> Client<'a> {
 
     // ---- connections ------------------------------------------------------------------------------------------
 
-    /// A new session at some node. False if that one is away; then another one is tried next.
+    /// Opens a new session at the current node. Returns false if that node is away; then another one is tried next.
     fn connect(&mut self) -> bool {
         self.sessions += 1;
         match self.greet(self.node, None) {
@@ -241,7 +241,7 @@ impl<'a> Client<'a> {
         Ok(connection)
     }
 
-    /// Takes the session to another node, mostly at another site.
+    /// Moves the session to another node, mostly at another site.
     fn move_on(&mut self) -> Result<(), Lost> {
         let connection = self.connection.as_mut().ok_or(Lost)?;
         let reply = connection.call(&["SESSION", "TOKEN"]).map_err(|_| Lost)?;
@@ -262,12 +262,12 @@ impl<'a> Client<'a> {
 
     // ---- operations -------------------------------------------------------------------------------------------
 
-    /// `r2-c3`, then `r2-c3-1` after one session that was lost.
+    /// `r2-c3-1`: the round, the client, and the number of the client's session.
     fn session(&self) -> String {
         format!("r{}-c{}-{}", self.shared.round, self.number, self.sessions)
     }
 
-    /// The next moment: later than all that this client has done before, for equal times overlap.
+    /// The next time: later than everything that this client has done before, because operations with equal times would overlap.
     fn now_ns(&mut self) -> i64 {
         self.last_ns = self.shared.recorder.now_ns().max(self.last_ns + 1);
         self.last_ns
@@ -277,7 +277,7 @@ impl<'a> Client<'a> {
         self.pipeline(vec![job])?.pop().ok_or(Lost)
     }
 
-    /// Sends operations at once, and takes their answers as they come.
+    /// Sends several operations at once, and takes their answers as they come.
     fn pipeline(&mut self, jobs: Vec<Job>) -> Result<Vec<Answer>, Lost> {
         let commands: Vec<Vec<Bytes>> = jobs.iter().map(Job::command).collect();
         let sent_ns = self.now_ns();
@@ -295,7 +295,7 @@ impl<'a> Client<'a> {
         if is_lost { Err(Lost) } else { Ok(answers) }
     }
 
-    /// Writes down what became of an operation.
+    /// Records how an operation ended.
     fn write_down(&mut self, lane: usize, job: Job, sent_ns: i64, reply: Option<Value>) -> Answer {
         let at_ns = self.now_ns();
         let (reply, receipt) = match reply {
@@ -343,7 +343,7 @@ impl<'a> Client<'a> {
         answer
     }
 
-    /// How an operation ended, what was read, and what it was after all: a delete that found nothing has read.
+    /// How an operation ended, what was read, and what the operation counts as: a delete that found nothing is a read.
     fn judge(&mut self, job: &Job, reply: Option<&Value>) -> (Status, Option<Octets>, Op) {
         match (job.op, reply) {
             (op, None) => {
@@ -354,7 +354,7 @@ impl<'a> Client<'a> {
                 let why = String::from_utf8_lossy(why);
                 let word = why.split_whitespace().next().unwrap_or_default();
                 self.count(word);
-                // Only this one may have happened; every other error says that it certainly has not.
+                // Only after this error may the operation have happened. Every other error says that it certainly has not.
                 let status = if word == "TIMEOUT" {
                     Status::Unknown
                 } else {
@@ -464,7 +464,7 @@ impl Job {
     }
 }
 
-/// A value by the name of its write. What is not whole has none, and shows as what nobody wrote.
+/// A value by its label, the name of its write. A damaged value has none, and shows as a value that was never written.
 pub(crate) fn named(value: &Bytes) -> Octets {
     match label(value) {
         Some(label) => label.into(),

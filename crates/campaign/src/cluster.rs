@@ -1,7 +1,7 @@
-//! Three sites of two nodes each, as processes of the built program, with everything small so that everything happens often.
+//! Three sites of two nodes each, as processes of the built program, with small limits, so that everything happens often.
 //!
-//! A node is *claimed* by the fault that torments it: whoever claims it starts, kills and pauses it, and nobody else. The faults of a
-//! node (a false clock, a full disk, a planted bug) stand in a file beside its log, which the node reads again and again.
+//! A fault *claims* the node on which it acts: only the fault that has claimed a node starts, kills and pauses it. The wrongs of a node (a
+//! false clock, a full disk, a planted bug) are in a file beside its log, which the node reads again and again.
 use crate::{
     directory, free_ports,
     operator::FAR_US,
@@ -25,15 +25,15 @@ use turnbuckle_server::{
     wan::{LinkDelay, WanDelays},
 };
 
-/// The sites.
+/// The names of the sites.
 pub const SITES: [&str; 3] = ["a", "b", "c"];
-/// How many nodes each of them has.
+/// The number of nodes of each site.
 pub const NODES_OF_A_SITE: usize = 2;
-/// How many nodes there are.
+/// The number of all nodes.
 pub const NODES: usize = SITES.len() * NODES_OF_A_SITE;
-/// How many partitions each keyspace has: two on each node.
+/// The number of partitions of each keyspace: two on each node.
 pub const PARTITIONS: u16 = 4;
-/// How long a node may take to be ready, on a machine that is busy with five others.
+/// How long a node may take to be ready, on a machine that is busy with five other nodes.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long an answer over HTTP may take.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ const ADMIN_PATIENCE: Duration = Duration::from_secs(5);
 /// A keyspace of the campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keyspace {
-    /// Its name, which is that of its protocol and its durability.
+    /// Its name, made of its protocol and its durability.
     pub name: String,
     /// Its protocol.
     pub protocol: KnownProtocol,
@@ -60,7 +60,7 @@ impl Keyspace {
         }
     }
 
-    /// Whether what is read depends on what was seen before.
+    /// Whether a read depends on what its session has seen before.
     pub fn is_causal(&self) -> bool {
         self.protocol != KnownProtocol::Eventual
     }
@@ -71,28 +71,28 @@ impl Keyspace {
     }
 }
 
-/// What is wrong with a node: the text of its file of faults.
+/// The wrongs of a node: the content of its file of faults.
 #[derive(Debug, Clone, Default)]
 struct Wrongs {
     clock_offset_us: i64,
     disk_is_full: bool,
 }
 
-/// A node's place on this machine.
+/// The state of one node of the cluster.
 struct Slot {
     process: Mutex<Option<Process>>,
     wrongs: Mutex<Wrongs>,
-    /// Some fault has it.
+    /// Whether a fault has claimed the node.
     is_claimed: AtomicBool,
-    /// It ought to run: if it does not, it ended by itself.
+    /// Whether the node should run: if it does not, it ended by itself.
     is_wanted: AtomicBool,
-    /// A table in its directory was damaged, and the directory was not emptied since.
+    /// Whether a table in its directory was damaged, and the directory was not emptied since.
     is_damaged: AtomicBool,
-    /// Resident memory, at most, over all lives.
+    /// The most resident memory over all its lives, in bytes.
     max_resident: Mutex<u64>,
 }
 
-/// See the module.
+/// The cluster: see the module.
 pub struct Cluster {
     directory: PathBuf,
     program: PathBuf,
@@ -102,22 +102,22 @@ pub struct Cluster {
     slots: Vec<Slot>,
 }
 
-/// How a start ended.
+/// The result of a start.
 #[derive(Debug)]
 pub enum Start {
     /// The node is ready.
     Ready,
-    /// It ended, with these last words.
+    /// The node ended. These are the last lines of its log.
     Refused(String),
-    /// It neither ended nor was ready in time.
+    /// The node neither ended nor was ready in time.
     Hangs,
 }
 
 impl Cluster {
-    /// A cluster in an existing directory, of which nothing runs yet.
+    /// A cluster in an existing directory. None of its nodes runs yet.
     ///
     /// # Errors
-    /// If there are no ports, or nothing can be written.
+    /// If there are no free ports, or a file cannot be written.
     pub fn new(
         directory: &Path,
         program: &Path,
@@ -158,17 +158,17 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Where everything is kept.
+    /// The directory of the campaign.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What it serves.
+    /// The keyspaces that it serves.
     pub fn keyspaces(&self) -> &[Keyspace] {
         &self.keyspaces
     }
 
-    /// Where clients of a node connect.
+    /// The port to which clients of a node connect.
     pub fn resp_port(&self, node: usize) -> u16 {
         self.ports[node].resp
     }
@@ -178,26 +178,26 @@ impl Cluster {
         self.directory.join(node_name(node))
     }
 
-    /// What a node writes about itself.
+    /// The file of a node's log.
     pub fn log(&self, node: usize) -> PathBuf {
         self.directory
             .join("logs")
             .join(format!("{}.log", node_name(node)))
     }
 
-    /// Takes a node for a fault. False if another has it.
+    /// Claims a node for a fault. Returns false if another fault has claimed it.
     pub fn claim(&self, node: usize) -> bool {
         !self.slots[node].is_claimed.swap(true, Ordering::AcqRel)
     }
 
-    /// Gives a node back.
+    /// Ends a claim on a node.
     pub fn release(&self, node: usize) {
         self.slots[node].is_claimed.store(false, Ordering::Release);
     }
 
     // ---- processes --------------------------------------------------------------------------------------------
 
-    /// Starts a node, and waits until it serves.
+    /// Starts a node, and waits until it is ready.
     ///
     /// # Errors
     /// If the program cannot be run.
@@ -227,28 +227,28 @@ impl Cluster {
         Ok(Start::Hangs)
     }
 
-    /// `kill -9`.
+    /// Kills a node with `kill -9`.
     pub fn kill(&self, node: usize) {
         self.slots[node].is_wanted.store(false, Ordering::Release);
         self.note_memory(node);
-        // Dropped, it is killed.
+        // The process is killed when it is dropped.
         drop(self.process(node).take());
     }
 
-    /// Stops a node where it stands, or lets it go on.
+    /// Pauses a node (`SIGSTOP`), or lets it go on.
     pub fn pause(&self, node: usize, paused: bool) {
         if let Some(process) = &*self.process(node) {
-            // One that has ended meanwhile is noticed by whoever looks at nodes.
+            // If the process has ended meanwhile, the watch notices that.
             let _ = process.pause(paused);
         }
     }
 
-    /// Ends nodes all at once.
+    /// Kills all nodes.
     pub fn kill_all(&self) {
         (0..NODES).for_each(|node| self.kill(node));
     }
 
-    /// If the node ought to run and has ended by itself: its last words. It is not wanted any more.
+    /// If the node should run but has ended by itself: the last lines of its log. It is not wanted any more then.
     pub fn ended_by_itself(&self, node: usize) -> Option<String> {
         let slot = &self.slots[node];
         let ended = match &mut *self.process(node) {
@@ -259,7 +259,7 @@ impl Cluster {
         slot.is_wanted.swap(false, Ordering::AcqRel).then_some(words)
     }
 
-    /// Whether the node ought to run. One that ended by itself ought to no more, once [`Cluster::ended_by_itself`] has said so.
+    /// Whether the node should run. A node that ended by itself should not, once [`Cluster::ended_by_itself`] has returned its last lines.
     pub fn is_wanted(&self, node: usize) -> bool {
         self.slots[node].is_wanted.load(Ordering::Acquire)
     }
@@ -288,7 +288,7 @@ impl Cluster {
         directory::empty(&self.data(node))
     }
 
-    /// Looks how much memory a node takes.
+    /// Notes how much memory a node takes.
     pub fn note_memory(&self, node: usize) {
         let id = self.process(node).as_ref().map(Process::id);
         if let Some(Resident { max, .. }) = id.and_then(resident_bytes) {
@@ -297,7 +297,7 @@ impl Cluster {
         }
     }
 
-    /// How much memory a node had resident, at most, in bytes.
+    /// The most memory that a node had resident, in bytes.
     pub fn max_resident(&self, node: usize) -> u64 {
         *lock(&self.slots[node].max_resident)
     }
@@ -306,9 +306,9 @@ impl Cluster {
         lock(&self.slots[node].process)
     }
 
-    // ---- what is wrong ----------------------------------------------------------------------------------------
+    // ---- wrongs -----------------------------------------------------------------------------------------------
 
-    /// Sets how far a node's wall clock is off.
+    /// Sets how far a node's wall clock is off, in microseconds.
     ///
     /// # Errors
     /// If its file cannot be written.
@@ -317,7 +317,7 @@ impl Cluster {
         self.write_wrongs(node)
     }
 
-    /// Fills a node's disk, as far as it can see, or makes room again.
+    /// Makes a node see a full disk, or one with room again.
     ///
     /// # Errors
     /// If its file cannot be written.
@@ -343,7 +343,7 @@ impl Cluster {
         }
     }
 
-    /// Everything passes again, at every node that runs.
+    /// Heals all cuts at every node that runs.
     pub fn heal_all(&self) {
         for node in 0..NODES {
             let _ = self.admin(node).heal(None);
@@ -378,19 +378,19 @@ impl Cluster {
         fs::rename(new, file)
     }
 
-    // ---- what it says -----------------------------------------------------------------------------------------
+    // ---- status -----------------------------------------------------------------------------------------------
 
-    /// A node's admin HTTP.
+    /// A client of a node's admin HTTP.
     pub fn admin(&self, node: usize) -> AdminClient {
         AdminClient::new(format!("127.0.0.1:{}", self.ports[node].admin), ADMIN_PATIENCE)
     }
 
-    /// What a node says about itself, if it answers.
+    /// A node's status, if it answers.
     pub fn status(&self, node: usize) -> Option<Status> {
         self.admin(node).status().ok()
     }
 
-    /// Whether a node says that its directory is an old copy, which is to be emptied.
+    /// Whether a node says that its directory is an old copy, and must be emptied.
     pub fn is_outdated(&self, node: usize) -> bool {
         let status = self.status(node);
         status.is_some_and(|status| {
@@ -402,21 +402,22 @@ impl Cluster {
     }
 }
 
-/// What a node may have resident: its memory limit, and what the engine takes beside it for each table (docs/campaign.md).
+/// The memory that a node may have resident, in bytes: its memory limit, and what the engine takes beside it for each table
+/// (docs/campaign.md).
 pub fn memory_budget(keyspaces: usize) -> u64 {
     const MIB: u64 = 1 << 20;
     let tables = keyspaces as u64 * u64::from(PARTITIONS) / NODES_OF_A_SITE as u64;
     limits().memory_limit_mb * MIB + (ENGINE_CACHE_MIB + tables * TABLE_MIB + REST_MIB) * MIB
 }
 
-/// The engine's cache of blocks.
+/// The engine's cache of blocks, in MiB.
 const ENGINE_CACHE_MIB: u64 = 32;
-/// A table's rows in memory that are not in a file yet: one buffer that fills, and one that is written.
+/// A table's rows in memory that are not in a file yet, in MiB: one buffer that fills, and one that is written.
 const TABLE_MIB: u64 = 2 * 16;
-/// What is neither stored nor sent: requests, replies, frames of links, a full copy's pages, and the allocator's own.
+/// Memory for what is neither stored nor sent, in MiB: requests, replies, frames of links, a full copy's pages, and the allocator's own.
 const REST_MIB: u64 = 768;
 
-/// How much log a node keeps for others that are away.
+/// The log that a node keeps for nodes that are away, in MiB.
 pub const RETAINED_LOG_MIB: u64 = 16;
 
 fn limits() -> Limits {
@@ -455,7 +456,7 @@ pub fn node_name(node: usize) -> String {
     format!("{}{}", SITES[site_of(node)], node % NODES_OF_A_SITE + 1)
 }
 
-/// Where a node stands.
+/// The site of a node.
 pub fn site_of(node: usize) -> usize {
     node / NODES_OF_A_SITE
 }
@@ -465,7 +466,7 @@ pub fn nodes_of(site: usize) -> std::ops::Range<usize> {
     site * NODES_OF_A_SITE..(site + 1) * NODES_OF_A_SITE
 }
 
-/// The node that is meant by a receipt's `server`: `a/3/0` is partition 3 at site a.
+/// The node that a receipt's `server` names: `a/3/0` is partition 3 at site a.
 pub fn node_of_server(server: &str) -> Option<usize> {
     let mut parts = server.split('/');
     let site = parts.next()?;
@@ -474,7 +475,7 @@ pub fn node_of_server(server: &str) -> Option<usize> {
     Some(nodes_of(site).start + partition % NODES_OF_A_SITE)
 }
 
-/// The end of a log, in a line.
+/// The end of a log, in one line.
 pub fn last_words(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(4_096)..]).into_owned();

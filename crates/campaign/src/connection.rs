@@ -1,4 +1,4 @@
-//! A client's connection that waits for its answers: blocking, for programs that play many clients with a thread each.
+//! A blocking client connection, which waits for its answers: for programs that simulate many clients with one thread each.
 use bytes::BytesMut;
 use std::{
     io::{self, Read, Write},
@@ -7,7 +7,7 @@ use std::{
 };
 use turnbuckle_resp::{ReplyDecoder, Value, encode_command};
 
-/// The longest answer that is taken, in bytes.
+/// The longest answer that is accepted, in bytes.
 const MAX_REPLY_BYTES: usize = 64 << 20;
 
 /// A connection to a node.
@@ -21,16 +21,16 @@ impl Connection {
     /// Connects to a port of this machine, and waits at most `patience` for that and for each answer.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If nothing listens on the port.
     pub fn open(port: u16, patience: Duration) -> io::Result<Connection> {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         Connection::over(TcpStream::connect_timeout(&address, patience)?, patience)
     }
 
-    /// Goes on with a socket that is connected.
+    /// Uses a socket that is connected already.
     ///
     /// # Errors
-    /// If the socket is not.
+    /// If the socket cannot be used.
     pub fn over(stream: TcpStream, patience: Duration) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
@@ -54,11 +54,11 @@ impl Connection {
         self.stream.write_all(&out)
     }
 
-    /// The next answer. An error of the server is an answer too.
+    /// Waits for the next answer. An error reply of the server is an answer, too.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the server closed the connection, `WouldBlock` if no answer came in time, `InvalidData` if what came is
-    /// none.
+    /// `UnexpectedEof` if the server closed the connection, `WouldBlock` if no answer came in time, `InvalidData` if what came is not an
+    /// answer.
     pub fn read(&mut self) -> io::Result<Value> {
         loop {
             let decoded = self.decoder.decode(&mut self.input);
@@ -78,7 +78,7 @@ impl Connection {
     /// Sends one command and waits for its answer.
     ///
     /// # Errors
-    /// As [`Connection::send`] and [`Connection::read`].
+    /// Those of [`Connection::send`] and [`Connection::read`].
     pub fn call<A: AsRef<[u8]>>(&mut self, command: &[A]) -> io::Result<Value> {
         let command: Vec<&[u8]> = command.iter().map(AsRef::as_ref).collect();
         self.send(&[command])?;

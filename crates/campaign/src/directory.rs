@@ -1,4 +1,4 @@
-//! What happens to data directories: emptied, copied, damaged.
+//! Operations on data directories: to empty, copy and damage them.
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
@@ -6,7 +6,7 @@ use std::{
 };
 use turnbuckle_workload::Random;
 
-/// Removes all that is in a directory.
+/// Removes a directory with everything in it.
 ///
 /// # Errors
 /// If it cannot be removed.
@@ -39,7 +39,8 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes one byte of one table file below a directory, both drawn. Returns which file and where, or none if there is no such file.
+/// Changes one byte of one table file below a directory. Both are drawn. Returns the file and the offset of the byte, or `None` if there is
+/// no such file.
 ///
 /// # Errors
 /// If something cannot be read or written.
@@ -63,7 +64,7 @@ pub fn damage(store: &Path, draw: u64) -> io::Result<Option<(PathBuf, u64)>> {
     Ok(Some((path, place)))
 }
 
-/// Files of rows: those in a directory `tables` that have something in them.
+/// Collects the files of rows: those in a directory `tables` that are not empty.
 fn table_files(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     let is_tables = directory.file_name().is_some_and(|name| name == "tables");
     for entry in fs::read_dir(directory)? {

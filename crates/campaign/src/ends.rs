@@ -14,24 +14,24 @@ use std::{
 use turnbuckle_resp::Value;
 use turnbuckle_workload::{Octets, Op, Record, Status, split_receipt};
 
-/// How many keys are asked for at once.
+/// The number of keys that are asked for at once.
 const AT_ONCE: usize = 64;
-/// How many reads a site may refuse before it is left alone for a while: each may have waited for the operation's deadline.
+/// The most reads that a site may refuse before it is not asked for a while: each may have waited for the operation's deadline.
 const MAX_REFUSED: usize = 4;
-/// How long a key may stay unreadable, and sites different, although the cluster is at rest.
+/// How long a key may stay unreadable, and sites may differ, although the cluster is at rest.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What sites show, and how they were asked.
+/// What sites show, and the reads by which they were asked.
 pub struct Ends {
-    /// For each key, in the order asked for, what each site shows; none if it refused to the end.
+    /// For each key, in the order asked for, what each site shows. `None` if the site refused the read to the end.
     pub shown: Vec<[Option<Shown>; SITES.len()]>,
-    /// What each site said when it last refused a read.
+    /// Each site's answer when it last refused a read.
     pub refusals: [String; SITES.len()],
     /// The reads, for the trace.
     pub records: Vec<Record>,
 }
 
-/// Asks every site for every key; again, as long as a site refuses or sites differ.
+/// Asks every site for every key. Asks again while a site refuses or sites differ.
 ///
 /// # Errors
 /// If a node does not answer at all.
@@ -62,7 +62,7 @@ pub fn read(
             }
         }
         open.retain(|&place| !is_agreed(&ends.shown[place]));
-        // The first time through takes as long as there are keys.
+        // The first pass takes as long as the number of keys requires, so the time is measured from its end.
         let begun: &Instant = patience.get_or_insert_with(Instant::now);
         if begun.elapsed() > PATIENCE {
             break;

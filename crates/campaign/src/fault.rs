@@ -1,14 +1,14 @@
 //! What can go wrong, drawn from a seed.
 //!
-//! Kinds are dealt from a deck, so that a round of some tens of faults has something of each; the order, the nodes, the spans and the
-//! pauses between them are drawn. The same seed, round and kinds give the same list. When a fault really begins depends on the machine,
-//! and so does whether it can: one that needs a node which another fault has is left out, and counted.
+//! Kinds are dealt from a deck, so that a round of some tens of faults has some of each kind. The order, the nodes, the spans and the
+//! pauses between them are drawn. The same seed, round and kinds give the same list. When a fault really begins depends on the machine. So
+//! does whether it can: if it needs a node that another fault has claimed, it is left out, and counted.
 use crate::cluster::{NODES, SITES, node_name};
 use serde::{Serialize, Serializer};
 use std::{fmt, str::FromStr};
 use turnbuckle_workload::Random;
 
-/// Declares the kinds of faults once: name, how many cards of the deck are of it, what it is.
+/// Declares the kinds of faults once: the name, the number of cards of the deck, and the description.
 macro_rules! kinds {
     ($($kind:ident = $name:literal, $cards:literal, $about:literal;)+) => {
         /// A kind of fault.
@@ -18,15 +18,15 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$kind,)+];
 
-            /// Its name on the command line and in reports.
+            /// The kind's name on the command line and in reports.
             pub fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name,)+ }
             }
 
-            /// What it does.
+            /// What the fault does.
             pub fn about(self) -> &'static str {
                 match self { $(Kind::$kind => $about,)+ }
             }
@@ -80,75 +80,75 @@ impl FromStr for Kind {
 /// A fault. Spans are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// `kill -9`, and a start after `down_ms`. A long death is one that outlasts the peers' logs.
+    /// `kill -9`, and a start after `down_ms`. A long death lasts until the peers' logs no longer reach back to its beginning.
     Kill {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// For how long.
+        /// How long the node is down.
         down_ms: u64,
-        /// Whether others write as fast as they can meanwhile.
+        /// Whether clients write as fast as they can meanwhile.
         is_long: bool,
     },
     /// The same for all nodes of a site.
     KillSite {
-        /// Which site.
+        /// The site.
         site: usize,
-        /// For how long.
+        /// How long the nodes are down.
         down_ms: u64,
     },
     /// Nothing passes between two sites.
     Cut {
-        /// One of them.
+        /// One of the sites.
         one: usize,
         /// The other one.
         other: usize,
-        /// For how long.
+        /// How long it lasts.
         for_ms: u64,
     },
     /// SIGSTOP, and SIGCONT after `for_ms`.
     Pause {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// For how long.
+        /// How long it lasts.
         for_ms: u64,
     },
-    /// The wall clock is off.
+    /// The wall clock of a node is off.
     Clock {
         /// The node.
         node: usize,
         /// By how much, in microseconds.
         offset_us: i64,
-        /// For how long.
+        /// How long it lasts.
         for_ms: u64,
     },
-    /// The disk has no room.
+    /// The disk of a node is full.
     FullDisk {
         /// The node.
         node: usize,
-        /// For how long.
+        /// How long it lasts.
         for_ms: u64,
     },
-    /// The node is killed, and finds nothing when it is started.
+    /// The node is killed. Its directory is empty when it is started.
     LostDirectory {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// For how long it is down.
+        /// How long the node is down.
         down_ms: u64,
     },
-    /// The node is killed, its directory copied, and it is started; after `age_ms` it is killed again and finds the copy.
+    /// The node is killed, its directory is copied, and it is started. After `age_ms` it is killed again, and is started on the copy.
     OldDirectory {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// How old the copy is.
+        /// The age of the copy.
         age_ms: u64,
-        /// For how long it is down.
+        /// How long the node is down.
         down_ms: u64,
     },
-    /// The node is killed, and a byte of a table's file is another one when it is started.
+    /// The node is killed. When it is started, one byte of a table's file is different.
     Damage {
-        /// Which node.
+        /// The node.
         node: usize,
-        /// Draws the file and the place.
+        /// A drawn number, which decides on the file and the byte.
         draw: u64,
     },
 }
@@ -209,15 +209,15 @@ impl fmt::Display for Fault {
 /// A fault, and when it is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// Since the round began, in milliseconds.
+    /// The time since the round began, in milliseconds.
     pub at_ms: u64,
-    /// Of which kind.
+    /// The kind of the fault.
     pub kind: Kind,
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// The pause between the beginnings of two faults, at least and at most, in milliseconds.
+/// The shortest and the longest pause between the beginnings of two faults, in milliseconds.
 const PAUSE_MS: (u64, u64) = (300, 2_500);
 
 /// The faults of a round that lasts `for_ms`.
@@ -240,7 +240,7 @@ pub fn draw(seed: u64, round: u32, kinds: &[Kind], for_ms: u64) -> Vec<Planned> 
     planned
 }
 
-/// The stream of randomness that faults are drawn from: apart from the clients'.
+/// The stream of randomness from which faults are drawn. It is apart from the clients' streams.
 const FAULTS_STREAM: u64 = 1 << 40;
 
 fn shuffled(random: &mut Random, kinds: &[Kind]) -> Vec<Kind> {

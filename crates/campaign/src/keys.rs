@@ -1,33 +1,33 @@
-//! The keys of a round. Each round has its own, so that its trace is whole; those of earlier rounds stay, and must stay as they are.
+//! The keys of a round. Each round has its own keys, so that its trace is complete. Those of earlier rounds stay, and must not change.
 //!
 //! | keys | what happens to them |
 //! |---|---|
-//! | `hot`, `warm` | written and read by everybody, never deleted: what a checker can say most about |
-//! | `photo`, `comment` | written in pairs: whoever reads the comment has to find the photo |
+//! | `hot`, `warm` | written and read by all clients, never deleted: a checker can say most about them |
+//! | `photo`, `comment` | written in pairs: a client that reads the comment must find the photo |
 //! | `bulk` | large values, more than fit into memory and into the logs |
 //! | `fickle` | written, deleted and written again |
 //! | `churn` | written once and deleted once |
 //! | `ballast` | of no round: thousands of small values that are written once, so that full copies have something to carry |
-//! | `gone` | says that a key of `churn` was deleted: whoever reads it must not find that key |
+//! | `gone` | says that a key of `churn` was deleted: a client that reads it must not find that key |
 use bytes::Bytes;
 use turnbuckle_workload::Random;
 
 /// A set of keys that clients choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// A few, for everybody.
+    /// A few keys that all clients use.
     Hot,
-    /// Some more.
+    /// Some more keys that all clients use.
     Warm,
-    /// First of a pair.
+    /// The first key of a pair.
     Photo,
-    /// Second of a pair.
+    /// The second key of a pair.
     Comment,
     /// Large values.
     Bulk,
-    /// Deleted and written again.
+    /// Keys that are deleted and written again.
     Fickle,
-    /// Announces deletes.
+    /// Keys that tell of deletes.
     Gone,
 }
 
@@ -56,27 +56,27 @@ impl Class {
     }
 }
 
-/// The key of that number in a class.
+/// The key with this number in a class.
 pub fn key(round: u32, class: Class, number: u64) -> Bytes {
     Bytes::from(format!("r{round}/{}/{number}", class.name()))
 }
 
-/// Any number of a class.
+/// A drawn number of a class.
 pub fn any(random: &mut Random, class: Class) -> u64 {
     random.below(class.size())
 }
 
-/// A key that only one client writes, and once.
+/// A key that only one client writes, and only once.
 pub fn churn(round: u32, client: u16, number: u64) -> Bytes {
     Bytes::from(format!("r{round}/churn/c{client}.{number}"))
 }
 
-/// A key that is written once, at the beginning of the campaign, and stays: so that full copies have something to carry.
+/// A key that is written once, at the beginning of the campaign, and stays, so that full copies have something to carry.
 pub fn ballast(number: u64) -> Bytes {
     Bytes::from(format!("ballast/{number}"))
 }
 
-/// Which round a key is of.
+/// The round of a key.
 pub fn round_of(key: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(key).ok()?;
     text.strip_prefix('r')?.split('/').next()?.parse().ok()

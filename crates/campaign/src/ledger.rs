@@ -4,12 +4,12 @@
 //! |---|---|
 //! | the newest acknowledged version | right |
 //! | a newer one, of a write whose outcome its client does not know | right |
-//! | a newer one that nobody asked for, or a known one with another value | *invented* |
-//! | an older one, whoever wrote it, or nothing | *lost*; *undeleted*, if the newest acknowledged one is a delete and a value is shown |
-//! | something else than the other sites | *different* |
+//! | a newer one that no client asked for, or a known one with another value | *invented* |
+//! | an older one, whichever client wrote it, or nothing | *lost*; *undeleted*, if the newest acknowledged one is a delete and a value is shown |
+//! | something other than the other sites | *different* |
 //!
-//! A write that a node acknowledged and had not handed on when its data directory was taken away may be gone: it is *excused*, and what
-//! counts is the newest write before it. A write of unknown outcome may be what is shown, and need not be.
+//! A write may be gone if a node acknowledged it and had not handed it on when its data directory was taken away. It is *excused*, and the
+//! newest write before it is what must be shown. A write of unknown outcome may be shown, and need not be.
 use crate::{Stamp, notes::Loss};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -18,24 +18,24 @@ use turnbuckle_workload::{Octets, Op, Record, Status};
 /// A write that was acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Its version.
+    /// The version of the write.
     pub version: Stamp,
-    /// The label of the value; none for a delete.
+    /// The label of the value. `None` for a delete.
     pub value: Option<Octets>,
-    /// Which node has it in its directory, if the receipt says so.
+    /// The node that has it in its directory, if the receipt names it.
     pub node: Option<usize>,
     /// When it was sent, in the recorder's time.
     pub sent_ns: i64,
-    /// When it was acknowledged.
+    /// When it was acknowledged, in the recorder's time.
     pub at_ns: i64,
 }
 
-/// All that was done to a key.
+/// Everything that was done to a key.
 #[derive(Debug, Clone, Default)]
 pub struct Fate {
     /// Acknowledged writes and deletes.
     pub acknowledged: Vec<Acknowledged>,
-    /// What was written by writes of unknown outcome; none for a delete.
+    /// The labels of writes of unknown outcome; `None` for a delete.
     pub unknown: Vec<Option<Octets>>,
 }
 
@@ -44,25 +44,25 @@ pub struct Fate {
 pub struct Shown {
     /// The value's label.
     pub value: Option<Octets>,
-    /// Its version, if the receipt names one.
+    /// The version, if the receipt names one.
     pub version: Option<Stamp>,
 }
 
-/// What is wrong with a key.
+/// The kinds of wrong results for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wrong {
     /// An acknowledged write is not there.
     Lost,
     /// A deleted key has a value.
     Undeleted,
-    /// A value that nobody wrote, or not in that version.
+    /// A value that no client wrote, or that was written in another version.
     Invented,
-    /// Sites differ.
+    /// The sites differ.
     Different,
 }
 
 impl Wrong {
-    /// In words.
+    /// A description in words.
     pub fn about(self) -> &'static str {
         match self {
             Wrong::Lost => "an acknowledged write is lost",
@@ -76,22 +76,22 @@ impl Wrong {
 /// The verdict on a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What is wrong, if something is, with the site that shows it.
+    /// What is wrong, if anything, with the index of the site that shows it.
     pub wrong: Option<(Wrong, usize)>,
     /// Acknowledged writes that are gone and excused.
     pub excused: Vec<Acknowledged>,
-    /// What was to be shown.
+    /// The write that must be shown.
     pub expected: Option<Acknowledged>,
 }
 
-/// All keys of one keyspace.
+/// The keys of one keyspace, with everything that was done to them.
 #[derive(Debug, Default)]
 pub struct Ledger {
     keys: BTreeMap<Bytes, Fate>,
 }
 
 impl Ledger {
-    /// Takes a record of a trace in.
+    /// Adds a record of a trace.
     pub fn add(&mut self, record: &Record) {
         if !matches!(record.op, Op::Write | Op::Delete) || record.status == Status::Fail {
             return;
@@ -109,7 +109,7 @@ impl Ledger {
                     at_ns: record.finish_ns.unwrap_or(i64::MAX),
                 });
             }
-            // Without a receipt nobody knows its place among the others.
+            // Without a receipt its place among the other writes is unknown.
             _ => fate.unknown.push(record.value.clone()),
         }
     }
@@ -119,7 +119,7 @@ impl Ledger {
         &self.keys
     }
 
-    /// What is shown now is all that matters from here on: the round is over, and nobody writes its keys any more.
+    /// From here on only what is shown now counts: the round is over, and its keys are not written any more.
     pub fn rebase(&mut self, key: &Bytes, shown: &Shown) {
         let Some(fate) = self.keys.get_mut(key) else {
             return;
@@ -128,7 +128,7 @@ impl Ledger {
         let newest = fate.acknowledged.drain(..).map(|known| known.version).max();
         let version = match (&shown.version, &shown.value) {
             (Some(version), _) => Some(version.clone()),
-            // A delete that nobody remembers, and that was not answered either if the newest acknowledged write is none.
+            // A delete that is not remembered. If the newest acknowledged write is no delete, that delete was not acknowledged either.
             (None, None) => newest,
             (None, Some(_)) => None,
         };
@@ -141,19 +141,19 @@ impl Ledger {
         }));
     }
 
-    /// Forgets a key that was found wrong: once is enough.
+    /// Forgets a key that was found wrong: it is reported only once.
     pub fn remove(&mut self, key: &Bytes) {
         self.keys.remove(key);
     }
 
-    /// Forgets keys.
+    /// Forgets all keys that are `is_over`.
     pub fn forget(&mut self, is_over: impl Fn(&Bytes) -> bool) {
         self.keys.retain(|key, _| !is_over(key));
     }
 }
 
 impl Fate {
-    /// Holds what each site shows against what was done.
+    /// Compares what each site shows with what was done.
     pub fn judge(&self, shown: &[Shown], losses: &[Loss]) -> Verdict {
         let mut newest_first: Vec<&Acknowledged> = self.acknowledged.iter().collect();
         newest_first.sort_by(|one, other| other.version.cmp(&one.version));
@@ -175,7 +175,7 @@ impl Fate {
             let other = shown.iter().position(|site| !site.is_same(&shown[0]))?;
             Some((Wrong::Different, other))
         };
-        // Some site may have what is excused: then nothing is lost, and the sites should agree on it.
+        // A site may have a write that is excused. Then nothing is lost, and the sites must agree on it.
         let wrong = match excused.is_empty() {
             true => wrong.or_else(differs),
             false => differs().or(wrong),
@@ -208,7 +208,7 @@ impl Fate {
             if known.value != shown.value {
                 return Some(Wrong::Invented);
             }
-            // Newer than what is expected only if that was excused, and then it is not gone.
+            // It can be newer than what is expected only if it is an excused write. Then it is not gone.
             let is_old = expected.is_some_and(|expected| *version < expected.version);
             return is_old.then(|| gone(expected, shown));
         }
@@ -234,7 +234,7 @@ impl Shown {
 }
 
 impl Acknowledged {
-    /// Whether the node that acknowledged it lost its directory before it had handed it on.
+    /// Whether the node that acknowledged it lost its directory before it had handed the write on.
     pub fn is_excused_by(&self, loss: &Loss) -> bool {
         self.node == Some(loss.node) && self.at_ns >= loss.from_ns && self.sent_ns <= loss.to_ns
     }
@@ -348,7 +348,7 @@ mod tests {
         let both = [loss(2, 25, 40), loss(4, 15, 40)];
         let verdict = fate().judge(&old, &both);
         assert_eq!((verdict.wrong, verdict.excused.len()), (None, 2));
-        // What is excused is at one site all the same: the others must have it too.
+        // The excused write is at one site all the same: then the other sites must have it, too.
         let newest = shown("3.0@b", Some("three"));
         let verdict = fate().judge(&[old[0].clone(), newest], &both);
         assert_eq!(verdict.wrong, Some((Wrong::Different, 1)));

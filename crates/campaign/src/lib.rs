@@ -1,5 +1,5 @@
-//! A live campaign: real processes, real sockets, real files, clients that never stop, and faults drawn from a seed; in the end everything is
-//! put right and judged.
+//! A live campaign: real processes, real sockets, real files, clients that never stop, and faults drawn from a seed. In the end everything
+//! is put right and judged.
 //!
 //! ```text
 //!   Options --> Cluster (six processes) <---- Operator: faults, drawn from the seed
@@ -10,12 +10,12 @@
 //!                                                +--> Report
 //! ```
 //!
-//! A campaign is made of rounds. A round begins with a cluster at rest; clients work while faults come and go; then everything is healed,
-//! the clients end, the cluster has to come to rest, and what it shows is judged. Data of earlier rounds stay for a while, and must stay as
-//! they are; then they are deleted, and must stay deleted. After the last round all nodes are killed at once and started again, and the keys
-//! are judged once more.
+//! A campaign is made of rounds. A round begins with a cluster at rest. Clients work while faults come and go. Then everything is healed,
+//! the clients end, the cluster must come to rest, and what it shows is judged. Data of earlier rounds stays for a while, and must not
+//! change. Then it is deleted, and must stay deleted. After the last round all nodes are killed at once and started again, and the keys are
+//! judged once more.
 //!
-//! The faults follow from the seed. What happens between them does not: threads, sockets and disks take the time that they take.
+//! The faults follow from the seed. What happens between them does not, because the timing of threads, sockets and disks varies.
 //! docs/campaign.md says how to read a failure, and what a campaign cannot show.
 mod campaign;
 pub use campaign::{Failure, run};
@@ -47,7 +47,7 @@ mod watch;
 
 use turnbuckle_workload::{Op, Record};
 
-/// Whether a record is about something that was written.
+/// Whether a record is about a write.
 fn is_write(record: &Record) -> bool {
     matches!(record.op, Op::Write | Op::Delete)
 }

@@ -1,4 +1,5 @@
-//! `turnbuckle-campaign`: see the library. Exit codes: 0 fine, 1 a promise was broken, 2 wrong usage, 3 the environment.
+//! `turnbuckle-campaign`: see the library. Exit codes: 0 no promise was broken, 1 a promise was broken, 2 wrong usage, 3 the environment
+//! failed.
 use clap::Parser;
 use std::{process::ExitCode, sync::atomic::AtomicBool};
 use turnbuckle_campaign::{Failure, Options};
@@ -15,7 +16,7 @@ struct Command {
     options: Options,
 }
 
-/// Whether somebody asked for the end.
+/// Whether a signal has asked for the end.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
@@ -46,7 +47,8 @@ fn fail(code: u8, why: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The first signal ends the campaign in good order, with all of its processes; the second one at once: they end by themselves.
+/// The first signal ends the campaign in order, with all of its processes. The second signal ends the campaign at once, and the processes
+/// end by themselves.
 fn listen_for_interrupts() -> std::io::Result<()> {
     use std::sync::atomic::Ordering;
     use tokio::signal::unix::{SignalKind, signal};

@@ -1,11 +1,11 @@
-//! Carries out the faults: each in a thread of its own, so that they overlap, and each puts right in the end what it did.
+//! Carries out the faults. Each has a thread of its own, so that they overlap, and in the end each puts right what it did.
 //!
-//! What keeps a chance of progress, and what every promise rests on:
+//! These limits leave a chance of progress, and all promises rest on them:
 //!
-//! - at most [`MAX_NODES_DOWN`] of the six nodes are down or paused at once;
-//! - data directories are lost one at a time: the next one only when the last node has everything again, and while no other node is down.
-//!   What two nodes lose at once may have been nowhere else;
-//! - in a campaign with a protocol that rests on clocks that never go back, a clock that is set back stands still instead, and its node is
+//! - At most [`MAX_NODES_DOWN`] of the six nodes are down or paused at the same time.
+//! - Data directories are lost one at a time: the next one only when the last node has everything again, and while no other node is down.
+//!   What two nodes lose at the same time may have been nowhere else.
+//! - If a campaign has a protocol that rests on clocks that never go back, a clock that is set back stands still instead, and its node is
 //!   not restarted meanwhile.
 use crate::{
     cluster::{Cluster, NODES, NODES_OF_A_SITE, RETAINED_LOG_MIB, Start, lock, node_name, nodes_of},
@@ -24,41 +24,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many nodes may be down or paused at once.
+/// The most nodes that may be down or paused at the same time.
 const MAX_NODES_DOWN: usize = 3;
-/// How long a node stays away at most until the others have purged their logs.
+/// How long a node stays away at most until its peers have purged their logs.
 const BEHIND_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a node waits until no other one is down.
 const ALONE_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a node may take until it has everything again, before faults stop waiting for it.
+/// How long a node may take until it has everything again. After that, faults stop waiting for it.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take until a node has read its file of faults, and until what it said before is answered.
+/// How long it may take until a node has read its file of faults, and until its earlier answers have arrived.
 const CLOCK_SLACK_NS: i64 = 1_000_000_000;
 
-/// See the module.
+/// The operator: see the module.
 pub struct Operator<'a> {
     cluster: &'a Cluster,
     watch: &'a Watch,
     recorder: Recorder,
     stop: &'a AtomicBool,
-    /// How many long deaths there are now: clients write as fast as they can while there is one.
+    /// The number of long deaths at the moment. While there is one, clients write as fast as they can.
     hurry: &'a AtomicUsize,
-    /// Held while a node has not got everything again that it lost.
+    /// Held while a node has not got back everything that it lost.
     loses: Mutex<()>,
-    /// Which clocks and disks are wrong.
+    /// The nodes whose clocks and disks are wrong.
     clocks: Mutex<[bool; NODES]>,
     disks: Mutex<[bool; NODES]>,
     down: AtomicUsize,
-    /// A node waits until no other one is down.
+    /// Whether a node waits until no other one is down.
     is_reserved: AtomicBool,
     notes: Mutex<Notes>,
 }
 
-/// Why a fault could not be.
+/// The reason why a fault could not be carried out.
 type LeftOut = &'static str;
 
 impl<'a> Operator<'a> {
-    /// An operator who stops when told to.
+    /// An operator that stops when told to.
     pub fn new(
         cluster: &'a Cluster,
         watch: &'a Watch,
@@ -95,7 +95,7 @@ impl<'a> Operator<'a> {
         });
     }
 
-    /// What it has noted since the last call.
+    /// Takes what was noted since the last call.
     pub fn take_notes(&self) -> Notes {
         std::mem::take(&mut *lock(&self.notes))
     }
@@ -104,7 +104,7 @@ impl<'a> Operator<'a> {
         let at_seconds = self.recorder.seconds();
         let mut fault = planned.fault.clone();
         if let Fault::LostDirectory { node, .. } = &mut fault {
-            // So that others can be lost after it.
+            // So that other nodes can be damaged after it.
             *node = self.damaged().unwrap_or(*node);
         }
         let done = match fault {
@@ -147,7 +147,7 @@ impl<'a> Operator<'a> {
         lock(&self.notes).events.push(event);
     }
 
-    // ---- one kind after the other -----------------------------------------------------------------------------
+    // ---- kinds of faults --------------------------------------------------------------------------------------
 
     fn kill(&self, nodes: &[usize], down_ms: u64, is_long: bool) -> Result<(), LeftOut> {
         let _taken = self.take(nodes)?;
@@ -171,10 +171,11 @@ impl<'a> Operator<'a> {
     }
 
     fn clock(&self, node: usize, offset_us: i64, for_ms: u64) -> Result<(), LeftOut> {
-        // A running node ignores a jump this large, so its receipts are still judged. A node that is started meanwhile would believe its clock.
+        // A running node ignores a jump this large, so its receipts are still judged. If a node were started meanwhile, it would believe
+        // its clock.
         let is_far = offset_us.unsigned_abs() >= FAR_US;
         let never_back = self.rests_on_clocks() && !is_far;
-        // Restarted meanwhile, it would see time go back.
+        // If it were restarted meanwhile, it would see time go back.
         let _taken = match never_back || is_far {
             true => Some(self.take(&[node])?),
             false => None,
@@ -286,7 +287,8 @@ impl<'a> Operator<'a> {
         (0..NODES).find(|&node| self.cluster.is_damaged(node))
     }
 
-    /// What lies damaged on a disk is lost, and nobody knows it before it is read: beside it, another node would be the second one to lose something.
+    /// A damaged row on a disk is lost, but that is not known before it is read. So while one node has such a row, no other node may lose
+    /// anything.
     fn no_other_is_damaged(&self, node: usize) -> Result<(), LeftOut> {
         match self.damaged().is_some_and(|damaged| damaged != node) {
             true => Err("a table of another node may be damaged"),
@@ -294,22 +296,22 @@ impl<'a> Operator<'a> {
         }
     }
 
-    /// Kills a node and empties its directory. It held everything up to `min_ns` in any case.
+    /// Kills a node and empties its directory. Everything that it had acknowledged up to `min_ns` is safe in any case.
     fn empty(&self, node: usize, min_ns: i64) {
         self.note_loss(node, min_ns);
         self.cluster.kill(node);
         self.world(self.cluster.empty(node));
     }
 
-    /// The node is about to be killed, and what it has not handed on will be gone.
+    /// Notes that the node is about to be killed, and that what it has not handed on will be gone.
     fn note_loss(&self, node: usize, min_ns: i64) {
         let from_ns = self.watch.handed_on_ns(node).max(min_ns);
-        // Until it is really dead, it acknowledges.
+        // The node acknowledges writes until it is really dead.
         let to_ns = self.recorder.now_ns() + CLOCK_SLACK_NS;
         lock(&self.notes).losses.push(Loss { node, from_ns, to_ns });
     }
 
-    /// Starts a node that has to start.
+    /// Starts a node that must start.
     fn start(&self, node: usize) {
         match self.cluster.start(node) {
             Ok(Start::Ready) => return,
@@ -317,7 +319,7 @@ impl<'a> Operator<'a> {
             Ok(Start::Hangs) => self.not_started(node, "it was not ready within a minute"),
             Err(error) => self.not_started(node, &error.to_string()),
         }
-        // Without it the campaign would show nothing more: it goes on with an empty directory.
+        // The campaign cannot go on without the node: it continues with an empty directory.
         self.empty(node, i64::MIN);
         if !matches!(self.cluster.start(node), Ok(Start::Ready)) {
             self.not_started(node, "and not on an empty directory either");
@@ -328,7 +330,7 @@ impl<'a> Operator<'a> {
         self.broken(format!("{} did not start again: {why}", node_name(node)));
     }
 
-    /// Waits until the others have written more than their logs keep for nodes that are away.
+    /// Waits until the peers have written more than their logs keep for nodes that are away.
     fn wait_until_left_behind(&self, nodes: &[usize]) {
         let is_peer = |other: &usize| {
             let holds_the_same = |&node: &usize| node % NODES_OF_A_SITE == other % NODES_OF_A_SITE;
@@ -348,7 +350,7 @@ impl<'a> Operator<'a> {
         }
     }
 
-    /// Waits until a node that has just been started has handed on everything, and has all that others have handed on to it.
+    /// Waits until a node that has just been started has handed on everything, and has everything that its peers have handed on to it.
     fn wait_until_whole(&self, node: usize) {
         let (begun, since_ns) = (Instant::now(), self.recorder.now_ns());
         while begun.elapsed() < WHOLE_PATIENCE && !self.is_over() && !self.watch.is_whole(node, since_ns) {
@@ -360,7 +362,7 @@ impl<'a> Operator<'a> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// The right to lose a directory.
+    /// Takes the right to lose a directory.
     fn may_lose(&self) -> Result<impl Drop + '_, LeftOut> {
         match self.loses.try_lock() {
             Ok(guard) => Ok(guard),
@@ -394,7 +396,7 @@ impl<'a> Operator<'a> {
         Ok(taken)
     }
 
-    /// Takes a node down while no other one is; until then, no other one is taken down.
+    /// Takes a node down when no other one is down. Until then, no other one is taken down.
     fn take_alone(&self, node: usize) -> Result<Taken<'_>, LeftOut> {
         let _reserved = Reserved::new(&self.is_reserved);
         let begun = Instant::now();
@@ -416,7 +418,7 @@ impl<'a> Operator<'a> {
         lock(&self.notes).broken.push(what);
     }
 
-    /// The campaign's own files cannot be written: nothing that follows means anything.
+    /// If the campaign's own files cannot be written, no result means anything: panics.
     fn world(&self, done: io::Result<()>) {
         if let Err(error) = done {
             panic!("the campaign's directory: {error}");
@@ -440,10 +442,10 @@ impl<'a> Operator<'a> {
     }
 }
 
-/// How much log a node has written since it was first looked at.
+/// The amount of log that a node has written since it was first looked at.
 struct Written {
     node: usize,
-    /// What it said last; it counts from its start.
+    /// The node's last report, in bytes. It counts from the node's start.
     last: Option<u64>,
     bytes: u64,
 }
@@ -467,7 +469,7 @@ impl Written {
     }
 }
 
-/// Keeps other nodes up, until it is dropped.
+/// Keeps other nodes from being taken down until it is dropped.
 struct Reserved<'a>(&'a AtomicBool);
 
 impl<'a> Reserved<'a> {
@@ -486,10 +488,10 @@ impl Drop for Reserved<'_> {
 /// How far a clock may be off without its node being wrong about it, in microseconds: `clock_bound_ms` is 10.
 const CLOCK_BOUND_US: u64 = 9_000;
 
-/// A jump of this many microseconds or more is a far one.
+/// A jump of this number of microseconds or more is a far one.
 pub(crate) const FAR_US: u64 = 60_000_000;
 
-/// Nodes that are down, until it is dropped.
+/// Nodes that are taken down until it is dropped.
 struct Taken<'a> {
     operator: &'a Operator<'a>,
     nodes: Vec<usize>,
@@ -504,7 +506,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// A flag of a node that is set, until it is dropped.
+/// The flag of a node, which is set until it is dropped.
 struct Flag<'a> {
     flags: &'a Mutex<[bool; NODES]>,
     node: usize,
@@ -523,7 +525,7 @@ impl Drop for Flag<'_> {
     }
 }
 
-/// Whether a node that refuses its data says what its operator can do.
+/// Whether a node that refuses its data says what the operator can do.
 fn says_what_to_do(words: &str) -> bool {
     words.contains("empty") || words.contains("estore")
 }

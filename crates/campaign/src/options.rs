@@ -1,4 +1,4 @@
-//! What a campaign is asked to do.
+//! The options of a campaign.
 use crate::{cluster::Keyspace, fault::Kind};
 use clap::Args;
 use std::path::PathBuf;
@@ -8,40 +8,41 @@ use turnbuckle_workload::Random;
 /// Runs real processes of turnbuckle under load and faults, and judges what they did.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
-    /// For how long there is load and faults, in minutes; a round is not cut short.
+    /// How long load and faults go on, in minutes; a round is not cut short.
     #[arg(long, default_value_t = 5.0)]
     pub minutes: f64,
-    /// What the faults are drawn from.
+    /// The seed from which the faults are drawn.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// How long the faults of a round go on, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 40)]
     pub round: u64,
-    /// One protocol alone: causalspartanx, cops, eventual or gentlerain. Otherwise each has a keyspace.
+    /// Run only this protocol: causalspartanx, cops, eventual or gentlerain. Otherwise each has a keyspace.
     #[arg(long)]
     pub protocol: Option<String>,
-    /// One durability alone: fsync, interval(10ms) or none. Otherwise they are spread over the keyspaces.
+    /// Run only with this durability: fsync, interval(10ms) or none. Otherwise they are spread over the keyspaces.
     #[arg(long)]
     pub durability: Option<String>,
-    /// These faults alone, separated by commas.
+    /// Only these faults, separated by commas.
     #[arg(long, value_delimiter = ',', conflicts_with = "without")]
     pub only: Vec<Kind>,
-    /// All faults but these.
+    /// All faults except these, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub without: Vec<Kind>,
-    /// How many clients each keyspace has.
+    /// The number of clients of each keyspace.
     #[arg(long, default_value_t = 4)]
     pub clients: u16,
-    /// How many keys that stay one keyspace has: the more there are, the longer it takes to put a full copy of them in place.
+    /// The number of keys in one keyspace that are never deleted; the more there are, the longer it takes to put a full copy of them in
+    /// place.
     #[arg(long, value_name = "KEYS", default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(..=100_000_000))]
     pub ballast: u64,
-    /// How much memory a node may have resident, in MiB; else its limit, and what its tables and its requests take beside it.
+    /// The memory that a node may have resident, in MiB. Otherwise its limit, and what its tables and its requests take beside it.
     #[arg(long, value_name = "MIB")]
     pub memory_mb: Option<u64>,
-    /// The turnbuckle program; else the one beside this program.
+    /// The turnbuckle program. Otherwise the one beside this program.
     #[arg(long, value_name = "FILE")]
     pub turnbuckle: Option<PathBuf>,
-    /// Where to work. Else a temporary directory, which is kept if something is broken.
+    /// The directory to work in. Otherwise a temporary one, which is kept if something is broken.
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// Plants a bug into every node, to see whether the campaign finds it.
@@ -50,18 +51,18 @@ pub struct Options {
     /// Goes on after a round in which something was broken.
     #[arg(long)]
     pub keep_going: bool,
-    /// Print JSON in the end.
+    /// Prints JSON in the end.
     #[arg(long)]
     pub json: bool,
 }
 
-/// The durabilities that there are.
+/// All durabilities.
 const DURABILITIES: [&str; 3] = ["fsync", "interval(10ms)", "none"];
 /// The protocols that are run if none is named.
 const PROTOCOLS: [&str; 4] = ["causalspartanx", "cops", "eventual", "gentlerain"];
 
 impl Options {
-    /// The faults that may happen.
+    /// The kinds of faults that may happen.
     pub fn kinds(&self) -> Vec<Kind> {
         let is_wanted = |kind: &&Kind| match self.only.is_empty() {
             true => !self.without.contains(kind),
@@ -70,10 +71,11 @@ impl Options {
         Kind::ALL.iter().filter(is_wanted).copied().collect()
     }
 
-    /// The keyspaces: one for each protocol, with durabilities that follow from the seed; of one protocol alone, one for each durability.
+    /// The keyspaces: one for each protocol, with durabilities that follow from the seed. If there is only one protocol, one for each
+    /// durability.
     ///
     /// # Errors
-    /// If a name is none, in words.
+    /// If a name is unknown: the reason, as text.
     pub fn keyspaces(&self) -> Result<Vec<Keyspace>, String> {
         let durabilities: Vec<&str> = match &self.durability {
             Some(durability) => {
@@ -96,10 +98,10 @@ impl Options {
             .collect()
     }
 
-    /// What can be wrong with the rest.
+    /// Checks the other options.
     ///
     /// # Errors
-    /// In words.
+    /// If an option is wrong: the reason, as text.
     pub fn check(&self) -> Result<(), String> {
         let is_possible = |name: &str, fits: bool, expected: &str| match fits {
             true => Ok(()),

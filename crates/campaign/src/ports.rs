@@ -1,7 +1,7 @@
-//! Ports that nobody uses.
+//! Free ports.
 //!
-//! A port that the operating system chooses may be taken again by the next outgoing connection, before its node has started. So ports come from
-//! below those that are used for that, one after the other, and each process begins somewhere else.
+//! If the operating system chooses a port, the next outgoing connection may take it before its node has started. So ports are chosen from
+//! below the range of outgoing connections, one after the other, and each process begins at another one.
 use std::{
     io,
     net::TcpListener,
@@ -9,17 +9,17 @@ use std::{
 };
 use turnbuckle_server::config::DemoPorts;
 
-/// Linux takes ports of outgoing connections from 32,768 on, others from further up.
+/// Linux uses ports from 32,768 on for outgoing connections, other systems begin further up.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// How many were looked at in this process.
+/// The number of ports that this process has looked at.
 static LOOKED_AT: AtomicU16 = AtomicU16::new(0);
 
 /// Ports for this number of nodes. They were free a moment ago.
 ///
 /// # Errors
-/// If the machine has no more.
+/// If the machine has no more free ports.
 pub fn free_ports(nodes: usize) -> io::Result<Vec<DemoPorts>> {
     let ports = (0..3 * nodes)
         .map(|_| free_port())

@@ -1,7 +1,7 @@
-//! One node's process: started, killed, stopped for a while, looked at.
+//! One node's process: it is started, killed, paused and observed here.
 //!
-//! A node runs in a process group of its own, so that Ctrl-C reaches the campaign alone, which then ends its nodes. Its standard input is a
-//! pipe that nobody writes to: a node that is started for tests ends when that pipe does, even if the campaign itself is killed.
+//! A node runs in a process group of its own, so that Ctrl-C reaches only the campaign, which then ends its nodes. Its standard input is a
+//! pipe to which nothing is written. A node that is started for tests ends when that pipe is closed, even if the campaign itself is killed.
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs::{self, File},
@@ -11,29 +11,29 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
-/// What a process is started with.
+/// The arguments of a process.
 #[derive(Debug, Clone)]
 pub struct Launch {
     /// The program.
     pub program: PathBuf,
-    /// The cluster's file.
+    /// The cluster's configuration file.
     pub config: PathBuf,
     /// The node's name.
     pub node: String,
-    /// Where it writes what happens to it; appended to.
+    /// The file to which its log is appended.
     pub log: PathBuf,
     /// The file of its faults.
     pub faults: PathBuf,
 }
 
-/// A process that runs, until it is dropped.
+/// A process that runs until it is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts a process.
     ///
     /// # Errors
     /// If the program is not there or cannot run.
@@ -54,15 +54,15 @@ impl Process {
         Ok(Process { child })
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if it has ended.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system cannot tell.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Kills it with `kill -9`, and waits until it is gone.
     ///
     /// # Errors
     /// If the system refuses.
@@ -71,7 +71,7 @@ impl Process {
         self.child.wait().map(drop)
     }
 
-    /// Stops it where it stands (`SIGSTOP`), or lets it go on.
+    /// Pauses it (`SIGSTOP`), or lets it go on.
     ///
     /// # Errors
     /// If it has ended.
@@ -81,7 +81,7 @@ impl Process {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Its number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -93,7 +93,7 @@ impl Drop for Process {
     }
 }
 
-/// How much of a process's memory is resident, and was at most, in bytes. Linux says; elsewhere nothing is known.
+/// The resident memory of a process, now and at most, in bytes. Known only on Linux.
 pub fn resident_bytes(process: u32) -> Option<Resident> {
     let status = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("status")).ok()?;
     let field = |name: &str| {
@@ -107,11 +107,11 @@ pub fn resident_bytes(process: u32) -> Option<Resident> {
     })
 }
 
-/// See [`resident_bytes`].
+/// Resident memory in bytes: see [`resident_bytes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resident {
-    /// Now.
+    /// The resident memory now.
     pub now: u64,
-    /// At most, since the process began.
+    /// The most resident memory since the process began.
     pub max: u64,
 }

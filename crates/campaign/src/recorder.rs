@@ -1,8 +1,8 @@
-//! The one clock of all clients of a campaign, and of whoever torments the nodes: monotonic, in nanoseconds since 1970 as the machine
-//! counted them when the campaign began.
+//! The one clock of all clients of a campaign and of its operator: monotonic, in nanoseconds since 1970, counted from the machine's time
+//! when the campaign began.
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// See the module.
+/// The clock: see the module.
 #[derive(Debug, Clone, Copy)]
 pub struct Recorder {
     origin: Instant,
@@ -19,13 +19,13 @@ impl Recorder {
         }
     }
 
-    /// What it shows, in nanoseconds.
+    /// The time, in nanoseconds.
     pub fn now_ns(&self) -> i64 {
         let since = i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX);
         self.origin_ns.saturating_add(since)
     }
 
-    /// For how long it has run, in seconds.
+    /// How long the clock has run, in seconds.
     pub fn seconds(&self) -> f64 {
         self.origin.elapsed().as_secs_f64()
     }

@@ -1,79 +1,79 @@
-//! What a campaign found, for people and for programs.
+//! What a campaign found, as text and as JSON.
 use crate::{fault::Kind, notes::Event, trace::Shows};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write, path::PathBuf};
 
-/// How many broken promises are printed of each round; all are in the JSON.
+/// The most broken promises of each round that are printed. All are in the JSON.
 const MAX_PRINTED: usize = 20;
 
-/// See the module.
+/// The report: see the module.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// What the faults were drawn from.
+    /// The seed of the faults.
     pub seed: u64,
     /// The keyspaces, by name.
     pub keyspaces: Vec<String>,
-    /// How long it all took, in seconds.
+    /// How long the campaign took, in seconds.
     pub seconds: f64,
-    /// Faults by kind: carried out, and left out.
+    /// The numbers of faults that were carried out and left out, by kind.
     pub faults: BTreeMap<Kind, Faults>,
-    /// One after the other.
+    /// The rounds, in order.
     pub rounds: Vec<RoundReport>,
-    /// Full copies that were put in place, as far as they were seen.
+    /// The number of full copies that were put in place, as far as they were seen.
     pub full_copies: u64,
-    /// How many times a node's engine met damage and took no more writes: the node ended, and was started again.
+    /// How many times a node's engine met damage and took no more writes. Each time the node ended, and was started again.
     pub damage_met: u64,
-    /// What each node had resident at most, in bytes.
+    /// The most memory that each node had resident, in bytes.
     pub max_resident_bytes: BTreeMap<String, u64>,
-    /// What a node may have resident, in bytes.
+    /// The memory that a node may have resident, in bytes.
     pub memory_budget_bytes: u64,
-    /// What is broken beside rounds.
+    /// What is broken, apart from the rounds.
     pub broken: Vec<String>,
-    /// Where everything is kept, if something is broken.
+    /// The directory with everything, if it is kept because something is broken.
     pub directory: Option<PathBuf>,
 }
 
 /// How often a kind of fault happened.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Faults {
-    /// So often.
+    /// The number that were carried out.
     pub done: u64,
-    /// So often it could not.
+    /// The number that could not be carried out.
     pub left_out: u64,
 }
 
-/// What one round showed.
+/// The result of one round.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct RoundReport {
-    /// Which, from 1.
+    /// The round's number, from 1.
     pub round: u32,
-    /// When its verdict was there, in seconds since the campaign began.
+    /// When its verdict was known, in seconds since the campaign began.
     pub at_seconds: f64,
     /// How long the cluster took to come to rest, in seconds.
     pub rest_seconds: f64,
-    /// Operations that succeeded.
+    /// The number of operations that succeeded.
     pub operations: u64,
-    /// Writes and deletes that were acknowledged.
+    /// The number of writes and deletes that were acknowledged.
     pub acknowledged: u64,
-    /// Errors that clients met, by their first word.
+    /// The number of errors that clients met, by their first word.
     pub errors: BTreeMap<String, u64>,
-    /// Sessions that moved to another site.
+    /// The number of times that a session moved to another site.
     pub moves: u64,
-    /// Pairs that were read: a value that tells of another key, and then that key.
+    /// The number of pairs that were read: a value that tells of another key, and then that key.
     pub pairs: u64,
-    /// Of those, broken ones that a lost directory excuses.
+    /// The number of broken pairs that a lost directory excuses.
     pub pairs_excused: u64,
-    /// Keys that were judged at the end, in this round and those before.
+    /// The number of keys that were judged at the end, of this round and those before.
     pub keys: u64,
-    /// How many times a keyspace was read again, since a node met damage meanwhile.
+    /// How many times a keyspace was read again because a node met damage meanwhile.
     pub reread: u64,
-    /// Acknowledged writes that are gone with the directory of the node that had not handed them on, by key.
+    /// Acknowledged writes that are excused, by key: they are gone with the directory of a node that had not handed them on.
     pub excused: Vec<String>,
-    /// What each keyspace's trace showed.
+    /// The result of each keyspace's trace.
     pub traces: BTreeMap<String, Shows>,
     /// Faults, in the order of their ends.
     pub events: Vec<Event>,
-    /// What is broken.
+    /// What is broken, as text.
     pub broken: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Report {
         of_rounds.chain(&self.broken)
     }
 
-    /// Takes the faults of a round in.
+    /// Adds the faults of a round.
     pub fn count(&mut self, events: &[Event]) {
         for event in events {
             let faults = self.faults.entry(event.kind).or_default();
@@ -100,7 +100,7 @@ impl Report {
         }
     }
 
-    /// As people read it.
+    /// The report as text.
     pub fn text(&self) -> String {
         let mut text = format!(
             "campaign of seed {}, {} rounds in {:.0} s: {}\n",

@@ -1,4 +1,4 @@
-//! One round: load and faults, then peace, then judgement.
+//! One round: load and faults, then no faults, then the judgement.
 use crate::{
     clients::{self, Client, Shared},
     cluster::{Cluster, Keyspace, NODES, SITES, Start, node_name},
@@ -26,38 +26,38 @@ use std::{
 };
 use turnbuckle_workload::{Octets, Record, Status};
 
-/// How long the cluster may take to come to rest, on a machine that is busy with all of it.
+/// How long the cluster may take to come to rest, on a machine that is busy with all its nodes.
 pub const REST_PATIENCE: Duration = Duration::from_secs(90);
-/// For how long clients go on when all faults are over.
+/// How long clients go on after all faults are over.
 const PEACE: Duration = Duration::from_secs(2);
-/// How many keys that stay a keyspace has, but for the one that has most.
+/// The number of ballast keys of a keyspace, except for the one that has most.
 const BALLAST_KEYS: u64 = 2_000;
-/// How often the keys of a keyspace are read again if a node meets damage meanwhile.
+/// The most times that the keys of a keyspace are read again if a node meets damage meanwhile.
 const MAX_REREADS: u32 = 3;
-/// How many examples of what is wrong are told of each kind.
+/// The most examples that are reported of each kind of wrong result.
 const EXAMPLES: usize = 3;
 
-/// What rounds have in common.
+/// State that all rounds share.
 pub struct Rounds<'a> {
     /// The nodes.
     pub cluster: &'a Cluster,
-    /// Who looks at them.
+    /// The watch that observes the nodes.
     pub watch: &'a Watch,
     /// The clock.
     pub recorder: Recorder,
-    /// What was asked for.
+    /// The options of the campaign.
     pub options: &'a Options,
     /// The faults that may happen.
     pub kinds: Vec<Kind>,
-    /// Whether somebody asked for the end.
+    /// Whether a signal has asked for the end.
     pub interrupted: &'a AtomicBool,
-    /// What each keyspace has to show.
+    /// The ledger of each keyspace.
     pub ledgers: Vec<Ledger>,
-    /// What nodes lost in rounds after which a keyspace could not be read: its keys are judged later.
+    /// Losses of earlier rounds after which a keyspace could not be read, by keyspace: its keys are judged later.
     pub carried: Vec<Vec<Loss>>,
 }
 
-/// What the clients and the operator brought back.
+/// The results of the clients and the operator.
 struct Brought {
     clients: Vec<clients::Round>,
     told: Notes,
@@ -103,7 +103,7 @@ impl Rounds<'_> {
         report
     }
 
-    /// Clients work while faults come and go, until everything is healed.
+    /// Lets clients work while faults come and go, until everything is healed.
     fn torment(&mut self, number: u32) -> Brought {
         let planned = fault::draw(self.options.seed, number, &self.kinds, self.options.round * 1_000);
         let (stop_faults, stop_clients) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -158,8 +158,8 @@ impl Rounds<'_> {
         }
     }
 
-    /// The keys that stay and that a client of a keyspace writes in a round: all are written in the first round, and one keyspace has many more than
-    /// the others.
+    /// The ballast keys that a client of a keyspace writes in a round. All are written in the first round, and one keyspace has many more
+    /// than the others.
     fn ballast(&self, place: usize, number: u32, of_keyspace: u16) -> Range<u64> {
         let laden = self.options.seed as usize % self.cluster.keyspaces().len();
         let count = match number {
@@ -182,11 +182,11 @@ impl Rounds<'_> {
             .collect()
     }
 
-    /// Waits until the cluster is at rest twice in a row. Nodes that say that their directory is an old copy are emptied, as they ask for: they
-    /// may notice only when the last link is up again.
+    /// Waits until the cluster is at rest twice in a row. Nodes that ask for it, because their directory is an old copy, are emptied: they
+    /// may notice that only when the last link is up again.
     ///
     /// # Errors
-    /// If it is not in time: why not.
+    /// If it is not at rest in time: the reason.
     pub fn rest(&self, losses: &mut Vec<Loss>) -> Result<(), String> {
         let begun = Instant::now();
         let mut calm = 0;
@@ -272,7 +272,7 @@ impl Rounds<'_> {
         let when = format!("round {number}");
         let reads = self.judge_ends(place, &when, losses, report);
         records.extend(reads);
-        // What was deleted of earlier rounds is not part of this round's trace.
+        // Deletes of keys of earlier rounds are not part of this round's trace.
         records.retain(|record| record.reads.is_some() || keys::round_of(&record.key.0) == Some(number));
         let mut shows = trace::excuse(&mut records, losses, clocks);
         trace::judge(&records, keyspace, &mut shows);
@@ -288,7 +288,7 @@ impl Rounds<'_> {
         self.ledgers[place].forget(|key| keys::round_of(key).is_some_and(|round| round + 3 <= number));
     }
 
-    /// Holds what all sites show of a keyspace against its ledger. Returns the reads.
+    /// Compares what all sites show of a keyspace with its ledger. Returns the reads.
     pub fn judge_ends(
         &mut self,
         place: usize,
@@ -307,7 +307,7 @@ impl Rounds<'_> {
         let may_meet_damage = || (0..NODES).any(|node| cluster.is_damaged(node));
         let mut lost_meanwhile = Vec::new();
         for _ in 0..MAX_REREADS {
-            // Who meets damage closes its connections, and opens its tables anew.
+            // A node that meets damage closes its connections, and opens its tables again.
             if ends.is_ok() || !may_meet_damage() || self.rest(&mut lost_meanwhile).is_err() {
                 break;
             }

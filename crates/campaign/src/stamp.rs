@@ -1,7 +1,8 @@
-//! The stamp of a version, by which the last writer wins.
+//! The stamp of a version: of two versions, the one with the greater stamp wins.
 use std::{fmt, str::FromStr};
 
-/// `12.0@a`: microseconds, counter, site. Greater is newer; sites are ordered as in the configuration, which here is by their names.
+/// `12.0@a`: microseconds, counter, site. A greater stamp is newer. Sites are ordered as in the configuration, which here means by their
+/// names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
     micros: u64,

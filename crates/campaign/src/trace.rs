@@ -1,12 +1,12 @@
-//! The trace of a round, held against what its answers promised: `turnbuckle-check` as a library.
+//! The trace of a round, compared with what its answers promised: `turnbuckle-check` as a library.
 //!
-//! Beside broken levels, receipts and contradictions, nothing may be read that nobody wrote, and in a causal keyspace no session guarantee
-//! may be broken and no read may break causality.
+//! Levels, receipts and consistency must hold. Also, no value may be read that was never written. In a causal keyspace, no session
+//! guarantee may be broken and no read may break causality.
 //!
-//! What is excused is taken out before the trace is judged and written down, so that `turnbuckle check` says the same of it:
+//! What is excused is removed before the trace is judged and written, so that `turnbuckle check` comes to the same result:
 //!
 //! - claims of freshness that were made while some clock was further off than its node believes;
-//! - keys that were written, while that could be lost, at a node whose data directory was then taken away.
+//! - keys that were written at a node whose data directory was then taken away, at a time when that write could be lost.
 use crate::{
     cluster::{Keyspace, node_of_server},
     notes::{Loss, WrongClock},
@@ -22,24 +22,24 @@ use std::{
 use turnbuckle_check::{Findings, History, HistoryBuilder, Orders, Report, levels::LevelJudge};
 use turnbuckle_workload::{Packing, Record, Status, TraceWriter};
 
-/// What a trace showed.
+/// The result of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Shows {
-    /// Operations that were judged.
+    /// The number of operations that were judged.
     pub operations: u64,
-    /// Receipts that claim how fresh their answer is, and were judged.
+    /// The number of receipts that claim how fresh their answer is, and were judged.
     pub claims: u64,
-    /// Those that are excused by a wrong clock.
+    /// The number of claims that a wrong clock excuses.
     pub claims_excused: u64,
-    /// Keys that are left out because a lost directory may have held what they show.
+    /// The number of keys that are left out because a lost directory may have held what they show.
     pub keys_excused: u64,
-    /// Keys of which a trace cannot say what their reads have seen: deleted ones whose delete nobody remembers.
+    /// The number of keys of which a trace cannot tell what their reads have seen: deleted keys whose delete is not remembered.
     pub keys_not_auditable: u64,
-    /// What is broken, in words.
+    /// What is broken, as text.
     pub broken: Vec<String>,
 }
 
-/// Takes out what is excused, and says how much that was.
+/// Removes what is excused. Returns how much that was.
 pub fn excuse(records: &mut Vec<Record>, losses: &[Loss], clocks: &[WrongClock]) -> Shows {
     let mut shows = Shows::default();
     let lost: BTreeSet<Bytes> = records
@@ -84,13 +84,13 @@ fn may_be_lost(record: &Record, losses: &[Loss]) -> bool {
     let node = server.and_then(node_of_server);
     let finish_ns = record.finish_ns.unwrap_or(i64::MAX);
     losses.iter().any(|loss| {
-        // Nobody knows which node has what was never answered.
+        // If an operation was never answered, it is unknown which node has it.
         let here = node.is_none_or(|node| node == loss.node);
         here && finish_ns >= loss.from_ns && record.start_ns <= loss.to_ns
     })
 }
 
-/// Judges a trace from which everything excused was taken.
+/// Judges a trace from which everything excused was removed.
 pub fn judge(records: &[Record], keyspace: &Keyspace, shows: &mut Shows) {
     let history = match history(records) {
         Ok(history) => history,
@@ -159,7 +159,7 @@ fn history(records: &[Record]) -> Result<History, String> {
     builder.finish().map_err(|error| error.to_string())
 }
 
-/// Writes a trace down, for `turnbuckle check`; packed if nothing is wrong with it.
+/// Writes a trace, for `turnbuckle check`. It is packed if nothing is wrong with it.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A read claims to be no older than 20 ms, and misses what was written 98 ms before.
+    /// A read claims to be no older than 20 ms, but misses what was written 98 ms before.
     fn stale() -> Vec<Record> {
         vec![
             record("c1", Op::Write, Some("old"), "1.0@a", 0),

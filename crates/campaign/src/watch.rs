@@ -1,4 +1,4 @@
-//! Looks at all nodes a few times a second: what they have handed on, how much memory they take, and whether they still run.
+//! Looks at all nodes a few times a second: how much they have handed on, how much memory they take, and whether they still run.
 use crate::{
     cluster::{Cluster, NODES, PARTITIONS, SITES, Start, lock, node_name, nodes_of, site_of},
     recorder::Recorder,
@@ -16,29 +16,29 @@ use turnbuckle_server::status::Status;
 /// How often nodes are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a node says last whose engine takes no more writes.
+/// The beginning of the last words of a node whose engine takes no more writes.
 const BROKEN_ENGINE: &str = "the storage engine takes no more writes";
 
-/// A node may acknowledge a write a little before its stream counts it.
+/// A node may acknowledge a write a little before its stream counts it. This is the allowance for that.
 const SLACK_NS: i64 = 500_000_000;
 
 /// What was seen of the nodes.
 #[derive(Default)]
 pub struct Watch {
-    /// For each node and each other site the latest time up to which everything that the node had acknowledged was there.
+    /// For each node and each other site: the latest time up to which everything that the node had acknowledged was at that site.
     handed_on_ns: Mutex<[[i64; SITES.len()]; NODES]>,
-    /// Nodes that ended by themselves, with their last words.
+    /// Nodes that ended by themselves, each with the last lines of its log.
     ended: Mutex<Vec<String>>,
-    /// Nodes that ended because their engine met the damage in their directory, and are to be started again.
+    /// Nodes that ended because their engine met the damage in their directory. They are to be started again.
     met_damage: Mutex<BTreeSet<usize>>,
-    /// How many did.
+    /// The number of times that this happened.
     damage_met: AtomicU64,
-    /// Full copies put in place, by node: of lives that are over, and of this one.
+    /// The number of full copies put in place, by node: in lives that are over, and in this one.
     copies: Mutex<BTreeMap<usize, (u64, u64)>>,
 }
 
 impl Watch {
-    /// Looks at one node until it is told to stop. Each has a thread: a node that is paused answers late.
+    /// Looks at one node until it is told to stop. Each node has a thread of its own, because a node that is paused answers late.
     pub fn run(&self, cluster: &Cluster, recorder: &Recorder, node: usize, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.look(cluster, recorder, node);
@@ -71,12 +71,12 @@ impl Watch {
         }
     }
 
-    /// A node whose engine met the damage in its directory is started again, as its error asks for, once no fault has it.
+    /// Starts a node again whose engine met the damage in its directory, as its error asks for, once no fault has claimed it.
     fn start_again(&self, cluster: &Cluster, node: usize) {
         if !lock(&self.met_damage).contains(&node) || !cluster.claim(node) {
             return;
         }
-        // Whoever had the node may have started it.
+        // The fault that had claimed the node may have started it.
         if !cluster.is_wanted(node) {
             let started = cluster.start(node);
             if !matches!(started, Ok(Start::Ready)) {
@@ -105,7 +105,7 @@ impl Watch {
         sites.into_iter().max().unwrap_or(0)
     }
 
-    /// Whether a node has handed on everything of before a time to all other sites, and has from them everything of before it.
+    /// Whether a node has handed on everything from before this time to all other sites, and has everything from before it from them.
     pub fn is_whole(&self, node: usize, since_ns: i64) -> bool {
         let handed_on_ns = *lock(&self.handed_on_ns);
         let home = site_of(node);
@@ -116,7 +116,7 @@ impl Watch {
                 .all(|from| handed_on_ns[from][home] >= since_ns)
     }
 
-    /// Nodes that ended by themselves since the last call.
+    /// Takes the nodes that ended by themselves since the last call, with the last lines of their logs.
     pub fn take_ended(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.ended))
     }
@@ -126,7 +126,7 @@ impl Watch {
         self.damage_met.load(Ordering::Relaxed)
     }
 
-    /// How many full copies were put in place, as far as was seen.
+    /// The number of full copies that were put in place, as far as they were seen.
     pub fn copies(&self) -> u64 {
         lock(&self.copies)
             .values()
@@ -135,7 +135,7 @@ impl Watch {
     }
 }
 
-/// How far the streams to a site are behind, in nanoseconds; none if one of them does not run.
+/// How far the streams to a site are behind, in nanoseconds. `None` if one of them does not run.
 fn lag_ns(status: &Status, site: usize) -> Option<i64> {
     let to_site = status.streams.iter().filter(|stream| stream.to == SITES[site]);
     let lags =
@@ -143,8 +143,8 @@ fn lag_ns(status: &Status, site: usize) -> Option<i64> {
     lags.collect::<Option<Vec<i64>>>()?.into_iter().max()
 }
 
-/// Why the cluster is not at rest, if it is not: every node serves, is linked with all others, and has handed on everything; nothing
-/// waits and nothing is hidden.
+/// The reason why the cluster is not at rest. `None` if it is: every node serves, is linked with all others, and has handed on everything,
+/// nothing waits and nothing is hidden.
 pub fn unrest(cluster: &Cluster) -> Option<String> {
     let expected =
         cluster.keyspaces().len() * usize::from(PARTITIONS) / nodes_of(0).len() * (SITES.len() - 1);

@@ -10,7 +10,7 @@ use toml::{
     de::{DeTable, DeValue, Deserializer},
 };
 
-/// A TOML text that knows which file it came from, and what stands where: any place in it becomes a line and a field.
+/// A TOML text with its file and the place of everything in it: any place becomes a line and a field.
 pub struct Document<'a> {
     file: &'a Path,
     text: &'a str,
@@ -18,15 +18,15 @@ pub struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// The text as TOML.
+    /// Parses the text as TOML.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is not TOML.
     pub fn parse(file: &'a Path, text: &'a str) -> Result<Document<'a>, WrongFile> {
         let table = DeTable::parse(text).map_err(|error| {
             let (mut found, expected) = in_our_words(error.message());
             let place = error.span().unwrap_or(0..0);
-            // Only here is the text at the place a key: elsewhere it might be a secret.
+            // Only for this error is the text at the place a key. For others it might be a secret.
             if let ("duplicate key", Some(key)) = (found.as_str(), text.get(place.clone())) {
                 found = format!("the key {} twice", shorten(key, MAX_QUOTED_BYTES));
             }
@@ -41,18 +41,18 @@ impl<'a> Document<'a> {
         Ok(Document { file, text, table })
     }
 
-    /// The text as a `T`. Unknown fields and values that cannot be end here.
+    /// Decodes the text as a `T`. It is an error if a field is unknown or a value is not possible.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text is not a valid `T`.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, WrongFile> {
         self.decode_table(self.table.clone(), &[])
     }
 
-    /// The same, with a list of tables that have a tag somewhere in it.
+    /// The same, for a text that has a list of tables with a tag somewhere in it.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text is not a valid `T`.
     pub fn decode_tagged<T: DeserializeOwned>(&self, tagged: Tagged) -> Result<T, WrongFile> {
         let mut table = self.table.clone();
         tagged.reshape(table.get_mut());
@@ -77,7 +77,7 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// What was found to be wrong, with its line and its field.
+    /// An error with its line and its field.
     pub fn report(&self, wrong: Misplaced) -> WrongFile {
         let is_whole = wrong.place == (0..0) || wrong.place == self.table.span();
         let found = (!is_whole).then(|| in_table(self.table.get_ref(), wrong.place.start));
@@ -112,10 +112,10 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The longest piece of what was found that an error repeats, in characters: the file may say anything.
+/// The longest quotation of a found text in an error, in characters. The file may contain anything.
 const MAX_QUOTED_BYTES: usize = 160;
 
-/// Takes a message of serde or of the TOML library apart, and says it in our words.
+/// Splits a message of serde or of the TOML library, and rewords it.
 fn in_our_words(message: &str) -> (String, String) {
     let (found, expected) = split(message);
     let found = found
@@ -135,7 +135,7 @@ fn in_our_words(message: &str) -> (String, String) {
     )
 }
 
-/// What the TOML library says of a field that a kind of table does not have.
+/// The reworded message of the TOML library about a field that a kind of table does not have.
 fn unknown_of_kind(message: &str, shared: &[&str]) -> Option<(String, String)> {
     let message = message.strip_prefix("unexpected keys in table: ")?;
     let (unknown, known) = message.split_once(", available keys: ")?;
@@ -173,10 +173,10 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// What a place belongs to: the path of the innermost entry that has it in its key or value.
+/// The entry at a place: the path and value of the innermost entry whose key or value contains it.
 type Entry<'t, 'a> = (String, &'t DeValue<'a>);
 
-/// Children first and all of them: the span of a table with a header does not enclose what stands below it.
+/// All children are searched first: the span of a table with a header does not enclose the tables below it.
 fn in_table<'t, 'a>(table: &'t DeTable<'a>, offset: usize) -> Option<Entry<'t, 'a>> {
     table.iter().find_map(|(key, value)| {
         let name = shorten(key.get_ref(), MAX_QUOTED_BYTES);
@@ -209,7 +209,7 @@ fn in_value<'t, 'a>(path: &str, value: &'t Spanned<DeValue<'a>>, offset: usize) 
     })
 }
 
-/// What to call an element of a list: its name if it has one, else its place from 1.
+/// The name of an element of a list: its `name` field if it has one, otherwise its place from 1.
 fn element_name(place: usize, element: &Spanned<DeValue<'_>>) -> String {
     let name = element
         .get_ref()

@@ -1,4 +1,4 @@
-//! TOML files that people write, and what is said when one of them is wrong.
+//! TOML files that people write, and the errors if one of them is wrong.
 //!
 //! ```text
 //!   text ----> Document ----> decode: a struct whose fields check themselves ----> check: what depends on other fields
@@ -13,12 +13,12 @@
 //! cluster.toml:12: node[a1].resp: found "127.0.0.1"; expected host:port, such as "127.0.0.1:7001"
 //! ```
 //!
-//! Decoding is serde's. A field that is text for something else is a [`Word`] of that, and a whole number within bounds is a [`Number`]:
-//! both refuse what they cannot be, say what they expected if they are missing, and remember their place for the second step.
-//! Structs and enums derive `Deserialize` with `deny_unknown_fields`.
+//! Serde does the decoding. A field that is text for another type is a [`Word`] of that type, and a whole number within bounds is
+//! a [`Number`]. Both refuse wrong values, say what they expected if they are missing, and remember their place for the second
+//! step. Structs and enums derive `Deserialize` with `deny_unknown_fields`.
 //!
-//! **Caveats.** One error at a time. This crate opens no file. Serde's tagged enums forget places, so a [`Document`] reshapes the
-//! lists of tables that have a tag before it decodes them ([`Tagged`]).
+//! **Limits.** One error is reported at a time. This crate opens no file. Serde's tagged enums forget places, so a [`Document`]
+//! reshapes the lists of tables that have a tag before it decodes them ([`Tagged`]).
 mod document;
 pub use document::Document;
 mod name;

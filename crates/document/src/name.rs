@@ -4,14 +4,15 @@ use thiserror::Error;
 /// The longest name, in bytes.
 const MAX_BYTES: usize = 64;
 
-/// The form of names of what files define: a cluster, a site, a node, a keyspace, a measure. The text is kept by its [`Word`](crate::Word).
+/// The form of the names that files define: of a cluster, a site, a node, a keyspace, a measure. A [`Word`](crate::Word) keeps
+/// the text.
 ///
-/// Names end up in session tokens, metrics, messages, file names and commands typed by people, so only what is
-/// harmless in all of them. They begin with a letter so that a number in brackets is always a place in a list.
+/// Names are used in session tokens, metrics, messages, file names and commands that people type. So they have only characters
+/// that are harmless in all of these. They begin with a letter, so that a number in brackets is always a place in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name;
 
-/// A text that is no name.
+/// A text that is not a valid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected a name: a letter, then letters, digits, '-' or '_', at most {MAX_BYTES} in all")]
 pub struct BadName;

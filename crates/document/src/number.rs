@@ -9,7 +9,7 @@ use std::{
 };
 use toml::Spanned;
 
-/// A whole number from `MIN` to `MAX`, which remembers where it stands.
+/// A whole number from `MIN` to `MAX`, which remembers its place in the file.
 #[derive(Debug, Clone)]
 pub struct Number<const MIN: u64, const MAX: u64 = { u64::MAX }> {
     place: Range<usize>,
@@ -25,7 +25,7 @@ impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
     /// The number, if it is within bounds that follow from other fields.
     ///
     /// # Errors
-    /// If it is beyond them.
+    /// If it is outside of them.
     pub fn within(self, bounds: RangeInclusive<u64>) -> Result<u64, Misplaced> {
         match bounds.contains(&self.value) {
             true => Ok(self.value),
@@ -33,7 +33,7 @@ impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
         }
     }
 
-    /// It should have been another one.
+    /// An error: the number should have been another one.
     pub fn wrong(&self, expected: impl Into<String>) -> Misplaced {
         Misplaced::at(self.place.clone(), self.value.to_string(), expected)
     }
@@ -58,7 +58,7 @@ impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Number<MIN, MAX> 
     }
 }
 
-/// For `deserialize_with`: a [`Number`], where nobody asks for its place.
+/// For `deserialize_with`: a [`Number`] whose place is not needed.
 pub fn number<'de, D, const MIN: u64, const MAX: u64>(deserializer: D) -> Result<u64, D::Error>
 where
     D: Deserializer<'de>,

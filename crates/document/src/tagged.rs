@@ -4,7 +4,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// A list of tables each of which has a field, the tag, that says which other fields it has.
+/// A list of tables. Each table has a field, the tag, that says which other fields it has.
 ///
 /// ```toml
 /// [[fault]]                    # as people write it
@@ -20,11 +20,11 @@ use toml::{
 /// So such a table is decoded as a struct of the fields that all kinds have, and of the tag, which is an enum of structs.
 #[derive(Debug, Clone, Copy)]
 pub struct Tagged {
-    /// The list's name, wherever it stands.
+    /// The list's name. The list may be anywhere in the document.
     pub list: &'static str,
-    /// The field that says the kind.
+    /// The name of the field that says the kind.
     pub tag: &'static str,
-    /// What tables of every kind have.
+    /// The fields that tables of every kind have.
     pub shared: &'static [&'static str],
 }
 
@@ -48,7 +48,7 @@ impl Tagged {
         let DeValue::Table(outer) = element.get_mut() else {
             return;
         };
-        // Without a tag it is of the kind with no name: the enum refuses that, and says which kinds there are.
+        // A table without a tag gets a kind with an empty name: the enum refuses that, and says which kinds there are.
         let none = || (Spanned::new(place.clone(), self.tag.into()), text(place.clone()));
         let (key, kind) = outer.remove_entry(self.tag).unwrap_or_else(none);
         let kind_place = kind.span();

@@ -43,7 +43,7 @@ const CAGES: Tagged = Tagged {
     shared: &["width"],
 };
 
-/// A cage is not wider than it has fish, and those of a pair differ.
+/// A cage is not wider than its number of fish, and the two names of a pair differ.
 fn check(zoo: &Zoo) -> Result<(), Misplaced> {
     for cage in &zoo.cage {
         match cage.kind.get_ref() {
@@ -93,7 +93,7 @@ fn a_field_is_what_it_stands_for() {
 fn what_is_wrong_is_said_with_line_and_field_found_and_expected() {
     const NAME: &str = "a name: a letter, then letters, digits, '-' or '_', at most 64 in all";
     for (text, expected) in [
-        // Texts and numbers that cannot be, of another type, or missing.
+        // Texts and numbers with wrong values, of another type, or missing.
         ("", format!("1: name: found nothing; expected {NAME}")),
         ("name = \"\"", format!("1: name: found \"\"; expected {NAME}")),
         (
@@ -149,7 +149,7 @@ fn what_is_wrong_is_said_with_line_and_field_found_and_expected() {
             "name = \"b\"\n[[cage]]\nkind = \"pair\"\na = \"x\"",
             format!("2: cage[1].b: found nothing; expected {NAME}"),
         ),
-        // What depends on other fields.
+        // Errors that depend on other fields.
         (
             "name = \"b\"\n[[cage]]\nkind = \"pair\"\na = \"x\"\nb = \"x\"",
             "5: cage[1].b: found \"x\"; expected another name than that of a".into(),
@@ -170,7 +170,7 @@ fn what_is_wrong_is_said_with_line_and_field_found_and_expected() {
             "name = \"b\"\n\n[prices]\nape = 1\nostrich = 2",
             "5: prices.ostrich: found nothing; expected a price".into(),
         ),
-        // No TOML.
+        // Texts that are not TOML.
         (
             "name = b",
             "1: found string values must be quoted; expected text in quotes".into(),

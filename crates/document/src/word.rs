@@ -6,10 +6,10 @@ use serde::{
 use std::{fmt, fmt::Display, marker::PhantomData, ops::Deref, ops::Range, str::FromStr};
 use toml::Spanned;
 
-/// Text in quotes that stands for a `T`, and remembers how it was written and where.
+/// Text in quotes that stands for a `T`. It remembers how it was written and where.
 ///
-/// What was expected is in the error of `T`, which begins with `expected`, or with what was found and then `; expected`. If the
-/// field is missing, the error of an empty text says it.
+/// The error of `T` says what was expected: it begins with `expected`, or with what was found and then `; expected`. If the field
+/// is missing, the error for an empty text is used.
 #[derive(Debug, Clone)]
 pub struct Word<T> {
     place: Range<usize>,
@@ -18,22 +18,22 @@ pub struct Word<T> {
 }
 
 impl<T> Word<T> {
-    /// Where it stands, in bytes.
+    /// The place in the file, in bytes.
     pub fn place(&self) -> Range<usize> {
         self.place.clone()
     }
 
-    /// As it is written.
+    /// The text as it is written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it stands for.
+    /// The value that it stands for.
     pub fn get(self) -> T {
         self.value
     }
 
-    /// It should have been something else.
+    /// An error: something else should be there.
     pub fn wrong(&self, expected: impl Into<String>) -> Misplaced {
         Misplaced::at(self.place(), quote(&self.text), expected)
     }
@@ -61,7 +61,7 @@ where
     }
 }
 
-/// For `deserialize_with`: what a [`Word`] stands for, where nobody asks for its place.
+/// For `deserialize_with`: the value of a [`Word`] whose place is not needed.
 pub fn word<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -71,10 +71,10 @@ where
     Parsed::deserialize(deserializer).map(|Parsed(_, value)| value)
 }
 
-/// What is expected where any text will do.
+/// What is expected if any text is valid.
 pub(crate) const TEXT: &str = "text in quotes";
 
-/// A text, and what it stands for.
+/// A text, and the value that it stands for.
 struct Parsed<T>(String, T);
 
 impl<'de, T> Deserialize<'de> for Parsed<T>
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// The error comes from within the visitor: there it gets the place of this very text, also in a list.
+/// Parses inside the visitor, so that an error gets the place of this text, also in a list.
 struct Parse<T>(PhantomData<T>);
 
 impl<T> Visitor<'_> for Parse<T>
@@ -122,7 +122,7 @@ where
     error.map_or_else(|| TEXT.into(), |error| split(&error.to_string()).1)
 }
 
-/// Serde says of a missing field only its name.
+/// Adds what was expected to serde's message about a missing field, which has only the field's name.
 pub(crate) fn say_if_missing<E: Error>(error: E, expected: &str) -> E {
     let message = error.to_string();
     match message.starts_with("missing field") {

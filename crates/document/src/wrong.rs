@@ -1,23 +1,23 @@
 use std::{fmt, ops::Range, path::PathBuf};
 use thiserror::Error;
 
-/// What is wrong in a file, where, and what would have been right. Printed in one line:
+/// An error in a file: where it is, what was found, and what was expected. Printed in one line:
 ///
 /// ```text
 /// cluster.toml:12: node[a1].resp: found "127.0.0.1"; expected host:port, such as "127.0.0.1:7001"
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub struct WrongFile {
-    /// The file.
+    /// The file's path.
     pub file: PathBuf,
     /// The line, from 1.
     pub line: usize,
-    /// The field from the top, such as `node[a1].resp`; elements of a list by their name, or else by their place
+    /// The path of the field, such as `node[a1].resp`. Elements of a list are named by their name, or otherwise by their place
     /// from 1. Empty if the file is not even TOML.
     pub field: String,
-    /// What stands there. Never a secret.
+    /// What is there. Never a secret.
     pub found: String,
-    /// What should have stood there.
+    /// What was expected there.
     pub expected: String,
 }
 
@@ -31,19 +31,19 @@ impl fmt::Display for WrongFile {
     }
 }
 
-/// Something is wrong at a place of a text. The [`Document`](crate::Document) knows which line and which field that is.
+/// An error at a place of a text. The [`Document`](crate::Document) knows which line and which field that is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misplaced {
-    /// In bytes. Empty at the beginning: the whole file.
+    /// The place in bytes. Empty at the beginning: the whole file.
     pub(crate) place: Range<usize>,
-    /// The way from the table at that place to a field that is there or should be. Empty: it is about the place itself.
+    /// The path from the table at that place to a field that is there or should be. Empty: the error is about the place itself.
     pub(crate) below: Vec<String>,
     pub(crate) found: String,
     pub(crate) expected: String,
 }
 
 impl Misplaced {
-    /// What stands at a place is not what was expected there.
+    /// An error: what is at a place is not what was expected there.
     pub fn at(place: Range<usize>, found: impl Into<String>, expected: impl Into<String>) -> Misplaced {
         Misplaced {
             place,
@@ -53,7 +53,7 @@ impl Misplaced {
         }
     }
 
-    /// The same of a field of the table at a place, whether it is there or not.
+    /// An error about a field of the table at a place, whether the field is there or not.
     pub fn of_field(
         table: Range<usize>,
         way: &[&str],
@@ -66,19 +66,19 @@ impl Misplaced {
         }
     }
 
-    /// The same, of which an error says what was found and what was expected.
+    /// The same, with what was found and what was expected taken from an error's text.
     pub fn because(table: Range<usize>, way: &[&str], error: impl fmt::Display) -> Misplaced {
         let (found, expected) = split(&error.to_string());
         Misplaced::of_field(table, way, found, expected)
     }
 
-    /// The table at a place lacks a field.
+    /// An error: the table at a place lacks a field.
     pub fn missing(table: Range<usize>, field: &str, expected: impl Into<String>) -> Misplaced {
         Misplaced::of_field(table, &[field], "nothing", expected)
     }
 }
 
-/// Takes `found X; expected Y`, or what else errors make of it, apart. What they do not say is empty.
+/// Splits `found X; expected Y`, or similar texts of errors, into the two parts. A part that is not there is empty.
 pub(crate) fn split(message: &str) -> (String, String) {
     let message = message.trim().replace('\n', " ");
     let parts = message
@@ -90,7 +90,7 @@ pub(crate) fn split(message: &str) -> (String, String) {
     (found.into(), expected.into())
 }
 
-/// Text as it stood in the file, cut to a length that fits a message.
+/// Text as it is in the file, in quotes, and shortened for a message.
 pub fn quote(text: &str) -> String {
     let start = shorten(text, 80);
     match start.len() < text.len() {
@@ -99,7 +99,7 @@ pub fn quote(text: &str) -> String {
     }
 }
 
-/// At most so many characters of it.
+/// The first `max` characters of a text.
 pub(crate) fn shorten(text: &str, max: usize) -> String {
     text.chars().take(max).collect()
 }

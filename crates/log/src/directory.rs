@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A directory of the file system. It is locked for as long as this lives: two processes cannot share one.
+/// A directory of the file system. It is locked until this is dropped: two processes cannot share one.
 #[derive(Debug)]
 pub struct DirectoryDisk {
     path: PathBuf,
@@ -20,7 +20,7 @@ impl DirectoryDisk {
     /// Opens a directory, and creates it if it is not there.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if another process has it open; else whatever the file system says.
+    /// [`io::ErrorKind::WouldBlock`] if another process has it open; otherwise the error of the file system.
     pub fn open(path: impl AsRef<Path>) -> io::Result<DirectoryDisk> {
         let path = path.as_ref().to_path_buf();
         create_synced(&path)?;
@@ -39,8 +39,8 @@ impl DirectoryDisk {
         Ok(DirectoryDisk { path, lock })
     }
 
-    /// Whether the directory was removed, or another one put in its place, since it was opened: what is written to its files is lost with the process then.
-    /// If the file system cannot say, it was not.
+    /// Whether the directory was removed, or another one put in its place, since it was opened. If so, what is written to its
+    /// files is lost when the process ends. False if the file system cannot say.
     pub fn is_gone(&self) -> bool {
         let path = self.path.join(LOCK);
         match (self.lock.metadata(), fs::metadata(path)) {
@@ -54,7 +54,7 @@ impl DirectoryDisk {
     }
 }
 
-/// Creates a directory and what leads to it, so that it is still there after a power loss.
+/// Creates a directory and its parents, so that it is still there after a power loss.
 fn create_synced(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());

@@ -1,6 +1,6 @@
 use std::io;
 
-/// Where files live: one flat directory. Real ([`crate::DirectoryDisk`]) or simulated ([`crate::SimulatedDisk`]).
+/// A place for files: one flat directory, real ([`crate::DirectoryDisk`]) or simulated ([`crate::SimulatedDisk`]).
 pub trait Disk: Send + Sync {
     /// The names of all files, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
@@ -23,13 +23,14 @@ pub trait DiskFile: Send + Sync {
     /// Writes all of `bytes` at `offset`. After an error any part of it may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Reads into `buffer` from `offset`; returns how much there was, less than asked only at the end of the file.
+    /// Reads into `buffer` from `offset`. Returns the number of bytes read, which is less than asked for only at the end of the
+    /// file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     fn len_bytes(&self) -> io::Result<u64>;
 
-    /// Cuts it off.
+    /// Cuts the file off after `len` bytes.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
     /// Makes what was written survive a power loss.

@@ -9,31 +9,31 @@ pub enum OpenError {
     /// The disk failed.
     #[error("the disk failed: {0}")]
     Disk(#[from] io::Error),
-    /// A file is not what its name says: of another node, a newer format, or another file altogether.
+    /// A file is not what its name says: it belongs to another node, has a newer format, or is no segment at all.
     #[error("{file}: expected {expected}, found {found}")]
     Header {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// What would have been understood.
+        /// What was expected.
         expected: String,
-        /// What was there.
+        /// What was found.
         found: String,
     },
-    /// Something that was safely on disk is damaged.
+    /// Bytes that were safely on disk are damaged.
     #[error(
         "{file}, byte {offset}: expected {expected}, found damage; this was once safely on disk, so the disk is failing or \
          the file was changed. Start this node with an empty data directory: its peers hold its data. A copy of it from before may be \
          refused"
     )]
     Damaged {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// Where in it, in bytes.
+        /// The place of the damage: an offset in the file, in bytes.
         offset: u64,
         /// What was expected.
         expected: &'static str,
     },
-    /// A segment is missing, or the log does not reach back or on to where it is needed.
+    /// A segment is missing, or the log begins too late or ends too early for the caller.
     #[error(
         "expected the commit log to have {expected}, found that it has {found}; so files are missing, or older than others. Start this \
          node with an empty data directory: its peers hold its data. A copy of it from before may be refused"
@@ -44,44 +44,45 @@ pub enum OpenError {
         /// What there is.
         found: String,
     },
-    /// An intact record means nothing to its reader.
+    /// An intact record does not decode.
     #[error("{file}, record {position}: {source}")]
     Record {
-        /// The file.
+        /// The file's name.
         file: String,
-        /// The record.
+        /// The position of the record.
         position: Position,
-        /// What its reader says.
+        /// The error of the decoder.
         source: BadFrame,
     },
 }
 
-/// Why something could not be written or synced.
+/// Why a write or a sync failed.
 #[derive(Debug, Clone, Error)]
 pub enum LogError {
-    /// The write failed and was taken back; what was pending still is. It may be tried again, say when there is room.
+    /// The write failed and was undone. The records are still pending. The write may be tried again, for example when there is
+    /// room.
     #[error("the commit log could not be written: {0}")]
     NotWritten(String),
-    /// An earlier failure left the log in a state that cannot be known. Only opening it anew helps.
+    /// An earlier failure left the log in an unknown state. Only opening it again helps.
     #[error("the commit log failed and takes nothing more: {0}")]
     Poisoned(String),
 }
 
-/// Why something could not be read back.
+/// Why records could not be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// It was purged; the log begins later.
+    /// The position was purged. The log begins later.
     #[error("the commit log begins at {start}")]
     Purged {
-        /// Where it begins.
+        /// The beginning of the log.
         start: Position,
     },
     /// The disk failed, what it holds is damaged, or no record begins at the position.
     #[error("the commit log could not be read back at {position}: {why}")]
     Failed {
-        /// Where.
+        /// The position that was read.
         position: Position,
-        /// Why.
+        /// The reason, as text.
         why: String,
     },
 }

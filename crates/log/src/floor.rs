@@ -1,28 +1,29 @@
-//! How far the log was on disk, noted beside it.
+//! Records beside the log up to where it is on disk.
 //!
-//! A log that ends early looks like one that a crash has torn. Records tell a torn end from damage only if some stand behind it, and a
-//! checkpoint only up to where it began. What was synced since, and is cut off clean, nobody would miss, unless a peer has it. So now
-//! and then the synced position is written into a file of its own, and a log that does not reach it is refused.
+//! A log that ends early looks like one whose end a crash has torn off. Its records tell a torn end from damage only if some are
+//! behind it. A checkpoint tells it only up to where the checkpoint began. If what was synced since then were cut off cleanly,
+//! the node would not notice, unless a peer has it. So now and then the synced position is written into a file of its own, and a
+//! log that does not reach that position is refused.
 //!
 //! ```text
 //!   0:    position u64 | CRC-32C u32      written in turn: one that is torn leaves the other
 //!   512:  position u64 | CRC-32C u32
 //! ```
 //!
-//! The file is never synced itself: it may say less than is true, and never more. What was synced after the last note, in the
+//! The file is never synced itself. It may show less than was synced, and never more. What was synced after the last note, in the
 //! fraction of a second before the end, can still be cut off unnoticed.
 use crate::{Disk, DiskFile, Position};
 use std::io;
 
-/// The file's name. It is no segment's.
+/// The file's name. No segment has it.
 const NAME: &str = "synced";
 
-/// Where the two notes stand: not in one sector.
+/// The offsets of the two notes. They are not in the same sector.
 const PLACES: [u64; 2] = [0, 512];
 
 const NOTE_BYTES: usize = 12;
 
-/// The file, open.
+/// The open file.
 pub(crate) struct Floor {
     file: Box<dyn DiskFile>,
     noted: Position,
@@ -30,7 +31,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// How far the log of a directory must reach.
+    /// The position that the log of a directory must reach.
     pub fn read(disk: &dyn Disk) -> io::Result<Position> {
         if !disk.list()?.iter().any(|name| name == NAME) {
             return Ok(Position(0));
@@ -46,7 +47,7 @@ impl Floor {
         Ok(floor)
     }
 
-    /// Opens it, or creates it.
+    /// Opens the file, or creates it.
     pub fn open(disk: &dyn Disk) -> io::Result<Floor> {
         let file = match disk.list()?.iter().any(|name| name == NAME) {
             true => disk.open(NAME)?,
@@ -59,7 +60,7 @@ impl Floor {
         })
     }
 
-    /// Everything before this is on disk.
+    /// Writes down that everything before `synced` is on disk.
     pub fn note(&mut self, synced: Position) -> io::Result<()> {
         if synced <= self.noted {
             return Ok(());
@@ -90,7 +91,7 @@ mod tests {
         Log::open(disk.mount(), Options::default(), Position(0), |_, _| Ok(()))
     }
 
-    /// A log with records of which the first so many are synced and noted.
+    /// A log with `records` records, of which the first `noted` are synced and noted.
     fn log(disk: &SimulatedDisk, records: usize, noted: usize) -> Log {
         let log = open(disk).expect("the disk works");
         for number in 1..=records {

@@ -16,13 +16,13 @@ use std::{
 };
 use turnbuckle_core::BadFrame;
 
-/// How a log is to be.
+/// The options of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// A segment that has grown to this many bytes is followed by a new one.
+    /// When a segment has grown to this number of bytes, a new one follows it.
     pub segment_bytes: u64,
-    /// Who the log belongs to: written into a new one, and checked in one that exists unless it is 0. Best drawn at
-    /// random once per data directory.
+    /// The owner of the log, as a number. It is written into a new log, and checked in an existing one unless it is 0. It should
+    /// be drawn at random once per data directory.
     pub identity: u128,
 }
 
@@ -35,12 +35,12 @@ impl Default for Options {
     }
 }
 
-/// Some records.
+/// Records that were read.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     /// The records, each with the position at which it begins. They share one buffer: copy what is kept for long.
     pub records: Vec<(Position, Bytes)>,
-    /// Where to read on.
+    /// The position at which to read on.
     pub next: Position,
 }
 
@@ -51,9 +51,9 @@ pub struct Log {
     identity: u128,
     salt: Salt,
     // Locks are taken in this order, each only where it is needed: syncing, segments, pending.
-    /// Syncs one at a time. Held while the disk works.
+    /// Allows one sync at a time. Held while the disk works.
     syncing: Mutex<()>,
-    /// Writes one at a time. Held while bytes are handed to the operating system.
+    /// Allows one write at a time. Held while bytes are handed to the operating system.
     segments: Mutex<Segments>,
     /// Held for a checksum and a copy.
     pending: Mutex<Pending>,
@@ -62,40 +62,40 @@ pub struct Log {
     synced: AtomicU64,
     poisoned: AtomicBool,
     why_poisoned: Mutex<String>,
-    /// Where the synced position is noted, once it was.
+    /// The file in which the synced position is noted. `None` before the first note.
     floor: Mutex<Option<Floor>>,
-    /// What was not written counts as written.
+    /// A planted bug: bytes that the disk did not take count as written.
     is_forgetful: AtomicBool,
 }
 
-/// Appended and not yet written.
+/// Records that were appended and not yet written.
 struct Pending {
     bytes: Vec<u8>,
-    /// A buffer that was written, to be filled again.
+    /// A buffer that was written. It is used again.
     spare: Vec<u8>,
     end: Position,
 }
 
 struct Segments {
-    /// Oldest first. Never empty.
+    /// All segments, oldest first. Never empty.
     all: Vec<Arc<Segment>>,
     /// Segments that were written to since the last sync.
     unsynced: Vec<Arc<Segment>>,
-    /// A segment was created since the last sync.
+    /// Whether a segment was created since the last sync.
     directory_unsynced: bool,
-    /// Purged, and their files not yet removed.
+    /// Segments that are purged, but whose files are not removed yet.
     doomed: Vec<Arc<Segment>>,
 }
 
 impl Log {
-    /// Opens a log, or creates an empty one. `visit` is shown every intact record from `from` on, with its position; its bytes
-    /// lie in a large shared buffer, so copy what is kept for long. What a crash has torn off the end is cut off for good.
-    /// Everything that is shown survives a power loss once this returns.
+    /// Opens a log, or creates an empty one. `visit` is called with every intact record from `from` on and its position. The
+    /// record's bytes are in a large shared buffer, so copy what is kept for long. A torn end that a crash has left is cut off
+    /// permanently. Once this returns, every record that was passed to `visit` survives a power loss.
     ///
-    /// `from` is what a checkpoint covers: the caller promises that the log was synced up to there.
+    /// `from` is the position up to which a checkpoint covers the log: the caller promises that the log was synced up to there.
     ///
     /// # Errors
-    /// See [`OpenError`]. A directory that is refused is left as it was.
+    /// See [`OpenError`]. If a log is refused, its directory is not changed.
     pub fn open(
         disk: Arc<dyn Disk>,
         options: Options,
@@ -138,20 +138,20 @@ impl Log {
         })
     }
 
-    /// Who the log belongs to.
+    /// The owner of the log, as a number.
     pub fn identity(&self) -> u128 {
         self.identity
     }
 
     // ---- appending ------------------------------------------------------------------------------------------
 
-    /// Appends a record: the parts of its payload, one behind the other. No I/O, never fails. Returns the position behind it:
-    /// the record is written when [`Log::written`] has reached that, and synced when [`Log::synced`] has.
+    /// Appends a record: the parts of its payload, one behind the other. Does no I/O and never fails. Returns the position behind
+    /// the record. It is written when [`Log::written`] has reached that position, and synced when [`Log::synced`] has.
     ///
-    /// While writes fail what is appended piles up in memory: the caller looks at [`Log::pending_bytes`].
+    /// While writes fail, appended records accumulate in memory: the caller must look at [`Log::pending_bytes`].
     ///
     /// # Panics
-    /// If it is larger than 128 MiB.
+    /// If the payload is larger than 128 MiB.
     pub fn append(&self, payload: &[&[u8]]) -> Position {
         let synced = self.synced();
         let mut pending = lock(&self.pending);
@@ -161,14 +161,14 @@ impl Log {
         pending.end
     }
 
-    /// Hands everything that was appended before the call, by whomever, to the operating system in one write. Returns the
-    /// position up to which everything is written. Costs next to nothing if there is nothing.
+    /// Hands every record that any thread appended before the call to the operating system in one write. Returns the position up
+    /// to which everything is written. Costs next to nothing if nothing is pending.
     ///
     /// # Errors
     /// See [`LogError`]. After [`LogError::NotWritten`] the log is as it was before the call.
     pub fn write(&self) -> Result<Position, LogError> {
         self.check()?;
-        // Not "nothing is pending": another thread may have taken it and be writing it at this moment.
+        // It is not enough that nothing is pending: another thread may have taken it, and its write may be under way.
         if self.end() == self.written() {
             return Ok(self.written());
         }
@@ -203,7 +203,7 @@ impl Log {
         lock(&self.pending).spare = bytes;
     }
 
-    /// Back in front of what was appended meanwhile.
+    /// Puts bytes back in front of those that were appended meanwhile.
     fn put_back(&self, bytes: Vec<u8>) {
         #[cfg(test)]
         if crate::planted::is(crate::planted::Bug::FailedWriteIsForgotten) {
@@ -230,12 +230,12 @@ impl Log {
         Ok(Position(at.0 + bytes.len() as u64))
     }
 
-    /// Makes everything that was written before the call survive a power loss. Others may append and write meanwhile; a
+    /// Makes everything that was written before the call survive a power loss. Other threads may append and write meanwhile. A
     /// second sync waits for the first. Returns the position up to which everything is synced.
     ///
     /// # Errors
-    /// [`LogError::Poisoned`], for good: after a failed fsync the kernel may have dropped what it could not write and call
-    /// the next one a success, so nothing can be promised any more.
+    /// [`LogError::Poisoned`], and from then on always. After a failed fsync the kernel may have dropped the pages that it could
+    /// not write, and the next fsync might succeed without them, so nothing can be promised any more.
     pub fn sync(&self) -> Result<Position, LogError> {
         let _one_at_a_time = lock(&self.syncing);
         self.check()?;
@@ -265,10 +265,10 @@ impl Log {
         Ok(written)
     }
 
-    /// Notes how far the log is synced, so that it is noticed if that is cut off. Call it a few times a second.
+    /// Writes down how far the log is synced, so that the next opening notices if that is cut off. Call it a few times a second.
     ///
     /// # Errors
-    /// If the disk fails. Then less is noticed.
+    /// If the disk fails. Then less of a cut is noticed.
     pub fn note_synced(&self) -> io::Result<()> {
         let mut floor = lock(&self.floor);
         let floor = match &mut *floor {
@@ -278,7 +278,7 @@ impl Log {
         floor.note(self.synced())
     }
 
-    /// A bug, planted to prove that tests can fail: from now on, what the disk did not take counts as written.
+    /// A bug, planted to prove that tests can fail: from now on, bytes that the disk did not take count as written.
     pub fn plant_forgetfulness(&self) {
         self.is_forgetful.store(true, Ordering::Relaxed);
     }
@@ -313,12 +313,13 @@ impl Log {
         Position(self.written.load(Ordering::Acquire))
     }
 
-    /// Where the next record will begin.
+    /// The position at which the next record will begin.
     pub fn end(&self) -> Position {
         lock(&self.pending).end
     }
 
-    /// What was appended and not yet written, in bytes. It grows while writes fail: the caller bounds it by taking no more.
+    /// The number of bytes that were appended and not yet written. It grows while writes fail: the caller bounds it by taking no
+    /// more requests.
     pub fn pending_bytes(&self) -> usize {
         let end = self.end();
         end.0.saturating_sub(self.written().0) as usize
@@ -326,14 +327,15 @@ impl Log {
 
     // ---- reading back ---------------------------------------------------------------------------------------
 
-    /// Written records from `from` (where one begins) on: as many as fit into about `max_bytes`, at least one if
-    /// there is one, none if `from` is the written end. Waits for a write that is under way, never for a sync; holds neither up.
+    /// Written records from `from` on, where a record must begin: as many as fit into about `max_bytes`, at least one if there is
+    /// one, none if `from` is the written end. Waits for a write that is under way, never for a sync. Delays neither.
     ///
     /// # Errors
-    /// [`ReadError::Purged`] if it is no longer kept; [`ReadError::Failed`] if the disk does not give back what was written.
+    /// [`ReadError::Purged`] if the position is no longer kept; [`ReadError::Failed`] if the disk does not return what was
+    /// written.
     pub fn read(&self, from: Position, max_bytes: usize) -> Result<Chunk, ReadError> {
         self.read_records(from, max_bytes).map_err(|error| {
-            // Purged while it was read.
+            // It may have been purged while it was read.
             let start = self.start();
             if from < start {
                 ReadError::Purged { start }
@@ -367,12 +369,12 @@ impl Log {
             if wanted >= left {
                 return Err(failed("a record is cut short".into()));
             }
-            // One record larger than what was asked for.
+            // One record is larger than what was asked for.
             wanted = needed.max(wanted + 1);
         }
     }
 
-    /// The whole records at the beginning of a buffer, and how many bytes the next one needs.
+    /// The whole records at the beginning of a buffer, and the number of bytes that the next one needs.
     fn records_in(&self, buffer: Bytes, from: Position) -> Result<(Chunk, usize), ReadError> {
         let mut chunk = Chunk {
             records: Vec::new(),
@@ -400,7 +402,7 @@ impl Log {
         }
     }
 
-    /// The segment that holds a position, and where its written part ends.
+    /// The segment that holds a position, and the position where its written part ends.
     fn segment_at(
         &self,
         position: Position,
@@ -417,11 +419,11 @@ impl Log {
 
     // ---- purging --------------------------------------------------------------------------------------------
 
-    /// Removes segments that lie wholly before `before` and before what is synced. The last one stays. Those who read in them
-    /// may finish.
+    /// Removes segments that are wholly before `before` and before what is synced. The last segment stays. Readers that are
+    /// reading in a removed segment may finish.
     ///
     /// # Errors
-    /// [`LogError::NotWritten`] if a file could not be removed: the log does without it, and the next purge tries again.
+    /// [`LogError::NotWritten`] if a file could not be removed. The log does not use it any more, and the next purge tries again.
     pub fn purge(&self, before: Position) -> Result<(), LogError> {
         let mut doomed = {
             let mut segments = lock(&self.segments);
@@ -429,7 +431,7 @@ impl Log {
             self.start.store(segments.all[0].start.0, Ordering::Release);
             std::mem::take(&mut segments.doomed)
         };
-        // Not under the lock: removing a large file takes time. The oldest first, so that a crash leaves no gap.
+        // Not under the lock: removing a large file takes time. The oldest file goes first, so that a crash leaves no gap.
         while let Some(segment) = doomed.first() {
             match self.disk.remove(&segment.name) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -444,7 +446,7 @@ impl Log {
 }
 
 impl Segments {
-    /// The segment into which bytes at `at` are to be written: a new one if the last is full. Notes that it is to be synced.
+    /// The segment into which bytes at `at` are to be written: a new one if the last is full. It is marked as not synced.
     fn last_for(&mut self, log: &Log, at: Position) -> io::Result<Arc<Segment>> {
         let last = self.all.last().expect("there is always a segment");
         if at > last.start && last.offset_of(at) >= log.options.segment_bytes {
@@ -464,8 +466,8 @@ impl Segments {
         Ok(last)
     }
 
-    /// Takes out the segments that lie wholly before `before`, as long as the one that follows cannot vanish in a power loss:
-    /// once something in it was synced, so was its place in the directory.
+    /// Takes out the segments that are wholly before `before`, if the segment that follows cannot vanish in a power loss: once
+    /// something in it was synced, its place in the directory was synced, too.
     fn doom(&mut self, before: Position, synced: Position) {
         let gone = self.all[1..]
             .iter()

@@ -6,7 +6,7 @@ use crate::{
 use bytes::Bytes;
 use std::io;
 
-/// How much is read from a file at a time.
+/// The number of bytes that are read from a file at a time.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 
 /// Reads the records of one segment, one after the other.
@@ -17,12 +17,12 @@ pub(crate) struct Reader<'a> {
     buffer: Bytes,
 }
 
-/// What stands next.
+/// What comes next in a segment.
 pub(crate) enum Next {
     Record(Bytes),
     /// Nothing: the file ends here.
     End,
-    /// Something else than what this says.
+    /// Something other than what this text expects.
     Damaged(&'static str),
 }
 
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Where the next record begins.
+    /// The position at which the next record begins.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -66,8 +66,8 @@ impl<'a> Reader<'a> {
         payload
     }
 
-    /// Reads `needed` bytes and more. False if there are not that many, whatever a damaged length says: nothing is
-    /// allocated for what is not there.
+    /// Reads at least `needed` bytes. False if the file does not have them: so a damaged length, however large, allocates
+    /// nothing.
     fn fill(&mut self, needed: usize) -> io::Result<bool> {
         let left = self.segment.file_end()?.0.saturating_sub(self.position.0);
         if left < needed as u64 && left <= self.buffer.len() as u64 {

@@ -1,4 +1,4 @@
-//! How records lie in a segment.
+//! The encoding of records in a segment.
 //!
 //! ```text
 //!   length u32 | CRC-32C u32 | position u64 | synced u64 | payload ...        little endian
@@ -7,8 +7,8 @@ use std::fmt;
 
 /// A place in the endless log: a byte offset.
 ///
-/// What a crash has torn off the end may be followed by something else at the same position, if nobody could know it as
-/// synced; a position up to which the log was synced means the same bytes for ever.
+/// If a crash has torn off the end of the log, other bytes may later have the same position, unless it could be known that it was
+/// synced. A position up to which the log was synced means the same bytes forever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(pub u64);
 
@@ -24,14 +24,14 @@ impl fmt::Display for Position {
     }
 }
 
-/// In front of each payload.
+/// The size of the header in front of each payload, in bytes.
 pub(crate) const HEADER_BYTES: usize = 24;
 
 /// The largest payload, in bytes. A length above it is damage.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 128 << 20;
 
-/// What every checksum of a log begins with. It comes from the log's identity, so that neither a record of another node's log
-/// nor bytes that a client chose (a value may look like anything) pass for a record of this one.
+/// The beginning of every checksum of a log. It comes from the log's identity: so neither a record of another node's log nor
+/// bytes that a client chose (a value may have any bytes) pass for a record of this log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Salt(u32);
 
@@ -41,7 +41,7 @@ impl Salt {
         Salt(crc32c::crc32c(&identity.to_le_bytes()))
     }
 
-    /// The length takes part: it decides where the payload ends.
+    /// The length is included, because it decides where the payload ends.
     fn checksum(self, len: u32, rest: &[u8]) -> u32 {
         crc32c::crc32c_append(self.0 ^ !len, rest)
     }
@@ -68,18 +68,18 @@ pub(crate) fn put(out: &mut Vec<u8>, salt: Salt, position: Position, synced: Pos
     out[begin + 4..begin + 8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The fields in front of a payload, believed by nobody yet.
+/// The fields in front of a payload, not yet checked.
 pub(crate) struct Header {
     len: u32,
     crc: u32,
-    /// Where the record says that it stands.
+    /// The position that the record claims to have.
     pub position: Position,
-    /// What was known to be synced when it was appended.
+    /// The position up to which the log was known to be synced when the record was appended.
     pub synced: Position,
 }
 
 impl Header {
-    /// Takes the fields apart.
+    /// Decodes the fields.
     pub fn of(bytes: &[u8; HEADER_BYTES]) -> Header {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -97,13 +97,13 @@ impl Header {
     }
 }
 
-/// What stands at the beginning of some bytes.
+/// What is at the beginning of some bytes.
 pub(crate) enum Found {
-    /// A record, and where its payload lies.
+    /// A record, and the place of its payload.
     Record { payload: std::ops::Range<usize> },
-    /// It needs so many bytes to tell.
+    /// Not enough bytes: at least this number is needed.
     Short(usize),
-    /// No record of this position.
+    /// No record of this position. The text says what was expected.
     Damaged(&'static str),
 }
 

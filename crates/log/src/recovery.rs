@@ -1,8 +1,8 @@
 //! Opening: finds where the log ends, and tells the torn end that a crash leaves from damage.
 //!
-//! The first place at which no intact record stands ends the log, if it may: nobody was ever promised what a crash tears
-//! off. But every record says what was known to be synced when it was appended. If one that stands *behind* that place names
-//! a synced position beyond it, then what is broken was once safely on disk, and cutting it off would lose acknowledged data.
+//! The first place without an intact record ends the log, if that is allowed: what a crash tears off was never promised to be
+//! there. But every record says what was known to be synced when it was appended. If a record *behind* that place names a synced
+//! position beyond it, the broken bytes were once safely on disk, and cutting them off would lose acknowledged data.
 //!
 //! ```text
 //!     record 1 | record 2 | ######## | record 4, synced = 2   torn: record 3 was never synced. The log ends behind 2
@@ -19,24 +19,25 @@ use bytes::Bytes;
 use std::{io, sync::Arc};
 use turnbuckle_core::BadFrame;
 
-/// What was found on the disk.
+/// A log as it was found on the disk.
 pub(crate) struct Recovered {
     pub identity: u128,
-    /// Oldest first, without gaps, never empty.
+    /// The segments, oldest first, without gaps, never empty.
     pub segments: Vec<Arc<Segment>>,
     pub end: Position,
 }
 
-/// Where the newest segment of a log begins; none if there is no log. Who needs no record of it opens it from there.
+/// The position at which the newest segment of a log begins; `None` if there is no log. A caller that needs none of its records
+/// opens the log from there.
 pub fn newest_segment(disk: &dyn Disk) -> io::Result<Option<Position>> {
     let names = disk.list()?;
     Ok(names.iter().filter_map(|name| segment::start_in(name)).max())
 }
 
-/// Shown each record.
+/// Called with each record.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(Position, Bytes) -> Result<(), BadFrame>;
 
-/// Opens all segments, shows the records from `from` on, and cuts off what is torn. `identity` 0 takes any.
+/// Opens all segments, passes the records from `from` on to `visit`, and cuts off a torn end. `identity` 0 accepts any owner.
 pub(crate) fn recover(
     disk: &dyn Disk,
     identity: u128,
@@ -97,7 +98,7 @@ fn cut_off(floor: Position, found: String) -> OpenError {
     }
 }
 
-/// A new log.
+/// Creates a new log.
 fn begin(disk: &dyn Disk, identity: u128, from: Position) -> Result<Recovered, OpenError> {
     if from > Position(0) {
         return Err(missing("on", from, "no segment".into()));
@@ -110,7 +111,7 @@ fn begin(disk: &dyn Disk, identity: u128, from: Position) -> Result<Recovered, O
     })
 }
 
-/// All segments, oldest first, and who they belong to, if one of them says so.
+/// All segments, oldest first, and their owner, if one of them names it.
 fn open_segments(disk: &dyn Disk, wanted: u128) -> Result<(Vec<Segment>, Option<u128>), OpenError> {
     let mut starts: Vec<(Position, String)> = disk
         .list()?
@@ -143,13 +144,13 @@ struct Recovery<'a> {
     salt: Salt,
     segments: Vec<Segment>,
     from: Position,
-    /// It was synced up to here.
+    /// The log was synced up to here.
     floor: Position,
 }
 
 impl Recovery<'_> {
-    /// Removed files may come back when the power fails, some of them and in any order. Whatever lies before a gap before
-    /// `from` is such a rest.
+    /// Takes out segments that a purge has removed. When the power fails, removed files may come back, some of them and in any
+    /// order. If there is a gap before `from`, everything before the gap is such a leftover.
     fn take_what_purging_left(&mut self) -> io::Result<Vec<Segment>> {
         let mut kept = self.first();
         while kept > 0 {
@@ -162,14 +163,14 @@ impl Recovery<'_> {
         Ok(self.segments.drain(..kept).collect())
     }
 
-    /// The place of the segment that holds `from`.
+    /// The index of the segment that holds `from`.
     fn first(&self) -> usize {
         self.segments
             .partition_point(|segment| segment.start <= self.from)
             - 1
     }
 
-    /// Reads all segments from the one that holds `from` on. Returns where the log ends.
+    /// Reads all segments from the one that holds `from` on. Returns the end of the log.
     fn scan(&mut self, visit: Visit<'_>) -> Result<Position, OpenError> {
         let mut place = self.first();
         loop {
@@ -189,7 +190,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Shows a segment's intact records. Returns where they end, and what was expected there if it is not the file's end.
+    /// Passes a segment's intact records to `visit`. Returns their end, and what was expected there if it is not the file's end.
     fn scan_segment(
         &self,
         segment: &Segment,
@@ -216,9 +217,9 @@ impl Recovery<'_> {
         }
     }
 
-    /// Ends the log at `end`, in the segment at `place`, where `expected` is not; or refuses to.
+    /// Ends the log at `end`, in the segment at index `place`, where `expected` was not found; or refuses to.
     fn cut(&mut self, place: usize, end: Position, expected: &'static str) -> Result<(), OpenError> {
-        // The caller relies on everything before `from`, so it was synced too.
+        // The caller relies on everything before `from`, so it was synced, too.
         if end < self.from || end < self.floor || self.was_synced(place, end)? {
             let segment = &self.segments[place];
             return Err(OpenError::Damaged {
@@ -227,7 +228,7 @@ impl Recovery<'_> {
                 expected,
             });
         }
-        // The newest first: whenever this is cut short, what is left has no gap that was not there.
+        // The newest segment first: if this is interrupted, there is no new gap.
         while self.segments.len() > place + 1 {
             self.remove_last()?;
         }
@@ -236,8 +237,8 @@ impl Recovery<'_> {
             segment.file.truncate(segment.offset_of(end))?;
             return Ok(());
         }
-        // Begun anew at its place. To go on in the segment before it would be to trust what was not read: that one may lie wholly
-        // before `from`.
+        // The segment is created again at its place. The segment before it must not be continued: it may be wholly before `from`,
+        // and then it was not read.
         self.remove_last()?;
         let identity = self.identity.unwrap_or(0);
         self.segments.push(Segment::create(self.disk, end, identity)?);
@@ -252,7 +253,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Whether what stood at `end`, in the segment at `place`, was once safely on disk.
+    /// Whether the bytes at `end`, in the segment at index `place`, were once safely on disk.
     fn was_synced(&self, place: usize, end: Position) -> io::Result<bool> {
         #[cfg(test)]
         if crate::planted::is(crate::planted::Bug::DamageIsCutOffLikeATornEnd) {
@@ -264,7 +265,7 @@ impl Recovery<'_> {
             effort_bytes: 0,
         };
         for segment in &self.segments[place..] {
-            // Without an identity no record can be told from noise: refuse rather than drop what may be someone's data.
+            // Without an identity, records cannot be told from noise. Better refuse than drop what may be data.
             if self.identity.is_none() && segment.file_end()? > segment.start {
                 return Ok(true);
             }
@@ -280,15 +281,15 @@ impl Recovery<'_> {
 struct Proof {
     salt: Salt,
     end: Position,
-    /// Spent on what looked like a proof and was none.
+    /// The number of bytes that were checked for what looked like a proof and was none.
     effort_bytes: u64,
 }
 
-/// So many bytes of false proofs do not come from a crash.
+/// A crash does not leave this number of bytes that look like proofs.
 const MAX_EFFORT_BYTES: u64 = 1 << 30;
 
 impl Proof {
-    /// Behind damage nobody knows where records begin, so every byte is tried. That is slow and seldom.
+    /// Behind damage it is not known where records begin, so every byte is tried. That is slow and rare.
     fn is_in(&mut self, segment: &Segment) -> io::Result<bool> {
         let mut from = segment.start.max(self.end);
         let file_end = segment.file_end()?;

@@ -10,19 +10,19 @@ use std::io;
 const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"TBUCKLOG";
 
-/// In front of the records.
+/// The size of the header in front of the records, in bytes.
 pub(crate) const HEADER_BYTES: u64 = 40;
 
-/// Half of what a u64 can count: far more than any disk takes, and sums of two positions do not overflow.
+/// Half of what a u64 can count: far more than any disk holds. So the sum of two positions does not overflow.
 const MAX_FIRST_OFFSET: u64 = u64::MAX / 2;
 
 /// An open segment.
 pub(crate) struct Segment {
-    /// The position of its first record.
+    /// The position of the segment's first record.
     pub start: Position,
     pub file: Box<dyn DiskFile>,
     pub name: String,
-    /// Who its header says it belongs to. `None`: its header was never completed.
+    /// The owner that the header names. `None` if the header was never completed.
     pub identity: Option<u128>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn name_of(start: Position) -> String {
     format!("{:020}.log", start.0)
 }
 
-/// The start that a file's name tells; `None` for files of others.
+/// The start that a file's name says; `None` if the file is no segment.
 pub(crate) fn start_in(name: &str) -> Option<Position> {
     let digits = name.strip_suffix(".log")?;
     let start = digits
@@ -42,10 +42,10 @@ pub(crate) fn start_in(name: &str) -> Option<Position> {
 }
 
 impl Segment {
-    /// Creates a segment. Neither its header nor its place in the directory survive a power loss before both are synced.
+    /// Creates a segment. Its header and its place in the directory survive a power loss only when both are synced.
     pub fn create(disk: &dyn Disk, start: Position, identity: u128) -> io::Result<Segment> {
         let name = name_of(start);
-        // What an earlier attempt on a full disk may have left.
+        // An earlier attempt on a full disk may have left this file.
         let _ = disk.remove(&name);
         let file = disk.create(&name)?;
         if let Err(error) = file.write_at(0, &header(start, identity)) {
@@ -60,7 +60,7 @@ impl Segment {
         })
     }
 
-    /// Opens a segment and checks its header. One that a crash left unfinished (cut short, or zeros) is no error here.
+    /// Opens a segment and checks its header. A header that a crash left unfinished (cut short, or zeros) is no error here.
     pub fn open(disk: &dyn Disk, name: &str, start: Position) -> Result<Segment, OpenError> {
         let file = disk.open(name)?;
         let mut header = [0; HEADER_BYTES as usize];
@@ -79,7 +79,7 @@ impl Segment {
         })
     }
 
-    /// Where a position lies in the file.
+    /// The offset of a position in the file.
     pub fn offset_of(&self, position: Position) -> u64 {
         HEADER_BYTES + (position.0 - self.start.0)
     }

@@ -6,50 +6,50 @@ use std::{
 };
 use turnbuckle_core::Room;
 
-/// A directory in memory that can be crashed, filled and damaged, the same way each time. Clones are the same directory.
+/// A directory in memory that can be crashed, filled and damaged, in the same way each time. Clones are the same directory.
 ///
-/// It is as forgetful as disks may be: until a file is synced, any of its new sectors may be lost in a power loss, and until the
-/// directory is synced, new files may vanish and removed ones come back, each by itself.
+/// It loses as much as a disk may. Until a file is synced, a power loss may take any of its new sectors. Until the directory is
+/// synced, new files may vanish and removed files may come back, each independently.
 #[derive(Debug, Clone, Default)]
 pub struct SimulatedDisk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Names and the numbers of the files they stand for.
+    /// The number of the file that each name stands for.
     names: BTreeMap<String, u64>,
-    /// The same as of the last sync of the directory.
+    /// The same, as of the last sync of the directory.
     synced_names: BTreeMap<String, u64>,
-    /// Names that may have changed since.
+    /// Names that may have changed since that sync.
     changed_names: BTreeSet<String>,
     files: BTreeMap<u64, Contents>,
     next_file: u64,
-    /// Which life of the machine this is: files opened in an earlier one are gone.
+    /// The number of the machine's life: handles of files that were opened in an earlier life fail.
     life: u64,
-    /// The disk below the directory.
+    /// The space of the disk on which the directory is.
     room: Room,
-    /// How many bytes the files that have a name take of it.
+    /// The number of bytes that the files with a name take of it.
     used: u64,
     sync_fails: bool,
-    /// The process ends in the middle of a change: after so many, and where in it.
+    /// If set, the process ends in the middle of a change: the number of changes before it, and the draw of where in it.
     stop: Option<(u64, Draw)>,
 }
 
 #[derive(Debug, Default)]
 struct Contents {
     bytes: Vec<u8>,
-    /// What the disk has, as of the last sync.
+    /// The bytes that the disk has, as of the last sync.
     synced: Vec<u8>,
-    /// Up to here both are the same.
+    /// The number of bytes at the beginning in which both are the same.
     same: usize,
-    /// How many have it open.
+    /// The number of open handles.
     handles: u64,
-    /// How many names it has, now and as of the last sync of the directory.
+    /// The number of the file's names, now and as of the last sync of the directory.
     names: u64,
-    /// Whether it has one now. One that was removed takes no room, even if somebody still reads it.
+    /// Whether the file has a name now. A file that was removed takes no space, even if a handle still reads it.
     is_named: bool,
 }
 
-/// Is lost or kept as a whole. Smaller than that of real disks, so that short tests see holes.
+/// The unit that is lost or kept as a whole. Smaller than the sectors of real disks, so that short tests see holes.
 const SECTOR_BYTES: usize = 64;
 
 impl SimulatedDisk {
@@ -58,7 +58,7 @@ impl SimulatedDisk {
         SimulatedDisk::default()
     }
 
-    /// The directory as a process that is alive now sees it: after a crash, everything fails that is done through it.
+    /// The directory as a process that is alive now sees it: after a crash, every operation through it fails.
     pub fn mount(&self) -> Arc<dyn Disk> {
         Arc::new(self.mounted())
     }
@@ -77,12 +77,12 @@ impl SimulatedDisk {
 
     // ---- what can happen to it ------------------------------------------------------------------------------
 
-    /// The process ends (`kill -9`): files it had open fail from now on, and everything written is there.
+    /// The process ends (`kill -9`): files that it had open fail from now on. Everything written is there.
     pub fn crash_process(&self) {
         self.state().end_life();
     }
 
-    /// The power fails: what was synced is there, and of what was done since, a part drawn from the seed.
+    /// The power fails. What was synced is there. Of what was done since, a part drawn from the seed is there.
     pub fn crash_power(&self, seed: u64) {
         let mut state = self.state();
         state.end_life();
@@ -95,7 +95,7 @@ impl SimulatedDisk {
         state.names == state.synced_names && state.files.values().all(|file| file.bytes == file.synced)
     }
 
-    /// The power fails: what was synced is there, and nothing of what was done since.
+    /// The power fails. What was synced is there, and nothing of what was done since.
     pub fn crash_unsynced(&self) {
         let mut state = self.state();
         state.end_life();
@@ -106,7 +106,8 @@ impl SimulatedDisk {
         state.count_used();
     }
 
-    /// Another directory with the same files, as they are now, all of them synced: a snapshot of the file system, on another disk.
+    /// Another directory on another disk with the same files, as they are now, all of them synced: like a snapshot of the file
+    /// system.
     #[must_use]
     pub fn copied(&self) -> SimulatedDisk {
         let state = self.state();
@@ -147,12 +148,12 @@ impl SimulatedDisk {
         })))
     }
 
-    /// The process ends after so many more changes to the disk, in the middle of one that the seed takes part in choosing.
+    /// The process ends after `changes` more changes to the disk, in the middle of the next one. The seed decides where in it.
     pub fn stop_after(&self, changes: u64, seed: u64) {
         self.state().stop = Some((changes, Draw::new(seed)));
     }
 
-    /// The directory is on this disk, and takes room there.
+    /// Puts the directory on this disk, where it takes space.
     pub fn set_room(&self, room: &Room) {
         let mut state = self.state();
         state.room.give(state.used);
@@ -160,12 +161,13 @@ impl SimulatedDisk {
         state.room = room.clone();
     }
 
-    /// From now on its files may grow by so many bytes; `None`: by any number. What is cut off or removed is free again.
+    /// From now on its files may grow by this number of bytes; `None`: by any number. Bytes that are cut off or removed are free
+    /// again.
     pub fn set_room_bytes(&self, room_bytes: Option<u64>) {
         self.state().room.set_free(room_bytes);
     }
 
-    /// Whether syncs fail from now on.
+    /// Sets whether syncs fail from now on.
     pub fn set_sync_fails(&self, fails: bool) {
         self.state().sync_fails = fails;
     }
@@ -175,7 +177,7 @@ impl SimulatedDisk {
         self.state().sync_fails
     }
 
-    /// Turns over one bit of a file.
+    /// Flips one bit of a file.
     ///
     /// # Panics
     /// If there is no such file or byte.
@@ -188,7 +190,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Cuts a file off.
+    /// Cuts a file off after `len` bytes.
     ///
     /// # Panics
     /// If there is no such file.
@@ -201,7 +203,7 @@ impl SimulatedDisk {
         state.count_used();
     }
 
-    /// Files and their lengths in bytes.
+    /// All files with their lengths in bytes.
     pub fn lengths(&self) -> Vec<(String, usize)> {
         let state = self.state();
         let len = |number| state.files.get(number).map_or(0, |file| file.bytes.len());
@@ -221,7 +223,7 @@ impl State {
         self.forget_files();
     }
 
-    /// Drops all files that nobody can reach any more.
+    /// Drops all files that have neither a name nor a handle.
     fn forget_files(&mut self) {
         self.files.values_mut().for_each(|file| file.names = 0);
         for number in self.names.values().chain(self.synced_names.values()) {
@@ -232,7 +234,7 @@ impl State {
         self.files.retain(|_, file| file.is_reachable());
     }
 
-    /// Counts anew what the files take.
+    /// Counts again how many bytes the files take.
     fn count_used(&mut self) {
         self.files.values_mut().for_each(|file| file.is_named = false);
         self.room.give(std::mem::take(&mut self.used));
@@ -245,13 +247,13 @@ impl State {
         self.room.add(self.used);
     }
 
-    /// Files with a name have so many bytes less.
+    /// Frees space: files with a name have `bytes` bytes less.
     fn give_back(&mut self, bytes: usize) {
         self.used -= bytes as u64;
         self.room.give(bytes as u64);
     }
 
-    /// Writes as much as there is room for, and returns how much that is.
+    /// Writes as many bytes as there is room for. Returns their number.
     fn write(&mut self, number: u64, offset: usize, bytes: &[u8]) -> usize {
         let Some(file) = self.files.get_mut(&number) else {
             return 0;
@@ -267,7 +269,8 @@ impl State {
         fits
     }
 
-    /// Drops this one if nobody can reach it any more. Worlds have thousands of files: to look at all of them each time is slow.
+    /// Drops this file if it has neither a name nor a handle. A world has thousands of files, and looking at all of them each
+    /// time is slow.
     fn forget_file(&mut self, number: u64) {
         if self.files.get(&number).is_some_and(|file| !file.is_reachable()) {
             self.files.remove(&number);
@@ -326,7 +329,7 @@ impl State {
         self.files.get_mut(number).expect("a name stands for a file")
     }
 
-    /// Before each change. Some: this is the one in which the process ends.
+    /// Called before each change. `Some`: the process ends in this change.
     fn count_change(&mut self) -> Option<Draw> {
         let (left, draw) = self.stop.as_mut()?;
         if *left > 0 {
@@ -364,12 +367,13 @@ impl Contents {
         self.same = self.bytes.len();
     }
 
-    /// What was not synced survives wholly, not at all, up to some point, or with sectors missing.
+    /// Nothing of what was not synced survives.
     fn lose_unsynced(&mut self) {
         self.bytes.clone_from(&self.synced);
         self.same = self.bytes.len();
     }
 
+    /// What was not synced survives wholly, not at all, up to some point, or with sectors missing.
     fn lose_power(&mut self, draw: &mut Draw) {
         let mut kept = self.synced.clone();
         let fate = draw.next(4);
@@ -378,7 +382,7 @@ impl Contents {
                 1 => self.bytes.len(),
                 _ => self.same + draw.next((self.bytes.len() - self.same) as u64 + 1) as usize,
             };
-            // Where nothing was ever written there are zeros.
+            // Where nothing was ever written, there are zeros.
             kept.resize(end.max(kept.len()), 0);
             let mut at = self.same;
             while at < end {
@@ -395,7 +399,7 @@ impl Contents {
     }
 }
 
-/// xorshift64*: enough to draw where a crash hits.
+/// xorshift64*: good enough to draw where a crash hits.
 #[derive(Debug)]
 struct Draw(u64);
 
@@ -412,7 +416,7 @@ impl Draw {
     }
 }
 
-/// Each call is made by whoever is alive.
+/// Each call is made by the process that is alive.
 impl Disk for SimulatedDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         self.mounted().list()
@@ -435,7 +439,7 @@ impl Disk for SimulatedDisk {
     }
 }
 
-/// A [`SimulatedDisk`] in the hands of one process.
+/// A [`SimulatedDisk`] as one process sees it.
 struct Mounted {
     disk: SimulatedDisk,
     life: u64,
@@ -451,7 +455,7 @@ impl Mounted {
         }
     }
 
-    /// For what changes the disk.
+    /// Called for operations that change the disk.
     fn change(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.alive()?;
         match state.count_change() {
@@ -555,7 +559,7 @@ impl DiskFile for SimulatedFile {
         let mut state = self.mounted.alive()?;
         if let Some(mut draw) = state.count_change() {
             let part = draw.next(bytes.len() as u64 + 1) as usize;
-            // The file may just have gone with its last handle.
+            // The file may have been dropped with its last handle.
             state.write(self.number, offset, &bytes[..part]);
             return Err(gone());
         }

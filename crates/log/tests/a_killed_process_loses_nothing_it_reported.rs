@@ -1,5 +1,5 @@
-//! A real process on a real directory is killed (`kill -9`) in the middle of its writes, over and over. Whatever it had reported as
-//! written is there, in order.
+//! A real process on a real directory is killed (`kill -9`) in the middle of its writes, over and over. Every record that it had
+//! reported as written must be there, in order.
 //!
 //! The process is this test binary, started again with [`DIRECTORY`] set.
 use std::{
@@ -17,7 +17,7 @@ const OPTIONS: Options = Options {
     identity: 0xA11CE,
 };
 
-/// Numbers are checked, so records of every length up to a few pages are.
+/// Numbers are checked, so that records of every length up to a few pages are covered.
 fn payload(number: u64) -> Vec<u8> {
     let len = (number * 37 % 9_000) as usize;
     let mut bytes = number.to_le_bytes().to_vec();
@@ -36,7 +36,7 @@ fn open(directory: &str) -> (Log, u64) {
     (log.expect("the log opens"), count)
 }
 
-/// Appends and reports for ever. Does nothing in the process that runs the tests.
+/// Appends and reports until it is killed. Does nothing in the process that runs the tests.
 #[test]
 fn the_process_that_is_killed() {
     let Ok(directory) = env::var(DIRECTORY) else {
@@ -53,7 +53,7 @@ fn the_process_that_is_killed() {
         if number.is_multiple_of(7) {
             log.sync().expect("the disk works");
         }
-        // If nobody listens any more, the test has ended.
+        // If the other end of the pipe is closed, the test has ended.
         if writeln!(out, "written {number}").is_err() {
             return;
         }
@@ -77,11 +77,11 @@ fn every_record_that_a_killed_process_reported_as_written_is_there() {
             let (_, number) = line.split_once("written ")?;
             number.parse::<u64>().ok()
         });
-        // Where the kill hits is drawn by the scheduler; that it hits while the process writes is certain.
+        // The scheduler decides where the kill hits. It certainly hits while the process writes.
         let mut reported = reports.by_ref().nth(5 + 40 * round as usize).expect("it writes");
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it reported before it died.
+        // What the process reported before it was killed.
         reported = reports.last().unwrap_or(reported);
         let (log, count) = open(path);
         assert!(

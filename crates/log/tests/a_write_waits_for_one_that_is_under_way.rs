@@ -1,5 +1,5 @@
-//! While one thread hands bytes to the operating system, another that appended some of them asks for a write as well. It must
-//! not be told that all is written before that is so: what is under way may still fail.
+//! One thread hands bytes to the operating system. Meanwhile another thread, which appended some of them, asks for a write as
+//! well. It must not be told that all is written before that is so: the write that is under way may still fail.
 use std::{
     io,
     sync::{
@@ -11,7 +11,7 @@ use std::{
 };
 use turnbuckle_log::{Disk, DiskFile, Log, LogError, Options, Position, SimulatedDisk};
 
-/// A disk whose writes, once it is armed, say that they have begun and wait to be told how they end.
+/// A disk whose writes, once it is armed, report that they have begun and then wait to be told how they end.
 struct GatedDisk {
     disk: SimulatedDisk,
     gate: Arc<Mutex<Option<Gate>>>,
@@ -98,7 +98,7 @@ fn a_second_write_answers_only_when_the_first_is_done_however_it_ends() {
                 let answer = answer;
                 answer.send(log.write()).unwrap();
             });
-            // A correct log stays silent for however long; only a wrong one is quick.
+            // A correct log does not answer, however long this waits. Only a wrong one answers soon.
             let early = answered.recv_timeout(Duration::from_millis(50));
             end_it.send(succeeds).unwrap();
             assert!(
@@ -109,7 +109,7 @@ fn a_second_write_answers_only_when_the_first_is_done_however_it_ends() {
                 Ok(written) => assert!(succeeds && written == end),
                 Err(error) => assert!(!succeeds && matches!(error, LogError::NotWritten(_))),
             }
-            // The second one finds nothing left to do, or tries again what failed.
+            // The second write finds nothing left to do, or writes again what failed.
             assert_eq!(answered.recv().unwrap().unwrap(), end);
         });
     }

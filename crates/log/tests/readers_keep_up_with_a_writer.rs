@@ -1,4 +1,4 @@
-//! Everything at once: appends from several threads, group commits, syncs, readers that follow, and purges behind them.
+//! Everything at the same time: appends from several threads, group commits, syncs, readers that follow, and purges behind them.
 use std::{
     sync::{
         Arc,
@@ -25,7 +25,7 @@ fn payload(writer: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Follows the log until all records are seen. Each writer's come in its order, whole, and none is missing.
+/// Follows the log until all records are seen. The records of each writer must come in its order, whole, and none may be missing.
 fn follow(log: &Log, followed: &AtomicU64) {
     let (mut at, mut next) = (Position(0), [0; WRITERS as usize]);
     while next.iter().sum::<u64>() < RECORDS * WRITERS {

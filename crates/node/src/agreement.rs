@@ -1,35 +1,36 @@
 //! What the two nodes of a link must agree on about their keyspaces, and what they may differ in.
 //!
-//! A keyspace is added to a cluster, or removed from it, by restarting one node after the other with a new configuration. Meanwhile nodes have
-//! different keyspaces. A link serves those that both have; for every other keyspace the peer counts as away, as if its process did not run:
-//! streams wait, the log is kept for it, no delete is forgotten, and requests for its partitions are refused by name.
+//! A keyspace is added to a cluster, or removed from it, by restarting one node after the other with a new configuration. Meanwhile the
+//! nodes have different keyspaces. A link serves the keyspaces that both of its nodes have. For every other keyspace the peer counts as
+//! away, as if its process did not run: streams wait, the log is kept for the peer, and no delete is forgotten. Requests for the peer's
+//! partitions are refused, and the refusal names the keyspace.
 //!
 //! ```text
 //!   a1: carts users          a1 -- b1: carts         users: b1 is away
 //!   b1: carts       list     (list: a1 is away)
 //! ```
 //!
-//! What both have must be the same there: a keyspace whose protocol or number of partitions differs is a mistake in one of the two
-//! configurations, and there is no link until it is mended. So are two names that frames could not tell apart: frames name a keyspace by the
-//! checksum of its name, so that no numbering has to be agreed on.
+//! A keyspace that both nodes have must be the same on both. If its protocol or its number of partitions differs, one of the two
+//! configurations is wrong, and there is no link until that is corrected. The same holds for two keyspaces that frames could not tell
+//! apart: frames name a keyspace by the checksum of its name, so that the nodes need not agree on a numbering.
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
 };
 use thiserror::Error;
 
-/// A keyspace, as a node tells others of it.
+/// A keyspace as a node describes it to its peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceTerms {
     /// Its name.
     pub name: String,
-    /// Its protocol's own name.
+    /// The name of its protocol.
     pub protocol: String,
     /// How many partitions it has.
     pub partitions: u32,
     /// How many members a partition has at each site.
     pub members: u32,
-    /// At how many of the sites each partition stands; `None`: at all.
+    /// The number of sites that hold a replica of each partition. `None`: all sites do.
     pub replica_sites: Option<u32>,
 }
 
@@ -51,57 +52,57 @@ impl fmt::Display for KeyspaceTerms {
     }
 }
 
-/// What a link serves.
+/// The keyspaces that a link serves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// The tags of the keyspaces that both nodes have.
     both: BTreeSet<u32>,
-    /// The keyspaces that this node has and the peer lacks, by name.
+    /// The names of the keyspaces that this node has and the peer lacks.
     pub only_here: Vec<String>,
-    /// Those that the peer has and this node lacks.
+    /// The names of the keyspaces that the peer has and this node lacks.
     pub only_there: Vec<String>,
 }
 
 /// Why there can be no link.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Disagreement {
-    /// Both have it, and not the same.
+    /// Both nodes have the keyspace, with different terms.
     #[error(
         "expected the keyspace '{name}' with {here}, found it with {there}: one of the two configurations is wrong"
     )]
     Differs {
-        /// Which.
+        /// The keyspace's name.
         name: String,
-        /// How it is here.
+        /// The keyspace's terms on this node, as text.
         here: String,
-        /// How it is there.
+        /// The keyspace's terms on the peer, as text.
         there: String,
     },
-    /// Two names with one checksum.
+    /// Two keyspaces with different names have the same checksum.
     #[error(
         "expected keyspaces whose names have different checksums, found '{here}' here and '{there}' there: rename one of them"
     )]
     SameTag {
-        /// The name here.
+        /// The name of this node's keyspace.
         here: String,
-        /// The name there.
+        /// The name of the peer's keyspace.
         there: String,
     },
-    /// The peer names one twice.
+    /// The peer names this keyspace twice.
     #[error("expected each keyspace once, found '{0}' twice")]
     Twice(String),
 }
 
-/// How frames and records name a keyspace.
+/// The tag by which frames and records name a keyspace: the CRC-32C of its name.
 pub(crate) fn tag_of(name: &str) -> u32 {
     crc32c::crc32c(name.as_bytes())
 }
 
 impl Agreement {
-    /// What two nodes can serve each other, `mine` being of this one.
+    /// What a link between two nodes serves. `mine` are the keyspaces of this node, `theirs` those of the peer.
     ///
     /// # Errors
-    /// If there is one that both have, and not the same.
+    /// If both have a keyspace whose terms differ, if two names have the same checksum, or if the peer names a keyspace twice.
     pub fn between(mine: &[KeyspaceTerms], theirs: &[KeyspaceTerms]) -> Result<Agreement, Disagreement> {
         let by_tag: BTreeMap<u32, &KeyspaceTerms> =
             mine.iter().map(|terms| (tag_of(&terms.name), terms)).collect();
@@ -135,13 +136,13 @@ impl Agreement {
         Ok(agreement)
     }
 
-    /// Whether both have the keyspace of a tag.
+    /// Whether both nodes have the keyspace with this tag.
     pub(crate) fn has(&self, tag: u32) -> bool {
         self.both.contains(&tag)
     }
 }
 
-/// What differs, for the log: nothing if both have the same.
+/// What the nodes differ in, as text for the node's log. Empty if both have the same keyspaces.
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (here, there) = (self.only_here.join(", "), self.only_there.join(", "));

@@ -1,4 +1,4 @@
-//! Requests that other nodes passed on, and what to answer them with.
+//! Requests that other nodes passed on to this one, and the frames that answer them.
 use crate::{
     config::NodeId,
     frame::{ReceiptFrame, ResponseFrame},
@@ -9,18 +9,18 @@ use bytes::BytesMut;
 use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Outcome, ServerId, Topology, Wire};
 
-/// How many requests of other nodes may be open at once.
+/// The most requests of other nodes that may be open at the same time.
 const MAX_CALLERS: usize = 100_000;
 
-/// Who waits for an answer from here.
+/// The origin of a request that another node passed on: where its answer goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caller {
-    /// The node that passed the request on, and its own name for it.
+    /// The node that passed the request on.
     pub node: NodeId,
     pub id: u64,
-    /// The server asked.
+    /// The server that was asked.
     pub server: ServerId,
-    /// It is a write.
+    /// Whether the request is a write.
     pub writes: bool,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// Remembers a caller. `None` if there are too many.
+    /// Remembers a caller and returns its number. `None` if `MAX_CALLERS` are open already.
     pub fn insert(&mut self, caller: Caller) -> Option<u64> {
         if self.waiting.len() >= MAX_CALLERS {
             return None;
@@ -45,7 +45,7 @@ impl Callers {
         self.waiting.remove(&number)
     }
 
-    /// Nobody on that node waits any more.
+    /// The link to this node is gone: its requests need no answer any more.
     pub fn forget(&mut self, node: NodeId) {
         self.waiting.retain(|_, caller| caller.node != node);
     }
@@ -73,7 +73,7 @@ impl ResponseFrame {
         frame
     }
 
-    /// What to say instead of this answer, which cannot be sent.
+    /// The short answer that is sent in place of this one, which cannot be sent.
     pub fn instead(&self, writes: bool, unsent: Unsent) -> ResponseFrame {
         let maybe_done = self.maybe_done || (writes && self.refused.is_none());
         let what = if maybe_done {

@@ -7,7 +7,7 @@ use turnbuckle_replication::StreamLimits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
-/// The nodes of a cluster, and which server stands where. The same on every node.
+/// The nodes of a cluster, and the node that holds each server. It is the same on every node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     sites: Vec<Vec<NodeId>>,
@@ -16,7 +16,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The placement of a cluster whose nodes stand at these sites.
+    /// The placement of a cluster whose nodes are at these sites.
     ///
     /// # Panics
     /// If a site has no node: the configuration is checked before.
@@ -57,7 +57,7 @@ impl Placement {
         (0..self.nodes.len() as u16).map(NodeId)
     }
 
-    /// Where a node stands.
+    /// The site of a node.
     pub fn site_of(&self, node: NodeId) -> SiteId {
         self.nodes[usize::from(node.0)]
     }
@@ -77,54 +77,54 @@ impl Placement {
 /// One keyspace as this node sees it.
 #[derive(Debug, Clone)]
 pub struct KeyspaceConfig {
-    /// Its name.
+    /// The keyspace's name.
     pub name: String,
-    /// Its sites, partitions and members.
+    /// The keyspace's sites, partitions and members.
     pub topology: Topology,
-    /// When its writes are acknowledged.
+    /// When the keyspace's writes are acknowledged.
     pub durability: Durability,
 }
 
-/// What a node has to know of itself.
+/// The configuration of a node.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    /// Which node it is.
+    /// The number of this node.
     pub node: NodeId,
-    /// Where everything is.
+    /// The nodes of the cluster and their sites.
     pub placement: Placement,
-    /// How many event loops will call it: answers are delivered per loop.
+    /// The number of event loops that call the node. Answers are delivered per loop.
     pub loops: usize,
-    /// Memory for versions, of all lanes together, in bytes.
+    /// Memory for the versions of all lanes together, in bytes.
     pub memory_limit_bytes: u64,
     /// The log is kept for absent peers up to this many bytes.
     pub retained_log_bytes: u64,
     /// A checkpoint begins when this much log has been written since the last one, in bytes.
     pub checkpoint_log_bytes: u64,
-    /// A checkpoint begins so long after the last one if anything was written since.
+    /// A checkpoint begins this long after the last one, if anything was written since.
     pub checkpoint_interval: Micros,
-    /// How long a replica that was restarted waits for sites that may hold what a power loss took from it, before it promises what it
+    /// How long a replica that was restarted waits for sites that may hold what a power loss took from it. After that it promises what it
     /// can without them.
     pub patience: Micros,
-    /// Nobody can hold anything that this node wrote: its writes need not wait until others have been heard.
+    /// No other node can hold anything that this node wrote: its writes need not wait until peers were heard.
     pub is_new_cluster: bool,
-    /// Keyspaces of which the same is true: they were added to a directory that was not lost.
+    /// Keyspaces of which `is_new_cluster` is true: they were added to a directory that was not lost.
     pub new_keyspaces: BTreeSet<String>,
-    /// How many keys a checkpoint or a full copy takes in one step.
+    /// The number of keys that a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
-    /// Writes are refused, and peers' entries wait, while the disk has less room than this, in bytes.
+    /// Writes are refused, and peers' entries wait, while the disk has fewer free bytes than this.
     pub min_free_bytes: u64,
-    /// A peer whose timestamps are further ahead of this node's clock is held.
+    /// How far a peer's timestamps may be ahead of this node's clock. If they are further ahead, the peer's stream is held.
     pub clock_ahead: Micros,
-    /// The log's segments, in bytes.
+    /// The size of the log's segments, in bytes.
     pub segment_bytes: u64,
-    /// Whose log it is, checked when it is opened; 0 for whoever's it is. A secret number also keeps clients from writing
-    /// what would pass as a record.
+    /// The owner of the log, as a number that is checked when the log is opened. 0: any log is opened. A secret number also keeps clients
+    /// from writing bytes that would pass as a record.
     pub identity: u128,
-    /// Streams' limits.
+    /// The limits of the streams.
     pub stream: StreamLimits,
-    /// Seed of all randomness in the replicas.
+    /// The seed of all randomness in the replicas.
     pub seed: u64,
-    /// Whether the protocols' invariants are looked at after every input, also in a release build.
+    /// Whether the protocols' invariants are checked after every input, also in a release build.
     pub validate: bool,
     /// Bugs planted to prove that tests can fail. Empty outside tests.
     pub planted: Planted,
@@ -156,20 +156,19 @@ impl NodeConfig {
         }
     }
 
-    /// Whether nobody can hold anything of a keyspace that this node wrote and does not remember.
+    /// Whether no other node can hold anything of a keyspace that this node wrote and does not remember.
     pub(crate) fn is_first_life_of(&self, keyspace: &str) -> bool {
         self.is_new_cluster || self.new_keyspaces.contains(keyspace)
     }
 
-    /// No timestamp beyond it is believed: how far a peer's clock may be ahead of this node's. A clock that has jumped widens the interval that it gives,
-    /// but not what is believed.
+    /// The latest timestamp that is believed: it says how far a peer's clock may be ahead of this node's. If this clock jumps, the interval
+    /// that it gives becomes wider, but the horizon does not move further.
     pub(crate) fn horizon(&self, now: Now) -> Hlc {
         Hlc::from_wall(now.wall.reading + self.clock_ahead)
     }
 }
 
-/// Bugs that can be planted, each one a rule of the seam left out. The simulator's tests switch them on, one at a time, and
-/// must notice.
+/// Bugs that can be planted. Each one leaves out a rule of the seam. The simulator's tests switch them on, one at a time, and must notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Planted {
     /// A mark is sent at once, in front of the entries that came before it.
@@ -180,53 +179,54 @@ pub struct Planted {
     pub positions_reused: bool,
     /// Outputs leave before what they follow is durable.
     pub answers_early: bool,
-    /// Outputs of a lane are handed on in the wrong order, as two threads without the lane's lock would: a batch's stream
-    /// entries behind all that the next batch lets go.
+    /// Outputs of a lane are handed on in the wrong order, as two threads without the lane's lock would do it: a batch's stream entries
+    /// follow all the outputs that the next batch releases.
     pub outputs_swapped: bool,
-    /// The first entry that a peer sends after a restart is taken for received, and not handled.
+    /// After a restart, the first entry that a peer sends is acknowledged and not handled.
     pub drops_after_restart: bool,
-    /// The hybrid logical clock forgets, in a restart, what it has given.
+    /// A restart makes the hybrid logical clock forget the timestamps that it has given.
     pub clock_goes_back: bool,
-    /// Of two versions with the same timestamp the one that came first stays, whatever their sites.
+    /// Of two versions with the same timestamp the one that arrived first wins, whatever their sites.
     pub ties_by_arrival: bool,
-    /// A peer that has lost something is given back also what was deleted since, and sends it on.
+    /// A peer that has lost versions is also sent those that were deleted since, and puts them into its stream.
     pub gives_back_what_was_deleted: bool,
-    /// Entries that come again, because a peer lost them and took them back, are taken in as if they were new.
+    /// Entries that come again, because a peer lost them and took them back, are handled as if they were new.
     pub takes_again_what_it_had: bool,
-    /// A replica that begins with nothing is sent the whole log, whatever was deleted and forgotten since.
+    /// A replica that begins with an empty directory is sent the whole log, although deletes in it were forgotten since.
     pub replays_to_the_empty: bool,
     /// Receipts claim half of the staleness that was proven.
     pub receipts_claim_more: bool,
-    /// The staged rows of a full copy are removed when the next one may have begun.
+    /// The staged rows of a full copy are removed after the next copy may have begun.
     pub copies_cleared_late: bool,
-    /// What other streams bring while a full copy is put in place is taken in even if the copy covers it.
+    /// Entries that other streams bring while a full copy is put in place are handled even if the copy covers them.
     pub copy_ignores_arrivals: bool,
     /// A peer is sent rows of a checkpoint that began before it asked for them.
     pub rows_of_begun_checkpoint: bool,
-    /// What waited for a disk is answered with the time from before it waited.
+    /// A request that waited for a disk is answered with the time from before it waited.
     pub time_before_disk: bool,
-    /// A replica that begins with an empty directory stamps writes before it has heard how far its peers are.
+    /// A replica that begins with an empty directory stamps writes before its peers have said how far their clocks are.
     pub stamps_unheard: bool,
-    /// What is left of a damaged table is served as if it were everything.
+    /// The rows that are left of a damaged table are served as if none were missing.
     pub serves_what_damage_left: bool,
-    /// What the log has of a keyspace that the configuration leaves out is purged with the rest of it.
+    /// The log's records of a keyspace that the configuration leaves out are purged like all others.
     pub purges_what_is_left_out: bool,
-    /// The first copy that a peer can send counts as bringing all that was damaged, whatever the peer has heard.
+    /// The first copy that a peer can send counts as bringing back all damaged rows, however little of the other streams the peer has
+    /// received.
     pub repaired_by_any_copy: bool,
-    /// Reads are refused, too, while the disk has too little room.
+    /// While the disk has too little room, reads are refused as well as writes.
     pub refuses_reads_when_full: bool,
-    /// What could not be written to the log for want of room counts as written.
+    /// Records that could not be written to the log because the disk was full count as written.
     pub forgets_what_did_not_fit: bool,
-    /// A checkpoint forgets one page of deletes, and the next one is in no hurry, however many are left.
+    /// A checkpoint forgets one page of deletes, and does not ask for another checkpoint, however many deletes are left.
     pub collects_few_deletes: bool,
-    /// A checkpoint leaves in the engine what was truncated from a journal.
+    /// A checkpoint leaves entries in the engine that were truncated from a journal.
     pub keeps_truncated_entries: bool,
-    /// A checkpoint counts as finished before all that is kept beside versions is written.
+    /// A checkpoint counts as finished before everything that is kept beside versions is written.
     pub meta_before_the_rest: bool,
 }
 
 impl Planted {
-    /// The bug of a name and no other; `nothing` for none.
+    /// The bugs with only the one of this name switched on. With the name `nothing`, none is. `None` if there is no such bug.
     pub fn only(name: &str) -> Option<Planted> {
         let mut planted = Planted::default();
         match name {
@@ -236,7 +236,7 @@ impl Planted {
         Some(planted)
     }
 
-    /// The bug of a name, to be switched on.
+    /// The switch of the bug of this name.
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
             "marks_overtake" => &mut self.marks_overtake,

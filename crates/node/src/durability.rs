@@ -2,19 +2,19 @@ use std::{fmt, str::FromStr};
 use thiserror::Error;
 use turnbuckle_core::Micros;
 
-/// When a write of a keyspace is acknowledged. Printed and parsed as in the file: `fsync`, `interval(10ms)`, `none`.
+/// When a write of a keyspace is acknowledged. Printed and parsed as in the configuration file: `fsync`, `interval(10ms)`, `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// Once it is on the disk. Survives a power loss.
+    /// Once the write is on the disk. Survives a power loss.
     Fsync,
-    /// Once the operating system has it; it is on the disk at most so much later. Survives `kill -9`; a power loss
-    /// takes at most the last interval.
+    /// Once the operating system has the write. It is on the disk at most this interval later. Survives `kill -9`. A power loss takes at
+    /// most the last interval.
     Interval(Micros),
-    /// Once the operating system has it; when it goes to the disk is the system's business. Survives `kill -9`.
+    /// Once the operating system has the write. The operating system decides when it goes to the disk. Survives `kill -9`.
     None,
 }
 
-/// No acknowledged write is lost by `kill -9`, and little by a power loss, at nearly the speed of none.
+/// `interval(10ms)`: `kill -9` loses no acknowledged write, a power loss takes at most the last 10 ms, and it is nearly as fast as `none`.
 impl Default for Durability {
     fn default() -> Durability {
         Durability::Interval(Micros::from_millis(10))
@@ -37,7 +37,7 @@ impl fmt::Display for Durability {
 pub struct BadDurability;
 
 impl Durability {
-    /// What a durability looks like, for messages.
+    /// The forms of a durability, for error messages.
     pub const EXPECTED: &str = "\"fsync\", \"interval(10ms)\" (from 1ms to 60s) or \"none\"";
 }
 

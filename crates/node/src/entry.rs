@@ -1,29 +1,29 @@
-//! A version with its key, as it lies in the log and travels in streams: encoded once for both.
+//! A version with its key, as it is stored in the log and sent in streams: encoded once for both.
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{BadFrame, Hlc, Key, ReplicaSet, Topology, Version, VersionId, Wire};
 use turnbuckle_replication::{check_time, replica_number};
 
-/// Versions that were stamped, deletes among them: each counts where it was written, and not where it arrives. One that a power loss
-/// took and a peer gave back counts again.
+/// Counts of versions that were stamped, deletes included. A version is counted at the site where it was written, not where it arrives. If
+/// a power loss took a version and a peer restored it, it counts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Written {
-    /// How many.
+    /// The number of versions.
     pub versions: u64,
-    /// What the protocol keeps with them, in bytes as it lies in the log and travels. Their timestamp and site, ten bytes that every
-    /// version has, are not in it.
+    /// The size of what the protocol keeps with them, in bytes, as stored in the log and sent. It does not include the timestamp and site,
+    /// the ten bytes that every version has.
     pub metadata_bytes: u64,
 }
 
 impl Written {
-    /// Those of others as well.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: Written) {
         self.versions += other.versions;
         self.metadata_bytes += other.metadata_bytes;
     }
 }
 
-/// A version and its key: what lies in the log and travels in streams, encoded once for both.
+/// A version and its key, as stored in the log and sent in streams: encoded once for both.
 #[derive(Clone, PartialEq, Message)]
 struct EntryFrame {
     #[prost(bytes = "bytes", tag = "1")]
@@ -38,7 +38,7 @@ struct EntryFrame {
     meta: Bytes,
 }
 
-/// Key and value of an encoded entry, shortened.
+/// The key and value of an encoded entry, shortened, as text.
 pub(crate) fn entry_words(entry: &Bytes) -> Option<String> {
     const MAX: usize = 24;
     let frame = EntryFrame::decode(entry.clone()).ok()?;
@@ -76,12 +76,15 @@ pub(crate) fn encode_and_count<M: Wire>(
     arena.split().freeze()
 }
 
-/// The newest timestamp that a version speaks of.
+/// The newest timestamp that a version names: its own, or one that its meta depends on.
 pub(crate) fn newest<M: Wire>(version: &Version<M>) -> Hlc {
     version.id.at.max(version.meta.newest())
 }
 
-/// Decodes an entry, which names sites of the cluster alone.
+/// Decodes an entry.
+///
+/// # Errors
+/// If it does not decode, or names a site that the cluster does not have.
 pub(crate) fn decode_entry<M: Wire>(
     bytes: Bytes,
     topology: &Topology,

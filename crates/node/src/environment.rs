@@ -7,7 +7,7 @@ use crate::{
 use std::sync::Arc;
 use turnbuckle_core::{ReplicaId, ServerId, SiteId, Topology};
 
-/// What is around a lane: what its keyspace is, and what it shares with the others of its node. Cheap to clone.
+/// What surrounds a lane: the configuration of its keyspace, and what all lanes of the node share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Environment {
     keyspace: Arc<KeyspaceConfig>,
@@ -29,17 +29,17 @@ impl Environment {
         &self.keyspace.name
     }
 
-    /// How frames and records name it.
+    /// The tag by which frames and records name the keyspace.
     pub fn tag(&self) -> u32 {
         self.tag
     }
 
-    /// Where its replicas stand.
+    /// The keyspace's sites, partitions and members.
     pub fn topology(&self) -> &Topology {
         &self.keyspace.topology
     }
 
-    /// When its writes are acknowledged.
+    /// When the keyspace's writes are acknowledged.
     pub fn durability(&self) -> Durability {
         self.keyspace.durability
     }
@@ -58,12 +58,12 @@ impl Environment {
         self.shared.config.placement.node_of(server)
     }
 
-    /// Whether the link to a server's node is up, and serves this keyspace.
+    /// Whether the link to a server's node is up and serves this keyspace.
     pub fn is_up(&self, server: ServerId) -> bool {
         self.shared.serves(self.node_of(server), self.tag)
     }
 
-    /// Whether the node of another replica of a server's partition is known not to have this keyspace.
+    /// Whether the link to the node of another replica of the server's partition is up and that node does not have this keyspace.
     pub fn lacks(&self, server: ServerId, replica: ReplicaId) -> bool {
         let peer = server.peer(replica);
         self.shared.lacks(self.node_of(peer), self.tag)

@@ -5,42 +5,42 @@ use turnbuckle_store::{EngineError, StoreError};
 /// Why a node cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The commit log.
+    /// The commit log cannot be opened.
     #[error("the commit log cannot be opened: {0}")]
     Log(#[from] LogOpenError),
     /// The commit log cannot be written.
     #[error("the commit log cannot be written: {0}")]
     Write(#[from] LogError),
-    /// The engine.
+    /// The engine failed.
     #[error("the store cannot be opened: {0}")]
     Engine(#[from] EngineError),
-    /// A store.
+    /// The store of a lane cannot be opened.
     #[error("the store of keyspace '{keyspace}', partition {partition}, cannot be opened: {why}")]
     Store {
-        /// The keyspace.
+        /// The keyspace's name.
         keyspace: String,
-        /// Which.
+        /// The partition's number.
         partition: u16,
-        /// Why.
+        /// The reason, as text.
         why: String,
     },
-    /// Something in a store is damaged.
+    /// Rows of a lane's store are damaged.
     #[error("the store of keyspace '{keyspace}', partition {partition}, is damaged: {why}")]
     Damaged {
-        /// The keyspace.
+        /// The keyspace's name.
         keyspace: String,
-        /// Which.
+        /// The partition's number.
         partition: u16,
         /// What could not be read.
         why: String,
     },
-    /// A record.
+    /// A record of the log could not be replayed.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// The first checkpoint of a keyspace.
+    /// The first checkpoint of a keyspace failed.
     #[error("a keyspace that is new here cannot be written: {0}")]
     Checkpoint(#[from] WorkError),
-    /// Two names with the same tag.
+    /// Two keyspaces have names with the same tag.
     #[error(
         "the keyspaces '{0}' and '{1}' cannot stand in one cluster: their names have the same checksum; rename one"
     )]
@@ -48,7 +48,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether rows on the disk are damaged: the engine is to be salvaged, and the node opened again.
+    /// Whether rows on the disk are damaged. If so, salvage the engine and open the node again.
     pub fn is_damage(&self) -> bool {
         match self {
             OpenError::Engine(error) => error.is_damage(),
@@ -63,10 +63,10 @@ impl OpenError {
 /// Why a record could not be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It does not decode.
+    /// The record does not decode.
     #[error("a record of the log does not decode: {0}")]
     Record(#[from] BadFrame),
-    /// A key that it names cannot be read.
+    /// A key that the record names cannot be read.
     #[error("a key named in the log cannot be read: {0}")]
     Store(#[from] StoreError),
     /// The journal of a partition has a gap.
@@ -75,16 +75,16 @@ pub enum ReplayError {
          takes everything from its peers"
     )]
     Journal {
-        /// The keyspace.
+        /// The keyspace's name.
         keyspace: String,
-        /// Which.
+        /// The partition's number.
         partition: u16,
         /// The index of the first entry that is missing.
         index: u64,
     },
 }
 
-/// Background work that could not be done. It is tried again.
+/// Background work that failed. It is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// The commit log failed.
@@ -96,14 +96,14 @@ pub enum WorkError {
     /// A row could not be read.
     #[error("the store: {0}")]
     Store(#[from] StoreError),
-    /// Rows are damaged, and peers have them: the node is to be opened anew, and the engine salvaged before that.
+    /// Rows are damaged, and peers have them. Salvage the engine and open the node again.
     #[error(
         "rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and are to be taken from other sites: {why}"
     )]
     Damaged {
-        /// The keyspace.
+        /// The keyspace's name.
         keyspace: String,
-        /// Which.
+        /// The partition's number.
         partition: u16,
         /// What could not be read.
         why: String,

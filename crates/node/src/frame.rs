@@ -1,5 +1,5 @@
-//! What two nodes of a cluster say to each other. Prost stays in here: the field tags are what survives a
-//! rolling upgrade, the types around it are ours.
+//! The frames that two nodes of a cluster send each other. Prost encodes them: the field tags must survive a rolling upgrade, the types
+//! around them are this crate's own.
 use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -11,14 +11,14 @@ use turnbuckle_replication::{
     CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
 };
 
-/// The version of this vocabulary; peers with another one are refused in the handshake.
+/// The version of these frames. A peer with another version is refused in the handshake.
 pub const WIRE_VERSION: u32 = 4;
 
-/// The largest frame that one node sends to another, in bytes without the length in front; a larger one is refused. A value that a
-/// client may write is far below it: a write, an answer and an entry of a stream carry one, and what it depends on.
+/// The largest frame that one node sends to another, in bytes without the length in front. A larger one is refused. The values that a
+/// client may write are far smaller: a write, an answer and a stream entry carry one value and its dependencies.
 pub const MAX_FRAME_BYTES: usize = 160 << 20;
 
-/// The length in front of a frame.
+/// The size of the length in front of a frame, in bytes.
 pub(crate) const HEADER_BYTES: usize = 4;
 
 /// One frame.
@@ -27,33 +27,33 @@ pub(crate) struct Frame {
     /// The keyspace, by its tag.
     #[prost(fixed32, tag = "1")]
     pub keyspace: u32,
-    /// The server that speaks.
+    /// The server that sends the frame.
     #[prost(uint64, tag = "2")]
     from: u64,
-    /// The server that is spoken to.
+    /// The server that the frame is for.
     #[prost(uint64, tag = "3")]
     to: u64,
-    /// One of these two.
+    /// Either `body` or `stream` is set.
     #[prost(oneof = "Body", tags = "4, 5, 6")]
     pub body: Option<Body>,
     #[prost(oneof = "StreamBody", tags = "7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub stream: Option<StreamBody>,
 }
 
-/// What a frame is about that is about no stream.
+/// The content of a frame that does not belong to a stream.
 #[derive(Clone, PartialEq, prost::Oneof)]
 #[allow(
     clippy::large_enum_variant,
     reason = "a frame is moved a few times, and a box would be allocated for each answer"
 )]
 pub(crate) enum Body {
-    /// A session's question, passed on.
+    /// A request of a session, passed on to another node.
     #[prost(message, tag = "4")]
     Request(RequestFrame),
-    /// The answer.
+    /// The answer to a request.
     #[prost(message, tag = "5")]
     Response(ResponseFrame),
-    /// A protocol's message; may be lost.
+    /// A message of a protocol. It may be lost.
     #[prost(bytes = "bytes", tag = "6")]
     Message(Bytes),
 }
@@ -64,7 +64,7 @@ pub(crate) struct RequestFrame {
     pub id: u64,
     #[prost(bytes = "bytes", tag = "2")]
     pub body: Bytes,
-    /// Not for the protocol: list or count keys.
+    /// Set if the request is not for the protocol: keys are to be listed or counted.
     #[prost(message, optional, tag = "3")]
     pub survey: Option<SurveyFrame>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct RequestFrame {
 pub(crate) struct SurveyFrame {
     #[prost(uint64, tag = "1")]
     pub cursor: u64,
-    /// 0: count keys; else list about so many.
+    /// 0: count the keys. Otherwise: list about this number of keys.
     #[prost(uint32, tag = "2")]
     pub count: u32,
 }
@@ -90,7 +90,7 @@ pub(crate) struct ResponseFrame {
     pub refused: Option<String>,
     #[prost(message, optional, tag = "5")]
     pub survey: Option<SurveyedFrame>,
-    /// Refused, and yet it may have happened.
+    /// Whether a refused request may have taken effect all the same.
     #[prost(bool, tag = "6")]
     pub maybe_done: bool,
 }
@@ -129,7 +129,7 @@ pub(crate) struct ReceiptFrame {
     causal: Option<CausalFrame>,
 }
 
-/// What the receipt of a causal keyspace proves beyond others.
+/// What the receipt of a causal keyspace proves beyond other receipts.
 #[derive(Clone, PartialEq, Message)]
 struct CausalFrame {
     #[prost(message, repeated, tag = "1")]
@@ -172,7 +172,7 @@ impl Frame {
         unpack(self.to)
     }
 
-    /// How many bytes it takes, without the length in front.
+    /// The size of the frame in bytes, without the length in front.
     pub fn len(&self) -> usize {
         self.encoded_len()
     }
@@ -186,7 +186,7 @@ impl Frame {
         self.encode(out).expect("a BytesMut grows");
     }
 
-    /// Decodes a frame without its length.
+    /// Decodes a frame, given without its length.
     pub fn parse(bytes: Bytes) -> Result<Frame, BadFrame> {
         let frame =
             Frame::decode(bytes).map_err(|error| BadFrame::new("a frame of a peer", error.to_string()))?;
@@ -195,24 +195,24 @@ impl Frame {
     }
 }
 
-/// What a frame is about, for those who watch a link or take frames away from it.
+/// A description of a frame, for tools that watch a link or take frames away from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameAbout {
-    /// Who speaks.
+    /// The server that sends the frame.
     pub from: ServerId,
-    /// Who is spoken to.
+    /// The server that the frame is for.
     pub to: ServerId,
-    /// What it is, in a few words.
+    /// What the frame is, in a few words.
     pub words: String,
-    /// A protocol's message or a mark: the seam lets them be lost.
+    /// Whether it is a protocol's message or a mark, which the seam lets be lost.
     pub may_be_lost: bool,
 }
 
 impl FrameAbout {
-    /// Looks at a frame without its length.
+    /// Describes a frame, given without its length.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the bytes are not a frame.
     pub fn of(bytes: Bytes) -> Result<FrameAbout, BadFrame> {
         let frame = Frame::parse(bytes)?;
         let (words, may_be_lost) = match (&frame.body, &frame.stream) {
@@ -269,7 +269,7 @@ impl From<&Receipt> for ReceiptFrame {
 }
 
 impl ReceiptFrame {
-    /// The receipt, as one that came from another node of the site.
+    /// Decodes a receipt that came from another node of the site: its route is `Route::Forwarded`.
     pub fn into_forwarded(self, topology: &Topology) -> Result<Receipt, BadFrame> {
         let version = |at: Option<u64>, replica: u32| {
             at.map(|at| {

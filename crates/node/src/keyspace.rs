@@ -1,4 +1,4 @@
-//! The lanes of one keyspace on one node. What they want done is done here.
+//! The lanes of one keyspace on one node. Their effects are performed here.
 mod cell;
 mod inbox;
 mod mailbox;
@@ -30,22 +30,22 @@ use turnbuckle_core::{
 use turnbuckle_replication::StreamBody;
 use turnbuckle_store::Store;
 
-/// How many messages between the lanes of a keyspace are handled before others are served.
+/// The most messages between the lanes of a keyspace that are handled before the loop does other work.
 const MAX_MESSAGES: usize = 256;
 
-/// One keyspace on one node: its lanes, and the way to those on other nodes.
+/// One keyspace on one node: its lanes, and the way to the lanes of other nodes.
 ///
-/// A request goes to the lane that holds its server, stepped in place under the lane's lock, or in a frame to the node
-/// that holds it. The answer comes back as a [`Delivery`] to the loop that its [`RequestId`] names. The driver calls
-/// [`crate::Node::commit`] once per turn of its loop and then collects deliveries.
+/// A request for a lane of this node is handled in place, under the lane's lock. A request for another node's lane is sent there in a
+/// frame. The answer comes back as a [`Delivery`] to the loop that its [`RequestId`] names. The driver calls [`crate::Node::commit`] once
+/// per turn of its loop and then collects deliveries.
 pub struct Keyspace<P: Protocol> {
     env: Environment,
     protocol: P::Config,
     lanes: OnceLock<Vec<LaneCell<P>>>,
-    /// The place of each lane, by partition and member; none for those of other nodes.
+    /// The index in `lanes` of each server, by partition and member. `None` for servers of other nodes.
     places: OnceLock<Vec<Option<usize>>>,
     deliveries: Vec<Mailbox<P>>,
-    /// Requests passed on to other nodes: failed when the link goes.
+    /// Requests passed on to other nodes, with whether they are surveys. They fail when the link goes down.
     forwarded: Mutex<BTreeMap<RequestId, (NodeId, bool)>>,
     callers: Mutex<Callers>,
     /// Lanes whose inbox may not be empty.
@@ -84,27 +84,27 @@ impl<P: Protocol> Keyspace<P> {
 
     // ---- what it is -----------------------------------------------------------------------------------------
 
-    /// Its name.
+    /// The keyspace's name.
     pub fn name(&self) -> &str {
         self.env.name()
     }
 
-    /// Where its replicas stand.
+    /// The keyspace's sites, partitions and members.
     pub fn topology(&self) -> &Topology {
         self.env.topology()
     }
 
-    /// How its protocol is configured.
+    /// The configuration of the keyspace's protocol.
     pub fn protocol(&self) -> &P::Config {
         &self.protocol
     }
 
-    /// When its writes are acknowledged.
+    /// When the keyspace's writes are acknowledged.
     pub fn durability(&self) -> Durability {
         self.env.durability()
     }
 
-    /// What its lanes have around them.
+    /// The environment of the keyspace's lanes.
     pub(crate) fn env(&self) -> &Environment {
         &self.env
     }
@@ -121,7 +121,7 @@ impl<P: Protocol> Keyspace<P> {
         self.lanes.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Where a lane of this node stands among its lanes.
+    /// The index of a server's lane among the lanes of this node.
     fn place_of(&self, server: ServerId) -> Option<usize> {
         let is_here = server.site == self.env.site() && self.topology().contains(server);
         let places = self.places.get().filter(|_| is_here)?;
@@ -146,12 +146,12 @@ impl<P: Protocol> Keyspace<P> {
         self.place_of(server).is_some()
     }
 
-    /// Whether a server can be asked: this node holds it, or the link to the node that does is up.
+    /// Whether a server can be asked: this node holds it, or the link to its node is up.
     pub fn is_reached(&self, server: ServerId) -> bool {
         self.is_here(server) || self.env.is_up(server)
     }
 
-    // ---- what lanes want done -------------------------------------------------------------------------------
+    // ---- effects of lanes -----------------------------------------------------------------------------------
 
     /// Locks a lane, to step it.
     pub(crate) fn enter<'a>(&'a self, cell: &'a LaneCell<P>) -> Entered<'a, P> {
@@ -167,7 +167,7 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Does what a lane wants done. The lane is still locked.
+    /// Performs the effects of a lane. The lane is still locked.
     fn perform(&self, me: ServerId, effects: &mut Vec<Effect<P>>) {
         for effect in effects.drain(..) {
             match effect {
@@ -181,7 +181,7 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// A replica's message: to the inbox of one on this node, else to the link.
+    /// Sends a message of a replica: into the inbox of a lane on this node, or to the link to another node.
     fn send(&self, from: ServerId, to: ServerId, message: P::Message) {
         if let Some(place) = self.place_of(to) {
             let inbox = &self.lanes()[place].inbox;
@@ -197,21 +197,22 @@ impl<P: Protocol> Keyspace<P> {
         let _ = self.shared().send(self.node_of(to), &frame);
     }
 
-    /// Lost if there is no way: so are messages, and what else is said comes again when the link does.
+    /// Sends a stream's frame. If the link is down or full, the frame is lost: messages may be lost, and all else is sent again when the
+    /// link comes up.
     fn say(&self, from: ServerId, to: ServerId, body: StreamBody) {
         let frame = Frame::of_stream(self.tag(), from, to, body);
         let _ = self.shared().send(self.node_of(to), &frame);
     }
 
-    /// Streams or marks wait for the partition's replicas at these sites.
+    /// Entries or marks wait for these replicas of the partition: their links are woken.
     fn wake_links(&self, from: ServerId, to: ReplicaSet) {
         for replica in to.without(from.replica()).iter() {
             self.shared().wake.wake_link(self.node_of(from.peer(replica)));
         }
     }
 
-    /// Steps the lanes that others on this node have sent something, until their inboxes are empty or a share of messages is handled. A read of
-    /// many keys is as many messages: the first loop is woken to go on with what is left, and serves others in between.
+    /// Handles messages of lanes to other lanes of this node, until all inboxes are empty or `MAX_MESSAGES` are handled. A read of many
+    /// keys sends one message per key. If messages are left, the first loop is woken to go on, and does other work in between.
     pub(crate) fn run_inboxes(&self, now: Now) {
         let mut left = MAX_MESSAGES;
         while left > 0 {
@@ -241,17 +242,17 @@ impl<P: Protocol> Keyspace<P> {
 
     // ---- answers -------------------------------------------------------------------------------------------
 
-    /// The loop will call [`Keyspace::take_deliveries`] by itself, next thing: until then nobody wakes it.
+    /// The loop is about to call [`Keyspace::take_deliveries`] by itself. Until then it need not be woken.
     pub fn attend(&self, loop_index: usize) {
         self.deliveries[loop_index].attend();
     }
 
-    /// The answers that wait for a loop.
+    /// Moves the answers that wait for a loop into `into`.
     pub fn take_deliveries(&self, loop_index: usize, into: &mut Vec<Delivery<P>>) {
         self.deliveries[loop_index].take(into);
     }
 
-    /// An answer: to a loop's session, or back to the node that passed the request on.
+    /// Hands on an answer: to a loop's session, or back to the node that passed the request on.
     pub(crate) fn deliver(&self, id: RequestId, outcome: Outcome<P::Response>) {
         match id.loop_index() {
             Some(index) => self.hand_over(
@@ -335,7 +336,7 @@ impl<P: Protocol> Keyspace<P> {
 
     // ---- links ----------------------------------------------------------------------------------------------
 
-    /// The lanes here that have a peer on `node`, and the peer.
+    /// The lanes of this node that have a peer on `node`, each with that peer.
     pub(crate) fn pairs(&self, node: NodeId) -> impl Iterator<Item = (&LaneCell<P>, ServerId)> {
         self.lanes().iter().flat_map(move |cell| {
             let peers = self.topology().others_of(cell.me).iter();
@@ -363,7 +364,7 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// A frame of a peer's server for one of ours.
+    /// Handles a frame of a peer's server for a server of this node.
     pub(crate) fn on_frame(&self, now: Now, node: NodeId, frame: Frame) -> Result<(), BadFrame> {
         let (from, to) = (frame.from(), frame.to());
         match (frame.body, frame.stream) {
@@ -381,14 +382,14 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// The lane that a server of another node speaks to.
+    /// The lane of this node that a frame of another node's server is for.
     fn spoken_to(&self, node: NodeId, from: ServerId, to: ServerId) -> Result<&LaneCell<P>, BadFrame> {
         let known = self.topology().contains(from) && self.node_of(from) == node;
         let cell = self.cell(to).filter(|_| known && from != to);
         cell.ok_or_else(|| BadFrame::new("servers of the two nodes of the link", format!("{from} to {to}")))
     }
 
-    /// Opens the store of every lane that stands on this node.
+    /// The servers of the keyspace that are placed on this node.
     pub(crate) fn servers(&self) -> Vec<ServerId> {
         let placement = &self.shared().config.placement;
         let site = placement.site_of(self.shared().config.node);
@@ -405,14 +406,14 @@ impl<P: Protocol> Keyspace<P> {
             .collect()
     }
 
-    /// Looks into a lane: for tests and the admin interface.
+    /// Looks into a lane. For tests and the admin interface.
     pub fn inspect<R>(&self, server: ServerId, look: impl FnOnce(&P, &Store<P::Meta>) -> R) -> Option<R> {
         let lane = self.cell(server)?.look();
         Some(look(lane.replica.protocol(), &lane.store))
     }
 }
 
-/// A lane that is being stepped. Before it is unlocked its effects are performed, in their order.
+/// A lane that is being stepped. Before it is unlocked, its effects are performed in their order.
 pub(crate) struct Entered<'a, P: Protocol> {
     keyspace: &'a Keyspace<P>,
     cell: &'a LaneCell<P>,

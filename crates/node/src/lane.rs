@@ -1,4 +1,4 @@
-//! One replica with everything around it: its store, its records in the log, its stream, and those of its peers.
+//! One replica with everything around it: its store, its records in the log, its stream, and the streams of its peers.
 //!
 //! ```text
 //!   every protocol    inputs   handed to the replica, or parked until their keys are here (cold)
@@ -8,7 +8,7 @@
 //!   with streams      streams  what earlier lives may have lost, and what is waited for after a start
 //! ```
 //!
-//! What the two ends of a link decide by bytes alone is in [`turnbuckle_replication`]: the lane asks it, and does what it says.
+//! [`turnbuckle_replication`] holds the decisions of the two ends of a link that need only bytes: the lane asks it, and does what it says.
 mod beside;
 mod checkpoint;
 mod cold;
@@ -50,38 +50,38 @@ use turnbuckle_replication::{Incoming, Outgoing, Repair};
 use turnbuckle_store::Store;
 use waiting::Waiting;
 
-/// A lane. Everything here happens under its lock, in the order in which the lock was taken; what it emits is handed on
-/// under the lock too.
+/// A lane. Everything here happens under its lock, in the order in which the lock was taken. Its effects are performed under the lock, too.
 pub(crate) struct Lane<P: Protocol> {
     pub me: ServerId,
-    /// Which of its partition's replicas it is.
+    /// The lane's replica, as its partition's other replicas name it.
     pub id: ReplicaId,
     pub env: Environment,
-    /// What is to be done, in order.
+    /// The effects that the keyspace is to perform, in order.
     pub effects: Vec<Effect<P>>,
     pub replica: Replica<P>,
     pub store: Store<P::Meta>,
-    /// What is kept beside versions.
+    /// What is kept beside versions: the journal, and the protocol's state by name.
     pub beside: Beside,
     pub cold: Cold<Waiting<P>>,
-    /// The latest time that any input has come with.
+    /// The latest time that an input has come with.
     time: Now,
-    /// Something may be staged, or is appended to the log.
+    /// Whether something may be staged, or was appended to the log, since the last `take_moved`.
     moved: bool,
     in_log: InLog,
     pub records: Records,
     pub checkpoints: Checkpoints,
-    /// Rows are missing, and come from peers.
+    /// Set while rows are missing that are to come from peers.
     pub repair: Option<Repair>,
-    /// Something in its table cannot be read.
+    /// Set if something in the lane's table cannot be read: the error, as text.
     pub damage: Option<String>,
-    /// Its own stream, and how far each peer is in it. Without streams it has no entries, and says who is sent a full copy.
+    /// The lane's own stream, and how far each peer is in it. Without streams it has no entries, and tracks only which peers are sent a
+    /// full copy.
     pub outgoing: Outgoing,
     /// The streams of its peers, and the full copy that arrives from one of them.
     pub incoming: Incoming<Arrived<P::Meta>, P::Message>,
-    /// What peers are sent and send row by row.
+    /// Rows that peers are sent, and the rows of a full copy that arrives.
     pub rows: Rows<P::Meta>,
-    /// None for a protocol that replicates by messages of its own.
+    /// `None` for a protocol that replicates by messages of its own.
     streams: Option<Streams<P>>,
     planted: PlantedState,
 }
@@ -146,8 +146,8 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// No timestamp beyond this is believed. What this replica's own clock has already shown drags it nowhere, also after its wall clock
-    /// was set back.
+    /// The latest timestamp that is believed. It is never below this replica's own clock: a timestamp up to that cannot move the clock
+    /// ahead, even after the wall clock was set back.
     pub fn horizon(&self, now: Now) -> Hlc {
         self.env.shared().config.horizon(now).max(self.replica.clock())
     }

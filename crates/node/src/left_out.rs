@@ -1,9 +1,9 @@
-//! Keyspaces that are on the disk and not in the configuration.
+//! Keyspaces that are on the disk but not in the configuration.
 //!
-//! A configuration may leave a keyspace out, for a while or for good. The node still has its tables, and its commit log still has records of it that no
-//! checkpoint covers. The log serves all keyspaces: it grows, is purged, and takes those records with it. So before anything else they
-//! are **set aside**, lane by lane, in a table beside the lane's own. When the keyspace is in the configuration again, they are replayed
-//! on top of its last checkpoint.
+//! A configuration may leave a keyspace out, for a while or permanently. The node still has its tables, and its commit log still has
+//! records of it that no checkpoint covers. The log serves all keyspaces: when it is purged, those records go, too. So before anything else
+//! they are **set aside**, lane by lane, in a table beside the lane's own. When the keyspace is in the configuration again, they are
+//! replayed on top of its last checkpoint.
 //!
 //! ```text
 //!   opened with one, two     log: 1 2 1 2 2 1          tables: one.0.0  two.0.0
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A lane that is opened for the first time, or again after it was left out, takes a checkpoint before the node serves anything. So a lane
-//! that serves has a checkpoint, and what the log has of a lane without one is nothing that anybody was told.
+//! that serves has a checkpoint. If a lane has no checkpoint, no client or peer was told anything that the log has of it.
 use crate::{
     agreement::tag_of,
     error::OpenError,
@@ -26,13 +26,13 @@ use turnbuckle_core::BadFrame;
 use turnbuckle_log::Position;
 use turnbuckle_store::{Engine, EngineError, Table, TableWrite, read_meta};
 
-/// The ending of the table beside it.
+/// The ending of the name of the table that holds the records set aside.
 const ASIDE: &str = ".log";
 
-/// The row that says up to where everything was set aside.
+/// The key of the row that says up to which position everything was set aside.
 const END: &[u8] = b"end";
 
-/// How many records are read at a time.
+/// The most records that are read at a time.
 const PAGE_RECORDS: usize = 1024;
 const PAGE_BYTES: usize = 4 << 20;
 
@@ -43,7 +43,8 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// What was set aside of a lane whose last checkpoint covers the log up to `covered`; none if nothing was, or not everything.
+    /// The records that were set aside of a lane whose last checkpoint covers the log up to `covered`. `None` if there are none, or if not
+    /// all were set aside.
     pub fn of(engine: &dyn Engine, lane_table: &str, covered: Position) -> Result<Option<Aside>, OpenError> {
         let name = format!("{lane_table}{ASIDE}");
         if !engine.table_names()?.contains(&name) {
@@ -53,8 +54,8 @@ impl Aside {
         let Some(end) = table.get(END)? else {
             return Ok(None);
         };
-        // The checkpoint that took it in begins behind it. A table that was removed then is there again if the power failed before the
-        // disk had that.
+        // The records were replayed, and the checkpoint after that begins behind them. If the power failed before the removal of the table
+        // was on disk, the table is there again.
         if position_in(&end)? < covered {
             engine.remove_table(&name)?;
             return Ok(None);
@@ -62,7 +63,7 @@ impl Aside {
         Ok(Some(Aside { name, table }))
     }
 
-    /// Shows the records in their order.
+    /// Passes the records to `visit`, in their order.
     pub fn replay(
         &self,
         mut visit: impl FnMut(Record, Position) -> Result<(), OpenError>,
@@ -82,13 +83,13 @@ impl Aside {
         }
     }
 
-    /// A checkpoint covers them now.
+    /// Removes the records: a checkpoint covers them now.
     pub fn remove(self, engine: &dyn Engine) -> Result<(), EngineError> {
         engine.remove_table(&self.name)
     }
 }
 
-/// Keys of records begin with a 0 byte, and so come before [`END`].
+/// The key of a record's row. It begins with a 0 byte, and so comes before [`END`].
 fn key_of(position: Position) -> Bytes {
     [&[0][..], &position.0.to_be_bytes()].concat().into()
 }
@@ -111,7 +112,7 @@ pub(crate) struct LeftOut {
 }
 
 struct Lane {
-    /// As a record names it.
+    /// The lane, as a record names it: (keyspace's tag, partition, member).
     id: (u32, u32, u32),
     aside: Arc<dyn Table>,
     covered: Position,
@@ -120,7 +121,7 @@ struct Lane {
 }
 
 impl LeftOut {
-    /// Looks for them: lanes that have served, among tables that nobody has opened.
+    /// Looks for lanes that have served, among the tables that no lane of this node has opened.
     pub fn find(engine: &dyn Engine, served: &BTreeSet<String>) -> Result<LeftOut, OpenError> {
         let (mut lanes, mut keyspaces) = (Vec::new(), BTreeSet::new());
         for name in engine
@@ -140,7 +141,7 @@ impl LeftOut {
                 continue;
             }
             let tag = tag_of(keyspace);
-            // What an earlier attempt has left.
+            // An earlier attempt that did not finish may have left this table.
             engine.remove_table(&format!("{name}{ASIDE}"))?;
             lanes.push(Lane {
                 id: (tag, server.partition.into(), server.member.into()),
@@ -159,19 +160,19 @@ impl LeftOut {
         Ok(LeftOut { lanes })
     }
 
-    /// From where the log is needed for them.
+    /// The position from which the log is needed to set their records aside.
     pub fn from(&self) -> Option<Position> {
         self.lanes.iter().map(|lane| lane.covered).min()
     }
 
-    /// Sets a record aside if it is of one of them.
+    /// Sets a record aside if it belongs to one of these lanes.
     pub fn take(&mut self, record: &Record, position: Position, bytes: &Bytes) -> Result<(), EngineError> {
         let mut lanes = self.lanes.iter_mut();
         let Some(lane) = lanes.find(|lane| lane.id == record.lane() && lane.covered <= position) else {
             return Ok(());
         };
         lane.bytes += bytes.len();
-        // The log's buffer is larger, and shared.
+        // A copy of its own: the slice would keep the log's larger buffer in memory.
         let bytes = Bytes::copy_from_slice(bytes);
         lane.writes.push(TableWrite::put(key_of(position), bytes));
         match lane.bytes >= PAGE_BYTES {
@@ -180,7 +181,7 @@ impl LeftOut {
         }
     }
 
-    /// All records were seen, up to here.
+    /// All records up to `end` were seen.
     pub fn finish(mut self, engine: &dyn Engine, end: Position) -> Result<(), EngineError> {
         for lane in &mut self.lanes {
             let row = Bytes::copy_from_slice(&end.0.to_be_bytes());

@@ -1,4 +1,4 @@
-//! One node of a cluster, without sockets, threads or clocks: what the server and the simulator both drive.
+//! One node of a cluster, without sockets, threads or clocks. The server and the simulator both drive it.
 //!
 //! A node holds **lanes**: one replica each, of one partition of one keyspace, with everything around it.
 //!
@@ -16,20 +16,21 @@
 //!   Node::sync, fetch, maintain: what blocks on disks, on threads that the driver lends
 //! ```
 //!
-//! **Order** (the seam's second rule). Whatever a replica emits is handed on in emission order, under its lane's lock: into the
-//! inbox of a lane here, a link's queue, a loop's mailbox, or the log. Nobody holds two lanes' locks. A lane's
-//! batches reach the log in the order in which they were staged.
+//! **Order** (the seam's second rule). The outputs of a replica are handed on in the order in which it emits them, under its lane's lock:
+//! into the inbox of a lane here, a link's queue, a loop's mailbox, or the log. No thread holds two lanes' locks. A lane's batches reach
+//! the log in the order in which they were staged.
 //!
-//! **Streams**, with incarnations and take-backs, are in [`turnbuckle_replication`]; **full copies** are a checkpoint, streamed, and are put in
-//! place in `background`, replacing what they cover. **Checkpoints** write dirty versions into the engine, a chunk at a time, after the
-//! log has been synced up to them: what the engine has, the log has too, or has had.
+//! **Streams**, with incarnations and take-backs, are in [`turnbuckle_replication`]. **Full copies** are a checkpoint, streamed. They are
+//! put in place in `background`, and replace what they cover. **Checkpoints** write dirty versions into the engine, one chunk at a time,
+//! after the log has been synced up to them. So everything that the engine has is in the log, or was there before the log was purged.
 //!
-//! **Recovery**: the engine's last checkpoint, then the log from where that checkpoint says; then a new incarnation of every stream, synced
-//! before anything else. What the log has of a keyspace that the configuration leaves out is set aside first (`left_out`).
+//! **Recovery** takes the engine's last checkpoint, and then the log from the position that this checkpoint names. Then it begins a new
+//! incarnation of every stream, synced before anything else. The log's records of a keyspace that the configuration leaves out are set
+//! aside first (`left_out`).
 //!
-//! **Links** serve the keyspaces that both of their nodes have; for each other keyspace the peer is away (`agreement`).
+//! **Links** serve the keyspaces that both of their nodes have. For every other keyspace the peer counts as away (`agreement`).
 //!
-//! Caveats: a lane's replay reads keys one by one from the engine if they do not fit into memory.
+//! Limits: if a lane's keys do not fit into memory, its replay reads them one by one from the engine.
 //!
 mod agreement;
 pub use agreement::{Agreement, Disagreement, KeyspaceTerms};

@@ -23,37 +23,39 @@ use turnbuckle_store::Engine;
 
 /// One node of a cluster, without sockets, threads or clocks: its lanes, its commit log, its engine.
 ///
-/// Every method may be called from any thread. The driver brings requests to [`Keyspace`](crate::Keyspace)s and frames to
-/// [`Node::handle_frame`], calls [`Node::commit`] once per turn of its loop, [`Node::tick`] when [`Node::next_deadline`]
-/// has passed, and fills links with [`Node::fill`].
+/// Every method may be called from any thread. The driver hands requests to [`Keyspace`](crate::Keyspace)s and frames to
+/// [`Node::handle_frame`]. It calls [`Node::commit`] once per turn of its loop, and [`Node::tick`] when [`Node::next_deadline`] has passed.
+/// It fills links with [`Node::fill`].
 ///
-/// What waits for disks is [`Work`], which the driver does step by step: [`Node::sync`] when [`Node::wants_sync`], and
-/// [`Node::fetch`] and [`Node::maintain`] when it was woken ([`Wake::wake_worker`](crate::Wake::wake_worker)). Several threads may fetch; one maintains.
+/// What waits for disks is [`Work`], which the driver does step by step: [`Node::sync`] when [`Node::wants_sync`] is true, and
+/// [`Node::fetch`] and [`Node::maintain`] when it was woken ([`Wake::wake_worker`](crate::Wake::wake_worker)). Several threads may fetch at
+/// the same time, but only one may maintain.
 pub struct Node {
     shared: Arc<Shared>,
     keyspaces: Vec<Arc<dyn Lanes>>,
     engine: Arc<dyn Engine>,
-    /// The log's position at the last checkpoint.
+    /// The log's position at which the last checkpoint began.
     checkpointed: AtomicU64,
     opened: Micros,
-    /// Somebody maintains it.
+    /// Whether a thread is maintaining the node.
     maintaining: AtomicBool,
     checkpoints: Mutex<CheckpointCounts>,
 }
 
-/// How much of what peers give back may wait before nothing more is read from links.
+/// While more bytes than this wait that peers restore, nothing is read from links.
 const MAX_RETURNED_BYTES: usize = 64 << 20;
 
 impl Node {
-    /// What it was configured with.
+    /// The node's configuration.
     pub fn config(&self) -> &NodeConfig {
         &self.shared.config
     }
 
-    /// One turn of a loop: what was staged by any thread goes to the log in one write, and what waited for that is let go.
+    /// One turn of a loop: the writes that any thread has staged go to the log in one write, and what waited for that is released.
     ///
-    /// An error says that the log cannot be written now (a full disk) or any more (a failed sync). Nothing that was
-    /// not written is ever acknowledged; the call may be repeated.
+    /// # Errors
+    /// If the log cannot be written now (the disk is full) or ever again (a sync failed). A write that did not reach the log is never
+    /// acknowledged. The call may be repeated.
     pub fn commit(&self, now: Now) -> Result<(), LogError> {
         self.run_inboxes(now);
         for keyspace in &self.keyspaces {
@@ -79,7 +81,7 @@ impl Node {
         }
     }
 
-    /// What was written to the log and not yet synced, in bytes.
+    /// The number of bytes that were written to the log and not yet synced.
     pub fn unsynced_bytes(&self) -> u64 {
         self.shared.log().written().0 - self.shared.log().synced().0
     }
@@ -94,7 +96,7 @@ impl Node {
         self.shared.sync_wanted.load(Ordering::Acquire)
     }
 
-    /// Syncs the log, and lets go what waited for that.
+    /// Syncs the log, and releases what waited for that.
     pub fn sync(self: &Arc<Self>) -> Work<Result<(), LogError>> {
         let node = Arc::clone(self);
         Work::new(|steps| async move {
@@ -111,20 +113,20 @@ impl Node {
         })
     }
 
-    /// Notes how far the log is synced, so that the next start misses what is cut off. If that fails, less is noticed. The driver calls it a
-    /// few times a second.
+    /// Records how far the log is synced, so that the next start notices if a synced part was cut off. If this fails, less of a cut is
+    /// noticed. The driver calls it a few times a second.
     pub fn note_synced(&self) {
         let _ = self.shared.log().note_synced();
     }
 
-    /// Timers and deadlines.
+    /// Fires timers and deadlines that are due.
     pub fn tick(&self, now: Now) {
         for keyspace in &self.keyspaces {
             keyspace.tick(now);
         }
     }
 
-    /// When to call [`Node::tick`], in monotonic time.
+    /// When to call [`Node::tick`] next, in monotonic time.
     pub fn next_deadline(&self) -> Option<Micros> {
         self.keyspaces
             .iter()
@@ -134,7 +136,7 @@ impl Node {
 
     // ---- links ----------------------------------------------------------------------------------------------
 
-    /// A connection to another node is up. Both sides call this. For the keyspaces that it does not serve the peer stays away.
+    /// A connection to another node is up. Both sides call this. For keyspaces that the link does not serve, the peer counts as away.
     pub fn link_up(&self, now: Now, peer: NodeId, agreement: Agreement) {
         self.shared.set_link(peer, Some(agreement));
         for keyspace in self.served(peer) {
@@ -142,7 +144,7 @@ impl Node {
         }
     }
 
-    /// It is gone, with everything that was on it.
+    /// The connection is gone, with every frame that was on it.
     pub fn link_down(&self, now: Now, peer: NodeId) {
         let served = self.served(peer);
         self.shared.set_link(peer, None);
@@ -157,8 +159,11 @@ impl Node {
         self.keyspaces.iter().filter(served).collect()
     }
 
-    /// A frame from another node, without its length. After an error the driver breaks the link: what follows cannot be
-    /// understood, and a new link starts from what is known to have arrived.
+    /// Handles a frame from another node, given without its length.
+    ///
+    /// # Errors
+    /// If the frame is not valid. The driver must break the link: the frames after it cannot be understood. A new link starts from what is
+    /// known to have arrived.
     pub fn handle_frame(&self, now: Now, from: NodeId, frame: Bytes) -> Result<(), BadFrame> {
         let frame = Frame::parse(frame)?;
         let keyspace = self
@@ -187,14 +192,14 @@ impl Node {
         self.fill_streams(peer, out, max_bytes) | more
     }
 
-    /// The first half of [`Node::fill`]: frames that were sent one by one. Other threads go on between the halves, so what has to come before a
-    /// stream's entries does not go this way.
+    /// The first half of [`Node::fill`]: frames that were queued one by one. Other threads run between the halves. So a frame that has to
+    /// come before a stream's entries must not be queued this way.
     pub fn fill_single(&self, peer: NodeId, out: &mut BytesMut, max_bytes: usize) -> bool {
         self.shared.take_frames(peer, out, max_bytes)
     }
 
-    /// The second half: what streams, full copies and what is given back have for the peer. A slow link takes
-    /// only a part of what waits for it. So each call begins with the next keyspace, and after one round with the next partition of each.
+    /// The second half of [`Node::fill`]: streams, full copies and versions that are restored to the peer. A slow link takes only a part of
+    /// what waits for it. So each call begins with the next keyspace, and after one round with the next partition of each keyspace.
     pub fn fill_streams(&self, peer: NodeId, out: &mut BytesMut, max_bytes: usize) -> bool {
         let turn = self.shared.next_turn(peer);
         let count = self.keyspaces.len().max(1);
@@ -214,7 +219,7 @@ impl Node {
 
     // ---- background -----------------------------------------------------------------------------------------
 
-    /// Reads keys from disk that requests or streams wait for. Returns whether there were any.
+    /// Reads keys from disk that inputs or streams wait for. Returns whether there were any.
     pub fn fetch(self: &Arc<Self>) -> Work<bool> {
         let node = Arc::clone(self);
         Work::new(|steps| async move {
@@ -226,37 +231,39 @@ impl Node {
         })
     }
 
-    /// Whether so much is in memory that no checkpoint has yet that clients have to wait: the disk is slower than they are.
+    /// Whether the versions in memory that no checkpoint has yet exceed the memory limit. Clients have to wait then: the disk is slower
+    /// than their writes.
     pub fn is_overloaded(&self) -> bool {
         let (dirty, limit) = self.memory();
         dirty > limit
     }
 
-    /// What of memory no checkpoint has yet, and the limit, in bytes.
+    /// The size of the versions in memory that no checkpoint has yet, and the limit, in bytes.
     fn memory(&self) -> (u64, u64) {
         let dirty = self.keyspaces.iter().map(|keyspace| keyspace.dirty_bytes()).sum();
         (dirty, self.shared.config.memory_limit_bytes)
     }
 
-    /// How much room the disk has for the node's files, in bytes. The driver says so about every hundred milliseconds; until it
-    /// has, there is room.
+    /// Sets the free space of the disk that holds the node's files, in bytes. The driver calls it about every hundred milliseconds. Until
+    /// its first call, the node assumes that there is room.
     pub fn set_free_bytes(&self, bytes: u64) {
         self.shared.set_free_bytes(bytes);
     }
 
-    /// Whether the disk has room for writes. Without it they are refused, reads are served, and peers' entries wait.
+    /// Whether the disk has room for writes. If not, writes are refused, reads are served, and peers' entries wait.
     pub fn has_room(&self) -> bool {
         self.shared.has_room()
     }
 
-    /// Whether links should be read from. Not while clients have to wait, or much of what was given back waits for its turn.
+    /// Whether the driver should read from links. It should not while clients have to wait, or while more than 64 MiB of restored versions
+    /// wait.
     pub fn wants_frames(&self) -> bool {
         !self.is_overloaded() && self.shared.returned_bytes.load(Ordering::Relaxed) < MAX_RETURNED_BYTES
     }
 
     // ---- what can be seen -----------------------------------------------------------------------------------
 
-    /// Every keyspace's numbers.
+    /// The status of every keyspace.
     pub fn status(&self, now: Now) -> Vec<KeyspaceStatus> {
         self.keyspaces
             .iter()
@@ -264,27 +271,27 @@ impl Node {
             .collect()
     }
 
-    /// Bytes of log on disk.
+    /// The size of the log on disk, in bytes.
     pub fn log_bytes(&self) -> u64 {
         self.shared.log().end().0 - self.shared.log().start().0
     }
 
-    /// Bytes of log appended in all its lives.
+    /// The number of bytes that were ever appended to the log, in all lives of the node.
     pub fn appended_bytes(&self) -> u64 {
         self.shared.log().end().0
     }
 
-    /// How many full copies of a peer's data were put in place here.
+    /// The number of full copies of peers that were put in place here.
     pub fn copies_placed(&self) -> u64 {
         self.shared.copies_placed.load(Ordering::Relaxed)
     }
 
-    /// How many partitions here have got back what was damaged.
+    /// The number of partitions of this node whose missing rows are back.
     pub fn partitions_repaired(&self) -> u64 {
         self.shared.partitions_repaired.load(Ordering::Relaxed)
     }
 
-    /// What checkpoints there were.
+    /// Counts of checkpoints.
     pub fn checkpoints(&self) -> CheckpointCounts {
         *lock(&self.checkpoints)
     }

@@ -1,4 +1,4 @@
-//! What lies in the commit log: one record is one batch of one lane.
+//! The records of the commit log: one record is one batch of one lane.
 use crate::entry::{Written, decode_entry, encode_and_count, encode_entry};
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -11,7 +11,7 @@ use turnbuckle_replication::{
     check_time, cut_from_frames, replica_number,
 };
 
-/// A batch as it lies in the log.
+/// A batch as it is stored in the log.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {
     /// The keyspace, by its tag.
@@ -21,7 +21,7 @@ pub(crate) struct Record {
     partition: u32,
     #[prost(uint32, tag = "3")]
     member: u32,
-    /// The position of the batch's first stream entry; the others follow.
+    /// The number of the batch's first stream entry. The others follow.
     #[prost(uint64, tag = "4")]
     pub first_position: u64,
     /// The incarnation that its entries belong to.
@@ -29,13 +29,13 @@ pub(crate) struct Record {
     pub incarnation: u64,
     #[prost(message, repeated, tag = "6")]
     pub writes: Vec<WriteRecord>,
-    /// How far other streams have come with this batch.
+    /// The positions that other streams have reached with this batch.
     #[prost(message, repeated, tag = "7")]
     pub received: Vec<ReceivedRecord>,
     /// A new incarnation of the lane's stream.
     #[prost(message, optional, tag = "8")]
     pub opened: Option<IncarnationRecord>,
-    /// Peers have given back what they held when the directory was empty.
+    /// Whether the peers have restored what they held when the directory was empty.
     #[prost(bool, tag = "9")]
     pub given_back: bool,
     /// How far the rows of a full copy that is about to be put in place may go in the streams of other sites.
@@ -48,10 +48,10 @@ pub(crate) struct WriteRecord {
     /// A version, encoded as in streams.
     #[prost(bytes = "bytes", optional, tag = "1")]
     pub entry: Option<Bytes>,
-    /// The replicas it is streamed to: the lower half of the set.
+    /// The replicas that it is streamed to: the lower half of the set.
     #[prost(uint64, tag = "2")]
     to_low: u64,
-    /// The upper half.
+    /// The upper half of that set.
     #[prost(uint64, tag = "6")]
     to_high: u64,
     #[prost(message, optional, tag = "3")]
@@ -60,7 +60,7 @@ pub(crate) struct WriteRecord {
     named: Option<NamedRecord>,
     #[prost(fixed64, optional, tag = "5")]
     bound: Option<u64>,
-    /// The name of something that is not kept any more.
+    /// The name of a state that is not kept any more.
     #[prost(string, optional, tag = "7")]
     drop_named: Option<String>,
     /// An entry of the journal.
@@ -72,7 +72,7 @@ pub(crate) struct WriteRecord {
     /// The journal's entries before this index are dropped.
     #[prost(uint64, optional, tag = "10")]
     purge: Option<u64>,
-    /// The entry is streamed, and not stored here.
+    /// Whether the entry is streamed but not stored here.
     #[prost(bool, tag = "11")]
     is_hint: bool,
 }
@@ -86,7 +86,7 @@ struct AppendRecord {
 }
 
 impl WriteRecord {
-    /// The replicas it is streamed to.
+    /// The replicas that the write is streamed to.
     pub fn to(&self) -> ReplicaSet {
         ReplicaSet(u128::from(self.to_high) << 64 | u128::from(self.to_low))
     }
@@ -106,13 +106,13 @@ struct DropRecord {
     replica: u32,
 }
 
-/// What a finished checkpoint says about itself: everything of a lane that is not a version.
+/// What a finished checkpoint records of a lane, beside its versions.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct CheckpointMeta {
-    /// The log position up to which it covers the lane's records.
+    /// The log position up to which the checkpoint covers the lane's records.
     #[prost(uint64, tag = "1")]
     pub log_position: u64,
-    /// The position of the next stream entry.
+    /// The number of the next stream entry.
     #[prost(uint64, tag = "2")]
     pub next_position: u64,
     #[prost(message, repeated, tag = "3")]
@@ -125,21 +125,21 @@ pub(crate) struct CheckpointMeta {
     /// The cut that the rows cover.
     #[prost(message, repeated, tag = "6")]
     pub cut: Vec<CutFrame>,
-    /// Where stream entries lie in the log: entry numbers, and as many log positions.
+    /// Where stream entries are in the log: entry numbers, and the same number of log positions.
     #[prost(uint64, repeated, tag = "8")]
     pub index_numbers: Vec<u64>,
     #[prost(uint64, repeated, tag = "9")]
     pub index_positions: Vec<u64>,
-    /// Rows are missing.
+    /// Set if rows are missing: what the repair still waits for.
     #[prost(message, optional, tag = "10")]
     pub repair: Option<RepairRecord>,
-    /// Peers have given back what they held when the directory was empty.
+    /// Whether the peers have restored what they held when the directory was empty.
     #[prost(bool, tag = "11")]
     pub given_back: bool,
-    /// How far the rows may go in the streams of other sites: further than received where full copies brought them.
+    /// How far the rows may go in the streams of other sites. That is further than `received` where full copies brought them.
     #[prost(message, repeated, tag = "12")]
     pub held: Vec<ReceivedRecord>,
-    /// The index of the journal's earliest entry, or of its next one.
+    /// The index of the journal's earliest entry. If the journal is empty, the index of its next entry.
     #[prost(uint64, tag = "13")]
     pub journal_first: u64,
 }
@@ -150,7 +150,7 @@ pub(crate) enum Replayed<M> {
         key: Key,
         version: Version<M>,
     },
-    /// It is streamed, and not stored.
+    /// A version that is streamed but not stored here.
     Hint,
     Drop {
         key: Key,
@@ -179,12 +179,12 @@ impl Record {
         }
     }
 
-    /// The lane it belongs to, as (keyspace, partition, member).
+    /// The lane that the record belongs to, as (keyspace's tag, partition, member).
     pub fn lane(&self) -> (u32, u32, u32) {
         (self.keyspace, self.partition, self.member)
     }
 
-    /// Its stream entries, numbered.
+    /// The record's stream entries, with their numbers.
     pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         let streamed = self.writes.iter().filter(|write| !write.to().is_empty());
         let numbered = streamed.zip(self.first_position..);
@@ -207,8 +207,8 @@ impl Record {
 }
 
 impl WriteRecord {
-    /// The write as it is logged. A version is encoded into `arena`, many into one piece of memory, and counted, unless
-    /// it came encoded from a peer.
+    /// A write as it is logged. A version is encoded into `arena`, many of them into one piece of memory, and is counted in `counted`. If a
+    /// version came encoded from a peer, neither happens.
     pub fn new<M: Wire>(write: &Write<M>, arena: &mut BytesMut, counted: &mut Written) -> WriteRecord {
         let mut record = WriteRecord::default();
         match write {
@@ -250,7 +250,7 @@ impl WriteRecord {
         record
     }
 
-    /// The write, which names sites of the cluster alone.
+    /// Decodes the write. It is an error if it names a site that the cluster does not have.
     pub fn replay<M: Wire>(self, topology: &Topology) -> Result<Replayed<M>, BadFrame> {
         if let Some(entry) = self.entry {
             let (key, version) = decode_entry(entry, topology)?;
@@ -316,7 +316,7 @@ impl CheckpointMeta {
         cut_from_frames(&self.cut).expect("it was checked when it was read")
     }
 
-    /// Where stream entries lie in the log.
+    /// Where stream entries are in the log, as (entry number, log position).
     pub fn index(&self) -> impl Iterator<Item = (u64, Position)> + '_ {
         let positions = self.index_positions.iter().map(|&position| Position(position));
         self.index_numbers.iter().copied().zip(positions)

@@ -13,9 +13,9 @@ use std::{
 };
 use turnbuckle_log::Log;
 
-/// How the driver learns that there is something to do elsewhere than in the call it just made.
+/// How the driver is told that there is work outside of the call that it just made.
 pub trait Wake: Send + Sync {
-    /// Answers wait for this loop.
+    /// Answers wait for this event loop.
     fn wake_loop(&self, index: usize);
     /// Frames wait for the link to this node.
     fn wake_link(&self, peer: NodeId);
@@ -23,44 +23,44 @@ pub trait Wake: Send + Sync {
     fn wake_worker(&self);
 }
 
-/// How the words begin with which a request is refused that would take room on a disk that has too little.
+/// The beginning of the text with which a request is refused that needs space on a disk that has too little.
 pub const NO_ROOM: &str = "the disk of the node has less than";
 
-/// What everything in a node shares.
+/// State that everything in a node shares.
 pub(crate) struct Shared {
     pub config: NodeConfig,
     pub wake: Arc<dyn Wake>,
     log: OnceLock<Log>,
     links: Vec<Mutex<LinkQueue>>,
-    /// For each node, how often streams were asked for what they have for it.
+    /// For each node, the number of calls that asked the streams for frames for it.
     turns: Vec<AtomicUsize>,
     /// A batch waits for a sync.
     pub sync_wanted: AtomicBool,
-    /// The log could not be written: nothing new is taken until it can.
+    /// The log could not be written: no new requests are taken until it can.
     pub log_failing: AtomicBool,
-    /// The room that the disk has, as far as the driver has said.
+    /// The free bytes of the disk, as last set by the driver.
     free_bytes: AtomicU64,
-    /// The last checkpoint has left deletes behind that nobody needs any more.
+    /// Whether the last checkpoint has left deletes that no replica needs any more.
     pub deletes_left: AtomicBool,
-    /// Full copies that were put in place.
+    /// The number of full copies that were put in place.
     pub copies_placed: AtomicU64,
-    /// Partitions whose missing rows are back.
+    /// The number of partitions whose missing rows are back.
     pub partitions_repaired: AtomicU64,
-    /// What peers have given back and no lane has taken yet, in bytes.
+    /// The size of the versions that peers have restored and no lane has taken in yet, in bytes.
     pub returned_bytes: Arc<AtomicUsize>,
 }
 
-/// Frames on their way to a peer, besides streams, which are drawn from their lanes as the link takes them.
+/// Frames that wait for a link to a peer. Frames of streams are not among them: they are taken from their lanes when the link has room.
 #[derive(Default)]
 struct LinkQueue {
-    /// What the link serves; none while it is down.
+    /// The keyspaces that the link serves. `None` while it is down.
     serves: Option<Agreement>,
     frames: VecDeque<Bytes>,
-    /// What long frames cost, and what short ones.
+    /// The bytes that waiting frames cost: long frames, then short ones.
     bytes: [usize; 2],
 }
 
-/// Why a frame is not on its way. It is lost, as with a broken connection.
+/// Why a frame was not queued. It is lost, as with a broken connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unsent {
     /// The link is down.
@@ -69,28 +69,28 @@ pub(crate) enum Unsent {
     /// The node at the other end does not have the keyspace.
     #[error("the node does not have the keyspace")]
     NoKeyspace,
-    /// Too much waits for the link already.
+    /// Too many bytes wait for the link already.
     #[error("the link to the node is full")]
     Full,
-    /// No link takes it.
+    /// The frame is too large for any link.
     #[error("it is more than the {} MiB that one node passes on to another at once", MAX_FRAME_BYTES >> 20)]
     TooLarge,
 }
 
-/// Once so much waits for a link in long frames, no more of them are taken; before that one of any size is. So a value as large as
-/// clients may write passes every link.
+/// The limit of waiting long frames of a link, in bytes. Once it is reached, no more long frames are taken. Until then one of any size is.
+/// So the largest value that clients may write passes every link.
 const MAX_LONG_BYTES: usize = 16 << 20;
 
-/// How much may wait in short frames, and how short those are. They have room of their own: who waits for an answer that found none
-/// is told so.
+/// The limit of waiting short frames of a link, in bytes, and the largest size of a short frame. Short frames have room of their own: a
+/// caller whose answer found no room is told so in a short frame.
 const MAX_SHORT_BYTES: usize = 32 << 20;
 const SHORT_BYTES: usize = 1 << 10;
 
-/// What a frame that waits costs beside its bytes.
+/// What a waiting frame costs beside its own bytes.
 const WAITING_BYTES: usize = 64;
 
 impl LinkQueue {
-    /// Whether a frame of so many bytes about a keyspace may wait here.
+    /// Whether a frame of `len` bytes about this keyspace may wait here.
     fn admit(&self, keyspace: u32, len: usize) -> Result<(), Unsent> {
         match &self.serves {
             None => Err(Unsent::Down),
@@ -101,7 +101,7 @@ impl LinkQueue {
         }
     }
 
-    /// Whether no more frames of a kind are taken.
+    /// Whether no more frames of this kind are taken.
     fn is_full(&self, kind: usize) -> bool {
         self.bytes[kind] >= [MAX_LONG_BYTES, MAX_SHORT_BYTES][kind]
     }
@@ -120,7 +120,7 @@ impl LinkQueue {
     }
 }
 
-/// 0 for a long frame, 1 for a short one.
+/// The kind of a frame: 0 for a long one, 1 for a short one.
 fn kind(len: usize) -> usize {
     usize::from(len <= SHORT_BYTES)
 }
@@ -158,7 +158,7 @@ impl Shared {
         self.free_bytes.load(Ordering::Relaxed)
     }
 
-    /// The commit log; there is one from the moment that the node is open.
+    /// The commit log. It is there once the node is open.
     pub fn log(&self) -> &Log {
         self.log.get().expect("lanes write only after the log is open")
     }
@@ -170,7 +170,7 @@ impl Shared {
     /// Queues a frame.
     pub fn send(&self, to: NodeId, frame: &Frame) -> Result<(), Unsent> {
         let (link, len) = (&self.links[usize::from(to.0)], frame.len());
-        // It is not encoded in vain, nor under the lock.
+        // First a check without the frame: so it is not encoded in vain, nor under the lock.
         lock(link).admit(frame.keyspace, len)?;
         let mut out = BytesMut::new();
         frame.put(&mut out);
@@ -182,12 +182,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the peer takes so little of what waits for it that it could not even be refused something.
+    /// Whether so many frames wait for the peer that not even a refusal would find room.
     pub fn is_choked(&self, peer: NodeId) -> bool {
         lock(&self.links[usize::from(peer.0)]).is_full(kind(SHORT_BYTES))
     }
 
-    /// Counts the calls that fill a link: the number of this one.
+    /// Counts the calls that fill a link. Returns the number of this call, from 0.
     pub fn next_turn(&self, peer: NodeId) -> usize {
         self.turns[usize::from(peer.0)].fetch_add(1, Ordering::Relaxed)
     }
@@ -212,7 +212,7 @@ impl Shared {
             .is_some_and(|agreement| !agreement.has(keyspace))
     }
 
-    /// The link came up, for these keyspaces, or went down: what waited for it is gone.
+    /// The link came up, for these keyspaces, or went down. Frames that waited for it are dropped.
     pub fn set_link(&self, peer: NodeId, serves: Option<Agreement>) {
         *lock(&self.links[usize::from(peer.0)]) = LinkQueue {
             serves,
@@ -220,7 +220,7 @@ impl Shared {
         };
     }
 
-    /// Moves queued frames into `out`, up to about `max_bytes`. Returns whether there are more.
+    /// Moves waiting frames into `out`, up to about `max_bytes`. Returns whether there are more.
     pub fn take_frames(&self, peer: NodeId, out: &mut BytesMut, max_bytes: usize) -> bool {
         let mut link = lock(&self.links[usize::from(peer.0)]);
         while out.len() < max_bytes
@@ -238,8 +238,8 @@ impl Shared {
     }
 }
 
-/// Locks. A thread that panicked while it held the lock has ended the process's usefulness already; the others go on
-/// to shut down.
+/// Locks a mutex, also if a thread panicked while it held the lock. The process is of no use any more then, and the other threads go on
+/// only to shut down.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -286,7 +286,7 @@ mod tests {
         )
     }
 
-    /// The peer has this one alone.
+    /// An agreement in which the peer has only this keyspace.
     fn agreement() -> Agreement {
         let terms = |name: &str| KeyspaceTerms {
             name: name.into(),

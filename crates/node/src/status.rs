@@ -3,75 +3,76 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 use turnbuckle_core::{Hlc, Measured, Metric, Micros, Now, Protocol, ReplicaId, Vitals};
 use turnbuckle_replication::{CursorState, StreamPosition};
 
-/// What can be seen of a keyspace on a node.
+/// The status of a keyspace on a node.
 #[derive(Debug, Clone, Default)]
 pub struct KeyspaceStatus {
-    /// Its name.
+    /// The keyspace's name.
     pub name: String,
-    /// Keys with a value.
+    /// The number of keys with a value.
     pub live_keys: u64,
-    /// Keys whose delete is remembered: some site may not show it yet, or no checkpoint has forgotten it since.
+    /// The number of keys whose delete is remembered: some site may not show it yet, or no checkpoint has forgotten it since.
     pub deleted_keys: u64,
-    /// Of those the ones that were stamped below this wait for checkpoints alone.
+    /// Deletes that were stamped below this wait only for checkpoints.
     pub settled: Hlc,
-    /// Versions in memory, in bytes.
+    /// The size of the versions in memory, in bytes.
     pub memory_bytes: u64,
-    /// What of it no checkpoint has yet, in bytes.
+    /// The size of those versions in memory that no checkpoint has yet, in bytes.
     pub dirty_bytes: u64,
-    /// Requests that wait, parked or for a key from disk.
+    /// The number of requests that wait, parked or for a key from disk.
     pub parked: u64,
-    /// The newest of its replicas' clocks.
+    /// The newest of the clocks of its replicas on this node.
     pub clock: Hlc,
-    /// What its replicas say of themselves.
+    /// The vitals of its replicas on this node.
     pub vitals: Vitals,
-    /// What its protocol counts of its own, by name.
+    /// The protocol's own metrics, by name.
     pub measured: BTreeMap<&'static str, Measured>,
-    /// What its replicas here have stamped since the node started.
+    /// The versions that its replicas on this node have stamped since the node started.
     pub written: Written,
-    /// Partitions here of which something on the disk cannot be read, or is not back yet from other sites; and what.
+    /// Partitions of which something on this node's disk cannot be read, or is not back yet from other sites, each with the reason.
     pub damaged: Vec<(u16, String)>,
-    /// Partitions here whose data directory was lost, and to which other sites have not given back what they had written; and which sites.
+    /// Partitions that wait since a start with an empty data directory: it was lost and other sites have not restored its versions yet, or
+    /// no other site was heard. Each has the reason, which names the sites.
     pub lost: Vec<(u16, String)>,
-    /// Its lanes' streams.
+    /// The streams of its lanes on this node.
     pub streams: Vec<StreamStatus>,
 }
 
-/// The checkpoints of a node's life.
+/// The checkpoints of a node since it started.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CheckpointCounts {
-    /// One is being made.
+    /// Whether a checkpoint is being made.
     pub running: bool,
-    /// How many were completed.
+    /// The number of checkpoints that were completed.
     pub completed: u64,
-    /// How many failed; each was tried again.
+    /// The number of checkpoints that failed. Each was tried again.
     pub failed: u64,
-    /// When the last one began that was completed, in monotonic time.
+    /// When the last completed checkpoint began, in monotonic time.
     pub last_at: Option<Micros>,
-    /// How long it took.
+    /// How long the last completed checkpoint took.
     pub last_took: Micros,
 }
 
-/// What can be seen of one lane's streams to and from one peer.
+/// The status of one lane's streams to and from one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamStatus {
-    /// The partition.
+    /// The partition's number.
     pub partition: u16,
-    /// The peer's site.
+    /// The peer: a replica of the same partition.
     pub peer: ReplicaId,
-    /// What the peer is being sent: `silent` (nothing: no link), `left-out` (nothing: its node does not have the
-    /// keyspace), `streaming`, `copying` or `taking-back`.
+    /// What the peer is being sent: `silent` (nothing: no link), `left-out` (nothing: its node does not have the keyspace), `streaming`,
+    /// `copying` or `taking-back`.
     pub state: &'static str,
-    /// The last entry of the stream to it.
+    /// The number of the last entry of this lane's stream that is durable.
     pub ready: u64,
-    /// The last one that it is known to hold durably.
+    /// The number of the last entry that the peer is known to hold durably.
     pub acked: u64,
-    /// For how long the oldest entry has been waiting for its acknowledgement.
+    /// For how long the oldest entry has waited for the peer's acknowledgement.
     pub lag: Micros,
-    /// How far the peer's own stream has been taken in here.
+    /// The position up to which the peer's own stream has been taken in here.
     pub received: StreamPosition,
-    /// A full copy from the peer is under way.
+    /// Whether a full copy from the peer is under way.
     pub receiving_copy: bool,
-    /// The peer's timestamps are too far ahead of this node's clock: its stream waits.
+    /// Whether the peer's stream waits because its timestamps are too far ahead of this node's clock.
     pub held: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Background work, one step at a time.
 //!
-//! A checkpoint, a full copy that is put in place, a fetch: each takes many steps, and between two of them everybody else may act on the same
-//! lanes. Bugs live in these gaps. So the gaps are part of the code: work is an `async fn` that awaits [`Steps::next`] wherever a
+//! A checkpoint, a fetch, putting a full copy in place: each takes many steps, and between two of them other threads may act on the same
+//! lanes. Bugs tend to be in these gaps. So the gaps are part of the code: work is an `async fn` that awaits [`Steps::next`] wherever a
 //! disk takes time, and the driver decides when the next step is done.
 //!
 //! ```text
@@ -10,13 +10,13 @@
 //!   simulator           step      (2 ms)    step      (40 ms)   step                        events on the calendar
 //! ```
 //!
-//! In the server a thread does the steps one after the other ([`Work::run`]), and what takes time there is the disk. In the simulator each step is
-//! an event, and how long it takes is drawn. A crash is [`Work`] that is dropped.
+//! In the server, a thread does the steps one after the other ([`Work::run`]), and the disk is what takes time. In the simulator each step
+//! is an event, and its duration is drawn. A crash is [`Work`] that is dropped.
 //!
-//! Nothing here does I/O by itself or waits for anything; `async` is only the way to write down code that can stop in the middle. Work is
-//! [`Send`], a lock's guard is not: the compiler refuses work that holds a lock from one step to the next.
+//! Nothing here does I/O by itself or waits for anything. `async` is only the way to write code that can stop in the middle. Work is
+//! [`Send`], but the guard of a lock is not: the compiler refuses work that holds a lock from one step to the next.
 //!
-//! **Time.** Each step has the time at which it is done. What was read from a clock before a disk was waited for is too old to prove
+//! **Time.** Each step has the time at which it is done. A time that was read from a clock before a disk was waited for is too old to prove
 //! anything with.
 use crate::shared::lock;
 use std::{
@@ -27,12 +27,12 @@ use std::{
 };
 use turnbuckle_core::Now;
 
-/// Work whose result is a `T`, for those who keep it beside other work.
+/// Work whose result is a `T`, boxed, so that it can be kept beside other work.
 pub(crate) type Stepping<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Background work of a node that is under way. See [`Node`](crate::Node) for what there is.
+/// Background work of a node that is under way. See [`Node`](crate::Node) for its kinds.
 ///
-/// To drop it is to stop in the middle. A node whose process goes on needs every work to come to its end.
+/// To drop it is to stop in the middle, as in a crash. A node whose process goes on must do all work to its end.
 #[must_use = "work does nothing by itself"]
 pub struct Work<T> {
     future: Stepping<T>,
@@ -51,13 +51,13 @@ impl<T> Work<T> {
         }
     }
 
-    /// Does the next step, at this time. Once it has returned a result there are no more.
+    /// Does the next step, at time `now`. Once this has returned a result, there are no more steps.
     pub fn step(&mut self, now: Now) -> Poll<T> {
         *lock(&self.steps.now) = now;
         self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Does all steps, one after the other, each at the time of the clock.
+    /// Does all steps, one after the other, each at the time that the clock shows.
     pub fn run(mut self, clock: impl Fn() -> Now) -> T {
         loop {
             if let Poll::Ready(result) = self.step(clock()) {
@@ -67,7 +67,7 @@ impl<T> Work<T> {
     }
 }
 
-/// What work knows of its steps.
+/// The part of [`Work`] that the work itself sees.
 #[derive(Clone, Default)]
 pub(crate) struct Steps {
     now: Arc<Mutex<Now>>,
@@ -79,7 +79,7 @@ impl Steps {
         *lock(&self.now)
     }
 
-    /// Ends this step. Whoever wants a lane gets it now.
+    /// Ends this step. Other threads may take the lane's lock now.
     pub async fn next(&self) {
         let mut has_ended = false;
         poll_fn(|_| match std::mem::replace(&mut has_ended, true) {

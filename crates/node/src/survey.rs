@@ -2,40 +2,40 @@ use crate::frame::{SurveyFrame, SurveyedFrame};
 use turnbuckle_core::Key;
 use turnbuckle_store::Place;
 
-/// A question about a partition's keys that is no protocol's business.
+/// A question about a partition's keys that does not concern the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survey {
-    /// How many keys have a value.
+    /// The number of keys that have a value.
     Count,
     /// Some keys that have a value.
     Scan {
-        /// 0, or where the last call left off.
+        /// 0 for the first call. Then the cursor that the last call returned.
         cursor: u64,
-        /// About how many keys to look at.
+        /// About the number of keys to look at.
         count: u32,
     },
 }
 
-/// Where a scan of the slots from `slot` on begins.
+/// The cursor at which a scan begins with the keys of `slot`.
 pub fn first_cursor_of(slot: u16) -> u64 {
     Place::first_of(slot).0
 }
 
-/// The answer.
+/// The answer to a [`Survey`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Surveyed {
-    /// So many keys have a value.
+    /// The number of keys that have a value.
     Count(u64),
-    /// These keys have a value.
+    /// Some keys that have a value.
     Keys {
-        /// Where to go on; 0 when the partition is done.
+        /// Where the next call goes on. 0 when the partition is done.
         cursor: u64,
         /// The keys.
         keys: Vec<Key>,
     },
 }
 
-/// What became of a survey, or why not.
+/// The answer to a survey, or the reason, as text, why there is none.
 pub type SurveyOutcome = Result<Surveyed, String>;
 
 impl From<Survey> for SurveyFrame {

@@ -1,5 +1,5 @@
-//! How fast worlds run: events per second on one core, and whether memory stays flat. `EVENTS=100000000` runs longer, `RUN=b` the
-//! first of the runs only.
+//! How fast worlds run: events per second on one core, and whether memory use stays constant. `EVENTS=100000000` runs longer, `RUN=b` only
+//! the first of the runs.
 use mimalloc::MiMalloc;
 use std::env;
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
@@ -8,7 +8,7 @@ use turnbuckle_node::Durability;
 use turnbuckle_sim::{Keep, Kind, Load, Scenario, Span, WorldOptions};
 use turnbuckle_workload::Workload;
 
-/// As in the binary.
+/// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -17,7 +17,7 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
     let mut world = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(40));
     world.partitions = 2;
     world.durability = Durability::Interval(Micros::from_millis(10));
-    // Disks are in memory here: logs are kept short.
+    // Disks are in memory here, so logs are kept short.
     (world.checkpoint_log_bytes, world.retained_log_bytes) = (2 << 20, 2 << 20);
     world.segment_bytes = 256 << 10;
     Scenario {
@@ -57,7 +57,7 @@ fn memory() -> (u64, u64) {
     (field("VmRSS:"), field("VmHWM:"))
 }
 
-/// Processor time of this process, in seconds: who else uses the machine has little say in it.
+/// Processor time of this process, in seconds: other load on the machine has little influence on it.
 fn processor_seconds() -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -92,7 +92,7 @@ fn main() {
         if env::var("RUN").is_ok_and(|run| format!("workload {run}") != name) {
             continue;
         }
-        // How many events there are in a second of the world's time follows from a short run.
+        // A short run tells how many events there are in a second of the world's time.
         let short = Micros::from_millis(1_000);
         let begin = scenario(letter, Micros(1))
             .run::<EventualSession>(EventualConfig::default(), keep)

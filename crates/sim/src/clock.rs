@@ -1,8 +1,8 @@
-//! A machine's clocks: off by something, running fast or slow, set while they run, and believed to be right within a bound.
+//! The clocks of a machine: they have an offset, run fast or slow, are set while they run, and are believed to be right within a bound.
 use std::cell::Cell;
 use turnbuckle_core::{Micros, Now, SteadyWall, WallInterval};
 
-/// What time it is on one machine.
+/// The clocks of one machine.
 ///
 /// ```text
 ///   wall = true time + offset + drift since the last change      monotonic = what has passed here, at the same rate
@@ -10,27 +10,27 @@ use turnbuckle_core::{Micros, Now, SteadyWall, WallInterval};
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
-    /// How far it was ahead of true time at `since`.
+    /// How far the wall clock was ahead of true time at `since`, in microseconds.
     offset_us: i64,
-    /// How many microseconds it gains in each second from there on.
+    /// The number of microseconds that it gains in each second from then on.
     drift_ppm: i64,
     since: Micros,
-    /// What had passed here at `since`.
+    /// The time that had passed on this machine at `since`.
     passed_us: u64,
     bound: Micros,
 }
 
-/// What a process makes of its machine's clocks for as long as it lives, however often it opens its node.
+/// The clock of a process, made from its machine's clocks. It lives as long as the process, however often the process opens its node.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessClock {
-    /// What had passed on the machine when it began.
+    /// The time that had passed on the machine when the process began.
     booted: Micros,
-    /// What keeps its wall clock from jumping.
+    /// Keeps the wall clock from jumping. `None`: it jumps.
     steady: Option<Cell<SteadyWall>>,
 }
 
 impl ProcessClock {
-    /// A process begins; `is_steady`: its wall clock does not jump.
+    /// The clock of a process that begins now. `is_steady`: its wall clock does not jump.
     pub fn begin(clock: &Clock, time: Micros, is_steady: bool) -> ProcessClock {
         ProcessClock {
             booted: clock.passed(time),
@@ -38,13 +38,13 @@ impl ProcessClock {
         }
     }
 
-    /// The time that it is told.
+    /// The time that the process is told.
     pub fn now(&self, clock: &Clock, time: Micros) -> Now {
         clock.told(time, self.booted, self.steady.as_ref())
     }
 }
 
-/// The fastest and the slowest that a clock may run: a tenth off.
+/// The fastest and the slowest that a clock may run: 10 % off.
 const MAX_DRIFT_PPM: i64 = 100_000;
 
 impl Clock {
@@ -58,34 +58,34 @@ impl Clock {
         }
     }
 
-    /// How far it is ahead of true time now.
+    /// How far the wall clock is ahead of true time now.
     fn error_us(&self, time: Micros) -> i64 {
         self.offset_us.saturating_add(self.drifted_us(time))
     }
 
     fn drifted_us(&self, time: Micros) -> i64 {
         if self.drift_ppm == 0 {
-            // As almost always, and asked for at every event.
+            // Almost always so, and this is called for every event.
             return 0;
         }
         let passed = i128::from(time.since(self.since).0);
         (passed * i128::from(self.drift_ppm) / 1_000_000) as i64
     }
 
-    /// What has passed on this machine.
+    /// The time that has passed on this machine.
     pub fn passed(&self, time: Micros) -> Micros {
         let passed = self.passed_us + time.since(self.since).0;
         Micros(passed.saturating_add_signed(self.drifted_us(time)))
     }
 
-    /// The time that a process is told that begins now.
+    /// The time that a process is told if it begins now.
     pub fn now(&self, time: Micros) -> Now {
         ProcessClock::begin(self, time, false).now(self, time)
     }
 
     /// The time that a process is told.
     fn told(&self, time: Micros, booted: Micros, steady: Option<&Cell<SteadyWall>>) -> Now {
-        // A process may well start when the machine has been up for a while.
+        // A process rarely starts together with its machine: monotonic time does not begin at 0.
         let monotonic = Micros(1_000_000) + self.passed(time).since(booted);
         let wall = Micros(time.0.saturating_add_signed(self.error_us(time)));
         let Some(steady) = steady else {
@@ -98,12 +98,12 @@ impl Clock {
         now
     }
 
-    /// Whether true time is where the clock says it is.
+    /// Whether true time is within the clock's bound.
     pub fn is_honest(&self, time: Micros) -> bool {
         self.error_us(time).unsigned_abs() <= self.bound.0
     }
 
-    /// The true time in which this span passes here; at least a microsecond.
+    /// The true time in which `span` passes on this machine; at least a microsecond.
     pub fn true_span(&self, span: Micros) -> Micros {
         if self.drift_ppm == 0 {
             return Micros(span.0.max(1));
@@ -113,12 +113,12 @@ impl Clock {
         Micros(u64::try_from(exact).unwrap_or(u64::MAX).max(1))
     }
 
-    /// Somebody sets it.
+    /// Sets the wall clock forward by this number of microseconds, or back.
     pub fn step(&mut self, by_us: i64) {
         self.offset_us = self.offset_us.saturating_add(by_us);
     }
 
-    /// From now on it gains this many microseconds in a second.
+    /// From now on the clock gains this number of microseconds per second.
     pub fn set_drift(&mut self, time: Micros, drift_ppm: i64) {
         let (offset_us, passed_us) = (self.error_us(time), self.passed(time).0);
         *self = Clock {
@@ -130,7 +130,7 @@ impl Clock {
         };
     }
 
-    /// What the node is to believe of it from now on.
+    /// Sets the bound that the node is told from now on.
     pub fn set_bound(&mut self, bound: Micros) {
         self.bound = bound;
     }

@@ -1,8 +1,8 @@
-//! Space-time diagrams of a run: a line of life for each node, time downward, and a message from where it was sent to where it was
-//! taken in (Lamport 1978, figure 1, turned by a quarter).
+//! Space-time diagrams of a run: a vertical life line for each node, with time downward. A message is an arrow from where it was sent to
+//! where it was taken in (Lamport 1978, figure 1, turned by 90 degrees).
 //!
-//! Everything is drawn from *rows*, in the order of true time: a message has one where it is sent and one where it is taken in,
-//! a note has one. What happens at one time is ordered as its causes may be: what arrives, what happens, what is sent.
+//! Everything is drawn from *rows*, in the order of true time: a message has one row where it is sent and one where it is taken in, a note
+//! has one. Rows of the same time are ordered by cause: first arrivals, then notes, then sends.
 //!
 //! ```text
 //!        ms  a                            b
@@ -11,11 +11,11 @@
 //!   111.020  │                            ●◀─(1)─ a
 //! ```
 //!
-//! # Caveats
+//! # Limits
 //!
-//! - A log does not say that a message is lost. Messages between two nodes arrive in the order in which they were sent, so one that
-//!   has not arrived is lost if a later one has; else it may still be under way.
-//! - In an SVG, time is stretched where much happens and shortened where little does; each time is written at its place.
+//! - A log does not say that a message is lost. Messages between two nodes arrive in the order in which they were sent. So one that has not
+//!   arrived is lost if a later one has. Otherwise it may still be under way.
+//! - In an SVG, time is stretched where much happens and shortened where little does. Each time is written at its place.
 use crate::{BEGINNING, Message, MessageLog};
 use std::collections::BTreeMap;
 use turnbuckle_core::Micros;
@@ -24,7 +24,7 @@ use turnbuckle_node::NodeId;
 mod svg;
 mod text;
 
-/// A diagram of what is in a log. Times are shown since [`BEGINNING`].
+/// A diagram of a log. Times are shown since [`BEGINNING`].
 #[derive(Debug, Clone, Copy)]
 pub struct Diagram<'a> {
     log: &'a MessageLog,
@@ -35,7 +35,7 @@ pub struct Diagram<'a> {
 }
 
 impl<'a> Diagram<'a> {
-    /// Of a whole log. The names are those of the nodes, by their numbers; a node without a name is not shown.
+    /// A diagram of a whole log. `names` are the names of the nodes, by their numbers. A node without a name is not shown.
     pub fn new(log: &'a MessageLog, names: &'a [String]) -> Diagram<'a> {
         Diagram {
             log,
@@ -46,22 +46,23 @@ impl<'a> Diagram<'a> {
         }
     }
 
-    /// Only what happens from one true time until another, both of them included.
+    /// Shows only what happens from one true time until another, both included.
     pub fn window(self, from: Micros, until: Micros) -> Diagram<'a> {
         Diagram { from, until, ..self }
     }
 
-    /// At most so many rows, the first ones: 400, if nothing is said. How many are left out is shown.
+    /// Shows at most `max_rows` rows, the first ones. Without this call there are at most 400. The number of rows that are left out is
+    /// shown.
     pub fn rows(self, max_rows: usize) -> Diagram<'a> {
         Diagram { max_rows, ..self }
     }
 
-    /// For a terminal.
+    /// The diagram as text, for a terminal.
     pub fn text(&self) -> String {
         text::draw(&self.lay_out())
     }
 
-    /// For a page.
+    /// The diagram as an SVG picture, for a page.
     pub fn svg(&self) -> String {
         svg::draw(&self.lay_out())
     }
@@ -93,14 +94,14 @@ impl<'a> Diagram<'a> {
         }
     }
 
-    /// A row, if it is to be seen.
+    /// The row, if it is within what is shown.
     fn row(&self, node: NodeId, at: Micros, what: What<'a>) -> Option<Row<'a>> {
         let node = usize::from(node.0);
         let is_seen = self.from <= at && at <= self.until && node < self.names.len();
         is_seen.then_some(Row { at, node, what })
     }
 
-    /// The rows of all messages, those of one message behind each other.
+    /// The rows of all messages. Those of one message follow each other.
     fn messages(&self) -> Vec<Row<'a>> {
         let mut last_arrived: BTreeMap<(u16, u16), usize> = BTreeMap::new();
         for (index, message) in self.log.messages.iter().enumerate() {
@@ -131,15 +132,15 @@ impl<'a> Diagram<'a> {
     }
 }
 
-/// What a diagram shows, before it is drawn.
+/// The content of a diagram, before it is drawn.
 struct Layout<'a> {
     names: &'a [String],
     rows: Vec<Row<'a>>,
-    /// The number by which a message is called here, by its index in the log.
+    /// The number by which each message is named in the diagram, by its index in the log.
     numbers: BTreeMap<usize, usize>,
-    /// So many rows are too many.
+    /// The number of rows that are left out because there are too many.
     left_out: usize,
-    /// So much was not even written down.
+    /// The number of events that the log itself has left out.
     unwritten: u64,
 }
 
@@ -163,19 +164,19 @@ enum What<'a> {
     Note(&'a str),
 }
 
-/// What becomes of a message.
+/// What happens to a message after it is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Arrives,
-    /// After what is shown.
+    /// It arrives at this time, which is after what is shown.
     Later(Micros),
     Lost,
-    /// It is lost or still under way.
+    /// It is lost, or still under way.
     Open,
 }
 
 impl What<'_> {
-    /// Among what happens at one time.
+    /// The order of this row among the rows of the same time.
     fn place(&self) -> u8 {
         match self {
             What::Takes { message, .. } if Some(message.sent) == message.arrived => 3,
@@ -197,7 +198,7 @@ impl Layout<'_> {
             .map_or(String::new(), |name| printable(name))
     }
 
-    /// What is missing, in words.
+    /// What the diagram leaves out, as lines of text.
     fn missing(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.left_out > 0 {
@@ -219,7 +220,7 @@ fn millis(at: Micros) -> String {
     format!("{}.{:03}", us / 1_000, us % 1_000)
 }
 
-/// Without what would move a terminal's cursor, and what no XML may contain.
+/// Replaces characters that would move a terminal's cursor, and characters that no XML may contain.
 fn printable(text: &str) -> String {
     let is_none = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
     text.chars()

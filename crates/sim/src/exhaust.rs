@@ -1,11 +1,11 @@
 //! Every order of events of a small world.
 //!
-//! Drawn worlds are large, and of all orders in which their events could come each seed shows one. Here the world is small, and all of them
-//! are tried: whatever goes wrong within so many steps is found, by the shortest way to it.
+//! Drawn worlds are large, and each seed shows only one of the orders in which their events could come. Here the world is small, and all
+//! orders are tried: everything that goes wrong within a number of steps is found, by a shortest way to it.
 //!
 //! # What is chosen
 //!
-//! Time stands still while steps are taken, and passes by a step of its own. At each point one of these comes next:
+//! Time does not pass while steps are taken. It passes by a step of its own. At each point one of these comes next:
 //!
 //! ```text
 //!   what is due      a node commits, begins or ends a sync, meets its timers, takes in what another one has sent,
@@ -15,31 +15,31 @@
 //!   a fault          the process of a node ends, or its power fails; two sites are cut off from each other; both are put right
 //! ```
 //!
-//! So a message may be under way for as long as time may pass, and a node may take as long for a step. Only what is sent on one connection
-//! keeps its order. Time may pass a few times only, and there is one crash and one cut: therefore the world ends, and a depth that is great enough
-//! reaches all of it.
+//! So a message may be under way as long as time may pass, and a node may take as long for a step. Only messages on one connection keep
+//! their order. Time may pass only a few times, and there is one crash and one cut. So the world ends, and a sufficient depth reaches all
+//! of it.
 //!
-//! A *schedule* is the numbers of the choices, one for each step. What comes behind it follows in one order: faults are put right, clients do
-//! what is left, and the world comes to rest. The judge looks at every answer; in the end all sites must have the same, and where the
-//! protocol is causal the checker reads the trace.
+//! A *schedule* is the numbers of the choices, one for each step. What comes after it has only one order: faults are put right, clients do
+//! what is left, and the world comes to rest. The judge looks at every answer. In the end all sites must have the same data. If the
+//! protocol is causal, the checker reads the trace.
 //!
 //! # How it is searched
 //!
-//! A node cannot be copied. So a schedule is run from the beginning each time, and the schedules of n steps come before those of n + 1: the first one
-//! that goes wrong is a shortest one.
+//! A node cannot be copied. So a schedule is run from the beginning each time. The schedules of n steps come before those of n + 1: so the
+//! first schedule that goes wrong is a shortest one.
 //!
-//! Most orders differ in nothing that anybody could notice: two nodes that take a step each, one after the other or the other way round. A
-//! node is a function of what has happened to it and when. So the *state* is, for each node, the sequence of what has happened to it, with times; and the
-//! sequence of answers, with what had been asked before each of them, because the judge is a function of that. What is under way
-//! follows from these. A schedule that leads to a state that was seen is not continued: everything that could follow has been tried, or will be. Of a state, a
-//! checksum of 64 bits is kept.
+//! Most orders differ in nothing that a client or node could notice: two nodes take a step each, in either order. A node is a function of
+//! what has happened to it and when. So the *state* has two parts. One is, for each node, the sequence of what has happened to it, with
+//! times. The other is the sequence of answers, with what had been asked before each of them, because the judge is a function of that. What
+//! is under way follows from these. If a schedule leads to a state that was seen before, it is not continued: everything that could follow
+//! has been tried, or will be. Only a checksum of 64 bits is kept of a state.
 //!
-//! # Caveats
+//! # Limits
 //!
-//! - What a node does at once after a step of its own, such as giving frames to a link and background work other than syncs, is no step. A
-//!   power loss takes all that was not synced; the drawn worlds try parts of it.
-//! - Writes are acknowledged under `fsync`. What a power loss takes under `interval` and `none` is excused by when it was written, and here
-//!   much is written and synced at one moment.
+//! - What a node does at once after a step of its own is no step: it gives frames to a link, and does background work other than syncs. A
+//!   power loss takes everything that was not synced. The drawn worlds try parts of it.
+//! - Writes are acknowledged under `fsync`. Under `interval` and `none`, what a power loss may take is excused by the time at which it was
+//!   written, and here many writes and syncs have the same time.
 //! - All clocks are exact, and nodes believe that they are right within a millisecond.
 use crate::{Span, WorldOptions};
 use std::{
@@ -59,62 +59,63 @@ use run::Run;
 /// A small world, and how far it is explored.
 #[derive(Debug, Clone)]
 pub struct Exhaust {
-    /// The world. What takes time there takes none.
+    /// The world. Its delays and disk times are zero.
     pub world: WorldOptions,
     /// What its clients do.
     pub clients: Vec<Program>,
-    /// How often time passes, at most.
+    /// The most times that time passes.
     pub passes: usize,
-    /// How many crashes there are, at most.
+    /// The most crashes.
     pub crashes: usize,
-    /// How many cuts, at most.
+    /// The most cuts.
     pub cuts: usize,
-    /// How many steps are chosen.
+    /// The number of steps that are chosen.
     pub depth: usize,
-    /// So many executions are run, at most.
+    /// The most executions that are run.
     pub executions: u64,
-    /// A state that was seen is not explored again.
+    /// Whether a state that was seen is not explored again.
     pub prunes: bool,
 }
 
-/// What was found.
+/// The result of an exploration.
 #[derive(Debug, Clone, Default)]
 pub struct Explored {
-    /// Executions that were run to the end and judged.
+    /// The number of executions that were run to the end and judged.
     pub executions: u64,
-    /// Different states that they reached by their schedules.
+    /// The number of different states that they reached by their schedules.
     pub states: u64,
-    /// Schedules that were not continued, because their state had been seen.
+    /// The number of schedules that were not continued, because their state had been seen.
     pub pruned: u64,
-    /// Different outcomes: what clients were told, in all executions.
+    /// The different outcomes, as checksums: what clients were told, in all executions.
     pub outcomes: BTreeSet<u64>,
-    /// The longest schedule that was run.
+    /// The length of the longest schedule that was run.
     pub depth: usize,
-    /// Schedules, one step longer than those that were run, that were not tried because a limit was reached.
+    /// The number of schedules that were not tried because a limit was reached. Each is one step longer than one that was run.
     pub left: u64,
-    /// What went wrong, by the rule that is broken.
+    /// What went wrong, by the name of the rule that is broken.
     pub found: BTreeMap<String, Found>,
-    /// Executions that were in the same state as an earlier one and ended otherwise: the state leaves something out. Only without pruning.
+    /// The number of executions that reached the same state as an earlier one and ended differently: if there are any, the state leaves
+    /// something out. Only counted without pruning.
     pub unlike: u64,
 }
 
 /// Executions in which one rule was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// How many.
+    /// The number of executions.
     pub executions: u64,
-    /// The first of the shortest.
+    /// The first of the shortest schedules, as numbers of choices.
     pub schedule: Vec<usize>,
-    /// What happened in it.
+    /// What happened in it, as text.
     pub words: String,
 }
 
 /// A rule that an execution broke.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// Which, in a word.
+    /// The rule's name, in a word.
     pub rule: String,
-    /// What happened.
+    /// What happened, as text.
     pub words: String,
 }
 
@@ -130,13 +131,13 @@ impl Broken {
 /// One execution, step by step.
 #[derive(Debug, Clone)]
 pub struct Replayed {
-    /// What was chosen.
+    /// The steps that were chosen.
     pub steps: Vec<Step>,
-    /// What could be chosen next.
+    /// The choices for the next step, as text.
     pub next: Vec<String>,
-    /// What clients were told, also in the end.
+    /// What clients were told, up to the end.
     pub told: Vec<String>,
-    /// What was wrong.
+    /// The rules that were broken.
     pub broken: Vec<Broken>,
 }
 
@@ -145,20 +146,20 @@ pub struct Replayed {
 pub struct Step {
     /// The number of the choice.
     pub choice: usize,
-    /// Of how many.
+    /// The number of choices that there were.
     pub of: usize,
-    /// What it was.
+    /// The choice, as text.
     pub words: String,
 }
 
-/// A schedule that asks for what is not there.
+/// A schedule that names a choice that is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSchedule {
-    /// At which step.
+    /// The number of the step, from 0.
     pub step: usize,
-    /// What it asks for.
+    /// The number of the choice that it names.
     pub choice: usize,
-    /// What could be chosen there.
+    /// The choices that are there, as text.
     pub expected: Vec<String>,
 }
 
@@ -183,7 +184,7 @@ impl fmt::Display for BadSchedule {
 
 impl std::error::Error for BadSchedule {}
 
-/// A small world that cannot be.
+/// A small world that cannot be explored: the reason, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSmallWorld(String);
 
@@ -195,32 +196,32 @@ impl fmt::Display for BadSmallWorld {
 
 impl std::error::Error for BadSmallWorld {}
 
-/// A schedule, and how many choices there are behind it.
+/// A schedule, and the number of choices for its next step.
 struct Open {
     schedule: Vec<u16>,
     choices: usize,
 }
 
-/// What became of a schedule.
+/// The result of trying a schedule.
 enum Tried {
     /// Its state had been seen.
     Seen,
-    /// The state, unless a node has panicked.
+    /// The state is `None` if a node has panicked.
     Run { state: Option<u64>, end: End },
 }
 
-/// How an execution ended.
+/// The end of an execution.
 struct End {
-    /// How many choices there were behind the schedule.
+    /// The number of choices for the next step of the schedule.
     choices: usize,
     outcome: u64,
     broken: Vec<Broken>,
 }
 
-/// The states that were seen, with how many choices there were and the outcome.
+/// The states that were seen, each with the number of its choices and the outcome.
 type Seen = BTreeMap<u64, (usize, u64)>;
 
-/// So many schedules are run between two looks at what was seen.
+/// The number of schedules that are run between two updates of the seen states.
 const BATCH: usize = 64;
 
 /// The most steps of a schedule.
@@ -230,13 +231,13 @@ const MAX_DEPTH: usize = 1_000;
 const MAX_CLIENTS: usize = 8;
 
 impl Exhaust {
-    /// How much time passes in a step. Replicas are to speak as often.
+    /// The time that passes in one step. Replicas are configured to send as often.
     pub const STEP: Micros = Micros::from_millis(10);
 
-    /// Two clients, two keys of different partitions: what one writes the other reads, and both write one of them.
+    /// Two clients, two keys of different partitions: each reads what the other writes, and both write one of the keys.
     pub const USUAL: [&'static str; 2] = ["a put x, put y, get x", "b get y, get x, put x"];
 
-    /// A world of so many sites, with one node each, as small as it is useful.
+    /// A world of this number of sites, with one node each, as small as is useful.
     pub fn new(sites: usize) -> Exhaust {
         let names = (b'a'..=b'z').map(|letter| char::from(letter).to_string());
         let mut world = WorldOptions::plain(names.take(sites), Micros(0));
@@ -265,10 +266,10 @@ impl Exhaust {
         }
     }
 
-    /// Whether it can be explored.
+    /// Checks whether the world can be explored.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// If it cannot: what was expected.
     pub fn check(&self) -> Result<(), BadSmallWorld> {
         let bad = |words: String| Err(BadSmallWorld(words));
         if self.depth > MAX_DEPTH {
@@ -300,17 +301,17 @@ impl Exhaust {
         Ok(())
     }
 
-    /// Goes through all schedules, the shorter ones first.
+    /// Tries all schedules, the shorter ones first.
     ///
     /// # Panics
-    /// If it cannot be explored: [`Exhaust::check`] says so before.
+    /// If it cannot be explored. [`Exhaust::check`] finds that out before.
     pub fn explore<S: Session>(&self, protocol: &<S::Protocol as Protocol>::Config) -> Explored {
         let mut explored = Explored::default();
         let mut seen = Seen::new();
         let mut level: Vec<Open> = Vec::new();
         for depth in 0..=self.depth {
             let mut next = Vec::new();
-            // Before all others comes the empty one.
+            // The empty schedule comes before all others.
             let first = (depth == 0).then(Vec::new);
             let mut schedules = first.into_iter().chain(level.iter().flat_map(Open::continued));
             loop {
@@ -328,7 +329,7 @@ impl Exhaust {
                     };
                     let ended = (end.choices, end.outcome);
                     let like = state.and_then(|state| seen.insert(state, ended));
-                    // Two of one batch may have come to the same state.
+                    // Two schedules of one batch may have come to the same state.
                     if self.prunes && like.is_some() {
                         explored.pruned += 1;
                         continue;
@@ -348,7 +349,7 @@ impl Exhaust {
         explored
     }
 
-    /// Runs all of them, on all cores.
+    /// Runs all of these schedules, on all cores.
     fn try_all<S: Session>(
         &self,
         protocol: &<S::Protocol as Protocol>::Config,
@@ -386,7 +387,7 @@ impl Exhaust {
             if self.prunes && seen.contains_key(&state) {
                 return Tried::Seen;
             }
-            // What is broken is not explored any further.
+            // An execution that broke a rule is not explored any further.
             let choices = match run.judged().is_empty() {
                 true => run.choices().len(),
                 false => 0,
@@ -404,7 +405,7 @@ impl Exhaust {
                 end,
             }
         };
-        // What the panic said has been printed.
+        // The panic's message has been printed already.
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Tried::Run {
             state: None,
             end: End {
@@ -415,10 +416,10 @@ impl Exhaust {
         })
     }
 
-    /// Runs one schedule, and says what happens.
+    /// Runs one schedule, and describes what happens.
     ///
     /// # Errors
-    /// If the schedule asks for what is not there.
+    /// If the schedule names a choice that is not there.
     pub fn replay<S: Session>(
         &self,
         protocol: <S::Protocol as Protocol>::Config,
@@ -467,7 +468,7 @@ impl Open {
 }
 
 impl Explored {
-    /// Whether everything was tried that there is.
+    /// Whether all schedules were tried.
     pub fn is_complete(&self) -> bool {
         self.left == 0
     }

@@ -9,59 +9,59 @@ use turnbuckle_node::NodeId;
 /// A fault at a time, and when it is put right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// When it begins, after the run has.
+    /// When it begins, counted from the beginning of the run.
     pub at: Micros,
     /// How long it lasts.
     pub span: Micros,
-    /// What it is.
+    /// What goes wrong.
     pub kind: FaultKind,
 }
 
-/// What can go wrong. Percents are of the usual; 100 changes nothing.
+/// What can go wrong. Percentages are relative to the usual value; 100 changes nothing.
 ///
 /// `N` names a node: by its number here, by text in a file. In a file, keyspaces count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum FaultKind<N = NodeId> {
-    /// A node's process ends, and takes so much with it. Restarted in the end.
+    /// The process of a node ends, and takes other data with it, depending on `loss`. It is restarted at the fault's end.
     Crash {
         /// The node.
         node: N,
-        /// What goes with it.
+        /// What is lost with the process.
         #[serde(default, deserialize_with = "word")]
         loss: Loss,
     },
-    /// `kill -9` in the middle of one of the next changes to the log.
+    /// `kill -9` in the middle of one of the next changes to the log's files.
     CrashWithinWrite {
         /// The node.
         node: N,
-        /// How many more changes are whole.
+        /// The number of changes that are completed before that.
         #[serde(default)]
         changes: u64,
     },
-    /// All nodes at once.
+    /// The processes of all nodes end at the same time.
     CrashAll {
-        /// What goes with each.
+        /// What is lost with each process.
         #[serde(default, deserialize_with = "word")]
         loss: Loss,
     },
-    /// Nothing gets through between two nodes.
+    /// Nothing gets through between two nodes, in either direction.
     Cut {
-        /// One.
+        /// One of the nodes.
         a: N,
-        /// The other.
+        /// The other node.
         b: N,
     },
-    /// Nothing gets from one to the other; the other way is open.
+    /// Nothing gets through from one node to another. The other direction is open.
     OneWayCut {
-        /// Who is not heard.
+        /// The node whose frames are not delivered.
         from: N,
-        /// By whom.
+        /// The node that does not receive them.
         to: N,
     },
     /// A node is cut off from all others.
     Isolate {
-        /// Which.
+        /// The node.
         node: N,
     },
     /// Frames take longer from one node to another.
@@ -70,134 +70,134 @@ pub enum FaultKind<N = NodeId> {
         from: N,
         /// The receiver.
         to: N,
-        /// So much.
+        /// The delay, in percent of the usual.
         #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
         percent: u64,
     },
-    /// Of the frames from one to another that may be lost, so many of a million are.
+    /// Frames from one node to another are lost, if the seam lets them be lost.
     Loss {
         /// The sender.
         from: N,
         /// The receiver.
         to: N,
-        /// How many.
+        /// The number of lost frames per million.
         #[serde(deserialize_with = "number::<_, 0, 1_000_000>")]
         ppm: u64,
     },
-    /// A node's process does nothing.
+    /// The process of a node does nothing.
     Pause {
-        /// Which.
+        /// The node.
         node: N,
     },
-    /// A wall clock is set, and set back in the end.
+    /// A wall clock is set, and set back at the fault's end.
     ClockStep {
         /// The node.
         node: N,
-        /// By so much.
+        /// By this number of microseconds; negative: back.
         #[serde(rename = "by", deserialize_with = "offset_us")]
         by_us: i64,
     },
-    /// A wall clock is far off for a while, as somebody sets it by mistake. It is right again in the end, and also when the node starts meanwhile: whoever
-    /// starts a node looks at its clock.
+    /// A wall clock is far off for a while, as when an operator sets it by mistake. It is right again at the fault's end. It is also right
+    /// when the node starts meanwhile: an operator who starts a node looks at its clock.
     ClockJump {
         /// The node.
         node: N,
-        /// By so much.
+        /// By this number of microseconds; negative: back.
         #[serde(rename = "by", deserialize_with = "offset_us")]
         by_us: i64,
     },
-    /// A clock runs too fast. In the end it runs right; how far it is off by then stays.
+    /// A clock runs too fast. At the fault's end it runs right, but keeps the offset that it has by then.
     ClockDrift {
         /// The node.
         node: N,
-        /// By so many microseconds a second.
+        /// The number of microseconds that it gains per second.
         ppm: i64,
     },
     /// A disk takes longer to sync.
     SlowDisk {
         /// The node.
         node: N,
-        /// So much.
+        /// The time to sync, in percent of the usual.
         #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
         percent: u64,
     },
-    /// A disk does not sync, and whoever needs it ends. Restarted in the end.
+    /// A disk does not sync, and a process that needs a sync ends. It is restarted at the fault's end.
     SyncFails {
         /// The node.
         node: N,
     },
-    /// Somebody else's file takes all of a disk but so many bytes. What the node writes takes these, and what it removes is free again.
+    /// Another file takes all of a disk except for a number of bytes. What the node writes takes these, and what it removes is free again.
     DiskFull {
         /// The node.
         node: N,
-        /// So many.
+        /// The number of bytes that are left.
         #[serde(default, rename = "free")]
         free_bytes: u64,
     },
     /// Work on one partition takes longer, at every site.
     SlowPartition {
-        /// Which.
+        /// The number of the partition.
         partition: u16,
-        /// So much.
+        /// The time that work takes, in percent of the usual.
         #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
         percent: u64,
     },
-    /// Whatever a node sends to other nodes leaves so much later, in its order. Clients beside it notice nothing; those of other
-    /// nodes do, who ask for what it holds.
+    /// Everything that a node sends to other nodes leaves later, in its order. Clients of that node notice nothing. Clients of other nodes
+    /// do if they ask for data that it holds.
     Late {
-        /// Which.
+        /// The node.
         node: N,
-        /// By so much.
+        /// The additional delay.
         #[serde(deserialize_with = "word")]
         by: Micros,
     },
     /// A node is restarted with a configuration that leaves a keyspace out, and in the end with one that has it again.
     LeftOut {
-        /// Which node.
+        /// The node.
         node: N,
-        /// Which keyspace.
+        /// The number of the keyspace.
         keyspace: usize,
     },
-    /// Some rows of a node's tables that lie beside each other are damaged. If nobody has read them until the end, they are looked for.
+    /// Some neighbouring rows of a node's tables are damaged. If no read has met them by the fault's end, they are searched for.
     Damage {
         /// The node.
         node: N,
-        /// How many, at most.
+        /// The most rows that are damaged.
         #[serde(default = "one", deserialize_with = "number::<_, 1, 1_000_000>")]
         rows: u64,
     },
     /// No fault: a node takes a checkpoint.
     Checkpoint {
-        /// Which.
+        /// The node.
         node: N,
     },
-    /// No fault: a copy of a node's data directory is made, which [`Loss::Old`] puts back.
+    /// No fault: a copy of a node's data directory is made. [`Loss::Old`] puts it back.
     Backup {
-        /// Which.
+        /// The node.
         node: N,
     },
 }
 
-/// The rows that are damaged if a file does not say how many.
+/// The number of damaged rows if a file does not say it.
 fn one() -> u64 {
     1
 }
 
-/// What a crash takes with it.
+/// What a crash takes, beside the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Loss {
-    /// The process alone (`kill -9`): what was written is there.
+    /// Nothing else (`kill -9`): everything that was written is there.
     #[default]
     Process,
-    /// The power fails: of what was not synced, any part is gone.
+    /// The power fails: any part of what was not synced is gone.
     Power,
     /// The data directory is empty: a new machine with an old name.
     Directory,
-    /// The data directory is the last copy that was made of it, or empty if none was.
+    /// The data directory is the last copy that was made of it, or empty if there is none.
     Old,
 }
 
-/// By its name in scripts and in files of scenarios.
+/// Parses the name that scripts and scenario files use.
 impl FromStr for Loss {
     type Err = &'static str;
 
@@ -213,14 +213,14 @@ impl FromStr for Loss {
 }
 
 impl Loss {
-    /// Whether the data directory does not hold afterwards what it held.
+    /// Whether the data directory is afterwards not what it was before.
     pub fn takes_directory(self) -> bool {
         matches!(self, Loss::Directory | Loss::Old)
     }
 }
 
 impl FaultKind {
-    /// Whether it happens at a time, and is not put right.
+    /// Whether the fault happens at one time, and is not put right.
     pub(crate) fn is_over_at_once(&self) -> bool {
         matches!(
             self,
@@ -230,7 +230,8 @@ impl FaultKind {
 }
 
 impl<S: Session> World<S> {
-    /// A fault begins. False if it was left out, because it takes a data directory while another one is not whole ([`World::may_lose`]).
+    /// Begins a fault. Returns false if the fault is left out, because it takes a data directory while another one is not whole
+    /// ([`World::may_lose`]).
     pub fn begin(&mut self, fault: &Fault) -> bool {
         match fault.kind {
             FaultKind::Crash { node, loss } if loss.takes_directory() && !self.may_lose(node) => {
@@ -264,7 +265,7 @@ impl<S: Session> World<S> {
         true
     }
 
-    /// A fault is put right.
+    /// Puts a fault right.
     pub fn end(&mut self, fault: &Fault) {
         match fault.kind {
             FaultKind::Crash { node, .. } | FaultKind::CrashWithinWrite { node, .. } => self.restart(node),
@@ -295,7 +296,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// A fault that lasts still does, after another one of its kind has been put right.
+    /// A fault that still lasts takes effect again, after another fault of its kind was put right.
     pub(crate) fn sustain(&mut self, fault: &Fault) {
         match fault.kind {
             FaultKind::Pause { .. }

@@ -88,7 +88,7 @@
 //! | `clock-drift` | `node`, `ppm` (may be negative) |
 //! | `slow-disk` | `node`, `percent` |
 //! | `sync-fails`, `checkpoint`, `backup` | `node` |
-//! | `disk-full` | `node`, `free` (the bytes that others leave, default 0) |
+//! | `disk-full` | `node`, `free` (the bytes that other files leave, default 0) |
 //! | `slow-partition` | `partition`, `percent` |
 //! | `late` | `node`, `by` |
 //!
@@ -119,7 +119,7 @@ pub struct ScenarioFile {
     pub protocol: Option<String>,
 }
 
-/// A scenario as it stands in a file, or in a table of one, not checked yet.
+/// A scenario as it is written in a file, or in a table of one. It is not checked yet.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub struct ScenarioTable(Spanned<File>);
@@ -158,8 +158,8 @@ struct File {
     fault: Vec<FaultTable>,
 }
 
-/// What a parameter of a protocol is set to. A file may be for several protocols: whether one of them has such a parameter is for those who know
-/// them.
+/// The value of a protocol's parameter. A file may be for several protocols. So the caller, which knows the protocols, must check whether
+/// one of them has such a parameter.
 #[derive(Deserialize)]
 #[serde(try_from = "toml::Value")]
 struct Parameter(Value);
@@ -195,7 +195,7 @@ struct LoadTable {
 }
 
 impl ScenarioFile {
-    /// Reads a scenario, which is named after its file.
+    /// Reads a scenario. Its name is that of its file.
     ///
     /// # Errors
     /// What is wrong with the file, what was expected, and where.
@@ -207,14 +207,14 @@ impl ScenarioFile {
 }
 
 impl ScenarioTable {
-    /// How to decode a document that has a scenario in it.
+    /// How to decode a document that contains a scenario.
     pub const FAULTS: Tagged = Tagged {
         list: "fault",
         tag: "kind",
         shared: &["at", "for"],
     };
 
-    /// The scenario.
+    /// Checks the table, and makes the scenario.
     ///
     /// # Errors
     /// What is wrong with it, what was expected, and where in the file's text.
@@ -353,7 +353,7 @@ impl LoadTable {
         })
     }
 
-    /// What clients do. One place of the file at most says it.
+    /// What clients do. At most one place of the file may say it.
     fn kind(
         &mut self,
         world: &WorldOptions,
@@ -401,9 +401,9 @@ impl TryFrom<toml::Value> for Parameter {
     }
 }
 
-/// Clocks that nobody has set are off by something.
+/// Sets the offsets of the clocks that the file does not name to drawn values.
 fn spread_clocks(world: &mut WorldOptions, spread: Micros) {
-    // Not the world's own draws.
+    // Not from the world's own draws.
     let mut random = Random::new(world.seed ^ 0xC10C);
     let max = spread.0.min(1 << 40);
     for _ in world.clock_offsets_us.len()..world.sites.len() * world.nodes_per_site {

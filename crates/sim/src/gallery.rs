@@ -1,8 +1,8 @@
-//! The anomaly gallery: what clients of a replicated store may see and would rather not, as scripts that every protocol runs.
+//! The anomaly gallery: unwanted behaviour that clients of a replicated store may see, as scripts that every protocol runs.
 //!
-//! An anomaly is a file in `gallery/`, in the language of [`Script`], made so that a protocol which allows it shows it: sites
-//! between which the direct way is longer than the way around, clients that move, cuts, machines that lose power. Its first line
-//! says in a sentence what is seen. Its last command, `shown`, says by which answers one knows it.
+//! An anomaly is a file in `gallery/`, in the language of [`Script`]. It is made so that a protocol which allows the anomaly shows it: with
+//! sites between which the direct way is longer than the way around, clients that move, cuts, machines that lose power. Its first line says
+//! in a sentence what is seen. Its last command, `shown`, says which answers show the anomaly.
 //!
 //! ```text
 //!   gallery/stale_read          a script without answers     --+
@@ -10,19 +10,19 @@
 //!                                                                   and, at its end: shown | prevented | not offered
 //! ```
 //!
-//! A file with answers has the whole script in front of them. Nobody edits that copy: it is written from `gallery/`, and the test fails if the
-//! two differ. It is there for people. The README's table links to these files, and who follows a link sees on one page what was done, what each
-//! client was told, and what follows from it. An answer such as `c: 1` says nothing without its command.
+//! A file with answers begins with the whole script. Do not edit that copy: it is written from `gallery/`, and the test fails if the two
+//! differ. It is there for readers. The README's table links to these files. Each shows on one page what was done, what each client was
+//! told, and what follows from it. An answer such as `c: 1` says nothing without its command.
 //!
-//! # Caveats
+//! # Limits
 //!
-//! *Shown* is proof: there it is. *Prevented* is not: this one script does not show it. That no other does is what drawn runs are
-//! for ([`crate::swarm`]), and the checker.
+//! *Shown* is proof of the anomaly. *Prevented* proves nothing: this one script does not show it. Whether another one does is tested by
+//! drawn runs ([`crate::swarm`]) and by the checker.
 use crate::Script;
 use std::{fs, io, io::Write as _, path::Path};
 use turnbuckle_core::{Protocol, Session};
 
-/// Something that clients may see.
+/// An anomaly that clients may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anomaly {
     /// The name of its script.
@@ -38,7 +38,7 @@ pub enum Verdict {
     Shown,
     /// Its script does not show it.
     Prevented,
-    /// The protocol has not got the operations.
+    /// The protocol does not have the operations of the script.
     NotOffered,
 }
 
@@ -49,7 +49,7 @@ macro_rules! anomalies {
 }
 
 impl Anomaly {
-    /// All of them: what one client sees, then several, then what nobody may ever see.
+    /// All anomalies: first those that one client sees, then those that several see, then what no client may ever see.
     pub const ALL: [Anomaly; 14] = anomalies!(
         "stale_read"
         "reads_go_back"
@@ -67,7 +67,7 @@ impl Anomaly {
         "acknowledged_write_lost_everywhere"
     );
 
-    /// Its name as people write it.
+    /// The anomaly's name, with spaces.
     pub fn title(&self) -> String {
         self.name.replace('_', " ")
     }
@@ -78,17 +78,17 @@ impl Anomaly {
         first.trim_start_matches(['#', ' '])
     }
 
-    /// Its script with the answers of a protocol.
+    /// Runs the anomaly's script with a protocol. Returns the script with the answers.
     ///
     /// # Errors
-    /// If the script is none, or a command of it cannot be carried out.
+    /// If the script is not valid, or a command of it cannot be carried out.
     pub fn run<S: Session>(&self, protocol: <S::Protocol as Protocol>::Config) -> io::Result<String> {
         goldenscript::generate(&mut Script::<S>::new(protocol), self.script)
     }
 }
 
 impl Verdict {
-    /// What a script that was run says at its end.
+    /// The verdict at the end of a script that was run.
     pub fn of(run: &str) -> Option<Verdict> {
         let last = run.lines().rev().find(|line| !line.is_empty())?;
         Some(match last.split(':').next()? {
@@ -100,8 +100,8 @@ impl Verdict {
     }
 }
 
-/// Runs the gallery with a protocol, and compares each script's answers with those in a folder. With `UPDATE_GOLDENFILES=1` it
-/// writes them there.
+/// Runs the gallery with a protocol, and compares each script's answers with those in a folder. With `UPDATE_GOLDENFILES=1` it writes the
+/// answers there.
 ///
 /// # Errors
 /// If a script cannot be run, or does not end with a verdict.
@@ -125,11 +125,11 @@ pub fn gallery<S: Session>(
     Ok(verdicts)
 }
 
-/// Runs the gallery as [`gallery`] does. A protocol that prevents what it promises to shows everything else: an anomaly that a script does not show is
-/// not known to be possible.
+/// Runs the gallery as [`gallery`] does. A protocol must show every anomaly that it does not promise to prevent: an anomaly that no script
+/// shows is not known to be possible.
 ///
 /// # Panics
-/// If anomalies other than those whose names begin so are prevented, or an answer differs.
+/// If an anomaly whose name begins with one of `prevented` is not prevented, if another one is not shown, or if an answer differs.
 pub fn prevents<S: Session>(protocol: &<S::Protocol as Protocol>::Config, folder: &Path, prevented: &[&str]) {
     let verdicts = gallery::<S>(protocol, folder).expect("the gallery runs");
     for (anomaly, verdict) in verdicts {

@@ -3,30 +3,30 @@ use std::collections::VecDeque;
 use turnbuckle_core::{Answer, Answered, Key, Micros, Operation};
 use turnbuckle_node::NodeId;
 
-/// An operation of a world by its place in the history.
+/// An operation of a world, by its index in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OperationId(pub usize);
 
 /// One operation.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Who asked.
+    /// The number of the client.
     pub client: usize,
-    /// Which of the client's sessions: one ends when its node does and nobody kept its token.
+    /// The number of the client's session. A session ends when its node does and its token was not kept.
     pub session: u32,
     /// The node that was asked.
     pub node: NodeId,
-    /// What was asked.
+    /// The operation.
     pub operation: Operation,
-    /// When, in true time.
+    /// When it was asked, in true time.
     pub invoked: Micros,
-    /// The answer, and when it came. `None`: none came, or not yet; a write may have happened.
+    /// When the answer came, in true time, and the answer. `None`: none came, or not yet; a write may have happened.
     pub returned: Option<(Micros, Answered)>,
-    /// How many questions and answers, of anybody, came before its question, and before its answer, at the same moment.
+    /// The number of questions and answers of any client at the same moment before its question, and before its answer.
     pub places: (u32, u32),
-    /// How many answers had come, to anybody, when it was invoked.
+    /// The number of answers that any client had received when it was invoked.
     pub before: u64,
-    /// It was sent before the client's last operation was answered.
+    /// Whether it was sent before the client's last operation was answered.
     pub pipelined: bool,
 }
 
@@ -36,7 +36,7 @@ impl Record {
         self.returned.as_ref().map(|(_, (answer, _))| answer)
     }
 
-    /// The key, of an operation on one.
+    /// The key of an operation on one key.
     pub fn key(&self) -> Option<&Key> {
         match &self.operation {
             Operation::Get { key, .. } | Operation::Put { key, .. } => Some(key),
@@ -44,7 +44,7 @@ impl Record {
         }
     }
 
-    /// What was asked, in a few words.
+    /// The operation, in a few words.
     pub(crate) fn words(&self) -> String {
         match &self.operation {
             Operation::Get { key, .. } => format!("get {key}"),
@@ -66,7 +66,7 @@ impl Record {
         }
     }
 
-    /// What was answered, in a few words.
+    /// The answer, in a few words.
     pub(crate) fn answer_words(&self) -> String {
         match self.answer() {
             None => "nothing".into(),
@@ -79,13 +79,13 @@ impl Record {
         }
     }
 
-    /// Whether it deletes.
+    /// Whether it deletes a key.
     pub fn is_delete(&self) -> bool {
         matches!(self.operation, Operation::Put { value: None, .. })
     }
 }
 
-/// The records of a world, by their place. The oldest can be forgotten.
+/// The records of a world, by their index. The oldest can be forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     forgotten: usize,
@@ -93,7 +93,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// The place that the next record gets.
+    /// The id that the next record gets.
     pub fn next(&self) -> OperationId {
         OperationId(self.forgotten + self.records.len())
     }
@@ -117,7 +117,7 @@ impl History {
         places.zip(&self.records)
     }
 
-    /// Forgets what came before.
+    /// Forgets the records before this one.
     pub fn forget_before(&mut self, id: OperationId) {
         let count = id.0.saturating_sub(self.forgotten).min(self.records.len());
         self.records.drain(..count);

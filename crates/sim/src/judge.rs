@@ -1,66 +1,71 @@
-//! What must be true of every answer, whatever happened, checked while the world runs.
+//! The judge: what must be true of every answer, whatever faults there were. It is checked while the world runs.
 //!
 //! 1. **Receipts.** A receipt that claims a staleness of s for an operation begun at t: every write to its key that was
 //!    acknowledged at or before t - s, in true time, at any site, is reflected.
-//! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows less, across any crash. Where
-//!    the protocol has sessions that see more than others, this is asked of each session instead, wherever it goes.
-//! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, nobody
-//!    anywhere is shown what is older than that delete.
+//! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows an older state, across any crash. Where
+//!    one session may see more than another (reads promise causality), this is demanded of each session instead, wherever it goes.
+//! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, no site shows a
+//!    version that is older than that delete.
 //! 4. **Values are real.** What is read was written, to that key, and carries one version only.
-//! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer. And what a replica
-//!    acknowledges is stamped above what it had acknowledged before: else the older write of the two would be the last one.
-//! 6. **Reads are served on a full disk.** No read is refused because a disk has less room than is to be kept free: that is for writes. Where the
-//!    log itself cannot be written, reads behind what waits for it are refused in other words, and that is held against nobody.
+//! 5. **Nothing acknowledged is lost.** In the end every site has each key's last acknowledged write, or something newer. And a write that
+//!    a replica acknowledges is stamped above those that it had acknowledged before. Otherwise the older write of the two would be the last
+//!    one.
+//! 6. **Reads are served on a full disk.** No read is refused because a disk has less room than is to be kept free: only writes may be. If
+//!    the log itself cannot be written, reads that wait behind it are refused with another text, and that breaks no rule.
 //!
-//! 7. **A condition is as its answer says.** An answer that tells that a condition held, or did not, does not itself show the opposite.
+//! 7. **A condition is as its answer says.** An answer says that a condition held, or that it did not. It must not itself show the
+//!    opposite.
 //!
-//! Each read of one key, each key of a read of several, each answer of a delete ("there was a value", "there was none") and each
-//! receipt is an answer to be judged. A put whose condition did not hold is a read of what it says is there, and one that tells the
-//! value before it is a read of that, too.
+//! Each of these is an answer to be judged: a read of one key, each key of a read of several, the answer of a delete ("there was a value",
+//! "there was none"), and each receipt. A put whose condition did not hold is a read of what its answer says is there. A put that was told
+//! the value before it is a read of that value, too.
 //!
 //! # Floors
 //!
-//! What an answer must show is a *floor*: a version of the key, and "this or newer". Floors come from rules 1, 2 and 3. An operation is held
-//! to what had been answered before it was invoked, and to what its own client had asked for before it: a client's operations that
-//! overlap, a *pipeline*, take effect in the order in which they were sent.
+//! What an answer must show is a *floor*: a version of the key, and "this or newer". Floors come from rules 1, 2 and 3. An operation must
+//! meet what had been answered before it was invoked, and what its own client had asked for before it: a client's operations that overlap,
+//! a *pipeline*, take effect in the order in which they were sent.
 //!
 //! # Nothing
 //!
-//! "Nothing" has a version if the replica remembers the delete; then it is an answer like any other. If no version comes with it, there never was a
-//! value here, or the delete has been forgotten. Which of the two, and which delete, is told by the floor f that the answer had to meet:
+//! "Nothing" has a version if the replica remembers the delete. Then it is an answer like any other. If no version comes with it, there
+//! never was a value here, or the delete has been forgotten. The floor f that the answer had to meet tells which of the two it was, and
+//! which delete:
 //!
 //! - Without a floor it may be either. Nothing follows.
-//! - With one it was a delete d that meets f. If no delete of the key that meets f is known, and none was asked for and left
+//! - With a floor it was a delete d that meets f. If no delete of the key that meets f is known, and none was asked for and left
 //!   unanswered, the answer is wrong.
-//! - If every delete of the key has been answered, d is one of the known ones, so at least the oldest of them that meets f: that is the new floor. If
-//!   some delete was never answered, d may be that one. All that is known of it is that it meets f, and that it is newer than f if f is a value.
+//! - If every delete of the key has been answered, d is one of the known ones, so it is at least the oldest of them that meets f: that is
+//!   the new floor. If some delete was never answered, d may be that one. Then only this is known: d meets f, and d is newer than f if f is
+//!   a value.
 //!
-//! By rule 3 the same floor binds everybody from then on, if a receipt came with the answer that would have named a remembered delete.
-//! A delete that answers "there was a value" must be newer than some value that meets f.
+//! If a receipt came with the answer that would have named a remembered delete, then by rule 3 the same floor binds all answers from then
+//! on. A delete that answers "there was a value" must be newer than some value that meets f.
 //!
 //! # What a power loss excuses
 //!
 //! A node under `interval` or `none` that loses power may lose what it has written since it last synced. Nothing else is excused:
 //!
-//! - A *lost* version: its own replica stamped it, and nobody knew of it before the last sync. It is not asked of anybody, as a
-//!   floor or in the end, except of a replica that has itself shown it and has not lost power since: that replica still has it.
-//!   Where such a replica is left in the end, all sites must have got it back.
+//! - A *lost* version: its own replica stamped it, and no other replica or client knew of it before the last sync. It is not demanded, as a
+//!   floor or in the end. There is one exception: a replica that has itself shown it and has not lost power since still has it. If there is
+//!   such a replica in the end, all sites must have the version again.
 //! - What the replica itself had shown since its last sync: it is no floor of this replica any more.
 //!
-//! A node whose data directory is lost, or replaced by an old copy, loses what it wrote since that copy. But what a running peer has at that moment
-//! comes back from there: it is *spared*, and asked of everybody as before, as long as some running node has it.
+//! A node whose data directory is lost, or replaced by an old copy, loses what it wrote since that copy. But what a running peer has at
+//! that moment comes back from there: it is *spared*, and demanded as before, while some running node has it.
 //!
 //! All other floors stay: those of other keys, other replicas and all sessions.
 //!
 //! # What a clock excuses
 //!
-//! Claims rest on clocks that keep their bounds. Once one does not, claims are not judged, but for one case: the write that is missed was stamped a second
-//! or more beyond what a clock within its bound could show, and the replica has it. Then it can see that a clock lies, and must claim nothing.
+//! Claims rest on clocks that keep their bounds. Once one does not, claims are not judged, with one exception: the missed write was stamped
+//! a second or more beyond what a clock within its bound could show, and the replica has it. Then the replica can see that a clock lies,
+//! and must claim nothing.
 //!
 //! # What is not judged
 //!
-//! An answer is *not judged* if it would be wrong but for an excuse, or if what it shows cannot be compared. How often that happens is
-//! counted for each reason ([`Excuse`]).
+//! An answer is *not judged* if it would be wrong without an excuse, or if what it shows cannot be compared. These cases are counted for
+//! each reason ([`Excuse`]).
 use crate::{OperationId, Record};
 use bytes::Bytes;
 use std::{
@@ -86,29 +91,29 @@ use floor::{Floor, Raised};
 use key::{Acknowledged, Met, OfKey, Shown};
 use needs::Needs;
 
-/// Which rule was broken.
+/// A rule of the judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// A receipt claimed what is not so.
+    /// A receipt claimed something that is not true.
     TrueReceipts,
-    /// A replica, or to its session, somebody showed less than before.
+    /// A replica, or the answers to one session, showed an older state than before.
     NothingUndone,
-    /// Somebody showed what is older than a delete that a site had forgotten.
+    /// A replica showed a version that is older than a delete that a site had forgotten.
     ForgottenIsShown,
-    /// What was read was never written, or has two versions.
+    /// A value was read that was never written, or that has two versions.
     RealValues,
     /// An acknowledged write is not there in the end.
     NothingLost,
     /// The sites differ in the end, or do not come to rest.
     Convergence,
-    /// An answer says of a condition what it shows to be wrong.
+    /// An answer says of a condition the opposite of what it shows.
     Conditions,
-    /// A node does not do its work: it does not open, answer, or understand another.
+    /// A node does not do its work: it does not open, does not answer, or does not understand another node.
     Service,
 }
 
 impl Rule {
-    /// In a word, for those who count.
+    /// The rule's name in a word, for counts.
     pub fn name(self) -> &'static str {
         match self {
             Rule::TrueReceipts => "receipt",
@@ -123,12 +128,12 @@ impl Rule {
     }
 }
 
-/// Something that must not be.
+/// An event that broke a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule it breaks.
+    /// The rule that was broken.
     pub rule: Rule,
-    /// What happened.
+    /// What happened, as text.
     pub words: String,
 }
 
@@ -141,28 +146,28 @@ impl fmt::Display for Violation {
 /// Judges the answers of one world.
 pub struct Judge {
     topology: Topology,
-    /// The protocol has sessions that see more than others.
+    /// Whether reads promise causality: then one session may see more than another, and what was shown binds sessions, not replicas.
     has_sessions: bool,
     levels: KeyspaceLevels,
     keys: BTreeMap<Key, OfKey>,
-    /// What was written to which key.
+    /// The values that were written to each key.
     values: BTreeMap<(Key, Bytes), Written>,
-    /// Keys of reads of several that showed a value whose version was not known yet.
+    /// Keys of reads of several keys that showed a value whose version was not known yet.
     pending: BTreeMap<(Key, Bytes), Vec<Pending>>,
-    /// Of each read of nothing without a version: the floor that it met. By the operation and the place of the key.
+    /// For each read of nothing without a version, the floor that it met. By the operation and the index of the key.
     nothings: BTreeMap<(OperationId, u32), Floor>,
-    /// When which replica lost power.
+    /// The power losses of each replica.
     losses: BTreeMap<ServerId, Vec<Loss>>,
     last_loss: Micros,
-    /// Versions that were lost where they were stamped, and that others have.
+    /// Versions that were lost where they were stamped, and that other replicas have.
     spared: BTreeSet<(Key, VersionId)>,
-    /// How many answers were looked at.
+    /// The number of answers that were looked at.
     number: u64,
     answers: Judged,
     claims: Judged,
-    /// A clock was outside its bound: claims that rest on clocks are not held against anybody any more.
+    /// Whether a clock was outside its bound: then claims that rest on clocks are not judged any more.
     clocks_lie: bool,
-    /// It looks at nothing.
+    /// Whether the judge looks at nothing.
     sleeps: bool,
     violations: Vec<Violation>,
 }
@@ -171,11 +176,11 @@ pub struct Judge {
 #[derive(Debug, Clone, Copy)]
 struct Loss {
     at: Micros,
-    /// What was written up to then was synced.
+    /// Everything that was written up to then was synced.
     kept_until: Micros,
 }
 
-/// A value, and who wrote it.
+/// A value that was written, and when.
 #[derive(Clone, Copy)]
 struct Written {
     value: Value,
@@ -184,9 +189,9 @@ struct Written {
 
 #[derive(Clone, Copy)]
 enum Value {
-    /// Written once; the version, if it is known.
+    /// Written once. The version, if it is known.
     Once(Option<VersionId>),
-    /// Written more than once: it does not tell its version.
+    /// Written more than once: the value does not tell its version.
     Often,
     /// Its only writer was told that it was certainly not written.
     Refused,
@@ -196,10 +201,10 @@ enum Value {
 #[derive(Clone)]
 struct Seen {
     id: OperationId,
-    /// Which of the operation's keys.
+    /// The index of the key among the operation's keys.
     place: u32,
     client: usize,
-    /// How many answers had been looked at when it was invoked.
+    /// The number of answers that had been looked at when it was invoked.
     before: u64,
     invoked: Micros,
     over: Micros,
@@ -208,9 +213,9 @@ struct Seen {
     witness: Witness,
     is_careless: bool,
     staleness: Option<Micros>,
-    /// The replica has this version, which a clock has stamped that is seen to be beyond its bound.
+    /// Set if the replica has this version, stamped by a clock that is visibly beyond its bound.
     ahead: Option<VersionId>,
-    /// Whether it counts as an answer: an acknowledged write shows nothing but itself.
+    /// Whether it counts as an answer. An acknowledged write shows only itself.
     is_answer: bool,
 }
 
@@ -221,13 +226,13 @@ struct Pending {
 }
 
 impl Judge {
-    /// Who has seen nothing yet. With sessions, what was shown binds these; without, replicas.
     /// What an operation was promised, if the keyspace offers its level.
     fn promise_of(&self, operation: &Operation) -> Promise {
         let level = self.levels.resolve(operation);
         level.map_or(Promise::RealValues, |level| level.promise())
     }
 
+    /// A judge that has seen nothing yet. With sessions, what was shown binds these; without, replicas.
     pub(crate) fn new(topology: Topology, levels: KeyspaceLevels) -> Judge {
         Judge {
             topology,
@@ -249,32 +254,32 @@ impl Judge {
         }
     }
 
-    /// What was found wrong so far.
+    /// The violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Something is wrong.
+    /// Reports a violation.
     pub fn report(&mut self, rule: Rule, words: String) {
         self.violations.push(Violation { rule, words });
     }
 
-    /// From now on it looks at nothing, and remembers nothing.
+    /// From now on the judge looks at nothing, and remembers nothing.
     pub(crate) fn sleep(&mut self) {
         self.sleeps = true;
     }
 
-    /// Whether it looks at nothing.
+    /// Whether the judge looks at nothing.
     pub(crate) fn is_asleep(&self) -> bool {
         self.sleeps
     }
 
-    /// A clock is not where its node believes.
+    /// A clock is outside the bound that its node believes in.
     pub(crate) fn distrust_clocks(&mut self) {
         self.clocks_lie = true;
     }
 
-    /// Whether all clocks kept the bounds that their nodes believe in: then every claim can be held against its receipt.
+    /// Whether all clocks kept the bounds that their nodes believe in: then every receipt's claim can be judged.
     pub fn trusts_clocks(&self) -> bool {
         !self.clocks_lie
     }
@@ -298,7 +303,7 @@ impl Judge {
         claims
     }
 
-    /// How many answers were looked at.
+    /// The number of answers that were looked at.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -336,7 +341,7 @@ impl Judge {
             .or_insert(first);
     }
 
-    /// `ahead` is what the answering replica has of the key, if that is stamped by a clock that is seen to be beyond its bound.
+    /// `ahead` is the version of the key that the answering replica has, if its stamp is visibly from a clock beyond its bound.
     pub(crate) fn returned(
         &mut self,
         id: OperationId,
@@ -386,7 +391,7 @@ impl Judge {
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
                     let server = self.server_of(key, ReplicaId::from(site));
                     let mut seen = self.seen(id, record, place, key, server, receipt, *at);
-                    // Which of several replicas has answered for each key, the answer does not say.
+                    // The answer does not say which of several replicas has answered for each key.
                     seen.is_careless |= self.topology.members() > 1 || !self.topology.is_everywhere();
                     match value {
                         Some(value) => self.value_read(seen, value, None),
@@ -451,7 +456,7 @@ impl Judge {
             of_key.open_deletes.remove(&id);
         }
         match (value, existed, receipt.version) {
-            // A delete of what is not there writes nothing.
+            // A delete of a key without a value writes nothing.
             (None, false, None) => self.look(seen, Shown::Nothing { is_forgotten: true }),
             (None, false, Some(version)) => {
                 self.know(key, version, false, None, at);
@@ -481,7 +486,8 @@ impl Judge {
         }
     }
 
-    /// What a replica acknowledges is newer than what it had acknowledged before the write was asked for: else the older write wins.
+    /// A write that a replica acknowledges must be newer than those that it had acknowledged before the write was asked for. Otherwise the
+    /// older one wins.
     fn stamped(&mut self, seen: &Seen, version: VersionId) {
         let Some(of_key) = self.keys.get(&seen.key) else {
             return;
@@ -502,7 +508,7 @@ impl Judge {
         }
     }
 
-    /// A writer was told that its write did not happen, and never will.
+    /// A client was told that its write did not happen, and never will.
     fn refused(&mut self, id: OperationId, key: &Key, value: Option<&Bytes>) {
         self.keys.entry(key.clone()).or_default().open_deletes.remove(&id);
         let Some(value) = value else {
@@ -529,7 +535,7 @@ impl Judge {
 
     // ---- values and versions --------------------------------------------------------------------------------
 
-    /// A value was read; a receipt may have named its version.
+    /// A value was read. A receipt may have named its version.
     fn value_read(&mut self, seen: Seen, value: &Bytes, version: Option<VersionId>) {
         if let Some(version) = version {
             self.learn(&seen.key, value, version, seen.over);
@@ -556,7 +562,7 @@ impl Judge {
         };
         match version {
             Some(version) => self.look(seen, Shown::Version(version)),
-            // Its write may be acknowledged later, or read with a receipt of its own.
+            // Its write may be acknowledged later, or be read with a receipt.
             None => {
                 let needs = self.needs(&seen);
                 let waiting = self.pending.entry((seen.key.clone(), value.clone()));
@@ -616,7 +622,7 @@ impl Judge {
         found.map(|((_, value), _)| value)
     }
 
-    /// The delete that a read of nothing has seen, if it can have been one only.
+    /// The delete that a read of nothing has seen, if only one is possible.
     pub(crate) fn delete_seen(
         &self,
         id: OperationId,
@@ -654,9 +660,9 @@ impl Judge {
         }
     }
 
-    /// What was shown binds those who come later.
+    /// What was shown is a floor for later answers.
     fn raise(&mut self, seen: &Seen, shown: Shown, met: Option<Floor>) {
-        // An answer from before a power loss says nothing of what the replica has now.
+        // An answer from before a power loss says nothing about what the replica has now.
         let is_from_before_loss = self.losses.get(&seen.server).is_some_and(|losses| {
             let last = losses.last();
             last.is_some_and(|loss| seen.invoked <= loss.at)
@@ -700,7 +706,7 @@ impl Judge {
 
     // ---- power losses ---------------------------------------------------------------------------------------
 
-    /// A replica lost power, or its files: of what it wrote after `kept_until`, anything may be gone.
+    /// A replica lost power, or its files: anything that it wrote after `kept_until` may be gone.
     pub(crate) fn excuse(&mut self, server: ServerId, now: Micros, kept_until: Micros) {
         let loss = Loss { at: now, kept_until };
         self.losses.entry(server).or_default().push(loss);
@@ -715,8 +721,8 @@ impl Judge {
         }
     }
 
-    /// The replica's files are gone, or as they were at `kept_until`. `survives` says of a version that it stamped whether a running peer has
-    /// it, or something newer. It is told whether the version is a delete, or was deleted since.
+    /// The replica's files are gone, or are as they were at `kept_until`. `survives` tells whether a running peer has a version that the
+    /// replica stamped, or something newer. Its last argument says whether the version is a delete, or was deleted since.
     pub(crate) fn lose_directory(
         &mut self,
         server: ServerId,
@@ -734,7 +740,7 @@ impl Judge {
                 .filter(|version| version.replica == server.replica())
             {
                 let is_its_own = self.server_of(key, version.replica) == server;
-                // What was lost before does not come back by what a peer has heard since.
+                // What was lost before does not come back through what a peer has heard since.
                 let is_deleted = of_key.is_deleted(version);
                 if is_its_own && !self.is_lost(key, version) && survives(server, key, version, is_deleted) {
                     spared.push((key.clone(), version));
@@ -745,7 +751,7 @@ impl Judge {
         self.spared.extend(spared);
     }
 
-    /// A node is about to lose something. What others have lost before may have been there alone.
+    /// A node is about to lose something. It may be the only one that has what other nodes have lost before.
     pub(crate) fn look_at_spared(&mut self, survives: impl Fn(ServerId, &Key, VersionId, bool) -> bool) {
         let mut spared = std::mem::take(&mut self.spared);
         spared.retain(|(key, version)| {
@@ -785,13 +791,13 @@ impl Judge {
 
     // ---- the end --------------------------------------------------------------------------------------------
 
-    /// In the end: what a site has of a key.
+    /// In the end: the version of a key that a site has.
     pub(crate) fn ends_with(&mut self, site: &str, key: &Key, version: Option<VersionId>) {
         let Some(of_key) = self.keys.get(key) else {
             return;
         };
         let shown = version.map_or(Shown::Nothing { is_forgotten: true }, Shown::Version);
-        // Some replica that has not lost power since has shown it.
+        // A replica has shown it and has not lost power since.
         let is_kept = |version: VersionId| of_key.shown.values().any(|shown| shown.contains_key(&version));
         let missing = of_key.acknowledged.iter().filter(|write| {
             of_key.is_met(shown, Some(Floor::at_least(write.version))) == Met::No

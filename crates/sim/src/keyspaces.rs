@@ -1,7 +1,7 @@
-//! The keyspaces of a world: several of one protocol, which nodes may have or not.
+//! The keyspaces of a world: several of one protocol. A node may have only some of them.
 //!
-//! A client is one of one keyspace. So that one judge, and one checker, can look at all of them, no key is in two of them: the keys of
-//! the second begin with `2/`, those of the third with `3/`.
+//! A client belongs to one keyspace. No key is in two keyspaces, so that one judge, and one checker, can look at all of them: the keys of
+//! the second keyspace begin with `2/`, those of the third with `3/`.
 use crate::{World, WorldOptions, machine::Machine, world::index};
 use turnbuckle_core::{Key, Session};
 use turnbuckle_node::{KeyspaceTerms, NodeId};
@@ -14,7 +14,7 @@ pub(crate) fn name_of(keyspace: usize) -> String {
     }
 }
 
-/// A key of a keyspace, by the rest of its name.
+/// The key of a keyspace with this rest of its name.
 pub(crate) fn key_in(keyspace: usize, rest: &str) -> Key {
     match keyspace {
         0 => Key::from(rest),
@@ -38,7 +38,7 @@ impl<S: Session> Machine<S> {
         (0..options.keyspaces).filter(|keyspace| !self.left_out.contains(keyspace))
     }
 
-    /// What it tells others of them.
+    /// What the node tells its peers of its keyspaces.
     pub fn terms(&self, options: &WorldOptions) -> Vec<KeyspaceTerms> {
         let terms = |keyspace| KeyspaceTerms {
             name: name_of(keyspace),
@@ -52,8 +52,8 @@ impl<S: Session> Machine<S> {
 }
 
 impl<S: Session> World<S> {
-    /// Takes a keyspace out of a node's configuration, or puts it there again, and restarts the node. One that does not run finds that
-    /// when it starts. A node keeps at least one keyspace.
+    /// Takes a keyspace out of a node's configuration, or puts it back, and restarts the node. If the node does not run, the change takes
+    /// effect when it starts. A node keeps at least one keyspace.
     ///
     /// # Panics
     /// If there is no such keyspace.
@@ -76,7 +76,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Whether a node runs, and serves a keyspace.
+    /// Whether a node runs and serves a keyspace.
     pub fn serves(&self, node: NodeId, keyspace: usize) -> bool {
         let process = self.machines[index(node)].process.as_ref();
         process.is_some_and(|process| process.keyspaces.contains_key(&keyspace))

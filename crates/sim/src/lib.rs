@@ -1,8 +1,8 @@
 //! A world in one thread: the server's own nodes on a simulated network, with simulated disks and clocks.
 //!
-//! Holes in replication show when a link breaks while a disk is slow and a process dies, and then once in a million. Over sockets
-//! that is hopeless to find, and hopeless to find again. Here everything that the operating system does for a node is done
-//! by a calendar of events and drawn from one seed: the same seed gives the same world, to the last byte.
+//! Bugs in replication show when a link breaks while a disk is slow and a process dies, and then once in a million runs. With real sockets
+//! they are hopeless to find, and hopeless to find again. Here everything that the operating system does for a node is done by a calendar
+//! of events and drawn from one seed: the same seed gives the same world, to the last byte.
 //!
 //! ```text
 //!        clients (drawn, or a script)                     Judge: receipts, nothing undone, nothing lost
@@ -17,26 +17,26 @@
 //! ```
 //!
 //! - [`World`] is a cluster that is driven by hand: [`World::invoke`], [`World::crash`], [`World::set_cut`], [`World::advance`].
-//! - `Script` drives it from a golden script; protocol crates keep their figures and rules as such scripts. It is there with the feature `scripts`, for
-//!   tests.
-//! - `gallery` runs scripts that show what clients may see and would rather not, the same ones for every protocol.
-//! - A [`Scenario`] is a world, its clients and its faults as data: written in a file, or drawn from a seed ([`Draw`]). First clients
-//!   and faults (safety), then peace (liveness), in which the cluster must come
-//!   to rest with the same data at every site.
+//! - `Script` drives it from a golden script. Protocol crates keep their figures and rules as such scripts. It needs the feature `scripts`,
+//!   which tests use.
+//! - `gallery` runs scripts that show unwanted behaviour that clients may see, the same scripts for every protocol.
+//! - A [`Scenario`] is a world, its clients and its faults as data: written in a file, or drawn from a seed ([`Draw`]). First there are
+//!   clients and faults (safety), then neither (liveness): the cluster must come to rest with the same data at every site.
 //! - [`Exhaust`] goes through every order of events of a small world, up to a depth.
-//! - [`Diagram`] draws what the nodes said to each other, as text or as a picture.
+//! - [`Diagram`] draws the messages between the nodes, as text or as a picture.
 //! - [`Judge`] watches all of them. It knows true time and every answer, and nothing of what is inside a node.
 //!
-//! That the judge can see is shown by bugs that are planted into the nodes ([`turnbuckle_node::Planted`]), one for each rule that a node lives by.
+//! Bugs that are planted into the nodes show that the judge can see ([`turnbuckle_node::Planted`]). There is one for each rule that a node
+//! follows.
 //!
 //! It is generic over the protocol's [`turnbuckle_core::Session`], and knows no protocol.
 //!
-//! # Caveats
+//! # Limits
 //!
-//! - A node is called by one thread. What happens between two steps of a fetch, a checkpoint or a copy in another thread
-//!   is not seen here; those steps hold the lane's lock, and their own tests look at them.
+//! - Each node is called by one thread. What another thread does between two steps of a fetch, a checkpoint or a copy is not seen here.
+//!   Those steps hold the lane's lock, and have their own tests.
 //! - A sync makes durable what was written when it *ends*. A real one may leave out what was written after it began.
-//! - Monotonic time drifts with the wall clock, and a fault in one is one in the other.
+//! - Monotonic time drifts with the wall clock: a fault in one is a fault in the other.
 mod clock;
 mod diagram;
 pub use diagram::Diagram;

@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 use turnbuckle_core::Micros;
 use turnbuckle_node::MAX_FRAME_BYTES;
 
-/// The two ends of a connection, and what is on it. End 0 is the node with the smaller number.
+/// The two ends of a connection, and what travels on it. End 0 is the node with the smaller number.
 #[derive(Default)]
 pub(crate) struct Link {
-    /// Which connection this is: what was on an earlier one is gone.
+    /// The number of this connection: everything that was on an earlier one is gone.
     pub life: u64,
-    /// It is broken, or was never made: nothing new gets on it.
+    /// Whether the connection is broken, or was never made: then nothing new gets on it.
     pub broken: bool,
-    /// Which ends still think that it is up.
+    /// Whether each end still believes that the connection is up.
     pub up: [bool; 2],
     /// What travels from each end to the other.
     pub ways: [Way; 2],
-    /// The roads under the connection, from each end to the other. They outlive it.
+    /// The roads under the connection, from each end to the other. They outlive the connection.
     pub roads: [Road; 2],
-    /// A new connection is being tried.
+    /// Whether a new connection is being tried.
     pub trying: bool,
 }
 
@@ -26,39 +26,39 @@ pub(crate) struct Link {
 pub(crate) struct Way {
     pub chunks: VecDeque<Chunk>,
     pub bytes: usize,
-    /// So many of the last chunks do not travel: the road was cut before them.
+    /// The number of last chunks that do not travel: the road was cut before them.
     pub stuck: usize,
-    /// Nothing arrives before this: a connection keeps its order.
+    /// No chunk arrives before this time: a connection keeps its order.
     pub last_arrival: Micros,
-    /// What was sent over a road slower than usual has arrived by then.
+    /// By this time everything has arrived that was sent while the road was slower than usual.
     pub slow_until: Micros,
-    /// What was sent is on the wire until then.
+    /// The wire is busy with what was sent until this time.
     pub busy_until: Micros,
-    /// The node had more than the connection took.
+    /// Whether the node had more than the connection took.
     pub more: bool,
-    /// The node is about to be asked for frames.
+    /// Whether the node is about to be asked for frames.
     pub due: bool,
-    /// The first half of what it was asked for.
+    /// The first half of what the node was asked for.
     pub begun: Option<BytesMut>,
-    /// It has had something new since then.
+    /// Whether the node has had something new since then.
     pub woken: bool,
 }
 
 /// Frames that travel together.
 pub(crate) struct Chunk {
     pub bytes: Bytes,
-    /// The places of its frames in the log of messages, if there is one.
+    /// The indexes of its frames in the log of messages, if there is one.
     pub logged: Vec<usize>,
 }
 
-/// What a fault may do to one direction, whatever connection uses it.
+/// The state of one direction that faults may change, whichever connection uses it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Road {
     /// Nothing gets through.
     pub cut: bool,
-    /// So many times the usual delay, in percent.
+    /// The delay, in percent of the usual.
     pub slow_percent: u64,
-    /// Of a million frames that may be lost, so many more are.
+    /// The additional number of frames, of a million that may be lost, that are lost.
     pub loss_ppm: u64,
 }
 
@@ -72,7 +72,7 @@ impl Default for Road {
     }
 }
 
-/// How much a connection holds in each direction, in bytes.
+/// The number of bytes that a connection holds in each direction.
 pub(crate) const WAY_BYTES: usize = 256 << 10;
 
 impl Link {
@@ -83,7 +83,7 @@ impl Link {
         }
     }
 
-    /// Whether a connection can be made: both directions are needed for it.
+    /// Whether no connection can be made: it needs both directions.
     pub fn is_cut(&self) -> bool {
         self.roads.iter().any(|road| road.cut)
     }
@@ -101,7 +101,7 @@ pub(crate) fn frames(mut chunk: Bytes) -> impl Iterator<Item = Bytes> {
     })
 }
 
-/// Puts a frame behind others, with its length in front.
+/// Appends a frame to `out`, with its length in front.
 pub(crate) fn put_frame(frame: &[u8], out: &mut BytesMut) {
     let len = u32::try_from(frame.len()).expect("frames are far below 4 GiB");
     out.extend_from_slice(&len.to_be_bytes());

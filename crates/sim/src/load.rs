@@ -1,23 +1,23 @@
 //! The clients of a world, and what they do.
 //!
-//! A client makes *requests*, one after the other. A request is one operation, or a read and a write, or (with amplification)
-//! many operations one after the other, as when a page is put together. Between two requests it thinks, or waits for its next
-//! turn where operations come at a rate.
+//! A client makes *requests*, one after the other. A request is one operation, or a read and a write, or (with amplification) many
+//! operations one after the other, as when a web page is built. Between two requests the client thinks. If operations come at a rate, it
+//! waits for its next turn.
 //!
-//! In a *pipeline* the operations of a request are sent without waiting for answers, up to so many at once. They take effect in the order in
-//! which they were sent: in a keyspace with sessions each follows the one before it as if that had been answered, in others each follows
-//! those before it on its key. If the node crashes, the client does not know of each open operation whether it happened.
+//! In a *pipeline* the operations of a request are sent without waiting for answers, up to a limit of open ones. They take effect in the
+//! order in which they were sent. In a keyspace with sessions, each follows the one before it as if that had been answered. In others, each
+//! follows those before it on its key. If the node crashes, the client does not know of each open operation whether it happened.
 //!
 //! | kind | what |
 //! |---|---|
-//! | [`Kind::Workload`] | a workload of `bench`: YCSB's, or that of a file |
-//! | [`Kind::Mixed`] | everything a client can ask, on few keys, with as many clients in each keyspace: what finds bugs |
-//! | [`Kind::Hot`] | few keys in each partition, that some clients write, partition after partition, and others read |
-//! | [`Kind::PingPong`] | pairs at two nodes that take turns at writing what the other waits to read: people who work on the same text |
+//! | [`Kind::Workload`] | a workload of `bench`: one of YCSB's, or one from a file |
+//! | [`Kind::Mixed`] | everything a client can ask, on few keys, with the same number of clients in each keyspace: it finds bugs |
+//! | [`Kind::Hot`] | few keys in each partition: some clients write them, partition after partition, and others read them |
+//! | [`Kind::PingPong`] | pairs of clients at two nodes that take turns: each writes what the other waits to read, like two people who edit one text |
 //!
-//! Clients stand at all nodes, or at some. They stick to their node, or roam: after so many requests they go on at the next one, and
-//! their session comes along. Or they go on *errands*: right after a write the client goes to the next node, reads there what it wrote, makes
-//! one more request, and comes back.
+//! There are clients at all nodes, or at some. They stay at their node, or roam: after a number of requests they go on at the next node,
+//! with their session. Or they go on *errands*: right after a write the client goes to the next node, reads there what it wrote, makes one
+//! more request, and comes back.
 use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -35,30 +35,29 @@ use once::Pairs;
 /// What clients do.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// How many there are at each node that has clients.
+    /// The number of clients at each node that has clients.
     pub clients_per_node: usize,
-    /// The nodes that have clients; all, if none is named.
+    /// The nodes that have clients. If it is empty, all have.
     pub at: Vec<NodeId>,
-    /// They begin so long after everything else, and so does the writing of records: by then links are up and sites know of each
-    /// other.
+    /// Clients, and the writing of records, begin this long after everything else: by then links are up and sites have heard of each other.
     pub after: Micros,
-    /// How long one thinks between two requests.
+    /// How long a client thinks between two requests.
     pub think: Span,
     /// What they do.
     pub kind: Kind,
-    /// The level that reads name.
+    /// The level that reads name, if any.
     pub read: Option<Level>,
-    /// The level that writes name.
+    /// The level that writes name, if any.
     pub write: Option<Level>,
-    /// After so many requests a client goes on at the next node. `None`: it stays.
+    /// The number of requests after which a client goes on at the next node. `None`: it stays.
     pub roam_every: Option<u64>,
-    /// A request is so many operations.
+    /// The number of operations of a request.
     pub amplification: u64,
-    /// So many operations of a request are open at once; 1: each waits for the answer to the one before.
+    /// The most operations of a request that are open at the same time. 1: each waits for the answer to the one before.
     pub pipeline: usize,
-    /// Of a hundred requests that end with a write, so many are followed by an errand.
+    /// The percentage of requests ending with a write that are followed by an errand.
     pub errands: u64,
-    /// After so many requests of all clients together the run ends, however long it was to go on.
+    /// The run ends after this number of requests of all clients together, even if its time is not over.
     pub requests: Option<u64>,
 }
 
@@ -69,17 +68,17 @@ impl Load {
     }
 }
 
-/// What kind of clients there are.
+/// The kind of the clients.
 #[derive(Debug, Clone)]
 pub enum Kind {
-    /// Those of a workload. If it comes at a rate, they do not think.
+    /// The clients of a workload. If operations come at a rate, the clients do not think.
     Workload {
-        /// Which.
+        /// The workload.
         workload: Box<Workload>,
         /// Whether every record is written before the run begins.
         load: bool,
     },
-    /// All that can be asked.
+    /// Everything that can be asked.
     Mixed(Mixed),
     /// Few keys in each partition.
     Hot(Hot),
@@ -91,39 +90,38 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mixed {
-    /// How many keys there are.
+    /// The number of keys.
     #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
     pub keys: u64,
-    /// Of a hundred operations, so many write or delete.
+    /// The percentage of operations that write or delete.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub writes: u64,
-    /// Of a hundred of those, so many delete.
+    /// The percentage of writes that delete.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub deletes: u64,
     /// The longest value, in bytes.
     #[serde(deserialize_with = "number::<_, 1, 1_000_000>")]
     pub value_bytes: u64,
-    /// Of a hundred reads, so many are at level `eventual`, whatever level the others are at: they are no part of what their
-    /// client has seen.
+    /// The percentage of reads at level `eventual`, whatever level the others are at. They do not count as seen by their client.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub careless: u64,
-    /// Of a hundred operations, so many are on one key, which all clients share.
+    /// The percentage of operations on one key, which all clients share.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub hot: u64,
-    /// Of a hundred deletes, so many delete what their client has read last.
+    /// The percentage of deletes that delete the key that their client has read last.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub deletes_of_read: u64,
-    /// The most keys that are read at once.
+    /// The most keys of a read of several keys.
     #[serde(deserialize_with = "number::<_, 0, 1_000>")]
     pub many_keys: u64,
-    /// Of a hundred operations, so many are about *pairs*: two keys that one client writes once, the second after the first, and others
-    /// ask for in the other order: they delete the second, which they have never read, and then read the first.
+    /// The percentage of operations on *pairs*: two keys that one client writes once, the second after the first. Other clients ask for
+    /// them in the other order: they delete the second, which they have never read, and then read the first.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub once: u64,
 }
 
 impl Default for Mixed {
-    /// What a scenario's file calls `mixed`.
+    /// The default values of `mixed` in a scenario's file.
     fn default() -> Mixed {
         Mixed {
             keys: 20,
@@ -139,34 +137,34 @@ impl Default for Mixed {
     }
 }
 
-/// How the operations of a run went.
+/// The operations of a run: how long they took, and how many failed.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Answered reads, of one key or of several.
     pub reads: Latencies,
     /// Answered writes.
     pub writes: Latencies,
-    /// Requests all of whose operations were answered, from when they should have begun.
+    /// Requests whose operations were all answered, counted from when they should have begun.
     pub requests: Latencies,
-    /// Of the reads those of several keys, but for those that are counted apart.
+    /// Reads of several keys, without those that are counted in `many_apart`.
     pub many: Latencies,
-    /// Those of several keys that touch the partition that is told apart ([`Hot::apart`]).
+    /// Reads of several keys that touch the partition that is counted apart ([`Hot::apart`]).
     pub many_apart: Latencies,
-    /// How long turns of a pair took from when one player asked to write them until the other was told of them.
+    /// The time from when one player of a pair first asked to write a turn until the other was told of that turn.
     pub visibility: Latencies,
     /// How long the clients went on.
     pub took: Micros,
-    /// Failures by their first word; `CONNECTION`: the node crashed under it.
+    /// The number of failures, by their first word. `CONNECTION`: the node crashed during the operation.
     pub failures: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
-    /// How many operations were answered.
+    /// The number of operations that were answered.
     pub fn answered(&self) -> u64 {
         self.reads.count() + self.writes.count()
     }
 
-    /// How many failed.
+    /// The number of operations that failed.
     pub fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
@@ -198,20 +196,20 @@ impl Tally {
 pub(crate) struct Clients {
     load: Load,
     nodes: Vec<NodeId>,
-    /// By partition; of [`Kind::Hot`] alone.
+    /// By partition. Only for [`Kind::Hot`].
     hot_keys: Vec<Vec<Key>>,
     /// By keyspace.
     pairs: BTreeMap<usize, Pairs>,
     topology: Topology,
     random: Random,
     population: Population,
-    /// By the world's number of the client, from `first` on.
+    /// By the world's number of the client, which begins at `first`.
     all: Vec<Client>,
     first: usize,
-    /// How many values were written, for those that number them.
+    /// The number of values that were written, for kinds that number them.
     written: u64,
     began: Micros,
-    /// Nothing new is begun.
+    /// Whether no new request begins.
     stopped: bool,
     pub tally: Tally,
 }
@@ -219,41 +217,41 @@ pub(crate) struct Clients {
 struct Client {
     steps: Option<Generator>,
     timetable: Option<Timetable>,
-    /// What is left of the request under way.
+    /// The operations of the request under way that were not sent yet.
     left: VecDeque<Operation>,
     open: BTreeSet<OperationId>,
-    /// The key that it has read last, if that had a value.
+    /// The key that the client has read last, if that had a value.
     read: Option<Key>,
-    /// What the request under way has written last.
+    /// The key that the request under way has written last.
     wrote_key: Option<Key>,
-    /// Where it comes back to when its errand is done.
+    /// The node to which the client comes back after its errand.
     home: Option<NodeId>,
     /// When the request under way should have begun.
     due: Micros,
     requests: u64,
     /// The record that is being inserted.
     inserting: Option<u64>,
-    /// The keyspace that it is in.
+    /// The client's keyspace.
     keyspace: usize,
     failed: bool,
-    /// Of a player in a pair: the turn it is to write next, and the last it has read.
+    /// For a player of a pair: the turn that it writes next, and the last turn that it has read.
     next_turn: u64,
     attempt: u64,
     seen_turn: Option<u64>,
     /// The last turn that it asked to write, and when it first did.
     wrote: Option<(u64, Micros)>,
-    /// How many hot keys it has written.
+    /// The number of hot keys that the client has written.
     rounds: u64,
 }
 
-/// Those who find nobody at their node try again after so long.
+/// How long a client waits until it tries again, if its node does not serve it.
 const RETRY: Micros = Micros::from_millis(20);
 
-/// How many write the records before the run begins.
+/// The number of clients that write the records before the run begins.
 const LOADERS: usize = 16;
 
 impl Clients {
-    /// Clients at all nodes, asleep.
+    /// Clients at the load's nodes. They have not begun.
     pub fn new<S: Session>(load: Load, seed: u64, world: &mut World<S>) -> Clients {
         let nodes: Vec<NodeId> = match load.at.is_empty() {
             true => world.nodes().collect(),
@@ -320,7 +318,7 @@ impl Clients {
         clients
     }
 
-    /// Writes every record, if the load wants that, and waits until all sites have them.
+    /// If the load wants it, writes every record, and waits until all sites have them.
     pub fn load_records<S: Session>(&mut self, world: &mut World<S>) {
         let Kind::Workload { workload, load: true } = &self.load.kind else {
             return;
@@ -358,7 +356,7 @@ impl Clients {
         world.take_over();
     }
 
-    /// All begin, each after a little while of its own.
+    /// Lets all clients begin, each after a short time of its own.
     pub fn begin<S: Session>(&mut self, world: &mut World<S>) {
         self.began = world.time();
         for number in 0..self.all.len() {
@@ -368,19 +366,19 @@ impl Clients {
         }
     }
 
-    /// Whether as many requests are over as there were to be.
+    /// Whether the number of requests has been reached that the load names.
     pub fn are_done(&self) -> bool {
         let done = self.tally.requests.count();
         self.load.requests.is_some_and(|enough| done >= enough)
     }
 
-    /// Nothing new is begun; what is open may still be answered.
+    /// Stops the clients: no new request begins. Open operations may still be answered.
     pub fn stop(&mut self, time: Micros) {
         self.tally.took = time.since(self.began);
         self.stopped = true;
     }
 
-    /// Takes note of what is new in the world, and lets clients go on.
+    /// Handles what is new in the world, and lets clients go on.
     pub fn go_on<S: Session>(&mut self, world: &mut World<S>) {
         for id in world.take_over() {
             self.over(world, id);
@@ -435,7 +433,7 @@ impl Clients {
         }
     }
 
-    /// Asks for as much of the request under way as may be open at once.
+    /// Sends operations of the request under way, up to the limit of open ones.
     fn send<S: Session>(&mut self, world: &mut World<S>, number: usize) {
         while self.all[number].open.len() < self.load.pipeline.max(1) {
             let Some(next) = self.all[number].left.pop_front() else {
@@ -479,14 +477,14 @@ impl Clients {
         world.wake(self.first + number, after);
     }
 
-    /// How long until a client's next request is due; it may have been due before.
+    /// The time until a client's next request is due. If it was due before, 0.
     fn next_after(&mut self, number: usize, now: Micros) -> Micros {
         match &mut self.all[number].timetable {
             Some(timetable) => {
                 let due = self.began + Micros(timetable.next_start_ns() / 1_000);
                 due.since(now)
             }
-            // Where work takes no time, a client that does not think would go on for ever at one moment.
+            // At least a microsecond: where work takes no time, a client that does not think would otherwise stay at one moment forever.
             None => self.random.span(self.load.think).max(Micros(1)),
         }
     }
@@ -549,7 +547,7 @@ impl Clients {
             Step::ReadModifyWrite { key, value } => request.extend([get(key.clone()), put(key, value)]),
             Step::Insert { record, key, value } => {
                 if let Some(before) = client.inserting.replace(record) {
-                    // Amplified: the one before will be over by then, too.
+                    // With amplification: the operation before will be over by then.
                     self.population.finish(before);
                 }
                 request.push_back(put(key, value));
@@ -600,7 +598,8 @@ impl Clients {
         }
     }
 
-    /// Turn t of a pair is written by its first player if t is even, once that player has read turn t - 1. Until then it reads.
+    /// Turn t of a pair is written by its first player if t is even, otherwise by the second, once that player has read turn t - 1. Until
+    /// then it reads.
     fn turn(&mut self, number: usize) -> Operation {
         let client = &self.all[number];
         let key = Key::from(format!("pair{}", number / 2).as_str());
@@ -616,15 +615,17 @@ impl Clients {
         }
     }
 
-    /// A player takes note of the turn that was read. A turn that may have been written is not written again.
+    /// A player takes note of the turn that was read, or of the outcome of its write. A write that may have happened is not repeated as it
+    /// was.
     fn look_at_turn(&mut self, number: usize, record: &Record) {
-        // Who plays without a partner reads its own turns alone.
+        // A player without a partner only reads its own turns.
         let partner = self.all.get(number ^ 1).and_then(|partner| partner.wrote);
         let client = &mut self.all[number];
         match (&record.operation, record.answer()) {
             (Operation::Put { .. }, Some(Answer::Failed(failure))) if failure.is_definite() => {}
             (Operation::Put { .. }, Some(Answer::Written { .. })) => client.next_turn += 2,
-            // It may be there, and the other may go on from it; else it is written once more, as something new.
+            // The turn may have been written, and the other player may go on from it. Otherwise it is written once more, with another
+            // attempt number.
             (Operation::Put { .. }, _) => client.attempt += 1,
             (Operation::Get { .. }, Some(Answer::Value(Some(value)))) => {
                 let text = std::str::from_utf8(value).unwrap_or_default();

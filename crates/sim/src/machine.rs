@@ -24,47 +24,47 @@ use turnbuckle_node::{
 };
 use turnbuckle_store::{Engine, MemoryEngine};
 
-/// A machine. It keeps its disks; the process on it lives and dies.
+/// A machine. It keeps its disks. Processes on it begin and end.
 pub(crate) struct Machine<S: Session> {
     pub id: NodeId,
     pub site: SiteId,
     pub disk: SimulatedDisk,
     pub engine: MemoryEngine,
-    /// Keyspaces of the world that its configuration leaves out.
+    /// The keyspaces of the world that its configuration leaves out.
     pub left_out: BTreeSet<usize>,
-    /// A copy of both.
+    /// A copy of disk and engine.
     pub backup: Option<Backup>,
-    /// Its data directory was replaced by that copy.
+    /// Whether its data directory was replaced by that copy.
     pub is_old: bool,
-    /// When it last started with less in its data directory than it had, or lost it; none once it has everything again.
+    /// When it last lost its data directory, or started with less in it than it had. `None` once it has everything again.
     pub lost_at: Option<Micros>,
     pub process: Option<Process<S>>,
     /// What its earlier processes have written.
     pub written: Written,
-    /// How many processes have run here: events of an earlier one find nobody.
+    /// The number of processes that have run here: events of an earlier one have no effect.
     pub lives: u64,
-    /// The process ends with one of its next writes.
+    /// Whether the process ends with one of its next writes.
     pub dying: bool,
     /// When the log was last synced.
     pub synced_at: Micros,
     /// When each worker did its last step.
     pub stepped_at: BTreeMap<Worker, Micros>,
     pub clock: Clock,
-    /// The clock of a process that is about to open its node anew.
+    /// The clock of a process that is about to open its node again.
     pub kept_clock: Option<ProcessClock>,
-    /// Nothing happens in the process before this.
+    /// Nothing happens in the process before this time.
     pub paused_until: Micros,
-    /// Until when each core is busy.
+    /// The time until which each core is busy.
     pub cores: Vec<Micros>,
-    /// So many times the usual time to sync, in percent.
+    /// The time that the disk takes to sync, in percent of the usual.
     pub slow_disk_percent: u64,
-    /// What it sends leaves so much later.
+    /// The additional delay of what the node sends.
     pub late: Micros,
-    /// The room on its disk.
+    /// The space on its disk.
     pub space: Space,
-    /// The disk has failed to sync, or may have, since the process started: it may notice later.
+    /// Whether the disk has failed to sync since the process started, or may have: the process may notice later.
     pub disk_has_failed: bool,
-    /// How far the wall clock has jumped and was not set right.
+    /// How far the wall clock has jumped and was not set right, in microseconds.
     pub jumped_us: i64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Machine<S: Session> {
 pub(crate) struct Backup {
     disk: SimulatedDisk,
     engine: MemoryEngine,
-    /// When it was made.
+    /// When the copy was made.
     pub at: Micros,
 }
 
@@ -82,17 +82,17 @@ pub(crate) struct Process<S: Session> {
     pub keyspaces: BTreeMap<usize, Arc<Keyspace<S::Protocol>>>,
     pub gateway: Gateway,
     pub wakes: Arc<Wakes>,
-    /// Each client's door.
+    /// The door of each client.
     pub doors: BTreeMap<usize, DoorId>,
-    /// What has been put on the calendar and has not come yet.
+    /// The events of the process that are on the calendar and have not come yet.
     pub due: Due,
-    /// What its background threads are about.
+    /// The jobs of its background threads.
     pub jobs: BTreeMap<Worker, Job>,
-    /// Threads that were woken while they were about something.
+    /// Background threads that were woken during a job.
     pub woken: BTreeSet<Worker>,
-    /// Somebody has asked for a checkpoint.
+    /// Whether a checkpoint was asked for.
     pub checkpoint_wanted: bool,
-    /// What it makes of the machine's clocks.
+    /// The clock of the process, made from the machine's clocks.
     pub clock: ProcessClock,
 }
 
@@ -112,7 +112,7 @@ pub(crate) enum Worker {
     Fetch(u8),
 }
 
-/// What one of them is about.
+/// The job of a worker.
 pub(crate) enum Job {
     Sync(Work<Result<(), LogError>>),
     Maintain(Work<Result<bool, WorkError>>),
@@ -127,7 +127,7 @@ impl<S: Session> Process<S> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Something new for a worker.
+    /// A new job for a worker.
     pub fn begin(&mut self, worker: Worker) -> Job {
         match worker {
             Worker::Sync => Job::Sync(self.node.sync()),
@@ -140,7 +140,7 @@ impl<S: Session> Process<S> {
     }
 }
 
-/// What a node asked for in the call just made.
+/// What a node asked for in the call that was just made.
 #[derive(Default)]
 pub(crate) struct Wakes {
     looped: AtomicBool,
@@ -167,7 +167,7 @@ impl Wakes {
         self.looped.swap(false, Ordering::Relaxed)
     }
 
-    /// The links that frames wait for, one bit each.
+    /// The links for which frames wait, one bit each.
     pub fn take_links(&self) -> u64 {
         self.links.swap(0, Ordering::Relaxed)
     }
@@ -209,7 +209,7 @@ impl<S: Session> Machine<S> {
         }
     }
 
-    /// What its clocks say at a true time.
+    /// The time of its clocks at a true time.
     pub fn now(&self, time: Micros) -> Now {
         match &self.process {
             Some(process) => process.clock.now(&self.clock, time),
@@ -220,14 +220,14 @@ impl<S: Session> Machine<S> {
     /// Whether true time is in the interval that its process is told, or would be told if it started now.
     pub fn is_told_the_truth(&self, time: Micros) -> bool {
         let wall = match &self.process {
-            // Whoever looks does not move it.
+            // A clone, because to ask the clock would change it.
             Some(process) => process.clock.clone().now(&self.clock, time).wall,
             None => self.now(time).wall,
         };
         (wall.earliest..=wall.latest).contains(&time)
     }
 
-    /// Work that comes in now keeps a core busy for so long. Returns when it is done.
+    /// Work that comes in now keeps a core busy for `takes`. Returns when it is done.
     pub fn work_until(&mut self, time: Micros, takes: Micros) -> Micros {
         let Some(core) = self.cores.iter_mut().min() else {
             return time;
@@ -236,7 +236,7 @@ impl<S: Session> Machine<S> {
         *core
     }
 
-    /// Starts a process on what the disks hold. If that is damaged, what can be read takes its place, and it is tried once more.
+    /// Starts a process on what the disks hold. If that is damaged, it is salvaged and the start is tried once more.
     pub fn start(
         &mut self,
         time: Micros,
@@ -344,7 +344,7 @@ impl<S: Session> Machine<S> {
         self.engine.crash_keeping(usize::MAX);
     }
 
-    /// Tells the process how much room its disk has.
+    /// Tells the process how much space its disk has.
     pub fn look_at_disk(&mut self) {
         if let Some(process) = &self.process {
             let free = self.space.look(process.node.appended_bytes());
@@ -352,7 +352,7 @@ impl<S: Session> Machine<S> {
         }
     }
 
-    /// The same, if it has logged enough since the last time.
+    /// The same, if the process has logged enough since the last time.
     pub fn look_at_disk_in_turn(&mut self) {
         let Some(process) = &self.process else { return };
         let min = process.node.config().min_free_bytes;
@@ -383,13 +383,13 @@ impl<S: Session> Machine<S> {
         self.written = self.written(time);
         (self.process, self.dying) = (None, false);
         self.lives += 1;
-        // Whatever was running there is not any more.
+        // Everything that was running there has ended.
         self.paused_until = Micros(0);
         self.cores.fill(Micros(0));
     }
 
-    /// The process ends, and takes so much with it. What a power loss leaves of what was not synced is drawn from the seed; without one
-    /// it leaves nothing.
+    /// The process ends, with the given loss. The seed decides how much of what was not synced a power loss leaves. Without a seed it
+    /// leaves none of it.
     pub fn crash(&mut self, time: Micros, loss: Loss, seed: Option<u64>) {
         self.end(time);
         if loss.takes_directory() {
@@ -417,7 +417,7 @@ impl<S: Session> Machine<S> {
         }
     }
 
-    /// The data directory is this copy, or empty.
+    /// Replaces the data directory by this copy, or by an empty one.
     fn put_back(&mut self, copy: Option<(SimulatedDisk, MemoryEngine)>) {
         self.is_old = copy.is_some();
         let (disk, engine) = copy.unwrap_or_else(|| (SimulatedDisk::new(), MemoryEngine::new()));

@@ -1,49 +1,49 @@
-//! What the nodes of a world said to each other, and when: the material of space-time diagrams.
+//! The messages between the nodes of a world, with times: the material of space-time diagrams.
 use turnbuckle_core::Micros;
 use turnbuckle_node::NodeId;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it.
+    /// The node that sent it.
     pub from: NodeId,
-    /// To whom.
+    /// The node that it is for.
     pub to: NodeId,
-    /// When, in true time.
+    /// When it was sent, in true time.
     pub sent: Micros,
-    /// When it was taken in; `None`: lost, or still under way.
+    /// When it was taken in, in true time. `None`: it is lost, or still under way.
     pub arrived: Option<Micros>,
-    /// What it is about.
+    /// What it is about, as text.
     pub words: String,
 }
 
 /// Something that happened at one node: an operation, its answer, a crash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// When, in true time.
+    /// When it happened, in true time.
     pub at: Micros,
-    /// What.
+    /// What happened, as text.
     pub words: String,
 }
 
 /// Messages and notes in the order in which they were sent and happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageLog {
-    /// What was sent.
+    /// The messages that were sent.
     pub messages: Vec<Message>,
-    /// What happened besides.
+    /// What happened at nodes.
     pub notes: Vec<Note>,
-    /// So many more are not kept.
+    /// The number of messages and notes that are not kept.
     pub left_out: u64,
 }
 
 impl MessageLog {
-    /// So many are kept; the rest is counted.
+    /// The most messages that are kept, and the most notes. The rest is only counted.
     pub const MAX: usize = 100_000;
 
-    /// Returns the place of the message, if it is kept.
+    /// Returns the index of the message, if it is kept.
     pub(crate) fn sent(&mut self, message: Message) -> Option<usize> {
         if self.messages.len() >= MessageLog::MAX {
             self.left_out += 1;

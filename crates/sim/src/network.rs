@@ -1,37 +1,37 @@
-//! How long what is sent is under way, and what gets lost.
+//! How long a frame is under way, and which frames are lost.
 use crate::Random;
 use serde::Deserialize;
 use turnbuckle_core::Micros;
 use turnbuckle_document::{number, word};
 
-/// How much longer than the least a frame is under way. Drawn for each.
+/// How much longer than the least time a frame is under way. Drawn for each frame.
 ///
 /// All of it is computed in integers: a seed must mean the same world with every compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Jitter {
-    /// Evenly from nothing to this.
+    /// Evenly from 0 to this.
     Uniform(#[serde(deserialize_with = "word")] Micros),
     /// Exponentially, with this mean: queues at routers. Twenty times the mean at most.
     Exponential(#[serde(deserialize_with = "word")] Micros),
-    /// Of a normal distribution with this standard deviation, whatever is below the mean folded up.
+    /// A normal distribution with this standard deviation, folded at its mean.
     Normal(#[serde(deserialize_with = "word")] Micros),
-    /// Nothing, but once in so many frames this much: what pauses and retransmissions do.
+    /// 0, but in one of a number of frames this much: as pauses and retransmissions do.
     Spikes {
-        /// One in so many.
+        /// One frame in this number.
         #[serde(deserialize_with = "number::<_, 1, { u64::MAX }>")]
         one_in: u64,
-        /// By so much.
+        /// By this much.
         #[serde(deserialize_with = "word")]
         by: Micros,
     },
 }
 
 impl Jitter {
-    /// None at all.
+    /// No jitter.
     pub const NONE: Jitter = Jitter::Uniform(Micros(0));
 
-    /// Whether it is always the same.
+    /// Whether it is always 0.
     pub(crate) fn is_none(self) -> bool {
         matches!(
             self,
@@ -42,7 +42,7 @@ impl Jitter {
         )
     }
 
-    /// The next one.
+    /// Draws the next jitter.
     pub fn draw(self, random: &mut Random) -> Micros {
         match self {
             Jitter::Uniform(max) => Micros(random.below(max.0.saturating_add(1))),

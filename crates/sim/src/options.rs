@@ -4,42 +4,42 @@ use turnbuckle_core::Micros;
 use turnbuckle_document::word;
 use turnbuckle_node::{Durability, Planted, StreamLimits};
 
-/// What a world is like. Everything that is not said here is drawn from the seed.
+/// The properties of a world. Everything that is not set here is drawn from the seed.
 #[derive(Debug, Clone)]
 pub struct WorldOptions {
-    /// Where all chance comes from.
+    /// The seed of all chance.
     pub seed: u64,
     /// The sites' names.
     pub sites: Vec<String>,
-    /// How many nodes each site has.
+    /// The number of nodes at each site.
     pub nodes_per_site: usize,
-    /// How many members each partition has at each site: at most as many as there are nodes, and as the protocol may have.
+    /// The number of members that each partition has at each site: at most as many as there are nodes, and as the protocol may have.
     pub members: u16,
-    /// At how many of the sites each partition stands; `None`: at all.
+    /// The number of sites that hold a replica of each partition. `None`: all sites do.
     pub replica_sites: Option<u16>,
-    /// How many keyspaces there are, all of one protocol.
+    /// The number of keyspaces, all of one protocol.
     pub keyspaces: usize,
-    /// How many partitions each keyspace has.
+    /// The number of partitions of each keyspace.
     pub partitions: u16,
-    /// When its writes are acknowledged.
+    /// When writes are acknowledged.
     pub durability: Durability,
     /// How long a frame is under way from one site (first index) to another, at least.
     pub delays: Vec<Vec<Micros>>,
-    /// How much longer.
+    /// The additional time that a frame is under way.
     pub jitter: Jitter,
-    /// How much a link carries in each direction, in bytes per second. `None`: as much as there is.
+    /// The bandwidth of a link in each direction, in bytes per second. `None`: unlimited.
     pub bandwidth: Option<u64>,
-    /// Of a million frames that the seam lets be lost, so many are.
+    /// The number of lost frames, of a million that the seam lets be lost.
     pub loss_ppm: u64,
-    /// How long it takes until a connection of which one direction is cut is given up.
+    /// How long it takes until a connection is given up of which one direction is cut.
     pub give_up: Span,
-    /// How many cores each node has; 0: what a node does takes no time.
+    /// The number of cores of each node. 0: what a node does takes no time.
     pub cores: usize,
     /// How long a core is busy with one thing.
     pub service: Service,
     /// How long a node takes until it commits what has come in.
     pub turn: Span,
-    /// Whether a node is asked in two steps for what it has for another one, as the server asks it: other threads go on in between.
+    /// Whether a node is asked in two steps for what it has for another node, as the server does it: other threads run in between.
     pub fills_in_halves: bool,
     /// How long a disk takes to sync.
     pub sync: Span,
@@ -47,19 +47,19 @@ pub struct WorldOptions {
     pub work: Span,
     /// How long a disk takes for one step of background work.
     pub disk: Span,
-    /// How long each node's disk takes, in percent of the usual. Those not named take as long as usual.
+    /// The time that each node's disk takes, in percent of the usual. Those not named take the usual time.
     pub disk_percents: Vec<u64>,
     /// How long a broken link takes until it is tried again.
     pub backoff: Span,
-    /// What every node believes of its wall clock: it is at most so far from true time.
+    /// How far every node believes that its wall clock is from true time, at most.
     pub clock_bound: Micros,
     /// Whether nodes keep their wall clocks from jumping, as the server's do ([`turnbuckle_core::SteadyWall`]).
     pub steady_clocks: bool,
-    /// Whether a process that opens its node anew, because rows on its disk are damaged, goes on with the clock that it has, as the server's does.
+    /// Whether a process keeps its clock when it opens its node again because rows on its disk are damaged, as the server does.
     pub keeps_clocks: bool,
     /// How far each node's wall clock is ahead of true time, in microseconds. Those not named are exact.
     pub clock_offsets_us: Vec<i64>,
-    /// How much each node's clocks run too fast, in microseconds a second. Those not named run right.
+    /// How much each node's clocks run too fast, in microseconds per second. Those not named run right.
     pub clock_drifts_ppm: Vec<i64>,
     /// Memory for versions on each node, in bytes.
     pub memory_limit_bytes: u64,
@@ -67,33 +67,35 @@ pub struct WorldOptions {
     pub retained_log_bytes: u64,
     /// A checkpoint begins when this much log has been written since the last one, in bytes.
     pub checkpoint_log_bytes: u64,
-    /// A checkpoint begins so long after the last one if anything was written since.
+    /// A checkpoint begins this long after the last one if anything was written since.
     pub checkpoint_interval: Micros,
-    /// Once it has come to rest, deletes that nobody needs must be forgotten.
+    /// Whether deletes that no replica needs must be forgotten once the world has come to rest.
     pub must_forget: bool,
-    /// A fault that takes a data directory is left out while a node at another site does not have everything again that it lost with its own.
+    /// Whether a fault that takes a data directory is left out while a node at another site has not got back everything that it lost with
+    /// its own directory.
     pub one_loss_at_a_time: bool,
-    /// How many keys a checkpoint or a full copy takes in one step.
+    /// The number of keys that a checkpoint or a full copy takes in one step.
     pub batch_keys: usize,
     /// How long a node that was restarted waits for sites that may hold what a power loss took from it.
     pub patience: Micros,
-    /// Intervals of what protocols do seldom, and limits of what they remember, are divided by this ([`turnbuckle_core::Protocol::shrink`]).
+    /// Intervals of what protocols do seldom, and limits of what they remember, are divided by this
+    /// ([`turnbuckle_core::Protocol::shrink`]).
     pub shrink: u32,
-    /// Writes are refused while a disk has less than this many bytes free.
+    /// Writes are refused while a disk has fewer bytes free than this.
     pub min_free_bytes: u64,
-    /// The log's segments, in bytes.
+    /// The size of the log's segments, in bytes.
     pub segment_bytes: u64,
-    /// The streams' limits.
+    /// The limits of the streams.
     pub stream: StreamLimits,
-    /// How much a node gives to a link at once, in bytes.
+    /// The most bytes that a node gives to a link at once.
     pub chunk_bytes: usize,
-    /// An operation that is not answered by then fails.
+    /// An operation that is not answered within this time fails.
     pub deadline: Micros,
     /// Bugs planted into every node.
     pub planted: Planted,
 }
 
-/// How long a core is busy with one thing, in a world in which that takes time.
+/// How long a core is busy with one thing, in a world in which work takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Service {
@@ -106,13 +108,13 @@ pub struct Service {
     /// A frame of another node.
     #[serde(deserialize_with = "word")]
     pub frame: Micros,
-    /// Each KiB of such frames, besides.
+    /// Each KiB of such frames, additionally.
     #[serde(deserialize_with = "word")]
     pub kib: Micros,
 }
 
 impl Default for Service {
-    /// About what the server takes on a core of today, sockets included.
+    /// About the times that the server takes on a current core, sockets included.
     fn default() -> Service {
         Service {
             read: Micros(10),
@@ -124,8 +126,8 @@ impl Default for Service {
 }
 
 impl WorldOptions {
-    /// Sites of one node and one partition each, `delay` apart, on which nothing varies: for scripts, where the
-    /// reader wants to do the sums.
+    /// Sites of one node and one partition each, `delay` apart, without anything that varies: for scripts whose readers want to calculate
+    /// times.
     pub fn plain(sites: impl IntoIterator<Item = impl Into<String>>, delay: Micros) -> WorldOptions {
         let sites: Vec<String> = sites.into_iter().map(Into::into).collect();
         let delay_to = |from, to| if from == to { Micros(200) } else { delay };
@@ -177,7 +179,7 @@ impl WorldOptions {
         }
     }
 
-    /// The longest that a step of the slowest disk takes.
+    /// The longest time that a step of the slowest disk takes.
     pub(crate) fn slowest_disk(&self) -> Micros {
         let percent = self.disk_percents.iter().copied().max().unwrap_or(100).max(100);
         Micros(self.disk.max.0.saturating_mul(percent) / 100)

@@ -1,8 +1,8 @@
 use crate::WorldOptions;
 use turnbuckle_core::Protocol;
 
-/// Puts the bugs of these names, with commas between them, into every node, or into what a protocol does; `nothing` is none. False if there is none of
-/// a name. Some bugs are hidden by a second rule that makes up for them, and show only together.
+/// Plants the bugs of these names, separated by commas, into every node or into the protocol. `nothing` is no bug. Returns false if there
+/// is no bug of a name. Some bugs are hidden by a second rule that compensates for them, and show only together.
 pub fn plant<P: Protocol>(world: &mut WorldOptions, protocol: &mut P::Config, names: &str) -> bool {
     names
         .split(',')

@@ -20,51 +20,51 @@ impl Random {
         bits ^ bits >> 31
     }
 
-    /// A number below `bound`; 0 if that is 0. The bias of a multiplication, far below what a test could see.
+    /// A number below `bound`; 0 if that is 0. It has the bias of a multiplication, far below what a test could see.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number of a range.
+    /// A number in a range.
     pub fn of(&mut self, range: RangeInclusive<u64>) -> u64 {
         range.start() + self.below(range.end() - range.start() + 1)
     }
 
-    /// True in `percent` of a hundred draws.
+    /// True with a probability of `percent` percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of some things.
+    /// Draws one of `from`.
     ///
     /// # Panics
-    /// If there are none.
+    /// If `from` is empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }
 
-    /// A span of time.
+    /// Draws a time from a span.
     pub fn span(&mut self, span: Span) -> Micros {
         Micros(self.of(span.min.0..=span.max.0))
     }
 }
 
-/// How long something takes: drawn anew each time, evenly.
+/// The range of how long something takes. It is drawn each time, evenly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// At least.
+    /// The shortest time.
     pub min: Micros,
-    /// At most.
+    /// The longest time.
     pub max: Micros,
 }
 
 impl Span {
-    /// Always as long.
+    /// Always the same time.
     pub const fn fixed(time: Micros) -> Span {
         Span { min: time, max: time }
     }
 
-    /// Between two numbers of microseconds.
+    /// From `min` to `max` microseconds.
     pub const fn us(min: u64, max: u64) -> Span {
         Span {
             min: Micros(min),

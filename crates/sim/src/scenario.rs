@@ -20,13 +20,13 @@ use turnbuckle_core::{Level, Micros, Protocol, Replication, Session, Settings};
 use turnbuckle_node::Written;
 use turnbuckle_workload::{Op, Record};
 
-/// What the search for one order of a whole trace may keep. It decides small traces, or none; nothing that is judged hangs on it.
+/// The memory limit of the checker's search for one order of a whole trace. It decides only small traces. No judged property depends on it.
 const SEQUENTIAL_NUMBERS: usize = 1 << 14;
 
-/// Everything that a run depends on, besides the protocol. The seed is the world's.
+/// Everything that a run depends on, beside the protocol. The seed is the world's.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// What it is called.
+    /// The scenario's name.
     pub name: String,
     /// The world.
     pub world: WorldOptions,
@@ -34,25 +34,25 @@ pub struct Scenario {
     pub load: Load,
     /// How long clients and faults go on.
     pub safety: Micros,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<Fault>,
-    /// What the protocol is set to, if it has such parameters. The caller configures the protocol with it.
+    /// The protocol's parameters, as far as it has them. The caller configures the protocol with them.
     pub parameters: Settings,
 }
 
-/// What is to be kept of a run. What is not kept costs no memory, however long the run.
+/// What is kept of a run. What is not kept costs no memory, however long the run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// The judge looks at every answer. It remembers every value that was written.
+    /// Whether the judge looks at every answer. It remembers every value that was written.
     pub judge: bool,
-    /// What clients saw, for the checker.
+    /// Whether what clients saw is kept, for the checker.
     pub trace: bool,
-    /// What nodes said to each other.
+    /// Whether the messages between nodes are kept.
     pub messages: bool,
 }
 
 impl Keep {
-    /// What tests need.
+    /// The usual choice for tests.
     pub const JUDGE_AND_TRACE: Keep = Keep {
         judge: true,
         trace: true,
@@ -60,61 +60,62 @@ impl Keep {
     };
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was wrong, if anything.
+    /// The violations of the judge's rules.
     pub violations: Vec<Violation>,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// Faults that were left out because they take a data directory while another one was not whole ([`WorldOptions::one_loss_at_a_time`]).
+    /// The number of faults that were left out because they take a data directory while another one was not whole
+    /// ([`WorldOptions::one_loss_at_a_time`]).
     pub losses_left_out: u64,
-    /// How the clients' operations went.
+    /// The clients' operations.
     pub tally: Tally,
-    /// How many answers were judged, each key of a read of several by itself.
+    /// How many answers were judged. Each key of a read of several counts by itself.
     pub answers: Judged,
     /// How many receipts' claims of staleness were judged.
     pub claims: Judged,
-    /// How many versions were written, and how much the protocol kept with them.
+    /// The number of versions that were written, and the size of what the protocol kept with them.
     pub written: Written,
-    /// All sites had the same in the end, and what was acknowledged was there.
+    /// Whether all sites had the same data in the end, with everything that was acknowledged.
     pub converged: bool,
-    /// Deletes that were remembered in the end, and waited for something else than checkpoints.
+    /// The number of deletes that were remembered in the end and waited for something other than checkpoints.
     pub deletes_waiting: u64,
-    /// All clocks kept their bounds: every receipt can be held against the trace.
+    /// Whether all clocks kept their bounds: then every receipt can be compared with the trace.
     pub trusts_clocks: bool,
     /// What power losses may have taken.
     pub lost: Lost,
-    /// How long it took, in the world's time: load, safety and liveness.
+    /// How long it took in the world's time: load, safety and liveness.
     pub took: Micros,
     /// The checksum of everything that happened.
     pub hash: u32,
     /// What clients saw, if it was kept.
     pub trace: Vec<Record>,
-    /// What nodes said, if it was kept.
+    /// The messages between nodes, if they were kept.
     pub messages: Option<MessageLog>,
     /// The nodes' names.
     pub nodes: Vec<String>,
 }
 
-/// How long a cluster may take after the last fault. A peer whose clock was minutes ahead is held until time has caught up.
+/// How long a cluster may take to come to rest after the last fault. A peer whose clock was minutes ahead is held until time has caught up.
 const LIVENESS: Micros = Micros::from_millis(900_000);
 
-/// A disk whose steps take so long lets a cluster keep to that. A slower one gets more time: thousands of keys that are not in memory come from it one
-/// after the other.
+/// The longest step of a disk with which a cluster keeps to that time. A cluster with a slower disk gets more time: thousands of keys that
+/// are not in memory are read from it one after the other.
 const USUAL_STEP: Micros = Micros::from_millis(10);
 
-/// How much more at most.
+/// The largest factor for that time.
 const MAX_PATIENCE: u64 = 16;
 
-/// So often somebody looks whether all nodes run, and starts those that do not.
+/// How often the nodes that do not run are started.
 const RESTART_EVERY: Micros = Micros::from_millis(10_000);
 
-/// So often a run that keeps no trace forgets what is over.
+/// The number of events after which a run that keeps no trace forgets finished operations.
 const FORGET_EVERY: u64 = 10_000;
 
 impl Scenario {
-    /// Runs it.
+    /// Runs the scenario.
     pub fn run<S: Session>(&self, protocol: <S::Protocol as Protocol>::Config, keep: Keep) -> Outcome {
         let mut world = World::<S>::new(self.world.clone(), protocol);
         if !keep.judge {
@@ -123,7 +124,7 @@ impl Scenario {
         if keep.messages {
             world.log_messages();
         }
-        // Not the world's own draws: more load would otherwise change the network.
+        // Not from the world's own draws: more load would otherwise change the network.
         let mut clients = Clients::new(self.load.clone(), self.world.seed, &mut world);
         world.advance(self.load.after);
         clients.load_records(&mut world);
@@ -157,11 +158,11 @@ impl Scenario {
         }
     }
 
-    /// Returns how many faults were left out.
+    /// Returns the number of faults that were left out.
     fn safety<S: Session>(&self, world: &mut World<S>, clients: &mut Clients, keep: Keep) -> u64 {
         let begin = world.time();
         let end = begin + self.safety;
-        // What is to be done when: begins in the faults' order, and each end behind its begin.
+        // What is to be done when: faults begin in their order, and each ends after its beginning.
         let mut agenda: BinaryHeap<Reverse<(Micros, usize, bool)>> = BinaryHeap::new();
         for (number, fault) in self.faults.iter().enumerate() {
             agenda.push(Reverse((begin + fault.at, number, false)));
@@ -193,14 +194,14 @@ impl Scenario {
                 forget_at = world.events() + FORGET_EVERY;
             }
         }
-        // Peace.
+        // From here on there are no faults.
         for number in active {
             world.end(&self.faults[number]);
         }
         left_out
     }
 
-    /// A fault ends, if it was not left out. Others that last may be about the same node or link.
+    /// Ends a fault, if it was not left out. Other faults that still last may concern the same node or link.
     fn end_fault<S: Session>(&self, world: &mut World<S>, active: &mut BTreeSet<usize>, number: usize) {
         if !active.remove(&number) {
             return;
@@ -217,7 +218,7 @@ fn liveness_of(world: &WorldOptions) -> Micros {
     Micros(LIVENESS.0 * (step.0 / USUAL_STEP.0).clamp(1, MAX_PATIENCE))
 }
 
-/// Whatever went wrong is right again; the cluster must come to rest with the same data everywhere.
+/// All faults are put right. The cluster must come to rest with the same data everywhere.
 fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
     for node in world.nodes() {
         for other in world.nodes().filter(|&other| other != node) {
@@ -231,7 +232,7 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
         // Also those that end only now because of what their disk did before.
         world.nodes().for_each(|node| world.restart(node));
         world.empty_old_directories();
-        // One that finds out meanwhile that its directory is old serves nothing until it is emptied.
+        // A node that finds out meanwhile that its directory is an old copy serves nothing until it is emptied.
         is_quiet = world.settle(RESTART_EVERY) && !world.nodes().any(|node| world.is_outdated(node));
     }
     clients.go_on(world);
@@ -249,18 +250,19 @@ fn liveness<S: Session>(world: &mut World<S>, clients: &mut Clients) -> bool {
 }
 
 impl Outcome {
-    /// What the checker says of the trace, from the outside. What a power loss may have taken is left out, with all reads of it.
+    /// What the checker says of the trace, seen from outside. Versions that a power loss may have taken are left out, with all reads of
+    /// them.
     ///
     /// # Errors
-    /// If the trace is none: the simulator's mistake.
+    /// If the trace is not valid: a mistake of the simulator.
     pub fn check(&self) -> Result<Report, BadTrace> {
         self.report(|record| Some(record.clone()))
     }
 
-    /// What it says when reads at level `eventual` are left out, which are no part of what their clients have seen.
+    /// The same without reads at level `eventual`, which do not count as seen by their clients.
     ///
     /// # Errors
-    /// If the trace is none: the simulator's mistake.
+    /// If the trace is not valid: a mistake of the simulator.
     pub fn check_careful(&self) -> Result<Report, BadTrace> {
         let eventual = Level::Eventual.to_string();
         let is_careless = |record: &Record| record.level.as_ref() == Some(&eventual);
@@ -290,7 +292,7 @@ impl Outcome {
         ))
     }
 
-    /// How many operations of the trace, each key of a snapshot by itself, are about what a power loss may have taken.
+    /// The number of operations in the trace that concern what a power loss may have taken. Each key of a snapshot counts by itself.
     pub fn left_out(&self) -> u64 {
         let operations = |record: &Record| record.reads.as_ref().map_or(1, Vec::len);
         let left = |record: &Record| {
@@ -306,24 +308,24 @@ impl Outcome {
     }
 }
 
-/// A run that went wrong, and the least that goes wrong in the same way.
+/// A run that went wrong, and the faults that are enough to make it go wrong in the same way.
 #[derive(Debug)]
 pub struct Failed {
-    /// What was drawn or written.
+    /// The scenario as it was drawn or written.
     pub scenario: Scenario,
-    /// What was wrong.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// The faults without which it does not go wrong, or not in that way.
+    /// The faults that are needed for it to go wrong in that way.
     pub needed: Vec<Fault>,
-    /// What goes wrong with these alone.
+    /// What goes wrong with these faults alone.
     pub then: String,
 }
 
-/// How many runs may be spent on finding out what is needed.
+/// The most runs that are spent on finding out which faults are needed.
 const MAX_TRIALS: usize = 60;
 
 impl Scenario {
-    /// Leaves out faults, one after the other, as long as something still goes wrong in the same way.
+    /// Leaves out faults, one after the other, while the run still goes wrong in the same way.
     pub fn explain<S: Session>(
         &self,
         protocol: &<S::Protocol as Protocol>::Config,
@@ -383,7 +385,7 @@ impl fmt::Display for Failed {
     }
 }
 
-/// Draws for everything but the world itself.
+/// Draws for everything except the world itself.
 pub(crate) fn random_of(seed: u64) -> Random {
     Random::new(seed.rotate_left(32) ^ 0x5C3A_4210)
 }

@@ -50,20 +50,20 @@ use turnbuckle_node::NodeId;
 pub struct Script<S: Session> {
     protocol: <S::Protocol as Protocol>::Config,
     world: Option<World<S>>,
-    /// One client at each site's first node.
+    /// The client at each site's first node, by site.
     clients: Vec<usize>,
-    /// Clients that have a name.
+    /// The clients that have a name.
     named: BTreeMap<String, usize>,
-    /// Operations that have a label.
+    /// The operations that have a label.
     labels: BTreeMap<String, OperationId>,
     /// The first write, if no fault came before it.
     first_write: Option<OperationId>,
-    /// A fault was asked for.
+    /// Whether a fault was asked for.
     is_disturbed: bool,
     receipts: bool,
     filled: u64,
     seen_violations: usize,
-    /// Since when a diagram is drawn.
+    /// The time from which a diagram is drawn.
     diagram_from: Option<Micros>,
 }
 
@@ -126,7 +126,7 @@ impl<S: Session> Script<S> {
             .sites()
             .map(|site| world.add_client(world.nodes_at(site)[0]))
             .collect();
-        // The links come up.
+        // Time for the links to come up.
         world.advance(Micros::from_millis(100));
         self.world = Some(world);
         (self.receipts, self.seen_violations) = (false, 0);
@@ -149,7 +149,7 @@ impl<S: Session> Script<S> {
         found.ok_or_else(|| format!("there is no node '{name}'").into())
     }
 
-    /// A client by its name, or a site's own.
+    /// A client by its name, or the client of a site.
     fn client(&mut self, name: &str) -> Result<usize, Box<dyn Error>> {
         if let Some(&client) = self.named.get(name) {
             return Ok(client);
@@ -186,7 +186,7 @@ impl<S: Session> Script<S> {
         }
     }
 
-    /// An anomaly is shown if all answers are as they say; the first that is not tells why it is prevented.
+    /// An anomaly is shown if all answers are as the command says. Otherwise the first answer that is not tells why it is prevented.
     fn shown(&mut self, command: &Command) -> Answered {
         let mut args = command.consume_args();
         let mut prevented = None;
@@ -216,7 +216,7 @@ impl<S: Session> Script<S> {
         Ok(prevented.unwrap_or_else(|| "shown\n".into()))
     }
 
-    /// Where nothing could be written, nothing could be shown: that prevents no anomaly.
+    /// If the first write failed, nothing could be shown: that does not prevent the anomaly.
     fn check_first_write(&mut self) -> Result<(), Box<dyn Error>> {
         let Some(id) = self.first_write else {
             return Ok(());
@@ -230,7 +230,7 @@ impl<S: Session> Script<S> {
         }
     }
 
-    /// The answer with a label, as it is shown. `None`: the keyspace has no such operation.
+    /// The answer with a label, as scripts show it. `None`: the keyspace has no such operation.
     fn labelled(&mut self, label: &str) -> Result<Option<String>, Box<dyn Error>> {
         let id = self.labels.get(label).copied();
         let id = id.ok_or_else(|| format!("no answer has the label '{label}'"))?;
@@ -304,7 +304,7 @@ impl<S: Session> Script<S> {
         })
     }
 
-    /// The version that the answer with a label names.
+    /// The version that the answer with this label names.
     fn version_of_label(&mut self, label: &str) -> Result<VersionId, Box<dyn Error>> {
         let id = self.labels.get(label).copied();
         let id = id.ok_or_else(|| format!("no answer has the label '{label}'"))?;
@@ -383,7 +383,7 @@ impl<S: Session> Script<S> {
         if lines.is_empty() {
             lines = "nothing wrong\n".to_string();
         }
-        // Versions as scripts show them.
+        // Versions in the form in which scripts show them.
         let (count, lines) = (all.len(), world.with_names(&lines));
         self.seen_violations = count;
         Ok(lines)
@@ -490,7 +490,7 @@ fn set(options: &mut WorldOptions, name: &str, value: &str) -> Result<(), Box<dy
     Ok(())
 }
 
-/// An answer as it is shown.
+/// An answer in the form in which scripts show it.
 fn answer_text(answer: &Answer, is_delete: bool) -> String {
     match answer {
         Answer::Value(value) => text(value.as_ref()),
@@ -524,7 +524,7 @@ fn text(value: Option<&Bytes>) -> String {
 }
 
 impl<S: Session> World<S> {
-    /// A version's name as people read it: time since the beginning, count, site.
+    /// A version's name in scripts: time since the beginning, count, site.
     fn version_name(&self, version: VersionId) -> String {
         let count = match version.at.counter() {
             0 => String::new(),
@@ -534,7 +534,7 @@ impl<S: Session> World<S> {
         format!("{}{count}@{site}", version.at.wall().since(BEGINNING))
     }
 
-    /// A text in which versions stand as numbers, with their names.
+    /// The text with version numbers replaced by their names.
     fn with_names(&self, text: &str) -> String {
         let word = |word: &str| {
             let number = word.trim_end_matches([',', ')', ';', ':']);

@@ -6,7 +6,7 @@ use crate::{
 use turnbuckle_core::{Descriptor, Micros, Settings};
 use turnbuckle_node::{Durability, NodeId, StreamLimits};
 
-/// What is drawn first: what kind of world, load and trouble. [`Draw::scenario`] draws the faults one by one.
+/// What is drawn first: the kind of world, load and faults. [`Draw::scenario`] draws the faults one by one.
 #[derive(Debug, Clone)]
 pub struct Draw {
     /// The world.
@@ -25,11 +25,11 @@ pub struct Draw {
     pub outage: Span,
     /// Whether power fails, too.
     pub power: bool,
-    /// Whether data directories are lost, or replaced by old copies. Only under `fsync`: beside power losses that take what was acknowledged,
-    /// a lost directory still leads to sites that differ (docs/standing.md).
+    /// Whether data directories are lost, or replaced by old copies. Only under `fsync`: together with power losses that take what was
+    /// acknowledged, a lost directory still leads to sites that differ (docs/standing.md).
     pub directories: bool,
-    /// Whether many faults are about data directories, and of a hundred of the others so many are cuts. While two sites do not hear each
-    /// other no delete is forgotten.
+    /// If set, many faults are about data directories, and this percentage of the others are cuts. While two sites do not hear each other,
+    /// no delete is forgotten.
     pub deletes: Option<u64>,
     /// The site at which rows on disks are damaged.
     pub damaged_site: Option<usize>,
@@ -39,19 +39,19 @@ pub struct Draw {
     pub clock_jumps: bool,
 }
 
-/// How long nodes wait at most for what peers hold of them, in worlds that need it.
+/// The longest patience of nodes, in worlds that need it: how long they wait for peers that may hold what they lost.
 const LONGEST_PATIENCE: Micros = Micros::from_millis(5_000);
 
-/// What a world is mostly about. What draws one option at a time hardly ever brings together, a mood does.
+/// The theme of a world. It combines options that independent draws hardly ever bring together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     /// Anything.
     Any,
     /// Nodes are away for longer than logs reach back, so that full copies follow each other, while disks and some links are slow.
     Copies,
-    /// Power fails again and again before disks have what was acknowledged, and what others have of it is given back.
+    /// Power fails again and again before disks have what was acknowledged, and peers restore what they have of it.
     PowerLosses,
-    /// Deletes are many and forgotten early, while two sites do not hear each other for long and data directories are lost.
+    /// There are many deletes, forgotten early, while two sites do not hear each other for a long time and data directories are lost.
     Deletes,
     /// Rows are damaged at one site, in tables that are read again and again.
     Damage,
@@ -60,11 +60,11 @@ enum Mood {
 }
 
 impl Draw {
-    /// What follows from a seed.
+    /// The draws that follow from a seed.
     pub fn new(seed: u64) -> Draw {
         let mut random = Random::new(seed);
         let mood = match random.below(10) {
-            // Not the draws of everything else.
+            // Not from the draws of everything else.
             0..6 => *of_mood(seed).pick(&[
                 Mood::Any,
                 Mood::Any,
@@ -85,7 +85,7 @@ impl Draw {
             Mood::Damage => draw.bend_to_damage(&mut random),
             Mood::Cold => draw.bend_to_cold(&mut random),
         }
-        // Not the draws of everything else.
+        // Not from the draws of everything else.
         if draw.clocks_lie && of_mood(!seed).percent(50) {
             draw.set_a_clock_far_ahead(&mut of_mood(!seed));
         }
@@ -97,10 +97,11 @@ impl Draw {
         draw
     }
 
-    /// Some worlds have several members of each partition at each site, or partitions that do not stand at all sites, where the protocol can.
+    /// Gives some worlds several members of each partition at each site, or partitions that are not at all sites, if the protocol allows
+    /// it.
     pub fn placed_for(mut self, protocol: Descriptor) -> Draw {
         let mut random = of_placement(self.world.seed);
-        // Those that are about one node of each site stay as they are.
+        // Worlds that depend on one node of each site stay as they are.
         let is_apart = self.deletes.is_some() || self.damaged_site.is_some() || self.world.keyspaces > 1;
         if is_apart || random.percent(80) {
             return self;
@@ -128,7 +129,7 @@ impl Draw {
         world.batch_keys = *random.pick(&[1, 5, 40]);
         let count = world.sites.len() * world.nodes_per_site;
         world.disk_percents = (0..count).map(|_| *random.pick(&[100, 100, 1_000])).collect();
-        // Who is far from one site hears of everything from the others first.
+        // A site that is far from another one hears of everything from the other sites first.
         for _ in 0..random.below(3) {
             set_far(world, random, 1_500_000);
         }
@@ -160,7 +161,7 @@ impl Draw {
         self.hurry(random);
     }
 
-    /// Of one node, from the beginning on: by more than any message is under way, so that all others can see it.
+    /// Sets the clock of one node ahead from the beginning on: by more than any message is under way, so that all other nodes can see it.
     fn set_a_clock_far_ahead(&mut self, random: &mut Random) {
         let offsets = &mut self.world.clock_offsets_us;
         let node = random.below(offsets.len() as u64) as usize;
@@ -171,7 +172,7 @@ impl Draw {
         let world = &mut self.world;
         world.durability = Durability::Fsync;
         world.sync = Span::us(100, 2_000);
-        // Who has lost one partition of two may show a session less than it has seen (docs/standing.md).
+        // A node that has lost one of two partitions may show a session less than the session has seen (docs/standing.md).
         world.nodes_per_site = 1;
         world.clock_offsets_us.truncate(world.sites.len());
         world.checkpoint_interval = Micros::from_millis(*random.pick(&[10, 50]));
@@ -182,7 +183,8 @@ impl Draw {
                 *delay = Micros(random.of(200..=20_000));
             }
         }
-        // Of one way in three nothing is heard for long: who is there forgets nothing, and others do.
+        // In half of these worlds one way between two sites is slow for a long time: the site that does not hear forgets nothing, and other
+        // sites do.
         if random.percent(50) {
             set_far(world, random, 2_000_000);
         }
@@ -196,7 +198,7 @@ impl Draw {
         self.safety = Micros::from_millis(random.of(1_500..=4_000));
         self.load.think = Span::us(1_000, *random.pick(&[10_000, 60_000]));
         if let Kind::Mixed(mixed) = &mut self.load.kind {
-            // Of many keys some are not written any more once they are deleted.
+            // With many keys, some are not written any more once they are deleted.
             mixed.keys = *random.pick(&[5, 60, 200]);
             mixed.writes = *random.pick(&[40, 80]);
             mixed.deletes_of_read = *random.pick(&[0, 50]);
@@ -204,8 +206,8 @@ impl Draw {
         }
     }
 
-    /// What is damaged before any peer has it, and no longer in the log, is lost: so the log reaches back, and one site alone is damaged. A
-    /// keyspace that was left out has no log, so there is one alone.
+    /// Rows that are damaged before any peer has them, and that are no longer in the log, are lost. So the log reaches back, and only one
+    /// site is damaged. A keyspace that was left out has no log, so there is only one keyspace.
     fn bend_to_damage(&mut self, random: &mut Random) {
         let world = &mut self.world;
         world.durability = Durability::Fsync;
@@ -248,9 +250,9 @@ impl Draw {
         }
     }
 
-    /// Clients do not think for long, and mostly write keys that nobody overwrites: what is lost stays lost.
+    /// Clients do not think for long, and mostly write keys that are never overwritten: so lost versions stay lost.
     fn hurry(&mut self, random: &mut Random) {
-        // A long world has clients that take their time.
+        // In a long world, clients would think for longer.
         self.safety = self.safety.min(Micros::from_millis(2_000));
         self.load.think = Span::us(0, *random.pick(&[2_000, 10_000]));
         if let Kind::Mixed(mixed) = &mut self.load.kind {
@@ -260,7 +262,7 @@ impl Draw {
 
     fn in_no_mood(seed: u64, random: &mut Random) -> Draw {
         let world = draw_world(seed, random);
-        // Some go on longer than a node waits for those that are away, with clients that take their time.
+        // Some go on longer than a node waits for peers that are away, with clients that think for longer.
         let is_long = random.percent(5);
         let safety = if is_long { 6_000..=12_000 } else { 400..=2_000 };
         let safety = Micros::from_millis(random.of(safety));
@@ -274,7 +276,7 @@ impl Draw {
             safety,
             load,
             heartbeat: Micros::from_millis(*random.pick(&[20, 50, 150])),
-            // As many in a long one as in others: each restart leads a node's clock by up to three seconds.
+            // As many faults in a long world as in others: each restart moves a node's clock ahead by up to three seconds.
             fault_every: random.percent(90).then_some(Micros::from_millis(
                 random.of(50..=400) * if is_long { 6 } else { 1 },
             )),
@@ -314,15 +316,16 @@ impl Draw {
             } = kind
                 && self.deletes.is_some()
             {
-                // There is a copy to be put back.
+                // So there is a copy to be put back.
                 let (at, span) = (Micros(random.below(at.0)), Micros(0));
                 let kind = FaultKind::Backup { node };
                 faults.push(Fault { at, span, kind });
             }
             let span = random.span(self.outage);
             let span = match kind {
-                // Until it has heard of a peer it does not know that it is old, and stamps by its wall clock. That is ahead of what it stamped in
-                // lives that the copy does not know when the copy took longer to put in place than a restart leads a clock (docs/standing.md).
+                // Until a node has heard of a peer, it does not know that its directory is an old copy, and stamps by its wall clock. It
+                // has to stamp above what it stamped in lives that the copy does not know. It does if the copy took longer to put in place
+                // than a restart moves a clock ahead (docs/standing.md).
                 FaultKind::Crash { loss: Loss::Old, .. } => span.max(Micros::from_millis(4_000)),
                 _ => span,
             };
@@ -345,7 +348,8 @@ impl Draw {
         let takes_directory =
             |fault: &Fault| matches!(fault.kind, FaultKind::Crash { loss, .. } if loss.takes_directory());
         if faults.iter().any(takes_directory) {
-            // A node whose directory was lost promises too much if the only site that knows of it is away for longer (docs/standing.md).
+            // A node whose directory was lost promises too much if the only site that knows of it is away for longer than the patience
+            // (docs/standing.md).
             world.patience = LONGEST_PATIENCE;
         }
         Scenario {
@@ -358,7 +362,7 @@ impl Draw {
         }
     }
 
-    /// Nodes are restarted without one of the keyspaces, and with it again; about half of them begin without.
+    /// Restarts nodes without one of the keyspaces, and later with it again. About half of the nodes begin without it.
     fn draw_left_out(&self, nodes: &[NodeId], faults: &mut Vec<Fault>) {
         let mut random = of_keyspaces(!self.world.seed);
         let mut left_out = |at: Micros, node: NodeId, random: &mut Random| {
@@ -378,7 +382,8 @@ impl Draw {
         }
     }
 
-    /// What a node wrote last before it loses its directory has reached some sites only, and when it is back it hears others first.
+    /// So the last writes of a node before it loses its directory have reached only some sites, and when it is back it hears from others
+    /// first.
     fn draw_cuts(
         &self,
         node: NodeId,
@@ -485,7 +490,7 @@ impl Draw {
             14 => self.draw_clock_fault(random, node),
             15 => FaultKind::SlowDisk { node, percent },
             16 => FaultKind::SyncFails { node },
-            // How much is left is drawn apart.
+            // The number of bytes that are left is drawn apart.
             17 => FaultKind::DiskFull { node, free_bytes: 0 },
             18 => FaultKind::SlowPartition {
                 partition: random.below(self.world.partitions.into()) as u16,
@@ -495,7 +500,7 @@ impl Draw {
         }
     }
 
-    /// Clocks that do not lie stay within their bound: what a step may add was left free of it.
+    /// Clocks that do not lie stay within their bound: the part of the bound that a step may add was kept free.
     fn draw_clock_fault(&self, random: &mut Random, node: NodeId) -> FaultKind {
         let bound = self.world.clock_bound.0;
         let max = if self.clocks_lie { 2_000_000 } else { bound / 4 };
@@ -515,17 +520,17 @@ impl Draw {
     }
 }
 
-/// Draws of what a world is mostly about.
+/// Draws for the theme of a world.
 fn of_mood(seed: u64) -> Random {
     Random::new(seed.rotate_left(24) ^ 0x6D6F_6F64)
 }
 
-/// Draws for where partitions stand.
+/// Draws for the placement of partitions.
 fn of_placement(seed: u64) -> Random {
     Random::new(seed.rotate_left(48) ^ 0x6D65_6D62)
 }
 
-/// Draws for what there is only where there are several keyspaces.
+/// Draws for what exists only in worlds with several keyspaces.
 fn of_keyspaces(seed: u64) -> Random {
     Random::new(seed.rotate_left(40) ^ 0x6B_6579_7370)
 }
@@ -540,12 +545,12 @@ fn of_clock_jumps(seed: u64) -> Random {
     Random::new(seed.rotate_left(48) ^ 0x6A75_6D70)
 }
 
-/// Draws of links that are cut beside a lost directory.
+/// Draws for links that are cut around a lost directory.
 fn of_losses(seed: u64) -> Random {
     Random::new(seed.rotate_left(40) ^ 0x6C6F_7373)
 }
 
-/// Draws of how much room disks have, and are to keep.
+/// Draws for how much space disks have, and how much is to be kept free.
 fn of_disks(seed: u64) -> Random {
     Random::new(seed.rotate_left(48) ^ 0x726F_6F6D)
 }
@@ -596,7 +601,7 @@ fn draw_world(seed: u64, random: &mut Random) -> WorldOptions {
     world
 }
 
-/// Half of the bound is kept for steps and drifts.
+/// Draws clock offsets. Half of the bound is kept for steps and drifts.
 fn draw_clocks(world: &mut WorldOptions, random: &mut Random) {
     world.clock_bound = Micros(*random.pick(&[500, 20_000, 500_000]));
     let half = world.clock_bound.0 / 2;
@@ -605,7 +610,7 @@ fn draw_clocks(world: &mut WorldOptions, random: &mut Random) {
     world.clock_offsets_us = (0..count).map(|_| offset()).collect();
 }
 
-/// One site hears late from another one; or the nodes of one site from each other, not by more than a command has time for.
+/// One site hears late from another one. Or the nodes of one site hear late from each other, but by no more than a command has time for.
 fn set_far(world: &mut WorldOptions, random: &mut Random, max: u64) {
     let count = world.sites.len() as u64;
     let (from, to) = (random.below(count) as usize, random.below(count) as usize);
@@ -662,8 +667,8 @@ fn draw_load(random: &mut Random) -> Load {
     }
 }
 
-/// What clients do besides asking one thing after the other: pipelines, errands, keys that all are after, deletes of what was just read,
-/// reads of many keys. Not the draws of everything else.
+/// Draws what clients do besides asking one thing after the other: pipelines, errands, keys that all clients use, deletes of what was just
+/// read, reads of many keys. Not from the draws of everything else.
 fn draw_habits(load: &mut Load, seed: u64) {
     let mut random = Random::new(seed.rotate_left(16) ^ 0x4AB1_7500);
     load.errands = *random.pick(&[0, 0, 10, 40]);
@@ -675,7 +680,7 @@ fn draw_habits(load: &mut Load, seed: u64) {
         mixed.hot = *random.pick(&[0, 0, 30]);
         mixed.deletes_of_read = *random.pick(&[0, 0, 50]);
         mixed.many_keys = *random.pick(&[5, 5, 20]);
-        // Not the draws of everything else.
+        // Not from the draws of everything else.
         let mut random = Random::new(seed.rotate_left(48) ^ 0x6F6E_6365);
         mixed.once = *random.pick(&[0, 0, 0, 0, 0, 0, 20]);
     }

@@ -6,15 +6,15 @@ use turnbuckle_workload as trace;
 use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
 
 impl<S: Session> World<S> {
-    /// The trace of all operations that were not forgotten, in the order in which they were invoked. Times count from
-    /// [`BEGINNING`]. A delete that found nothing stands there as a read of nothing, and a put whose condition did not hold as a read of what is
-    /// there. Of a put that told the value before it, the read is left out.
+    /// The trace of all operations that were not forgotten, in the order in which they were invoked. Times count from [`BEGINNING`]. A
+    /// delete that found nothing is a read of nothing in the trace. A put whose condition did not hold is a read of what is there. If a put
+    /// was told the value before it, that read is left out.
     ///
-    /// Left out are lists and counts of keys, which are about no key, reads of several keys at a level that does not
-    /// make one snapshot of them, and puts whose condition did not hold where nobody was told the value that is there.
+    /// Left out are lists and counts of keys, which are about no single key, and reads of several keys at a level that does not make one
+    /// snapshot of them. Also left out are puts whose condition did not hold if their client was not told the value that is there.
     ///
-    /// Questions and answers of one moment are a nanosecond apart, in their order. Where a read of nothing can have seen one
-    /// delete only, its version stands there although the receipt does not name it; so does that of each value of a snapshot.
+    /// Questions and answers of one moment are a nanosecond apart, in their order. If a read of nothing can have seen only one delete, the
+    /// trace has that delete's version although the receipt does not name it. It also has the version of each value of a snapshot.
     pub fn trace(&self) -> impl Iterator<Item = trace::Record> {
         let topology = self.topology();
         self.history().filter_map(move |(id, record)| {
@@ -22,7 +22,7 @@ impl<S: Session> World<S> {
         })
     }
 
-    /// What power losses may have taken, as it is called in the trace.
+    /// What power losses may have taken, with the names that the trace uses.
     pub(crate) fn lost(&self) -> Lost {
         let mut lost = Lost::default();
         for (key, version, is_delete) in self.judge.lost_versions() {
@@ -38,19 +38,20 @@ impl<S: Session> World<S> {
     }
 }
 
-/// What power losses may have taken, as it is called in the trace.
+/// What power losses may have taken, with the names that the trace uses.
 #[derive(Debug, Clone, Default)]
 pub struct Lost {
     versions: BTreeSet<(Octets, String)>,
-    /// The keys of deletes among them.
+    /// The keys of lost deletes.
     deleted: BTreeSet<Octets>,
-    /// The keys of values among them.
+    /// The keys of lost values.
     put: BTreeSet<Octets>,
 }
 
 impl Lost {
-    /// The record without it; none if nothing is left. To leave out a version with all reads of it makes no right trace wrong. A read of
-    /// nothing that names no version may be one of a delete, and what a delete took away may be a value that is left out.
+    /// The record without what was lost; `None` if nothing is left. If a version is left out with all reads of it, a correct trace stays
+    /// correct. A read of nothing that names no version may be one of a lost delete. What a delete took away may be a value that is left
+    /// out.
     pub(crate) fn taken_from(&self, mut record: trace::Record) -> Option<trace::Record> {
         let is_lost = |key: &Octets, value: &Option<Octets>, version: &Option<String>| match version {
             Some(version) => self.versions.contains(&(key.clone(), version.clone())),
@@ -68,7 +69,7 @@ impl Lost {
         Some(record)
     }
 
-    /// Nothing may have been taken.
+    /// Whether nothing may have been taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.versions.is_empty()
     }
@@ -98,7 +99,7 @@ impl Record {
                 key, value, level, ..
             } => {
                 let op = match (value, self.answer()) {
-                    // They wrote nothing: all they did was to see what is there.
+                    // These wrote nothing: they only saw what is there.
                     (_, Some(Answer::Unmet(_))) => Op::Read,
                     (None, Some(Answer::Written { existed: false } | Answer::Replaced(None))) => Op::Read,
                     (Some(_), _) => Op::Write,
@@ -188,7 +189,7 @@ fn octets(value: &bytes::Bytes) -> Octets {
     }
 }
 
-/// A moment is a microsecond, and has room for a thousand places.
+/// A moment is a microsecond: it has room for a thousand places.
 fn nanos(time: Micros, place: u32) -> i64 {
     let moment = i64::try_from(time.since(BEGINNING).0 * 1_000).unwrap_or(i64::MAX);
     moment.saturating_add(i64::from(place.min(999)))

@@ -23,10 +23,11 @@ pub(crate) use choices::Due;
 
 /// A cluster, its network, its disks and its clients, in one thread and on one calendar.
 ///
-/// The nodes are those of the server, [`turnbuckle_node::Node`] behind [`turnbuckle_gateway::Gateway`]; only what the
-/// operating system does there is done by the calendar here. Time stands still while an event is handled.
+/// The nodes are those of the server, [`turnbuckle_node::Node`] behind [`turnbuckle_gateway::Gateway`]. Only what the operating system does
+/// there is done by the calendar here. Time does not pass while an event is handled.
 ///
-/// Everything follows from the options, above all the seed, and from the calls made: [`World::hash`] tells two runs apart.
+/// Everything follows from the options, above all the seed, and from the calls: two runs that differ have different values of
+/// [`World::hash`].
 pub struct World<S: Session> {
     pub(crate) options: WorldOptions,
     protocol: <S::Protocol as Protocol>::Config,
@@ -34,25 +35,25 @@ pub struct World<S: Session> {
     pub(crate) placement: Placement,
     pub(crate) random: Random,
     time: Micros,
-    /// How many questions and answers there have been at a moment.
+    /// The number of questions and answers so far at this moment.
     moment: (Micros, u32),
     calendar: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
     events: u64,
     hash: u32,
     pub(crate) machines: Vec<Machine<S>>,
-    /// By the two nodes' numbers, the smaller first.
+    /// By the two nodes' numbers, the smaller one first.
     links: Vec<Link>,
     clients: Vec<Client>,
     history: History,
     open: BTreeSet<OperationId>,
-    /// Operations that are over, and that nobody was told of.
+    /// Operations that are over, and that the caller was not told of yet.
     over: Vec<OperationId>,
-    /// Clients whose time has come, and that nobody was told of.
+    /// Clients whose time has come, and that the caller was not told of yet.
     awake: Vec<usize>,
     pub(crate) judge: Judge,
     messages: Option<MessageLog>,
-    /// Partitions on which work takes so many percent of the usual time.
+    /// For slow partitions: the time that work takes, in percent of the usual.
     slow_partitions: BTreeMap<u16, u64>,
 }
 
@@ -61,19 +62,19 @@ struct Client {
     node: NodeId,
     keyspace: usize,
     session: u32,
-    /// What its last session knew, if it was asked before it ended.
+    /// The token of its last session, if it was asked for before that session ended.
     token: Option<Bytes>,
     /// When its node comes to the last operation that waits for a core.
     busy_until: Micros,
 }
 
-/// True time when a world begins: some day in 2001.
+/// True time when a world begins: a day in 2001.
 pub const BEGINNING: Micros = Micros(1_000_000_000_000_000);
 
-/// How often a node looks for work that nobody told it of, as the server's threads do.
+/// How often a node looks for work of which it was not told, as the server's threads do.
 const LOOK_EVERY: Micros = Micros::from_millis(100);
 
-/// A kind of thing that happens. Those with a life concern the process of that life only.
+/// A kind of event. Those with a life concern only the process of that life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Turn {
@@ -102,7 +103,7 @@ enum Event {
         end: usize,
         life: u64,
     },
-    /// `taken`: a core has been busy with it, and now it counts.
+    /// `taken`: a core has been busy with it, and now it is handled.
     Arrive {
         link: usize,
         to: usize,
@@ -219,7 +220,7 @@ impl<S: Session> World<S> {
         self.time
     }
 
-    /// How many events have happened.
+    /// The number of events that have happened.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -229,22 +230,22 @@ impl<S: Session> World<S> {
         self.hash
     }
 
-    /// What it was made with.
+    /// The options that the world was made with.
     pub fn options(&self) -> &WorldOptions {
         &self.options
     }
 
-    /// Where the keyspaces' replicas stand.
+    /// The sites, partitions and members of the keyspaces.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Who checks the answers.
+    /// The judge, which checks the answers.
     pub fn judge(&self) -> &Judge {
         &self.judge
     }
 
-    /// From now on nothing is judged: for runs that are long, and about something else.
+    /// From now on nothing is judged. For runs that are long and test something else.
     pub fn judge_nothing(&mut self) {
         self.judge.sleep();
     }
@@ -262,8 +263,8 @@ impl<S: Session> World<S> {
         self.history.get(id)
     }
 
-    /// Forgets operations from before the oldest that is still open: a long run needs no more memory than a short one. What has
-    /// been forgotten can be neither asked for nor written into a trace.
+    /// Forgets operations from before the oldest that is still open, so that a long run needs no more memory than a short one. A forgotten
+    /// operation can neither be asked for nor be written into a trace.
     pub fn forget_history(&mut self) {
         let oldest = self.open.first().copied().unwrap_or(self.history.next());
         let oldest = self.over.iter().copied().min().unwrap_or(oldest).min(oldest);
@@ -285,19 +286,19 @@ impl<S: Session> World<S> {
         self.machines[index(node)].process.is_some()
     }
 
-    /// What a node that runs says of its keyspaces.
+    /// The status of each keyspace of a node that runs.
     pub fn statuses(&self, node: NodeId) -> Vec<KeyspaceStatus> {
         let process = self.machines[index(node)].process.as_ref();
         process.map_or(Vec::new(), |process| process.node.status(self.now(index(node))))
     }
 
-    /// What it says of the first keyspace, if it serves that.
+    /// The status of the first keyspace, if the node serves it.
     pub fn status(&self, node: NodeId) -> Option<KeyspaceStatus> {
         let mut statuses = self.statuses(node).into_iter();
         statuses.find(|status| status.name == name_of(0))
     }
 
-    /// How many checkpoints a node has completed in this life.
+    /// The number of checkpoints that a node has completed in this life.
     pub fn checkpoints(&self, node: NodeId) -> u64 {
         let process = self.machines[index(node)].process.as_ref();
         process.map_or(0, |process| process.node.checkpoints().completed)
@@ -312,7 +313,7 @@ impl<S: Session> World<S> {
         written
     }
 
-    /// Looks into a replica of the first keyspace, if its node serves that.
+    /// Looks into a replica of the first keyspace, if its node serves it.
     pub fn inspect<R>(&self, server: ServerId, look: impl FnOnce(&S::Protocol) -> R) -> Option<R> {
         let node = self.placement.node_of(server);
         let process = self.machines[index(node)].process.as_ref()?;
@@ -324,7 +325,7 @@ impl<S: Session> World<S> {
         self.machines[node].now(self.time)
     }
 
-    /// A node's name: its site's, with a number where the site has several.
+    /// A node's name: the name of its site, with a number if the site has several nodes.
     pub fn node_name(&self, node: NodeId) -> String {
         let site = self.placement.site_of(node);
         let nodes = self.placement.nodes_at(site);
@@ -335,12 +336,12 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// From now on, what nodes say to each other is written down.
+    /// From now on, the messages between nodes are logged.
     pub fn log_messages(&mut self) {
         self.messages.get_or_insert_default();
     }
 
-    /// What was written down so far.
+    /// The log of messages so far, if there is one.
     pub fn messages(&self) -> Option<&MessageLog> {
         self.messages.as_ref()
     }
@@ -357,7 +358,7 @@ impl<S: Session> World<S> {
         self.calendar.push(Reverse(entry));
     }
 
-    /// Writes down what happens at a node, if things are written down.
+    /// Logs what happens at a node, if messages are logged.
     pub(crate) fn log(&mut self, node: NodeId, words: impl FnOnce() -> String) {
         if let Some(log) = &mut self.messages {
             log.note(node, self.time, words());
@@ -369,7 +370,7 @@ impl<S: Session> World<S> {
         self.hash = crc32c::crc32c_append(self.hash, bytes);
     }
 
-    /// Lets everything happen that is due up to a time, or until `enough` says so. Returns whether it did.
+    /// Handles everything that is due up to a time, or until `enough` returns true. Returns whether `enough` did.
     pub fn run_until(&mut self, until: Micros, mut enough: impl FnMut(&Self) -> bool) -> bool {
         while !enough(self) {
             let due = self.calendar.peek().is_some_and(|Reverse(next)| next.at <= until);
@@ -395,7 +396,7 @@ impl<S: Session> World<S> {
         self.run_until(self.time + time, |_| false);
     }
 
-    /// Until when the node of an event does nothing. What happens to it meanwhile happens then, in the same order.
+    /// Until when the node of an event does nothing. Events of the node are delayed until then, and keep their order.
     fn paused_until(&self, event: &Event) -> Option<Micros> {
         let node = match *event {
             Event::Turn { node, .. }
@@ -433,7 +434,7 @@ impl<S: Session> World<S> {
             Event::GiveUp { link, life } if self.links[link].life == life => self.give_up(link),
             Event::Operate { node, life, id } if self.lives(node, life) => self.operate(node, id),
             Event::Wake { client } => self.awake.push(client),
-            // Of a process or a connection that is gone.
+            // The event belongs to a process or a connection that is gone.
             _ => {}
         }
     }
@@ -443,7 +444,7 @@ pub(crate) fn index(node: NodeId) -> usize {
     usize::from(node.0)
 }
 
-/// Which end of the link between them a node is.
+/// The end of the link between two nodes at which `node` is.
 fn end_of(node: usize, other: usize) -> usize {
     usize::from(node > other)
 }

@@ -1,7 +1,7 @@
 //! Full copies that a protocol asks for, with links and processes that break at any time while they are under way.
 //!
-//! The protocol here replicates nothing. A write to the key `copy of b` makes the replica ask for b's copy, and every other write stays where it is. So what a
-//! replica has of another one, a copy has brought.
+//! The protocol here replicates nothing. A write to the key `copy of b` makes the replica ask for b's copy. Every other write stays at its
+//! replica. So everything that a replica has of another one was brought by a copy.
 use bytes::Bytes;
 use turnbuckle_core::{
     Answer, Context, Descriptor, Key, Level, Levels, Micros, Operation, Parameter, PlainProtocol,
@@ -11,11 +11,11 @@ use turnbuckle_core::{
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{Loss, Random, Span, World, WorldOptions};
 
-/// With streams that have no entries, or without.
+/// The protocol, with streams that have no entries, or without streams.
 struct Asker<const STREAMS: bool> {
-    /// Whose copies were put in place, in their order.
+    /// The replicas whose copies were put in place, in order.
     copied: Vec<ServerId>,
-    /// Of whom one is about to be.
+    /// The replica whose copy is being put in place.
     copying: Option<ServerId>,
 }
 
@@ -126,13 +126,13 @@ fn key(node: NodeId, number: u64) -> Key {
     Key::from(format!("{}/{number}", node.0).as_str())
 }
 
-/// A world in which every node has a client, of the node's number, and b and c have keys of their own.
+/// A world in which every node has a client with the node's number, and b and c have keys of their own.
 fn world<const STREAMS: bool>(seed: u64) -> Asking<STREAMS> {
     let mut options = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(5));
     options.seed = seed;
     options.partitions = 1;
     options.batch_keys = 3;
-    // A copy takes a while to arrive.
+    // So a copy takes a while to arrive.
     (options.bandwidth, options.chunk_bytes) = (Some(20_000), 100);
     options.disk = Span::us(100, 2_000);
     options.sync = Span::us(100, 1_000);
@@ -159,7 +159,7 @@ fn write_all<const STREAMS: bool>(world: &mut Asking<STREAMS>, node: NodeId, val
     }
 }
 
-/// A asks for the copy of a node.
+/// Makes a ask for the copy of a node.
 fn ask<const STREAMS: bool>(world: &mut Asking<STREAMS>, of: NodeId) {
     put(world, A, copy_of(SiteId(of.0)), "");
 }
@@ -169,7 +169,7 @@ fn copied<const STREAMS: bool>(world: &Asking<STREAMS>) -> Vec<ServerId> {
     copied.expect("a runs")
 }
 
-/// How many keys of a node have this value at a.
+/// The number of keys of a node that have this value at a.
 fn found<const STREAMS: bool>(world: &mut Asking<STREAMS>, of: NodeId, value: &'static str) -> usize {
     let expected = Answer::Value(Some(Bytes::from_static(value.as_bytes())));
     let mut is_found = |number| {
@@ -208,7 +208,7 @@ fn a_copy_brings_what_its_source_has_when_it_is_asked_for() {
     brings_what_its_source_has::<true>();
 }
 
-/// A fault at any time after a copy was asked for, and the end of it. Returns whether the copy was just arriving.
+/// Causes a fault at any time after a copy was asked for, and ends it. Returns whether the copy was just arriving.
 fn is_asked_for_again<const STREAMS: bool>(seed: u64) -> bool {
     let (mut world, mut random) = (world::<STREAMS>(seed), Random::new(seed));
     ask(&mut world, B);
@@ -219,7 +219,7 @@ fn is_asked_for_again<const STREAMS: bool>(seed: u64) -> bool {
         0 => world.crash(B, Loss::Process),
         _ => world.set_cut(A, B, true),
     }
-    // Longer than a broken link takes to be noticed.
+    // Longer than it takes to notice a broken link.
     world.advance(Micros(random.below(10_000_000)));
     world.set_cut(A, B, false);
     if !world.is_running(B) {

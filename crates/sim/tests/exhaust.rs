@@ -1,5 +1,5 @@
-//! Every order of events of a small world: nothing goes wrong in it, planted bugs do by a short schedule, and the states that are not explored again
-//! would have shown nothing new.
+//! Every order of events of a small world. Without planted bugs nothing goes wrong. Planted bugs are found by a short schedule. States that
+//! are not explored again would have shown nothing new.
 use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsSession, Eventual, EventualConfig,
     EventualSession, GentleRain, GentleRainSession,
@@ -31,7 +31,7 @@ fn causalspartanx() -> CausalSpartanXConfig {
     pace().config::<CausalSpartanX>()
 }
 
-/// Explores, and says how much there was.
+/// Explores, and prints the numbers.
 fn explored<S: Session>(small: &Exhaust, config: &<S::Protocol as Protocol>::Config) -> Explored {
     let explored = small.explore::<S>(config);
     println!(
@@ -61,7 +61,7 @@ fn no_order_of_a_few_steps_breaks_a_promise() {
     finds_nothing::<GentleRainSession>(&small(2), &pace().config::<GentleRain>());
 }
 
-/// A bug breaks a rule after so many steps, and not before; the schedule shows it again.
+/// The bug breaks a rule after this number of steps, and not before. The schedule shows it again.
 fn is_found(bug: &str, rule: &str, steps: usize) {
     let (mut wrong, mut config) = (small(steps), eventual());
     let known = plant::<<EventualSession as Session>::Protocol>(&mut wrong.world, &mut config, bug);
@@ -100,7 +100,7 @@ fn an_entry_dropped_after_a_restart_is_found_by_one_crash() {
     is_found("drops_after_restart,stamps_unheard", "lost", 1);
 }
 
-/// Whether what is not explored again would have shown anything else.
+/// Checks that what is not explored again would not have shown anything else.
 fn prunes_nothing_new<S: Session>(pruning: &Exhaust, config: &<S::Protocol as Protocol>::Config) {
     let all = Exhaust {
         prunes: false,
@@ -109,7 +109,7 @@ fn prunes_nothing_new<S: Session>(pruning: &Exhaust, config: &<S::Protocol as Pr
     let (few, all) = (explored::<S>(pruning, config), explored::<S>(&all, config));
     assert!(few.pruned > 0 && few.executions < all.executions);
     assert_eq!((few.states, all.pruned), (all.states, 0));
-    // Who is in the same state ends in the same way.
+    // Executions in the same state end in the same way.
     assert_eq!(all.unlike, 0);
     assert_eq!(few.outcomes, all.outcomes);
 }
@@ -125,7 +125,7 @@ fn without_pruning_there_are_more_executions_and_the_same_outcomes() {
     prunes_nothing_new::<CausalSpartanXSession>(&roaming, &causalspartanx());
 }
 
-/// The same with a bug in it: what is wrong is an outcome, too.
+/// The same with a planted bug: violations are a part of the outcome.
 #[test]
 fn without_pruning_a_bug_is_found_by_the_same_rules() {
     let (mut wrong, mut config) = (small(3), eventual());
@@ -158,7 +158,7 @@ fn a_world_that_is_small_enough_is_explored_to_its_end() {
         all.is_complete() && all.depth < 100 && all.found.is_empty(),
         "{all:?}"
     );
-    // What b reads before, and once it has heard of the write.
+    // What b reads before and after it has heard of the write.
     assert!(all.outcomes.len() > 1);
     for (limit, depth, executions) in [(u64::MAX, 2, u64::MAX), (3, 100, 3)] {
         let cut_short = Exhaust {

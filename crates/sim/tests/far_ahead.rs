@@ -1,4 +1,4 @@
-//! A site whose clock is an hour ahead: the others hold its stream, marks and all, and keep their own time.
+//! A site whose clock is an hour ahead: the other sites hold its stream, marks included, and keep their own time.
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::{Hlc, Key, Micros, Operation, Protocol, ServerId, SiteId};
 use turnbuckle_node::NodeId;
@@ -67,7 +67,7 @@ fn an_hour_ahead(writes: bool) {
     }
 }
 
-/// So far ahead is believed; but nothing is proven any more by a clock that is known to be wrong.
+/// A clock this far ahead is believed. But a clock that is known to be wrong proves no freshness any more.
 #[test]
 fn a_clock_that_breaks_its_bound_proves_no_freshness() {
     let mut options = WorldOptions::plain(["a", "b"], Micros::from_millis(10));

@@ -1,5 +1,5 @@
-//! The gallery's scripts can show what they are there to show, also what no protocol may ever do: bugs are planted for that. And the
-//! README says of each protocol what its golden scripts say.
+//! The gallery's scripts can show the anomalies that they are meant to show. That includes those that no protocol may allow: bugs are
+//! planted for them. And the README says of each protocol what its golden scripts say.
 use std::{fmt::Write as _, fs, path::Path, path::PathBuf};
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_sim::{Anomaly, Script, Verdict};
@@ -16,7 +16,7 @@ fn verdict_of(plant: &str, script: &str) -> Option<Verdict> {
     Verdict::of(&run)
 }
 
-/// What a power loss leaves of what was not synced is drawn: the same at different times.
+/// The seed decides what a power loss leaves of what was not synced: so the script is tried at several times.
 fn is_shown_sometimes(plant: &str, name: &str) -> bool {
     let anomaly = Anomaly::ALL.iter().find(|anomaly| anomaly.name == name);
     let script = anomaly.expect("the gallery has it").script;
@@ -29,7 +29,7 @@ fn is_shown_sometimes(plant: &str, name: &str) -> bool {
 #[test]
 fn what_nobody_may_see_is_shown_when_a_bug_is_planted() {
     for (plant, name) in [
-        // Only together: as long as a site lacks a delete, nobody forgets it.
+        // Only together: while a site lacks a delete, no site forgets it.
         ("copy_merges,forgets_deletes_early", "deleted_key_comes_back"),
         ("answers_early", "acknowledged_write_lost_with_one_machine"),
         ("answers_early", "acknowledged_write_lost_everywhere"),
@@ -39,7 +39,7 @@ fn what_nobody_may_see_is_shown_when_a_bug_is_planted() {
     }
 }
 
-/// No planted bug makes sites differ in the gallery's own script. That `shown` can see it when they do is shown with another.
+/// No planted bug makes sites differ in the gallery's own script. Another script shows that `shown` sees it when they do.
 #[test]
 fn sites_that_differ_are_seen() {
     let script = "cluster a b durability=\"interval(500ms)\"\nput a first 1\nadvance 900ms\nput a lost 1\nadvance 20ms\n\
@@ -64,7 +64,7 @@ fn every_anomaly_is_told_in_a_sentence() {
 const BEGIN: &str = "<!-- gallery:begin -->\n";
 const END: &str = "<!-- gallery:end -->";
 
-/// `UPDATE_GOLDENFILES=1` writes the table anew.
+/// `UPDATE_GOLDENFILES=1` writes the table into the README.
 #[test]
 fn the_readme_says_of_each_protocol_what_the_gallery_shows() {
     let path = root().join("README.md");
@@ -87,7 +87,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The names in a folder, in order; none, if there is no such folder.
+/// The names in a folder, in order. Empty if there is no such folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -97,7 +97,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A row for each anomaly, a column for each protocol that has run the gallery.
+/// One row for each anomaly, one column for each protocol that has run the gallery.
 fn table() -> String {
     let folder = |family: &str| format!("crates/protocols/{family}/tests/goldens/gallery");
     let families = names(&root().join("crates/protocols"));

@@ -1,4 +1,4 @@
-//! What clients do besides asking one thing after the other: that the load really does it, and that the checker can read it.
+//! What clients do besides asking one thing after the other: the load really does it, and the checker can read it.
 use std::{collections::BTreeMap, path::Path};
 use turnbuckle_causal::{CausalSpartanX, CausalSpartanXSession};
 use turnbuckle_document::{Document, WrongFile};
@@ -49,7 +49,7 @@ fn a_pipeline_has_as_many_operations_open_as_it_may_and_no_more() {
             max = max.max(open + 1);
         }
     }
-    // Counts and lists of keys are operations too, and are not in the trace.
+    // Counts and lists of keys are operations, too, but are not in the trace.
     assert_eq!(max, 4);
 }
 

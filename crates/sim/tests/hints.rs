@@ -1,7 +1,8 @@
-//! Hints: a version that is here already goes into the durable stream to the replicas that did not answer, whatever the store has meanwhile.
+//! Hints: a version that a replica already has goes into its durable stream to the replicas that did not answer, whatever the store has by
+//! then.
 //!
-//! The protocol here stores a write, tells the others by messages, and answers at once. Whoever has not said within 30 ms that it has the version gets a
-//! hint. Nothing else brings anything to a replica: no stream of all writes, no repair when somebody reads.
+//! The protocol here stores a write, tells the other replicas by messages, and answers at once. A replica that has not acknowledged the
+//! version within 30 ms gets a hint. Nothing else brings anything to a replica: there is no stream of all writes, and no repair on reads.
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Answer, Context, Descriptor, Key, Level, Levels, Micros, Operation, Parameter, PlainProtocol,
@@ -13,7 +14,7 @@ use turnbuckle_sim::{Loss, World, WorldOptions};
 
 const PATIENCE: Micros = Micros::from_millis(30);
 
-/// A version that was told, by its timestamp, and who has not said that it is there.
+/// A version that the other replicas were told of, by its timestamp, and the replicas that have not acknowledged it.
 struct Told {
     key: Key,
     version: Version<()>,
@@ -33,7 +34,7 @@ struct Message {
     at: u64,
     #[prost(bytes = "bytes", tag = "2")]
     key: bytes::Bytes,
-    /// None: it is stored.
+    /// `None`: the version is stored.
     #[prost(message, optional, tag = "3")]
     version: Option<VersionRecord>,
 }
@@ -47,7 +48,7 @@ impl Protocol for Hinting {
     type Request = PlainRequest;
     type Response = PlainResponse;
     type Message = Message;
-    /// When to give up on those who were told of a version.
+    /// When to give up on the replicas that were told of a version. The number is its timestamp.
     type Timer = u64;
     type Meta = ();
     type Line = ();
@@ -161,7 +162,7 @@ fn server(node: NodeId) -> ServerId {
 fn world() -> World<PlainSession<Hinting>> {
     let mut options = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(5));
     options.checkpoint_interval = Micros::from_millis(200);
-    // A node that was restarted waits so long for a site that is cut off.
+    // A node that was restarted waits this long for a site that is cut off.
     options.patience = Micros::from_millis(100);
     let mut world = World::new(options, ());
     world.judge_nothing();
@@ -205,7 +206,7 @@ fn a_replica_that_was_away_gets_what_it_missed_though_the_store_had_it_long_befo
         (get(&mut world, B, "k6"), get(&mut world, C, "k6")),
         (Some("v13".into()), None)
     );
-    // What waits for c is in the log, and the checkpoint behind it.
+    // What waits for c is in the log, and the checkpoint is behind it.
     world.advance(Micros::from_millis(500));
     world.crash(A, Loss::Power);
     world.restart(A);

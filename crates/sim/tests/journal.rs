@@ -1,8 +1,8 @@
-//! A protocol's own log and its state by name, and keys that it asks for, in worlds with crashes in the middle of everything.
+//! A protocol's journal, its state by name, and keys that it asks for, in worlds with crashes in the middle of everything.
 //!
-//! The protocol here replicates nothing. Each write changes its journal and its state in ways drawn from its stamp, and writes down a checksum of all that in
-//! the same batch. A replica that is opened must find journal and state as that checksum says: nothing of a batch without the rest of it, and
-//! nothing that was truncated, purged or dropped.
+//! The protocol here replicates nothing. Each write changes its journal and its state in ways drawn from its stamp, and stores a checksum
+//! of all that in the same batch. A replica that is opened must find journal and state as that checksum says. So no batch is there in part,
+//! and nothing is there that was truncated, purged or dropped.
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
@@ -15,21 +15,21 @@ use turnbuckle_sim::{Loss, Random, Span, World, WorldOptions};
 
 const CHECKSUM: &str = "checksum";
 
-/// How many pieces of state there are, at most.
+/// The most names of state.
 const PIECES: u64 = 40;
 
 struct Ledger {
-    /// Everything that is kept by name, but for the checksum.
+    /// Everything that is kept by name, except for the checksum.
     named: BTreeMap<String, Bytes>,
-    /// What was wrong when it was opened.
+    /// What was wrong when it was opened, as text.
     wrong: Option<String>,
-    /// How many entries it was opened with.
+    /// The number of entries that it was opened with.
     found: u64,
-    /// The bytes of state that came with a full copy.
+    /// The number of bytes of state that came with a full copy.
     copied: usize,
-    /// Reads whose key is fetched, by their timers, and when they came.
+    /// Reads whose key is being fetched, by their timers, and when they came.
     reads: BTreeMap<u64, (RequestId, Key, Micros)>,
-    /// How many of them had to wait.
+    /// The number of reads that had to wait.
     waited: u64,
 }
 
@@ -49,7 +49,7 @@ fn checksum(journal: &Journal, named: &BTreeMap<String, Bytes>) -> Bytes {
 }
 
 impl Ledger {
-    /// What a write does beside the write itself.
+    /// What a write changes beside its key.
     fn change(&mut self, cx: &mut Cx<'_>, drawn: u64) {
         let journal = cx.journal();
         let (first, next) = (journal.first(), journal.next());
@@ -59,13 +59,13 @@ impl Ledger {
                     cx.append(Bytes::from(format!("{drawn}/{n}")));
                 }
             }
-            // Others are agreed on, as in a new term.
+            // Other entries replace the last ones, as in a new term.
             10 | 11 => {
                 cx.truncate(next - (drawn / 16 % 5).min(next - first));
                 cx.append(Bytes::from(format!("instead {drawn}")));
             }
             12 => cx.purge(first + drawn / 16 % 6),
-            // A full copy goes further than the journal.
+            // As when a full copy reaches further than the journal.
             13 if (drawn / 16).is_multiple_of(8) => cx.purge(next + 3),
             13 => {}
             14 => {
@@ -210,7 +210,7 @@ fn options(seed: u64, sites: &[&str]) -> WorldOptions {
     options
 }
 
-/// What is written now: the world's time.
+/// The value that is written now: the world's time.
 fn value(world: &World<PlainSession<Ledger>>) -> Bytes {
     Bytes::from(format!("{:0200}", world.time().0))
 }
@@ -221,7 +221,7 @@ fn put(world: &mut World<PlainSession<Ledger>>, client: usize, key: u64) {
     world.ask(client, Operation::put(key, value));
 }
 
-/// Writes, and a crash after some of them. Returns what was wrong, and how many entries replicas have found in all.
+/// Writes, and crashes after some of the writes. Returns what was wrong, and how many entries replicas have found in all.
 fn run(seed: u64, planted: &str) -> (Option<String>, u64) {
     let mut options = options(seed, &["a"]);
     options.planted = Planted::only(planted).expect("it is a bug's name");
@@ -273,7 +273,7 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// Reads whose key no input names, with little memory. A store whose key is used while it is not in memory panics.
+/// Reads whose key no input names, with little memory. If a key is used while it is not in memory, the store panics.
 #[test]
 fn keys_that_a_replica_asks_for_are_in_memory_when_its_timer_fires() {
     let mut options = options(4, &["a"]);
@@ -303,7 +303,7 @@ fn keys_that_a_replica_asks_for_are_in_memory_when_its_timer_fires() {
     assert!(waited > 50, "only {waited} reads waited for a disk");
 }
 
-/// Much state, and long: it goes in many frames.
+/// Much state with long values: it needs many frames.
 #[test]
 fn a_full_copy_brings_all_state_and_no_journal() {
     let mut world = World::<PlainSession<Ledger>>::new(options(2, &["a", "b", "c"]), ());

@@ -1,5 +1,5 @@
-//! Keyspaces come into a node's configuration and go from it, while its log is purged: nothing that was acknowledged is lost, and the node
-//! starts each time.
+//! Keyspaces are added to a node's configuration and removed from it, while its log is purged: nothing that was acknowledged is lost, and
+//! the node starts each time.
 use bytes::Bytes;
 use std::sync::Arc;
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
@@ -111,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// So much that segments end, and a checkpoint after which they go.
+    /// Writes enough to begin several segments, and takes a checkpoint after which they are purged.
     fn write_much_and_purge(&mut self, keyspace: &str) {
         let before = self.log_start();
         for n in 0..100 {
@@ -140,7 +140,7 @@ fn a_keyspace_is_added_when_the_log_has_been_purged() {
     machine.restart_with(&["one", "two"]);
     assert_eq!(machine.get("one", "x").as_deref(), Some("1"));
     assert_eq!(machine.get("two", "y").as_deref(), Some("2"));
-    // Also after a purge, and when the power fails right after that.
+    // Also after a purge, and when the power fails right after it.
     machine.write_much_and_purge("one");
     machine.lose_power_and_start_with(&["two", "one"]);
     assert_eq!(machine.get("two", "y").as_deref(), Some("2"));
@@ -155,13 +155,13 @@ fn a_keyspace_that_is_left_out_for_a_while_has_all_that_was_acknowledged_when_it
         machine.put("two", &format!("y{n}"), "old");
     }
     machine.write_much_and_purge("one");
-    // In no checkpoint.
+    // These are in no checkpoint.
     for n in 10..20 {
         machine.put("two", &format!("y{n}"), "new");
     }
     machine.restart_with(&["one"]);
     machine.write_much_and_purge("one");
-    // Again without it, and in between the power fails.
+    // Again without it, and with a power failure in between.
     machine.lose_power_and_start_with(&["one"]);
     machine.write_much_and_purge("one");
     machine.restart_with(&["one", "two"]);
@@ -189,7 +189,7 @@ fn a_keyspace_that_is_left_out_for_a_while_has_all_that_was_acknowledged_when_it
     all_are_there(&mut machine);
 }
 
-/// A table is removed, and the power fails before the disk has that: what was set aside is there again, and is old.
+/// A table is removed, and the power fails before that is on disk: the records that were set aside are there again, and are old.
 #[test]
 fn what_was_set_aside_is_taken_in_once_also_if_the_power_brings_it_back() {
     let mut machine = Machine::default();

@@ -1,5 +1,5 @@
-//! Where it is asked for, data directories are lost one at a time: a fault that takes one is left out while a node at another site does not have
-//! everything again that it lost with its own.
+//! If the options ask for it, data directories are lost one at a time: a fault that takes one is left out while a node at another site has
+//! not got back everything that it lost with its own.
 use turnbuckle_causal::eventual::{Eventual, EventualSession};
 use turnbuckle_core::{Micros, Settings};
 use turnbuckle_node::NodeId;

@@ -1,16 +1,16 @@
-//! Bugs that are put in on purpose: drawn worlds notice each of them. Directed scripts, one for each, are among the golden
-//! scripts of the causal protocols (`goldens/planted`); the same seeds without a bug are in `swarm.rs`.
+//! Planted bugs: drawn worlds notice each of them. Directed scripts, one for each, are among the golden scripts of the causal protocols
+//! (`goldens/planted`). The same seeds without a bug are in `swarm.rs`.
 use turnbuckle_causal::eventual::{Eventual, EventualSession};
 use turnbuckle_core::Micros;
 use turnbuckle_node::{Durability, NodeId};
 use turnbuckle_sim::{Draw, Fault, FaultKind, Jitter, Keep, Kind, Loss, Mixed, Scenario, Span, plant};
 
-/// Runs worlds until one says what is expected of this bug.
+/// Runs worlds until one reports what is expected for this bug.
 fn is_caught(bug: &str, expected: &[&str]) {
     is_caught_in(bug, expected, |draw| draw.scenario());
 }
 
-/// The same in worlds that are bent to where the bug lives. Some bugs show only together: `one+another`.
+/// The same in worlds that are changed so that the bug has an effect. Some bugs show only together: `one+another`.
 fn is_caught_in(bug: &str, expected: &[&str], bend: impl Fn(Draw) -> Scenario) {
     const MAX_SEEDS: u64 = 150;
     for seed in 0..MAX_SEEDS {
@@ -54,7 +54,7 @@ fn outputs_in_the_wrong_order_are_caught_as_a_false_receipt() {
 fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
     let expected = ["had shown version", "claims to reflect", "the sites differ"];
     is_caught_in("forgets_deletes_early,copy_merges", &expected, |mut draw| {
-        // Who is away for long needs a copy, and there is much that may have been deleted meanwhile.
+        // A node that is away for long needs a copy, and much may have been deleted meanwhile.
         draw.world.retained_log_bytes = 0;
         draw.world.checkpoint_log_bytes = 2 << 10;
         draw.world.segment_bytes = 1 << 10;
@@ -110,8 +110,8 @@ fn a_clock_that_goes_back_in_a_restart_is_caught_as_a_write_that_is_undone() {
             ..Mixed::default()
         });
         draw.safety = Micros::from_millis(5_000);
-        // A node that has forgotten deletes is cut off, its clock is set back, and it restarts. It is away for longer than its first writes wait
-        // until a peer is heard.
+        // A node that has forgotten deletes is cut off, its clock is set back, and it restarts. It is away for longer than its first writes
+        // wait until a peer is heard.
         let node = NodeId(0);
         let ms = Micros::from_millis;
         let fault = |at, span, kind| Fault {
@@ -151,7 +151,7 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
         "ties_by_arrival",
         &["the sites differ", "lost version"],
         |mut draw| {
-            // Everybody writes at every full millisecond.
+            // All clients write at every full millisecond.
             draw.world.clock_offsets_us.clear();
             draw.load.think = Span::fixed(Micros::from_millis(1));
             draw.world.sync = Span::fixed(Micros::from_millis(1));

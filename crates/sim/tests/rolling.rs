@@ -1,5 +1,5 @@
-//! Keyspaces come into a cluster and go from it while it serves: one node after the other is restarted with another configuration, and nodes
-//! with different keyspaces go on with those that both have.
+//! Keyspaces are added to a cluster and removed from it while it serves: one node after the other is restarted with another configuration.
+//! Nodes with different keyspaces go on with those that both have.
 use bytes::Bytes;
 use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsSession, Eventual,
@@ -43,7 +43,8 @@ fn nothing_is_wrong<S: Session>(world: &World<S>) {
     assert!(violations.is_empty(), "{violations:?}");
 }
 
-/// One site's node leaves the second keyspace out. The first one goes on everywhere; of the second nothing is lost and nothing forgotten.
+/// One site's node leaves the second keyspace out. The first one goes on everywhere. Of the second, nothing is lost and no delete is
+/// forgotten.
 #[test]
 fn a_node_without_a_keyspace_is_away_there_and_nowhere_else() {
     let mut world = World::<CausalSpartanXSession>::new(options(1, 1), CausalSpartanXConfig::default());
@@ -64,13 +65,13 @@ fn a_node_without_a_keyspace_is_away_there_and_nowhere_else() {
         "links are up, and what both have is in rest"
     );
     assert_eq!(world.statuses(NodeId(2)).len(), 1);
-    // The first keyspace: both ways, and what is stable goes on.
+    // The first keyspace: writes pass in both directions, and the stable time advances.
     put(&mut world, first[2], "from c", "1");
     put(&mut world, first[0], "from a", "2");
     world.advance(Micros::from_millis(200));
     assert_eq!(get(&mut world, first[0], "from c"), value("1"));
     assert_eq!(get(&mut world, first[2], "from a"), value("2"));
-    // The second: a and b go on. Whoever asks c is not served.
+    // The second keyspace: a and b go on. A client that asks c is not served.
     put(&mut world, second[0], "2/x", "new");
     let delete = Operation::delete(Key::from("2/y"));
     assert_eq!(
@@ -108,7 +109,8 @@ fn a_node_without_a_keyspace_is_away_there_and_nowhere_else() {
     nothing_is_wrong(&world);
 }
 
-/// In a site of two nodes: who asks the one for a partition of the other, which lacks the keyspace, is told so, at once and by name.
+/// In a site of two nodes, a client asks one node for a partition of the other, which lacks the keyspace. It is refused at once, by the
+/// keyspace's name.
 #[test]
 fn a_partition_of_a_node_without_the_keyspace_is_refused_by_name() {
     let mut world = World::<CausalSpartanXSession>::new(options(2, 2), CausalSpartanXConfig::default());

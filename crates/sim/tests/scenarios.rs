@@ -1,4 +1,4 @@
-//! The scenarios of the repository, one for each kind of fault: nothing may be broken in them, and each fault must be felt.
+//! The scenarios of the repository, one for each kind of fault: no rule may be broken in them, and each fault must have an effect.
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -59,7 +59,7 @@ fn nothing_is_broken_in_any_scenario() {
     }
 }
 
-/// How many operations failed with a word.
+/// The number of operations that failed with this first word.
 fn failed(outcome: &Outcome, word: &str) -> u64 {
     outcome.tally.failures.get(word).copied().unwrap_or(0)
 }
@@ -87,7 +87,7 @@ fn crashes_and_disks_are_felt_by_clients_and_nobody_else_notices() {
     assert_eq!(calm.tally.failed(), 0, "{:?}", calm.tally.failures);
     for name in ["crash", "blackout", "torn-write", "failing-disk"] {
         let mut scenario = read(name);
-        // Somebody always waits for an answer: these scenarios wait for syncs.
+        // So a client always waits for an answer: these scenarios wait for syncs.
         scenario.load.think = Span::us(0, 400);
         scenario.safety = Micros::from_millis(4_500);
         let outcome = run(&scenario);
@@ -127,7 +127,7 @@ fn a_slow_partition_delays_its_own_operations() {
     assert!(slow.max > 5.0 * usual.max, "{slow:?} and {usual:?}");
 }
 
-/// One site, one core, a millisecond of work for each operation: a thousand a second and no more, and whoever is more than that waits.
+/// One site, one core, a millisecond of work for each operation: at most a thousand operations a second. Clients beyond that wait.
 #[test]
 fn clients_queue_where_work_takes_time() {
     let measured = |clients: usize| {
@@ -329,7 +329,7 @@ fn parse(text: &str) -> Scenario {
         .scenario
 }
 
-/// Two partitions, each at a node; clients are at a third, which holds none.
+/// Two partitions, each at one node. The clients are at a third node, which holds none.
 const APART: &str = "sites = [\"a\"]\nnodes_per_site = 3\npartitions = 2\nduration = \"2s\"\ndurability = \"none\"\n\
                      [load]\nafter = \"200ms\"\nat = [\"a3\"]\nclients_per_node = 2\n[load.hot]\nkeys_per_partition = 2\n\
                      writers_per_node = 1\nmany_percent = 50\nmany_keys = 2\napart = 1\n";
@@ -350,7 +350,7 @@ fn hot_keys_are_written_partition_after_partition_and_read_one_by_one_or_togethe
     );
     let tally = outcome.tally;
     let (many, apart) = (tally.many.count(), tally.many_apart.count());
-    // Of the six pairs of four keys one is of the other partition alone.
+    // Four keys make six pairs. One pair is only of the other partition.
     assert!(many > 0 && apart > 3 * many, "{many} and {apart}");
     assert!(tally.reads.count() > many + apart, "{tally:?}");
 }
@@ -369,7 +369,7 @@ fn who_asks_a_late_node_waits_so_much_longer_and_nobody_else_does() {
 fn a_run_ends_after_so_many_requests() {
     let text = APART.replace("at =", "requests = 50\nat =");
     let tally = run(&parse(&text)).tally;
-    // The other client's last one may be over at the same moment, or after it.
+    // The other client's last request may be over at the same moment, or after it.
     assert!((50..=51).contains(&tally.requests.count()), "{tally:?}");
     assert!(tally.took < Micros::from_millis(2_000), "{:?}", tally.took);
     assert_eq!(run(&parse(APART)).tally.took, Micros::from_millis(2_000));

@@ -1,7 +1,8 @@
-//! Sessions that use everything a session may: timers, servers of other sites, round trips, chance, and what all sessions of a gateway know.
+//! Sessions that use everything a session may: timers, servers of other sites, round trips, chance, and state that all sessions of a
+//! gateway share.
 //!
-//! The session here reads from the nearest replica. If that takes too long, it asks another site's replica as well, and the first answer counts: a
-//! *speculative retry*. Replicas that were too slow are remembered by the gateway, and the next session asks another one first.
+//! The session here reads from the nearest replica. If that takes too long, it asks another site's replica as well, and the first answer
+//! counts: a *speculative retry*. The gateway remembers replicas that were too slow, and the next session asks another one first.
 use bytes::{Bytes, BytesMut};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,41 +16,41 @@ use turnbuckle_core::{
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{Draw, Keep, World, WorldOptions};
 
-/// A replica whose round trip nobody knows yet is given this long.
+/// A replica whose round trip is not known yet is given this time.
 const FIRST_HEDGE: Micros = Micros::from_millis(20);
 
-/// How many reads were asked for once more, in all worlds of this process.
+/// The number of reads that were asked for once more, in all worlds of this process.
 static HEDGES: AtomicU64 = AtomicU64::new(0);
 
 struct Speculative {
     topology: Topology,
     id: SessionId,
-    /// Reads that are not answered.
+    /// Reads that are not answered yet.
     open: BTreeMap<u64, Open>,
 }
 
 struct Open {
     request: PlainRequest,
     asked: BTreeSet<ServerId>,
-    /// Those that have not said what came of it.
+    /// The number of replicas that have not answered it yet.
     waiting: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// When to ask another replica, too.
+    /// Time to ask another replica, too.
     Hedge(u64),
 }
 
-/// Replicas that were too slow when they were asked last.
+/// Replicas that were too slow when they were last asked.
 #[derive(Default)]
 struct Slow(BTreeSet<ServerId>);
 
 type Cx<'a> = SessionContext<'a, Speculative>;
 
 impl Speculative {
-    /// The replicas of a key, the best to ask first: those that were not slow, by their round trip. Which of two that nobody knows comes first is
-    /// a matter of chance.
+    /// The replicas of a key, the best to ask first: those that were not slow, by their round trip. If the round trips of two are unknown,
+    /// their order is random.
     fn choices(&self, cx: &Cx<'_>, key: &Key) -> Vec<ServerId> {
         let partition = self.topology.partition_of_slot(key.slot());
         let nearest = cx.reach.nearest(partition);
@@ -68,7 +69,7 @@ impl Speculative {
         all
     }
 
-    /// Asks the best replica that was not asked yet. False if there is none.
+    /// Asks the best replica that was not asked yet. Returns false if there is none.
     fn ask_another(&mut self, cx: &mut Cx<'_>, tag: u64, mut open: Open) -> bool {
         let choices = self.choices(cx, open.request.key());
         let next = choices.into_iter().find(|server| !open.asked.contains(server));
@@ -164,7 +165,7 @@ impl Session for Speculative {
     fn token(&self, _: &mut BytesMut) {}
 }
 
-/// Two nodes a site; b is near, c is far. All sites have the key.
+/// Two nodes at each site. Site b is near, c is far. All sites have the key.
 fn world(seed: u64) -> World<Speculative> {
     let mut options = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(10));
     options.seed = seed;
@@ -174,7 +175,7 @@ fn world(seed: u64) -> World<Speculative> {
         options.delays[from][to] = Micros::from_millis(30);
     }
     let mut world = World::new(options, EventualConfig::default());
-    // Links come up.
+    // Time for the links to come up.
     world.advance(Micros::from_millis(200));
     let client = world.add_client(A1);
     let put = Operation::put(key(&world), Bytes::from_static(b"v"));
@@ -197,7 +198,7 @@ fn key(world: &World<Speculative>) -> Key {
     there.next().expect("every partition has keys")
 }
 
-/// Reads, and says how long it took and which site has answered.
+/// Reads the key. Returns how long it took and which site has answered.
 fn read(world: &mut World<Speculative>, client: usize) -> (Micros, SiteId) {
     let key = key(world);
     let before = world.time();
@@ -216,7 +217,7 @@ fn a_slow_replica_is_not_waited_for_and_other_sessions_of_the_gateway_learn_of_i
     let (took, site) = read(&mut world, first);
     assert!(site == SiteId(0) && took < Micros::from_millis(2), "{took}");
 
-    // The link stays up, and nobody answers.
+    // The link stays up, and the replica does not answer.
     world.pause(A2, Micros::from_millis(300));
     let (took, site) = read(&mut world, first);
     let range = FIRST_HEDGE..FIRST_HEDGE + Micros::from_millis(62);
@@ -226,7 +227,7 @@ fn a_slow_replica_is_not_waited_for_and_other_sessions_of_the_gateway_learn_of_i
     assert!(site != SiteId(0) && took < Micros::from_millis(62), "{took}");
 
     world.advance(Micros::from_millis(400));
-    // What it answers at last is heard, and it is asked again.
+    // Its late answer is heard at last, and it is asked again.
     let (took, site) = read(&mut world, first);
     assert!(site == SiteId(0) && took < Micros::from_millis(2), "{took}");
 }
@@ -251,7 +252,7 @@ fn each_session_has_a_number_of_its_own_and_the_same_one_again_in_the_same_world
         let mut world = world(seed);
         world.pause(A2, Micros::from_millis(600_000));
         let client = world.add_client(A1);
-        // c takes longer than it is given, and b is asked then.
+        // Site c takes longer than it is given, and b is asked then.
         read(&mut world, client).0 > FIRST_HEDGE + Micros::from_millis(22)
     };
     let drawn: Vec<bool> = (1..=12).map(first_choice).collect();
@@ -260,7 +261,7 @@ fn each_session_has_a_number_of_its_own_and_the_same_one_again_in_the_same_world
     assert_eq!(again, drawn);
 }
 
-/// With all faults of the swarm: every operation is answered once, and nothing that `eventual` promises is broken.
+/// With all faults of the swarm: every operation is answered once, and no promise of `eventual` is broken.
 #[test]
 fn drawn_worlds_have_sessions_with_timers() {
     for seed in 1..=8 {

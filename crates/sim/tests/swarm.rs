@@ -1,4 +1,4 @@
-//! Worlds drawn from seeds, with the protocol `eventual`. `SEEDS=1000..2000` runs others.
+//! Worlds drawn from seeds, with the protocol `eventual`. `SEEDS=1000..2000` runs other seeds.
 use turnbuckle_causal::eventual::{Eventual, EventualConfig, EventualSession};
 use turnbuckle_sim::{Draw, Keep, Outcome, Scenario};
 

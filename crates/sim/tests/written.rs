@@ -1,4 +1,4 @@
-//! What is counted of the versions that are written.
+//! The counts of versions that are written.
 use turnbuckle_causal::causalspartanx::{CausalSpartanXConfig, CausalSpartanXSession};
 use turnbuckle_core::{Key, Micros, Operation};
 use turnbuckle_node::{NodeId, Written};
@@ -15,7 +15,7 @@ fn a_version_counts_once_where_it_was_written_also_after_a_crash() {
     let mut world = World::<CausalSpartanXSession>::new(options, CausalSpartanXConfig::default());
     world.advance(Micros::from_millis(500));
     let client = world.add_client(NodeId(0));
-    // A vector is a byte, and ten for each site of which its writer had seen something.
+    // A vector takes one byte, and ten for each site of which its writer had seen a version.
     put(&mut world, client, "x");
     put(&mut world, client, "y");
     world.advance(Micros::from_millis(500));

@@ -1,5 +1,5 @@
-//! What the store costs: `cargo bench -p turnbuckle-store`. Keys of 16 bytes, values of 128, one thread, medians of
-//! nothing: one run, to see sizes. The numbers that count are those of the whole server.
+//! What the store costs: `cargo bench -p turnbuckle-store`. Keys of 16 bytes, values of 128, one thread. Each number is
+//! from one run, not a median: it only shows the order of size. The numbers that count are those of the whole server.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -43,7 +43,7 @@ fn version(at: u64) -> Version<()> {
     }
 }
 
-/// A permutation of the keys, so that nothing is asked in the order in which it came.
+/// A permutation of the keys, so that no key is asked for in the order in which the keys were put.
 fn shuffled(n: u64) -> u64 {
     n.wrapping_mul(618_033_987) % KEYS
 }
@@ -59,7 +59,7 @@ fn timed(what: &str, count: u64, work: impl FnOnce()) {
     report(what, count, start.elapsed());
 }
 
-/// Resident memory of this process, where /proc says it.
+/// Resident memory of this process in bytes, from /proc where there is one.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm
@@ -111,7 +111,7 @@ fn memory_and_operations(options: Options) {
     });
 }
 
-/// A checkpoint; returns the longest time that the lock would have been held.
+/// Takes a checkpoint. Returns the longest time that the lock would have been held.
 fn take_all(store: &mut Store<()>, table: Option<&dyn Table>) -> Duration {
     let mut longest = Duration::ZERO;
     store.begin_checkpoint(Bytes::from_static(b"meta"));
@@ -177,7 +177,7 @@ fn opening(folder: &std::path::Path, options: Options) {
     });
 }
 
-/// A fifth of the data fits.
+/// The memory limit is a fifth of the data.
 fn beyond_memory(folder: &std::path::Path, options: Options) {
     let options = Options {
         memory_limit_bytes: KEYS * 290 / 5,

@@ -1,32 +1,32 @@
-//! What a protocol keeps beside its versions: the entries of its journal, and pieces of state by name.
+//! What a protocol keeps beside its versions: the entries of its journal, and state by name.
 //!
 //! ```text
 //!   j  index (8 bytes, the highest first)  -> entry
 //!   k  name                                -> state
 //! ```
 //!
-//! Each has a row of its own, so that a checkpoint writes what has changed and nothing else. All of it is read when the table is opened, and lies in memory
-//! from then on: a store of versions has nothing to do with it.
+//! Each has a row of its own, so that a checkpoint writes only what has changed. All of it is read when the table is
+//! opened, and is in memory from then on. A store of versions does not use it.
 use crate::place::Area;
 use crate::salvage::Pages;
 use crate::{EngineError, Snapshot, StoreError, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
 use turnbuckle_core::BadFrame;
 
-/// All that a table has of it.
+/// Everything that a table has of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beside {
     /// The journal's entries, by index.
     pub journal: Vec<(u64, Bytes)>,
-    /// State, by name.
+    /// The state, by name.
     pub named: Vec<(String, Bytes)>,
 }
 
 impl Beside {
-    /// Reads it.
+    /// Reads all of it from a table.
     ///
     /// # Errors
-    /// If the engine fails, or if a row is none that [`write_entry`] or [`write_named`] writes.
+    /// If the engine fails, or if a row was not written by [`write_entry`] or [`write_named`].
     pub fn read(table: &dyn Table) -> Result<Beside, StoreError> {
         let mut beside = Beside::default();
         for (key, value) in rows_beside(&*table.snapshot()?)? {
@@ -54,7 +54,7 @@ fn bad(expected: &'static str, key: &Bytes) -> StoreError {
     StoreError::BadRow { row, source }
 }
 
-/// Puts an entry of a journal under its index, or removes it.
+/// The write that puts an entry of a journal under its index, or removes it.
 pub fn write_entry(index: u64, entry: Option<Bytes>) -> TableWrite {
     let mut key = BytesMut::with_capacity(9);
     key.put_u8(Area::Journal as u8);
@@ -62,7 +62,7 @@ pub fn write_entry(index: u64, entry: Option<Bytes>) -> TableWrite {
     write(key, entry)
 }
 
-/// Puts a piece of state under its name, or removes it.
+/// The write that puts a state under its name, or removes it.
 pub fn write_named(name: &str, bytes: Option<Bytes>) -> TableWrite {
     let mut key = BytesMut::with_capacity(1 + name.len());
     key.put_u8(Area::Named as u8);
@@ -77,7 +77,7 @@ fn write(key: BytesMut, value: Option<Bytes>) -> TableWrite {
     }
 }
 
-/// Its rows as they lie in the table. Damage is an error: half a journal is of no use.
+/// The rows of both areas as they are in the table. Damage is an error: half a journal is of no use.
 pub(crate) fn rows_beside(snapshot: &dyn Snapshot) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
     let mut rows = Vec::new();
     for area in [Area::Journal, Area::Named] {

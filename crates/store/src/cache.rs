@@ -2,14 +2,15 @@ use crate::Store;
 use crate::store::place_at;
 use turnbuckle_core::Wire;
 
-/// Room for so many keys is always kept.
+/// Memory for this number of keys is always kept.
 const MIN_KEYS: usize = 1 << 14;
 
 impl<M: Wire + Clone + Send> Store<M> {
-    /// Looks at `most` keys at most, and removes from memory what is clean and was not used since the last look
-    /// (CLOCK), until memory is below the limit. Returns how many went. What a checkpoint has not written yet stays.
+    /// Looks at `max` keys at most, and evicts those that are clean and were not used since the last look (CLOCK),
+    /// until memory is below the limit. Returns the number of evicted keys. Keys that a checkpoint has not written yet
+    /// stay.
     ///
-    /// Call it often, with a small number: the work is bounded by it, and a use of a key gives it one more round.
+    /// Call it often, with a small number, which bounds the work. A key that was used stays for one more round.
     pub fn evict(&mut self, max: usize) -> usize {
         let mut evicted = 0;
         for _ in 0..max {
@@ -28,13 +29,14 @@ impl<M: Wire + Clone + Send> Store<M> {
         evicted
     }
 
-    /// Above the limit, or full of keys that do not exist: every eighth is tolerated, so that sweeping for them costs
-    /// a constant per key.
+    /// Whether memory is above the limit, or too many of its keys are known not to exist. One key in eight may be of
+    /// that kind, so that sweeping for them costs a constant per key.
     pub fn wants_room(&self) -> bool {
         self.memory_bytes > self.options.memory_limit_bytes || self.absent > 16 + self.entries.len() / 8
     }
 
-    /// Gives memory back that was for many more keys than there are. It copies those that are left: call it seldom.
+    /// Frees memory that was allocated for many more keys than there are. It copies the keys that are left: call it
+    /// seldom.
     pub fn shrink(&mut self) {
         if self.entries.capacity() > MIN_KEYS && self.entries.len() < self.entries.capacity() / 4 {
             self.entries.shrink_to(self.entries.len() * 2);
@@ -68,7 +70,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         true
     }
 
-    /// The entry at `new` was at `old`: the lists of dirty keys learn it.
+    /// The entry at `new` was at `old`: the lists of dirty keys are updated.
     fn rename(&mut self, old: usize, new: usize) {
         let entry = &self.entries[new];
         if !self.is_dirty(entry) {
@@ -79,7 +81,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         if entry.generation() == self.generation {
             self.dirty.rename(slot, old as u32, new as u32, place);
         }
-        // Taken, and dirty again since: then it is in both.
+        // The key was taken by a checkpoint and is dirty again since: then it is in both lists.
         self.taking.rename(slot, old as u32, new as u32, place);
     }
 }

@@ -1,10 +1,10 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Chain};
 
-/// What a key's newest version is.
+/// What the newest version of a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Kind {
-    /// There is none.
+    /// The key has no version.
     #[default]
     Nothing,
     Value,
@@ -21,9 +21,9 @@ impl Kind {
     }
 }
 
-/// How many keys have a value, and of how many a delete is remembered.
+/// The number of keys that have a value, and the number of keys whose delete is remembered.
 ///
-/// It saturates, because it begins with what was read from a disk.
+/// Both numbers saturate, because they begin with what was read from a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Census {
     pub live: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// A key was of one kind and is of another.
+    /// A key was of kind `was` and is now of kind `is`.
     pub(crate) fn change(&mut self, was: Kind, is: Kind) {
         if was == is {
             return;
@@ -48,7 +48,7 @@ impl Census {
         }
     }
 
-    /// So many keys are gone.
+    /// Subtracts keys that are gone.
     pub(crate) fn subtract(&mut self, gone: Census) {
         self.live = self.live.saturating_sub(gone.live);
         self.deleted = self.deleted.saturating_sub(gone.deleted);
@@ -69,7 +69,7 @@ impl Census {
         out.freeze()
     }
 
-    /// Rows that were written before deletes were counted have one number.
+    /// Decodes a row. Rows that were written before deletes were counted have only one number.
     pub(crate) fn decode(mut row: Bytes) -> Result<Census, BadFrame> {
         let bytes = row.len();
         let mut next = || row.try_get_u64().unwrap_or(0);

@@ -11,49 +11,49 @@ use turnbuckle_core::{Chain, Key, Version, VersionId, Wire};
 /// A checkpoint that is under way.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
-    /// Goes with the last chunk.
+    /// Written with the last chunk. `None` once it was given out.
     meta: Option<Bytes>,
-    /// Goes with the meta, in one batch: rows of collected tombstones. Were such a row gone and the meta not there
-    /// yet, a replay would find an older version in the log, and no tombstone that is newer.
+    /// Written in one batch with the meta: the removals of collected tombstones' rows. If such a row were gone and the
+    /// meta not there yet, a replay would find an older version in the log, and no newer tombstone.
     buried: Vec<TableWrite>,
-    /// The keys of those rows. Until they are gone they are what they were.
+    /// The keys of those rows. Until the rows are gone, they count as before.
     buried_keys: Vec<Key>,
     walk: Walk,
-    /// The last chunk, until the next one is asked for: it may not be written.
+    /// The last chunk that was given out, until the next one is asked for: it may not be written yet.
     last: Option<LastChunk>,
 }
 
-/// What is taken back if a chunk was not written.
+/// What is undone if a chunk was not written.
 #[derive(Debug)]
 struct LastChunk {
-    /// It has this many keys from here on.
+    /// The chunk begins here and has this many keys.
     from: Walk,
     keys: usize,
-    /// What was in the engine before.
+    /// The counts of rows in the engine before the chunk.
     rows: Census,
 }
 
-/// Some keys' rows, on their way to the table: owned, so that they are written without the store's lock.
+/// The rows of some keys, on their way to the table. They are owned, so that they are written without the store's lock.
 pub struct Chunk<M> {
     writes: Vec<TableWrite>,
     large: Vec<(Key, Chain<M>)>,
 }
 
-/// The lists of a checkpoint that is done. Freeing them takes a moment: drop it without the store's lock.
+/// The lists of a finished checkpoint. Freeing them takes a moment: drop it without the store's lock.
 #[derive(Debug)]
 #[must_use = "freeing it takes a moment: drop it where nobody waits"]
 pub struct Spent(#[allow(dead_code, reason = "it is held only to be dropped")] DirtySet);
 
-/// How much of rows a chunk encodes under the lock.
+/// The most bytes of rows that a chunk encodes under the lock.
 const MAX_CHUNK_BYTES: usize = 1 << 20;
 
-/// Versions up to this size are copied under the lock. Sharing them would cost an allocation each, too, and one more
-/// for every value as long as it lives: a `Bytes` that was ever cloned has a counter.
+/// Versions up to this size, in bytes, are copied under the lock. Sharing them would cost an allocation each, too, and
+/// one more for every value for its whole life: a `Bytes` that was ever cloned has a counter.
 const LARGE_BYTES: usize = 4096;
 
 impl<M: Wire + Clone + Send> Store<M> {
-    /// Begins a checkpoint: of what is dirty now, at least. `meta` is written last; it says from where a log has to be
-    /// replayed on top, i.e. it is a position before which everything is in this store by now.
+    /// Begins a checkpoint of at least everything that is dirty now. `meta` is written last. It says from where a log
+    /// has to be replayed on top, i.e. it is a position before which everything is in this store by now.
     ///
     /// ```text
     ///   begin_checkpoint                                         under the lock
@@ -76,16 +76,17 @@ impl<M: Wire + Clone + Send> Store<M> {
             walk: Walk::default(),
             last: None,
         });
-        // Only what an aborted checkpoint left makes this more than a swap.
+        // This is more than a swap only if an aborted checkpoint has left something.
         let dirty = std::mem::take(&mut self.dirty);
         self.taking.append(dirty, |index| place_at(&self.entries, index));
         self.taking_bytes += std::mem::take(&mut self.dirty_bytes);
         self.generation += 1;
     }
 
-    /// The next rows to write, of about `max_keys` keys and not much more than a megabyte, or `None` after the last.
-    /// Versions that nobody asks for any more are dropped on the way: all that are older than the newest one that is
-    /// `covered`. Chunks must be written in order, each before the next is; the last one has the meta.
+    /// The next rows to write, of about `max_keys` keys and not much more than a megabyte, or `None` after the last
+    /// chunk. Versions that no request can ask for any more are dropped on the way: all that are older than the newest
+    /// version that is `covered`. Chunks must be written in order, each before the next is asked for. The last one has
+    /// the meta.
     ///
     /// # Panics
     /// If no checkpoint is under way.
@@ -105,7 +106,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         let mut bytes = 0;
         let mut finished = false;
         while keys < max_keys.max(1) && bytes < MAX_CHUNK_BYTES && !finished {
-            // In small steps, because only they are bounded in bytes.
+            // In small steps: the limit in bytes is checked only between steps.
             let step = self.taking.walk(&mut walk, (max_keys.max(1) - keys).min(64));
             finished = step.is_empty();
             keys += step.len();
@@ -149,7 +150,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         }
     }
 
-    /// What the rows are that go with the meta.
+    /// The counts of the rows that are removed with the meta.
     fn buried_rows(&mut self) -> Census {
         let keys = std::mem::take(&mut self.running_checkpoint().buried_keys);
         let row = |key: &Key| Some(self.entries.get(key.as_ref())?.marks().row());
@@ -158,7 +159,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         rows
     }
 
-    /// Everything is written and persisted: what was taken is clean now, unless it changed since.
+    /// Everything is written and persisted: what was taken is clean now, unless it has changed since.
     ///
     /// # Panics
     /// If no checkpoint is under way, or not all of it was taken.
@@ -175,8 +176,8 @@ impl<M: Wire + Clone + Send> Store<M> {
         Spent(std::mem::take(&mut self.taking))
     }
 
-    /// Something failed: everything that was dirty when the checkpoint began is again, and the next one takes it. That
-    /// means a walk over what was taken.
+    /// A step failed: everything that was dirty when the checkpoint began is dirty again, and the next checkpoint takes
+    /// it. This walks over everything that was taken.
     ///
     /// # Panics
     /// If no checkpoint is under way.
@@ -215,7 +216,8 @@ impl<M: Wire + Clone + Send> Store<M> {
             .entries
             .get_index_mut(index)
             .expect("what is dirty is never removed, and moves together with its index");
-        // An aborted checkpoint can leave a key in the lists twice. What changed since it was taken is for the next one.
+        // An aborted checkpoint can leave a key in the lists twice. A key that has changed since it was taken is for
+        // the next checkpoint.
         if entry.marks().is_taken() || entry.generation() == self.generation {
             return 0;
         }
@@ -252,8 +254,8 @@ impl<M: Wire + Clone + Send> Store<M> {
 }
 
 impl<M: Wire + Clone> Chunk<M> {
-    /// Encodes the rest and applies everything as one batch. After an error it may have been applied or not, and the
-    /// checkpoint must be aborted.
+    /// Encodes the rest and applies everything as one batch. After an error the batch may have been applied or not, and
+    /// the checkpoint must be aborted.
     pub fn write(mut self, table: &dyn Table) -> Result<(), EngineError> {
         for (key, chain) in std::mem::take(&mut self.large) {
             let mut row = BytesMut::new();
@@ -266,7 +268,7 @@ impl<M: Wire + Clone> Chunk<M> {
         table.apply(self.writes)
     }
 
-    /// Takes a key's versions over, and returns about how many bytes that took.
+    /// Takes over the versions of a key. Returns about how many bytes that took.
     fn take(&mut self, key: &[u8], chain: &Chain<M>, arena: &mut BytesMut) -> usize {
         let newest = chain.newest();
         if newest.value.is_none() {
@@ -292,7 +294,7 @@ pub(crate) fn put_chain<M: Wire>(out: &mut BytesMut, key: &[u8], chain: &Chain<M
     put_row(out, long_key, chain.iter());
 }
 
-/// The key of a key's row; allocated together with its neighbours in the chunk.
+/// The key of a key's row, allocated together with its neighbours in the chunk.
 fn row_in(arena: &mut BytesMut, key: &[u8]) -> Bytes {
     reserve(arena);
     arena.put_u8(Area::Rows as u8);
@@ -321,7 +323,7 @@ pub(crate) fn tombstone_line(arena: &mut BytesMut, id: VersionId, key: &[u8]) ->
     TableWrite::put(line, Bytes::copy_from_slice(long_key))
 }
 
-/// Big steps: a `BytesMut` that is full of what was split off begins a new allocation.
+/// Reserves in big steps: a `BytesMut` whose memory was all split off begins a new allocation.
 fn reserve(arena: &mut BytesMut) {
     if arena.capacity() < LARGE_BYTES {
         arena.reserve(64 << 10);

@@ -2,17 +2,18 @@ use crate::Place;
 use std::collections::BTreeSet;
 use turnbuckle_core::HASH_SLOTS;
 
-/// The keys that changed since some checkpoint, as indexes into the store's map, in lists per hash slot.
+/// The keys that have changed since some checkpoint, as indexes into the store's map, in lists per hash slot.
 ///
-/// A put appends to a list: the cheapest thing there is, and it is on the way of every write. A scan wants them in
-/// the order of rows, and sorts the one list it needs. If all keys are in one slot (clients do that with `{tags}`)
-/// such a list would be all keys, so one that grows long becomes a tree.
+/// A put appends to a list: nothing is cheaper, and every write does it. A scan needs the keys in the order of rows,
+/// and sorts the one list that it needs. If all keys are in one slot (clients do that with `{tags}`), one list would
+/// have all keys. So a list that grows long becomes a tree.
 #[derive(Debug, Default)]
 pub(crate) struct DirtySet {
     slots: Slots,
 }
 
-/// An array of all slots in two levels: found without a search, and small for a replica that has only some.
+/// An array of all slots in two levels. A slot is found without a search, and a replica that has only some slots needs
+/// little memory.
 #[derive(Debug, Default)]
 struct Slots {
     pages: Vec<Option<Box<[Slot; PAGE_SLOTS]>>>,
@@ -26,16 +27,16 @@ enum Slot {
     Many(BTreeSet<(Place, u32)>),
 }
 
-/// How long a list may be before it becomes a tree.
+/// The most indexes in a list before it becomes a tree.
 const MAX_LISTED: usize = 256;
 
 /// How far a walk over the set has come.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Walk {
     slot: u16,
-    /// In a list.
+    /// The number of indexes taken, if the slot has a list.
     taken: usize,
-    /// In a tree.
+    /// Where to go on, if the slot has a tree.
     from: Place,
 }
 
@@ -55,7 +56,7 @@ impl Slots {
         &mut page[usize::from(slot) % PAGE_SLOTS]
     }
 
-    /// The slots from `first` on that have something.
+    /// The slots from `first` on that are not empty.
     fn from(&self, first: u16) -> impl Iterator<Item = (u16, &Slot)> {
         let first_page = usize::from(first) / PAGE_SLOTS;
         let pages = self.pages.iter().enumerate().skip(first_page);
@@ -75,7 +76,7 @@ impl DirtySet {
         self.slots.pages.is_empty()
     }
 
-    /// Adds an index. `place` tells the place of any index.
+    /// Adds an index. `place` returns the place of any index.
     pub(crate) fn insert(&mut self, slot: u16, index: u32, place: impl Fn(u32) -> Place) {
         match self.slots.slot_mut(slot) {
             Slot::Few(list) if list.len() < MAX_LISTED => list.push(index),
@@ -90,7 +91,7 @@ impl DirtySet {
         }
     }
 
-    /// The key at `old` is at `new` now, if it is here at all. `place` is its place.
+    /// The key at index `old` is now at `new`. Nothing happens if it is not in the set. `place` is the key's place.
     pub(crate) fn rename(&mut self, slot: u16, old: u32, new: u32, place: impl FnOnce() -> Place) {
         if self.slots.slot(slot).is_none_or(Slot::is_empty) {
             return;
@@ -110,7 +111,7 @@ impl DirtySet {
         }
     }
 
-    /// Moves everything of `other` in here.
+    /// Moves everything of `other` into this set.
     pub(crate) fn append(&mut self, other: DirtySet, place: impl Fn(u32) -> Place) {
         if self.is_empty() {
             *self = other;
@@ -134,7 +135,7 @@ impl DirtySet {
         passed.flat_map(|(_, indexes)| indexes.all()).collect()
     }
 
-    /// The next indexes of a walk, about `most`, or none at its end. Nothing may be inserted during a walk.
+    /// The next indexes of a walk, about `max`, or none at its end. No index may be inserted during a walk.
     pub(crate) fn walk(&self, walk: &mut Walk, max: usize) -> Vec<u32> {
         let mut found = Vec::new();
         while found.len() < max
@@ -171,13 +172,13 @@ impl DirtySet {
         found
     }
 
-    /// The first slot at or behind `slot` that has something.
+    /// The first slot at or behind `slot` that is not empty.
     pub(crate) fn next_slot(&self, slot: u16) -> Option<u16> {
         self.slots.from(slot).next().map(|(slot, _)| slot)
     }
 
-    /// What is in one slot at or behind a place, in order: all of it, or about `most` and the place where there is more.
-    /// What has the same place stays together.
+    /// The indexes of one slot at or behind a place, in order: all of them, or about `max` and the place where there
+    /// are more. Indexes with the same place stay together.
     pub(crate) fn page(
         &self,
         slot: u16,
@@ -200,7 +201,7 @@ impl Default for Slot {
 }
 
 impl Slot {
-    /// A tree is never empty: nothing is ever taken out.
+    /// A tree is never empty: no index is ever removed.
     fn is_empty(&self) -> bool {
         matches!(self, Slot::Few(list) if list.is_empty())
     }
@@ -237,7 +238,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{Rng, SeedableRng};
 
-    /// Several indexes share a place, as keys may.
+    /// Several indexes share a place, as several keys may.
     fn place(index: u32) -> Place {
         Place(u64::from(index / 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16)
     }
@@ -257,7 +258,8 @@ mod tests {
                 model.push((slot, place(index), index));
             }
             for _ in 0..draw(count + 1) {
-                // The place goes with the key, so a new index has the old one's: three times as far, times three.
+                // The place stays with the key. Below, the place of the new index is found from the old one, which is
+                // `new % (3 * count)`.
                 let at = draw(count) as usize;
                 let (slot, place, old) = model[at];
                 let new = old + 3 * count;

@@ -9,22 +9,23 @@ use std::{
     time::Duration,
 };
 
-/// The engine that lies on a disk: one fjall database, one of its keyspaces per table.
+/// The engine on a disk: one fjall database, with one of its keyspaces per table.
 ///
-/// fjall is a log-structured merge tree, so a checkpoint is sequential writing, and it runs compactions on threads of
-/// its own. After a failed write or sync it refuses all further writes, which is right: what such a disk still says
-/// cannot be trusted: [`EngineError::Broken`]. The process has to be restarted.
+/// fjall is a log-structured merge tree: a checkpoint is sequential writing, and compactions run on threads of the
+/// engine. After a failed write or sync it refuses all further writes ([`EngineError::Broken`]), because what such a
+/// disk says cannot be trusted. The process has to be restarted.
 ///
-/// **Damage.** It looks at checksums when it reads, and reads when it merges files: a damaged block sooner or later ends all writing, and
-/// does so again after each start. Whoever meets it calls [`Engine::suspect`], and so does the engine itself when it breaks. What
-/// is suspected is looked through by [`FjallEngine::salvage`] before it is opened the next time.
+/// **Damage.** fjall checks checksums when it reads, and it reads when it merges files. So a damaged block sooner or
+/// later ends all writing, and does so again after each start. A caller that meets damage calls [`Engine::suspect`].
+/// The engine itself does so when it breaks. A suspected database is looked through by [`FjallEngine::salvage`] before
+/// it is opened the next time.
 pub struct FjallEngine {
     database: Database,
     options: FjallOptions,
     suspicion: Arc<Suspicion>,
 }
 
-/// A file beside the database: it is to be looked through before it is opened.
+/// A file beside the database: if it exists, the database is to be looked through before it is opened.
 struct Suspicion(PathBuf);
 
 impl Suspicion {
@@ -45,21 +46,23 @@ impl Suspicion {
         fs::remove_file(&self.0)
     }
 
-    /// The engine breaks: why, is found out at the next start. If this cannot be written down either, that start may break again.
+    /// The engine breaks: the next start finds out why. If this cannot be written down either, that start may break
+    /// again.
     fn broken(&self, during: &'static str, error: fjall::Error) -> EngineError {
         let _ = self.raise();
         EngineError::broken(during, error)
     }
 }
 
-/// fjall's journals hold what its tables have only in memory: once there are so many bytes of them, tables that keep the oldest one are
-/// written out. It is the least that fjall takes; each journal has as much.
+/// fjall's journals hold what its tables have only in memory. Once they have this number of bytes, the tables that keep
+/// the oldest journal are written out. It is the least that fjall accepts. Each journal has this size.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
-/// A larger table is not merged at once: the node's other maintenance waits meanwhile. The engine comes to it when enough has been written.
+/// A larger table is not merged at once, because the node's other maintenance would have to wait. The engine merges it
+/// by itself when enough has been written.
 const MAX_MERGED_BYTES: u64 = 256 << 20;
 
-/// How often and how long it is waited for what a table has in memory to be written.
+/// How often, and each time how long, `reclaim` waits for a table's memory to be written.
 const FLUSH_LOOKS: u32 = 500;
 const FLUSH_LOOK: Duration = Duration::from_millis(20);
 
@@ -70,7 +73,7 @@ fn sync_folder(of: &Path) -> io::Result<()> {
     }
 }
 
-/// How much of the machine a [`FjallEngine`] takes.
+/// The share of the machine that a [`FjallEngine`] takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FjallOptions {
     /// The cache of blocks, for all tables, in bytes. The store has its own cache of keys: this one serves keys that
@@ -78,7 +81,7 @@ pub struct FjallOptions {
     pub cache_bytes: u64,
     /// Threads that flush and compact; at least 1 is used.
     pub worker_threads: usize,
-    /// How much each table collects in memory before it writes a file, in bytes.
+    /// The size of each table's buffer in memory before it is written as a file, in bytes.
     pub table_buffer_bytes: u64,
 }
 
@@ -93,7 +96,8 @@ impl Default for FjallOptions {
 }
 
 impl FjallEngine {
-    /// Opens the database in the directory `path`, which is created if it does not exist. Only one process can.
+    /// Opens the database in the directory `path`, which is created if it does not exist. Only one process can have it
+    /// open.
     pub fn open(path: impl AsRef<Path>, options: FjallOptions) -> Result<FjallEngine, EngineError> {
         FjallEngine::open_with(path.as_ref(), options, options.worker_threads.max(1))
     }
@@ -118,11 +122,11 @@ impl FjallEngine {
         Suspicion::of(path.as_ref()).is_raised()
     }
 
-    /// Looks through a database that is suspected. If there is damage, a new database with what can be read takes its place. Returns
-    /// the tables in which something is missing.
+    /// Looks through a database that is suspected. If there is damage, a new database with the rows that can be read
+    /// takes its place. Returns the tables in which rows are missing.
     ///
     /// # Errors
-    /// If it cannot be opened at all, or [`salvage_table`] cannot help; then nothing was changed.
+    /// If it cannot be opened at all, or if [`salvage_table`] fails. Then nothing was changed.
     pub fn salvage(
         path: impl AsRef<Path>,
         options: FjallOptions,
@@ -131,7 +135,7 @@ impl FjallEngine {
         let failed = |error: io::Error| EngineError::failed("replaced a damaged database", error);
         let (new, old) = (path.with_extension("new"), path.with_extension("damaged"));
         let suspicion = Suspicion::of(path);
-        // It ended between the two names that are changed below.
+        // An earlier salvage ended between the two renames below.
         if !path.exists() && new.exists() {
             fs::rename(&new, path).map_err(failed)?;
         }
@@ -161,7 +165,7 @@ impl FjallEngine {
         new: &Path,
         options: FjallOptions,
     ) -> Result<Vec<(String, Salvage)>, EngineError> {
-        // Without threads that merge files: they would break it while it is read.
+        // Without threads that merge files: they would break the database while it is read.
         let from = FjallEngine::open_with(path, options, 0)?;
         let names = from.table_names()?;
         let mut damaged = false;
@@ -189,7 +193,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Tells what is damaged from what failed and may work the next time.
+/// Tells damage from a failure that may not happen the next time.
 fn read_error(during: &'static str, error: fjall::Error) -> EngineError {
     use std::io::ErrorKind::{InvalidData, UnexpectedEof};
     let io = |error: &std::io::Error| matches!(error.kind(), InvalidData | UnexpectedEof);
@@ -245,11 +249,11 @@ impl Engine for FjallEngine {
             .map_err(|error| self.suspicion.broken("synced", error))
     }
 
-    /// The rows that were removed are in files below those that say so. They are merged here at once, and not when so many others
-    /// have come that fjall would.
+    /// The removed rows are in files below the files that say that they are removed. They are merged here at once.
+    /// fjall itself would merge them only after many more writes.
     fn reclaim(&self, table: &str, free_bytes: u64) -> Result<bool, EngineError> {
         let failed = |error| read_error("merged a table anew", error);
-        // A journal stays until all tables are in files, also those of which little is in it.
+        // A journal stays until all tables are in files, including those of which the journal has little.
         for name in self.database.list_keyspace_names() {
             let options = KeyspaceCreateOptions::default;
             let other = self.database.keyspace(&name, options).map_err(failed)?;
@@ -257,7 +261,8 @@ impl Engine for FjallEngine {
         }
         let rows = self.database.keyspace(table, KeyspaceCreateOptions::default);
         let rows = rows.map_err(failed)?;
-        // Nobody waits for it. If fjall has given up writing, it never comes, and the next write says so.
+        // No request waits for this. If fjall has stopped writing, the flush never comes, and the next write gets the
+        // error.
         for _ in 0..FLUSH_LOOKS {
             if rows.sealed_memtable_count() == 0 {
                 break;
@@ -272,7 +277,7 @@ impl Engine for FjallEngine {
             return Ok(true);
         }
         rows.major_compact().map_err(failed)?;
-        // A snapshot holds all rows that it shows.
+        // A snapshot keeps all rows that it shows.
         Ok(rows.disk_space() < before)
     }
 
@@ -403,7 +408,7 @@ mod tests {
         let path = folder.path().join("store");
         let options = FjallOptions::default();
         let key = |number: u32| crate::place::row_key(crate::place::Area::Rows, &number.to_be_bytes());
-        // Versions of nobody, and values that do not compress.
+        // Rows that are no versions, with values that do not compress.
         let value = |number: u32| {
             let noise =
                 std::iter::successors(Some(number | 1), |x| Some(x.wrapping_mul(0x9E37_79B1) ^ (x >> 7)));
@@ -456,7 +461,7 @@ mod tests {
         }
         assert_eq!(there, salvage.rows);
         drop((engine, table));
-        // Suspected for nothing.
+        // Suspected without damage.
         suspect(FjallEngine::open(&path, options).expect("it opens"));
         let salvages = FjallEngine::salvage(&path, options).expect("it can be read");
         assert!(salvages.is_empty(), "{salvages:?}");

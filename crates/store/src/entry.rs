@@ -4,42 +4,43 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicU8, Ordering};
 use turnbuckle_core::{Chain, Version, VersionId, Wire};
 
-/// Read or written since the clock's hand last came by.
+/// The key was read or written since the clock's hand last passed it.
 const WARM: u8 = 1;
-/// A chunk of the running checkpoint has taken it, and it did not change since.
+/// A chunk of the running checkpoint has taken the key, and it has not changed since.
 const TAKEN: u8 = 2;
-/// The engine's row, as of what was last taken, is there and not a delete...
+/// The engine's row, as of the last chunk that took it, exists and is a value.
 const LIVE_ROW: u8 = 4;
-/// ...or is a delete.
+/// The engine's row, as of the last chunk that took it, exists and is a delete.
 const DELETED_ROW: u8 = 8;
-/// What it was before, while nobody knows whether the chunk that changes it is written.
+/// What the row was before the chunk that changes it, until it is known whether that chunk is written.
 const LIVE_BEFORE: u8 = 16;
 const DELETED_BEFORE: u8 = 32;
 const IS_CHANGING: u8 = 64;
 
-/// What memory knows about one key. 64 bytes for a protocol without metadata, because there are millions: the enum's
+/// What memory knows about one key. There are millions, so it has 64 bytes for a protocol without metadata: the enum's
 /// tag, the marks, the slot and the generation share one word.
 #[derive(Debug)]
 pub(crate) enum Entry<M> {
-    /// Known to have no version.
+    /// The key is known to have no version.
     Absent {
         marks: Marks,
         slot: u16,
         generation: u32,
-        /// The tombstone that was its newest version: its line in the tombstones' index goes together with the row.
+        /// The tombstone that was its newest version: the tombstone's line in the index is removed together with the
+        /// row.
         was: Option<VersionId>,
     },
-    /// Its versions.
+    /// The key has versions.
     Held {
         marks: Marks,
         slot: u16,
-        /// When it last became dirty.
+        /// The store's generation when the entry last became dirty.
         generation: u32,
         chain: Chain<M>,
     },
 }
 
-/// Seven bits. Atomic, because a read sets one of them, and readers share.
+/// Seven bits. Atomic, because a read sets one of them, and several readers may do so at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(AtomicU8);
 
@@ -53,7 +54,7 @@ impl Marks {
         *marks = if on { *marks | mark } else { *marks & !mark };
     }
 
-    /// A store only if it changes something: a hot key's line of cache stays shared.
+    /// Sets the mark. It stores only if that changes something: so a hot key's cache line stays shared.
     pub(crate) fn warm(&self) {
         let marks = self.0.load(Ordering::Relaxed);
         if marks & WARM == 0 {
@@ -61,7 +62,7 @@ impl Marks {
         }
     }
 
-    /// Whether it was warm; it is not any more.
+    /// Clears the mark. Returns whether it was set.
     pub(crate) fn cool(&mut self) -> bool {
         let was = self.has(WARM);
         self.set(WARM, false);
@@ -90,7 +91,7 @@ impl Marks {
         self.set(DELETED_ROW, row == Kind::Delete);
     }
 
-    /// A chunk that changes the row is on its way.
+    /// A chunk that changes the row to `row` is on its way.
     pub(crate) fn change_row(&mut self, row: Kind) {
         let before = self.row();
         self.set(LIVE_BEFORE, before == Kind::Value);
@@ -115,7 +116,7 @@ impl Marks {
 }
 
 impl<M> Entry<M> {
-    /// A clean entry for what was read from the engine.
+    /// A clean entry for the chain that was read from the engine.
     pub(crate) fn clean(slot: u16, chain: Option<Chain<M>>) -> Entry<M> {
         let mut marks = Marks::default();
         marks.warm();
@@ -151,7 +152,7 @@ impl<M> Entry<M> {
         }
     }
 
-    /// Puts a chain in, or takes it out; everything else stays. `was` is for when it is taken out.
+    /// Sets or removes the chain. The rest of the entry stays. `was` is stored if the chain is removed.
     pub(crate) fn set_chain(&mut self, chain: Option<Chain<M>>, was: Option<VersionId>) {
         let marks = std::mem::take(self.marks_mut());
         let (slot, generation) = (self.slot(), self.generation());
@@ -171,7 +172,7 @@ impl<M> Entry<M> {
         };
     }
 
-    /// Makes a version the only one.
+    /// Makes `version` the only version.
     pub(crate) fn set_newest(&mut self, version: Version<M>) {
         match self.chain_mut() {
             Some(chain) => *chain = Chain::new(version),
@@ -219,8 +220,8 @@ impl<M> Entry<M> {
 }
 
 impl<M: Wire> Entry<M> {
-    /// What the entry takes in memory together with its key, in bytes, as near as one can tell without the allocator:
-    /// the map's bucket and index, and each allocation rounded as glibc rounds it.
+    /// The memory that the entry takes together with its key, in bytes, as exactly as is possible without the
+    /// allocator: the map's bucket and index, and each allocation rounded as glibc rounds it.
     pub(crate) fn cost_bytes(&self, key: &[u8]) -> u64 {
         let bucket = size_of::<u64>() + size_of::<StoredKey>() + size_of::<Entry<M>>();
         // Eight bytes and a control byte per slot of a table that is between 7/16 and 7/8 full.
@@ -240,7 +241,7 @@ fn chain_cost_bytes<M: Wire>(chain: &Chain<M>) -> u64 {
     versions + older_cost_bytes::<M>(chain.len() - 1)
 }
 
-/// What the list of older versions takes, without what they have on the heap.
+/// The memory of the list of older versions, in bytes, without what those versions have on the heap.
 fn older_cost_bytes<M>(older: usize) -> u64 {
     if older == 0 {
         return 0;
@@ -248,7 +249,7 @@ fn older_cost_bytes<M>(older: usize) -> u64 {
     (allocation(size_of::<Vec<Version<M>>>()) + older * size_of::<Version<M>>()) as u64
 }
 
-/// By how much a chain's cost grows with one more version: the difference, without walking along the chain.
+/// By how many bytes a chain's cost grows with one more version. Only the difference: the chain is not walked.
 pub(crate) fn insertion_cost_bytes<M: Wire>(chain: &Chain<M>, version: &Version<M>) -> u64 {
     let older = chain.len() - 1;
     version_cost_bytes(version) + older_cost_bytes::<M>(older + 1) - older_cost_bytes::<M>(older)
@@ -259,7 +260,7 @@ fn version_cost_bytes<M: Wire>(version: &Version<M>) -> u64 {
     (value + allocation(version.meta.heap_bytes())) as u64
 }
 
-/// What an allocation of `bytes` takes: a word in front, multiples of 16, at least 32.
+/// The memory that an allocation of `bytes` takes: a word in front, multiples of 16, at least 32.
 fn allocation(bytes: usize) -> usize {
     if bytes == 0 {
         0

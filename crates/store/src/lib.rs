@@ -1,10 +1,10 @@
-//! The versions of one replica's keys: the newest in memory, all of them in an engine, sooner or later.
+//! The versions of one replica's keys: the newest in memory, and all of them in an engine after the next checkpoints.
 //!
 //! # What it is
 //!
-//! A replica answers reads from memory and acknowledges writes from the commit log. Neither waits for an engine. So
-//! what is an engine for? For keys that do not fit into memory, and so that opening does not replay the log from the
-//! beginning of time. A [`Store`] is a map in memory with a table of an [`Engine`] below it:
+//! A replica answers reads from memory and acknowledges writes from the commit log. Neither waits for an engine. An
+//! engine is needed for keys that do not fit into memory, and so that opening does not replay the log from its very
+//! beginning. A [`Store`] is a map in memory with a table of an [`Engine`] below it:
 //!
 //! ```text
 //!                    chain(key)                put(key, version)
@@ -20,27 +20,27 @@
 //!                 +-------------------------------------------+   t tombstones by age   d rows are missing
 //! ```
 //!
-//! The driver makes resident whatever an input names, before it takes the lock for good: [`Store::is_resident`], if not
-//! [`Store::fetch`] without the lock, [`Store::admit`] with it. From there on nothing blocks and nothing fails, which
-//! is what the seam promises protocols ([`turnbuckle_core::Versions`]).
+//! The driver makes every key of an input resident before it takes the lock to handle the input: it asks
+//! [`Store::is_resident`]. If that is false, it calls [`Store::fetch`] without the lock and [`Store::admit`] with it.
+//! From there on nothing blocks and nothing fails, as the seam promises protocols ([`turnbuckle_core::Versions`]).
 //!
-//! # What lies on the disk
+//! # What is on the disk
 //!
-//! A row per key with all its versions. The row's key begins with the key's [`Place`]: hash slot, then 48 bits of a
-//! hash. So slots are ranges, and SCAN has a cursor that is one integer and survives restarts.
+//! One row per key with all its versions. The row's key begins with the key's [`Place`]: hash slot, then 48 bits of a
+//! hash. So a slot is a range of rows, and SCAN has a cursor that is one integer and survives restarts.
 //!
 //! A checkpoint writes dirty rows in chunks, then in one batch the meta, then syncs. A crash in between leaves rows
-//! that are newer than the meta says; the log is replayed over them, and replaying is idempotent, because a version has
-//! a name and is there or is not. One thing is not idempotent: *removing* a tombstone. A replay would find an older
-//! version in the log, and nothing that says it is deleted. So rows of collected tombstones go in one batch with the
-//! meta, and tombstones are collected only between checkpoints.
+//! that are newer than the meta says. The log is replayed over them. Replaying is idempotent, because a version has a
+//! name, and is either there or not. One thing is not idempotent: *removing* a tombstone. A replay would find an older
+//! version in the log, and nothing that says that it is deleted. So rows of collected tombstones are removed in one
+//! batch with the meta, and tombstones are collected only between checkpoints.
 //!
 //! # Work without the lock, and what can go wrong with it
 //!
-//! Reads of the table (fetch, scan, tombstones) and writes to it happen without the lock. A read may therefore be old
-//! by the time it is used. While no checkpoint finishes, that does no harm: what the table lacked is dirty, so memory
-//! has it, and memory wins. When one finishes, keys become clean, may be evicted, and an old read would bring back
-//! what it saw. So reads carry an [`Epoch`], and are done again if it has passed ([`Retry`]). Checkpoints are seconds
+//! Reads of the table (fetch, scan, tombstones) and writes to it happen without the lock. So a read may be out of date
+//! when it is used. While no checkpoint finishes, that does no harm: what the table lacked is dirty, so memory has it,
+//! and memory wins. When a checkpoint finishes, keys become clean and may be evicted, and an old read would bring back
+//! an old state. So reads carry an [`Epoch`], and are repeated if it has passed ([`Retry`]). Checkpoints are seconds
 //! apart, reads take microseconds.
 //!
 //! # Numbers
@@ -50,11 +50,11 @@
 //! some misses of the processor's caches; 0.6 to 0.8 us for a put; 1.1 s to load everything from fjall, after 0.6 s in
 //! which fjall opens itself; 10 us for a key that has to be read from there.
 //!
-//! # Caveats
+//! # Limits
 //!
-//! - What is dirty is never evicted: a store that is written faster than its engine takes it outgrows its limit.
-//!   [`Store::dirty_bytes`] says so, and whoever feeds the store has to slow down.
-//! - Without [`Options::history`], forgetting the newest version does not bring back the one before: that is gone.
+//! - Dirty keys are never evicted: a store that is written faster than its engine takes the writes outgrows its limit.
+//!   [`Store::dirty_bytes`] shows it, and the caller that feeds the store has to slow down.
+//! - Without [`Options::history`], forgetting the newest version does not bring back the one before, which is gone.
 
 mod beside;
 pub use beside::{Beside, write_entry, write_named};

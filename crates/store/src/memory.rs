@@ -10,14 +10,15 @@ use turnbuckle_core::Room;
 
 type Rows = BTreeMap<Bytes, Bytes>;
 
-/// An engine whose disk is a part of memory: for tests, and for the simulator, which crashes it.
+/// An engine whose disk is a part of memory. Tests use it, and the simulator, which crashes it.
 ///
 /// The handle can be cloned; clones are the same engine. It is deterministic. Everything since the last
-/// [`Engine::persist`] is remembered as a list of undos, one per batch, so that [`MemoryEngine::crash`] costs only
-/// what it takes back. Rows are copied on write, and only while a snapshot holds them.
+/// [`Engine::persist`] is remembered as a list of undos, one per batch, so that the cost of [`MemoryEngine::crash`]
+/// depends only on what it takes back. Rows are copied on write, and only while a snapshot holds them.
 ///
-/// Rows take room on a [`Room`], if it is put on one. What a batch writes is written before what it replaces is given back. One that
-/// does not fit breaks the engine, as it does a real one: it takes no more writes until the next life.
+/// If the engine is put on a [`Room`], its rows take space there. A batch is written before the space of what it
+/// replaces is freed. A batch that does not fit breaks the engine, as it breaks a real one: it takes no more writes
+/// until the next life.
 #[derive(Clone, Default)]
 pub struct MemoryEngine {
     disk: Arc<Mutex<Disk>>,
@@ -26,19 +27,19 @@ pub struct MemoryEngine {
 #[derive(Default)]
 struct Disk {
     tables: BTreeMap<String, Arc<Rows>>,
-    /// How to take back each batch since the last persist, oldest first.
+    /// How to undo each batch since the last persist, oldest first.
     undos: Vec<Vec<Undo>>,
-    /// Counts crashes, so that handles of an earlier life are known.
+    /// The number of crashes: handles of an earlier life are refused by it.
     life: u64,
     failing: bool,
     /// Rows that cannot be read, by table, until they are written again.
     damaged: BTreeMap<String, BTreeSet<Bytes>>,
     suspected: bool,
-    /// The disk below the tables.
+    /// The space of the disk on which the tables are.
     room: Room,
-    /// How many bytes the rows take of it.
+    /// The number of bytes that the rows take of it.
     used: u64,
-    /// A write has failed in this life.
+    /// Whether a write has failed in this life.
     is_broken: bool,
 }
 
@@ -58,14 +59,14 @@ impl MemoryEngine {
         MemoryEngine::default()
     }
 
-    /// A power loss: everything since the last persist is gone. Tables opened before answer with errors from now on,
-    /// as a process that was killed would not be there to use them.
+    /// A power loss: everything since the last persist is gone. Tables that were opened before return errors from now
+    /// on, because a killed process would not be there to use them.
     pub fn crash(&self) {
         self.crash_keeping(0);
     }
 
-    /// A power loss after which the first `kept_batches` batches since the last persist happen to have reached the
-    /// disk: what the simulator draws to see half a checkpoint.
+    /// A power loss after which the first `kept_batches` batches since the last persist have reached the disk. The
+    /// simulator draws that number, to see half a checkpoint.
     pub fn crash_keeping(&self, kept_batches: usize) {
         let mut disk = self.lock();
         while disk.undos.len() > kept_batches {
@@ -77,7 +78,8 @@ impl MemoryEngine {
         disk.is_broken = false;
     }
 
-    /// Another engine with the same tables, as they are now, all of them persisted: a snapshot of the file system, on another disk.
+    /// Another engine on another disk with the same tables, as they are now, all of them persisted: like a snapshot of
+    /// the file system.
     #[must_use]
     pub fn copied(&self) -> MemoryEngine {
         let disk = self.lock();
@@ -98,8 +100,8 @@ impl MemoryEngine {
         }
     }
 
-    /// Damages a key's row, in every table that has one. Whoever reads it, or a range with it, gets an error, until it is written
-    /// again. Returns how many there were.
+    /// Damages a key's row, in every table that has one. A read of the row, or of a range with it, returns an error
+    /// until the row is written again. Returns the number of rows.
     pub fn damage_key(&self, key: &[u8]) -> usize {
         let row = row_key(Area::Rows, key);
         self.damage(|table| {
@@ -111,7 +113,7 @@ impl MemoryEngine {
         })
     }
 
-    /// Damages the row of a table's own key, in every table.
+    /// Damages the row with exactly this key in every table that has one. `key` is a row's key, not a client's.
     #[cfg(test)]
     pub(crate) fn damage_row(&self, key: &[u8]) -> usize {
         self.damage(|table| {
@@ -123,8 +125,8 @@ impl MemoryEngine {
         })
     }
 
-    /// Damages up to so many rows of keys that follow each other, from a place on, in every table: a block of a file. Rows of a full copy
-    /// that is coming in are in blocks, too.
+    /// Damages up to `max_rows` rows of keys that follow each other, from a place on, in every table, like a block of a
+    /// file. Rows of a full copy that is coming in are in blocks, too.
     pub fn damage_block(&self, from: Place, max_rows: usize) -> usize {
         let block = |table: &Rows, area: Area| {
             let rows = table.range(area.from(from)..Bytes::copy_from_slice(&area.end()));
@@ -151,7 +153,7 @@ impl MemoryEngine {
         count
     }
 
-    /// If it was suspected: what a new one has of it, in which everything can be read ([`salvage_table`]).
+    /// If the engine was suspected: a new one with everything of it that can be read ([`salvage_table`]).
     pub fn salvaged(&self) -> Result<Option<MemoryEngine>, EngineError> {
         if !std::mem::take(&mut self.lock().suspected) {
             return Ok(None);
@@ -164,7 +166,7 @@ impl MemoryEngine {
         Ok(Some(new))
     }
 
-    /// The tables are on this disk, and take room there.
+    /// Puts the tables on this disk, where they take space.
     pub fn set_room(&self, room: &Room) {
         let mut disk = self.lock();
         disk.room.give(disk.used);
@@ -172,23 +174,23 @@ impl MemoryEngine {
         disk.room = room.clone();
     }
 
-    /// Whether it takes no more writes, since there was no room for one in this life.
+    /// Whether the engine takes no more writes, because one did not fit in this life.
     pub fn is_broken(&self) -> bool {
         self.lock().is_broken
     }
 
-    /// How many batches a power loss could take back now.
+    /// The number of batches that a power loss could take back now.
     pub fn unpersisted_batches(&self) -> usize {
         self.lock().undos.len()
     }
 
-    /// From now on every operation fails, or none: a full disk, a broken one.
+    /// Makes every operation fail from now on, or none: a full disk, or a broken one.
     pub fn set_failing(&self, failing: bool) {
         self.lock().failing = failing;
     }
 
     fn lock(&self) -> MutexGuard<'_, Disk> {
-        // Nothing panics in the middle of a change to the disk, so a poisoned lock guards a sound one.
+        // Nothing panics in the middle of a change to the disk: so a poisoned lock guards consistent data.
         self.disk.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -201,7 +203,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Before something is written.
+    /// Called before something is written.
     fn check_write(&self, during: &'static str) -> Result<(), EngineError> {
         self.check(during)?;
         match self.is_broken {
@@ -210,7 +212,7 @@ impl Disk {
         }
     }
 
-    /// Rows are about to be written.
+    /// Takes space for rows that are about to be written.
     fn take_room(&mut self, bytes: u64) -> Result<(), EngineError> {
         if !self.room.take(bytes) {
             self.is_broken = true;
@@ -221,13 +223,13 @@ impl Disk {
         Ok(())
     }
 
-    /// Rows are gone.
+    /// Frees the space of rows that are gone.
     fn give_room(&mut self, bytes: u64) {
         self.used -= bytes;
         self.room.give(bytes);
     }
 
-    /// Rows are back.
+    /// Takes space for rows that an undo restores, also if there is not enough.
     fn add_room(&mut self, bytes: u64) {
         self.used += bytes;
         self.room.add(bytes);
@@ -276,7 +278,7 @@ impl Disk {
     }
 }
 
-/// What a row takes.
+/// The number of bytes that a row takes.
 fn row_bytes(key: &Bytes, value: &Bytes) -> u64 {
     (key.len() + value.len()) as u64
 }
@@ -362,7 +364,7 @@ impl Table for MemoryTable {
         let mut undos = Vec::with_capacity(batch.len());
         let mut gone = 0;
         for TableWrite { key, value } in batch {
-            // A copy, because rows that come in one batch may share an allocation, and leave one by one.
+            // A copy, because rows that come in one batch may share an allocation, and are removed one by one.
             let key = Bytes::copy_from_slice(&key);
             let before = match value {
                 Some(value) => rows.insert(key.clone(), Bytes::copy_from_slice(&value)),

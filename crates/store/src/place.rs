@@ -4,14 +4,14 @@ use siphasher::sip::SipHasher13;
 use std::cmp::Ordering;
 use turnbuckle_core::{Key, hash_slot};
 
-/// Where a key stands in the order of rows: its hash slot, then 48 bits of a hash of it.
+/// The place of a key in the order of rows: its hash slot, then 48 bits of a hash of the key.
 ///
-/// Rows lie in this order in the engine, so a slot is one range of rows, a scan's cursor is one integer, and the
-/// neighbours of a key say nothing about it. Two keys may have the same place; they are never separated by a page.
+/// The engine keeps rows in this order. So a slot is one range of rows, a scan's cursor is one integer, and the
+/// neighbours of a key say nothing about it. Two keys may have the same place; a page never separates them.
 ///
-/// The hash is SipHash-1-3 with the key zero: specified once and for all, so it may lie on disks (foldhash and ahash
-/// promise nothing from one version to the next); and unlike xxh3 it cannot be inverted, so nobody makes a million
-/// keys with one place, which one scan would have to list together.
+/// The hash is SipHash-1-3 with the key zero. Its specification never changes, so it may be stored on disks (foldhash
+/// and ahash promise nothing from one version to the next). Unlike xxh3 it cannot be inverted, so no client can make a
+/// million keys with one place, which one scan would have to list together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place(pub u64);
 
@@ -35,11 +35,11 @@ impl Place {
     }
 }
 
-/// What part of a table a row belongs to: the first byte of its key.
+/// The part of a table that a row belongs to: the first byte of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Area {
-    /// That rows are missing since the table was salvaged: one row.
+    /// The mark that rows are missing since the table was salvaged: one row.
     Damaged = b'd',
     /// A protocol's journal: one row per entry, by its index.
     Journal = b'j',
@@ -47,7 +47,7 @@ pub(crate) enum Area {
     Named = b'k',
     /// The opaque meta of the last finished checkpoint: one row.
     Meta = b'm',
-    /// How many of the rows are values, and how many deletes: one row, written in one batch with them.
+    /// The numbers of rows that are values and that are deletes: one row, written in one batch with them.
     Count = b'n',
     /// One row per key.
     Rows = b'r',
@@ -58,17 +58,17 @@ pub(crate) enum Area {
 }
 
 impl Area {
-    /// The key of an area's only row, or where it begins.
+    /// The key of an area's only row, or the beginning of its rows.
     pub(crate) fn start(self) -> Bytes {
         Bytes::copy_from_slice(&[self as u8])
     }
 
-    /// Behind its last row.
+    /// The key behind the area's last row.
     pub(crate) fn end(self) -> [u8; 1] {
         [self as u8 + 1]
     }
 
-    /// Where the rows begin whose place is at least `place`.
+    /// The beginning of the rows whose place is at least `place`.
     pub(crate) fn from(self, place: Place) -> Bytes {
         let mut start = BytesMut::with_capacity(9);
         start.put_u8(self as u8);
@@ -77,11 +77,11 @@ impl Area {
     }
 }
 
-/// Keys longer than this lie in the row's value, and a digest of them in its key: engines take keys of 65,535 bytes
-/// at most, and copy them into their indexes.
+/// A longer key is stored in the row's value, and a digest of it in the row's key: engines take keys of 65,535 bytes at
+/// most, and copy them into their indexes. In bytes.
 pub(crate) const LONGEST_PLAIN_KEY_BYTES: usize = 1024;
 
-/// Appends what orders a key's row: place, then 0 and the key or, for a long one, 1 and its SHA-256.
+/// Appends what orders a key's row: its place, then 0 and the key or, for a long key, 1 and its SHA-256.
 pub(crate) fn put_row_key(out: &mut BytesMut, key: &[u8]) {
     out.put_u64(Place::of(key).0);
     if key.len() <= LONGEST_PLAIN_KEY_BYTES {
@@ -101,7 +101,7 @@ pub(crate) fn row_key(area: Area, key: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// The order in which rows of keys lie in a table and come out of [`crate::rows`] and [`crate::staged_rows`].
+/// The order in which rows of keys are stored in a table and returned by [`crate::rows`] and [`crate::staged_rows`].
 pub fn compare_rows(one: &[u8], other: &[u8]) -> Ordering {
     Place::of(one)
         .cmp(&Place::of(other))
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_the_one_on_disks() {
-        // Computed by an implementation of the paper in Python.
+        // Computed by a Python implementation of the paper.
         for (key, expected) in [
             (&b"a"[..], 0x3C87_4074_48D2_B89B),
             (b"foo", 0x2F96_6A5C_DCAD_01C9),

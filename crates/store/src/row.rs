@@ -2,10 +2,10 @@ use crate::place::{Place, split_row_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Chain, Hlc, Key, ReplicaId, ReplicaSet, Version, VersionId, Wire};
 
-/// The first byte of every row. A change to what follows takes another.
+/// The first byte of every row. If the format behind it changes, it becomes another number.
 const FORMAT: u8 = 1;
 
-/// What a row holds, besides what its key says.
+/// The content of a row, and what its key says.
 pub(crate) struct Row<M> {
     pub place: Place,
     pub key: Key,
@@ -47,9 +47,10 @@ pub(crate) fn put_row<'a, M: Wire + 'a>(
     }
 }
 
-/// Reads a row back. The key is that of the engine's row without the area.
+/// Decodes a row. `row_key` is the key of the engine's row without the area.
 ///
-/// With `own`, all bytes are copied into memory of their own: a row that stays must not keep a block of the engine.
+/// With `own`, all bytes are copied into memory of their own: a row that stays in memory must not keep a block of the
+/// engine.
 pub(crate) fn take_row<M: Wire>(row_key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, BadFrame> {
     let (place, plain_key) = split_row_key(row_key)
         .ok_or_else(|| BadFrame::new("a row's key", format!("{} bytes", row_key.len())))?;
@@ -176,7 +177,7 @@ mod tests {
         chain
     }
 
-    /// Metadata that not all bytes are.
+    /// Metadata that not every byte decodes to.
     #[derive(Debug, Clone, PartialEq)]
     struct Note(u8);
 
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn the_encoding_is_what_lies_on_disks() {
         let (row_key, value) = encoded(b"foo", &chain(&[(0x0102, 3, Some(b"ab")), (1, 1, None)]));
-        // Slot 12182 as Redis has it, then SipHash-1-3 of "foo" with the key zero.
+        // Slot 12182 as in Redis, then SipHash-1-3 of "foo" with the key zero.
         assert_eq!(row_key[..2], 12182_u16.to_be_bytes());
         assert_eq!(row_key[8..], *b"\0foo");
         let expected = b"\x01\0\0\0\0\0\0\0\x01\x02\0\x03\x03ab\x01\x02\0\0\0\0\0\0\0\x01\0\x01\0\x01\x01";
@@ -246,7 +247,7 @@ mod tests {
         for (key, chain) in samples() {
             let (row_key, value) = encoded(&key, &chain);
             for length in 0..value.len() {
-                // Cut between two versions it is a row, of fewer versions.
+                // Cut between two versions, it is a row with fewer versions.
                 let cut = take_row::<Note>(&row_key, value.slice(..length), true);
                 errors += usize::from(cut.is_err());
                 assert!(cut.is_err() || cut.is_ok_and(|row| row.chain.len() < chain.len()));

@@ -1,19 +1,22 @@
-//! What can still be read of a damaged table.
+//! Salvages the rows of a damaged table that can still be read.
 //!
-//! A damaged byte makes more unreadable than a row. An engine that lies in files checks blocks of rows, and looks into a block again
-//! whenever it merges files: it then takes no more writes, and does the same after each restart. So a damaged table is not patched. What
-//! can be read of it is written into a new one, with a mark that something is missing; the rest comes from the peers.
+//! One damaged byte makes more than its row unreadable. An engine with files checks whole blocks of rows, and reads a
+//! block again whenever it merges files. If that fails, it takes no more writes, and it fails again after each restart.
+//! So a damaged table is not patched. Everything that can be read of it is written into a new one, with a mark that
+//! rows are missing. The missing rows come from the peers.
 //!
 //! ```text
 //!   damaged table    m  r r r #### r r r r # r  t t      m: meta of the checkpoint, r: rows, t: tombstones by age
 //!   new table        m  r r r      r r r r   r  t t  d   d: rows are missing
 //! ```
 //!
-//! **Nothing old is taken for new.** Files of an engine hold older states of a row behind the newest one. Whoever steps over a block that
-//! cannot be read might find the older state in another file. So rows are only listed by stepping over; each is then asked for by its
-//! key, and an engine that cannot read the newest state of a row says so.
+//! **An old state is never taken for the newest one.** Files of an engine hold older states of a row behind the newest
+//! one. A reader that steps over an unreadable block might find the older state in another file. So stepping over is
+//! used only to list rows. Each row is then read by its key, and an engine that cannot read the newest state of a row
+//! returns an error.
 //!
-//! **Without the meta nothing is taken.** It says what the rows cover. Rows alone would be an old copy of unknown age.
+//! **Without the meta no row is taken.** The meta says what the rows cover. Rows alone would be an old copy of unknown
+//! age.
 use crate::beside::rows_beside;
 use crate::census::{Census, Kind};
 use crate::checkpoint::tombstone_line;
@@ -24,23 +27,23 @@ use crate::{EngineError, Place, Snapshot, Table, TableWrite};
 use bytes::{BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Wire};
 
-/// How much is read and written at a time.
+/// The most rows and bytes that are read and written at a time.
 const PAGE_ROWS: usize = 1024;
 const PAGE_BYTES: usize = 4 << 20;
 
-/// What became of one table.
+/// The result for one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Salvage {
-    /// Rows of keys that could be read.
+    /// The number of keys whose rows could be read.
     pub rows: u64,
-    /// Places at which something could not.
+    /// The number of places at which something could not be read.
     pub gaps: u64,
 }
 
 /// Whether everything in a table can be read.
 ///
 /// # Errors
-/// If the engine fails otherwise.
+/// If the engine fails for a reason other than damage.
 pub fn is_damaged(table: &dyn Table) -> Result<bool, EngineError> {
     let snapshot = table.snapshot()?;
     let mut pages = Pages::new(&*snapshot, &[0], &[u8::MAX]).stopping_at_gaps();
@@ -54,20 +57,21 @@ pub fn is_damaged(table: &dyn Table) -> Result<bool, EngineError> {
     }
 }
 
-/// Whether rows of a table went missing when it was salvaged, and have not come back yet.
+/// Whether rows of a table went missing when it was salvaged, and the mark of that is still there.
 pub fn lacks_rows(table: &dyn Table) -> Result<bool, EngineError> {
     Ok(table.get(&Area::Damaged.start())?.is_some())
 }
 
-/// The rows are back, or their absence is noted elsewhere.
+/// Removes that mark: the rows are back, or their absence is recorded elsewhere.
 pub fn forget_lack(table: &dyn Table) -> Result<(), EngineError> {
     table.apply(vec![TableWrite::delete(Area::Damaged.start())])
 }
 
-/// Writes into an empty table what can be read of another one.
+/// Writes into an empty table everything that can be read of another one.
 ///
 /// # Errors
-/// If the engine fails; or if the table is damaged and is no replica's: nobody could give back what is missing.
+/// If the engine fails, or if the table is damaged and has no meta: it belongs to no replica, so no peer could restore
+/// the missing rows.
 pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, EngineError> {
     let snapshot = from.snapshot()?;
     let meta = match snapshot.get(&Area::Meta.start()) {
@@ -81,7 +85,7 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
     };
     let beside = match rows_beside(&*snapshot) {
         Ok(beside) => beside,
-        // Whoever has half a journal would promise what it does not have.
+        // A replica with half a journal would promise what it does not have.
         Err(error) if error.is_damage() => {
             to.apply(vec![TableWrite::put(Area::Damaged.start(), Bytes::new())])?;
             return Ok(Salvage { rows: 0, gaps: 1 });
@@ -96,7 +100,7 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
         for (key, _) in page {
             let value = match snapshot.get(&key) {
                 Ok(Some(value)) => value,
-                // Only the older states of a row that was removed could be listed.
+                // A row that was removed, of which only older states could be listed.
                 Ok(None) => continue,
                 Err(error) if error.is_damage() => {
                     salvage.gaps += 1;
@@ -119,7 +123,7 @@ pub fn salvage_table(from: &dyn Table, to: &dyn Table) -> Result<Salvage, Engine
         to.apply(writes)?;
     }
     salvage.gaps += pages.gaps;
-    // Rows may be whole where something else is not.
+    // All rows of keys may be readable although something else is not.
     if salvage.gaps == 0 && is_damaged(from)? {
         salvage.gaps = 1;
     }
@@ -152,7 +156,7 @@ fn copy_all(snapshot: &dyn Snapshot, to: &dyn Table) -> Result<Salvage, EngineEr
     Ok(Salvage { rows, gaps: 0 })
 }
 
-/// Rows in their order, as far as they can be read.
+/// The rows of a range in their order, as far as they can be read.
 pub(crate) struct Pages<'a> {
     snapshot: &'a dyn Snapshot,
     from: Bytes,
@@ -174,7 +178,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// Damage is an error.
+    /// Makes damage an error.
     pub(crate) fn stopping_at_gaps(self) -> Pages<'a> {
         Pages {
             steps_over: false,
@@ -194,7 +198,7 @@ impl<'a> Pages<'a> {
                     return Ok(Some(rows));
                 }
                 Err(error) if !error.is_damage() || !self.steps_over => return Err(error),
-                // It may be further on: what lies before it can be read.
+                // The damage may be further on: the rows before it can be read.
                 Err(_) if self.max_rows > 1 => self.max_rows /= 2,
                 Err(_) => {
                     self.gaps += 1;
@@ -211,8 +215,8 @@ impl<'a> Pages<'a> {
         self.snapshot.range(from, &self.until, max_rows, PAGE_BYTES)
     }
 
-    /// The next place from which on a row can be read. In steps that double, then halving the last one: what lies
-    /// between two gaps that are near each other may be passed over, and comes from the peers too.
+    /// The next place from which on a row can be read. It is searched in steps that double, then by halving the last
+    /// step. Rows between two gaps that are near each other may be passed over; they come from the peers, too.
     fn behind_gap(&self) -> Result<Option<Bytes>, EngineError> {
         let place = self
             .from
@@ -249,7 +253,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Metadata of whatever protocol.
+/// The metadata of any protocol.
 #[derive(Clone)]
 struct AnyMeta(Bytes);
 
@@ -280,7 +284,7 @@ mod tests {
         hash_seed: 1,
     };
 
-    /// A table with so many keys, every tenth of them deleted, after a checkpoint.
+    /// A table with this number of keys, every tenth of them deleted, after a checkpoint.
     fn table(engine: &MemoryEngine, keys: u64) -> Arc<dyn Table> {
         let table = engine.open_table("t").expect("memory works");
         let (mut store, _) = Store::<()>::open(Arc::clone(&table), OPTIONS).expect("it is empty");

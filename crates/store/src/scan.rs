@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use turnbuckle_core::{Key, Wire};
 
-/// What a scan found in the table: the half that is done without the store's lock.
+/// The rows that a scan found in the table: the half of a scan that is done without the store's lock.
 #[derive(Debug, Clone)]
 pub struct ScanRows {
-    /// In the order of places, with whether the newest version is a value.
+    /// In the order of places; the flag says whether the newest version is a value.
     rows: Vec<(Place, Key, bool)>,
-    /// Where it began, the end of the slots.
+    /// Where this part of the scan began, and the end of the slots.
     from: Place,
     end: Place,
     /// The first place that was not read.
@@ -19,14 +19,15 @@ pub struct ScanRows {
     epoch: Epoch,
 }
 
-/// How many keys a client can ask for at once: the lock is held while they are looked at.
+/// The most keys that a client can ask for at once: the lock is held while they are looked at.
 const MAX_KEYS: usize = 4096;
 
-/// How much of a table is read at a time.
+/// The most bytes of a table that are read at a time.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Reads the next rows of a scan of some hash slots from the table: about `count` (4096 at most), all those with one place together.
-/// The cursor is 0 at first, then what [`Store::finish_scan`] said; `epoch` is [`Store::epoch`] from before.
+/// Reads the next rows of a scan of some hash slots from the table: about `count` (4096 at most), where all rows with
+/// one place stay together. The cursor is 0 at first, then what [`Store::finish_scan`] returned. `epoch` is
+/// [`Store::epoch`] from before the call.
 pub fn scan_rows<M: Wire>(
     table: &dyn Table,
     slots: Range<u16>,
@@ -69,12 +70,12 @@ pub fn scan_rows<M: Wire>(
 }
 
 impl<M: Wire + Clone + Send> Store<M> {
-    /// The other half of a scan: what was read from the table, corrected by what memory knows better. Returns where to
-    /// go on (0: the slots are finished) and the keys that have a value.
+    /// The other half of a scan: corrects what was read from the table by what memory has. Returns the cursor to go on
+    /// with (0: the slots are finished) and the keys that have a value.
     ///
-    /// A key that has one from the first call of a scan to the last is returned at least once. Why: it is in the
-    /// table when that is read, or it is dirty then, and as long as no checkpoint finishes it is dirty still.
-    /// Work and answer are bounded by about twice the count, and by the longest list of a slot.
+    /// A key that has a value from the first call of a scan to the last is returned at least once. The reason: it is in
+    /// the table when the table is read, or it is dirty then. As long as no checkpoint finishes, it stays dirty. Work
+    /// and answer are bounded by about twice the count, and by the longest list of a slot.
     pub fn finish_scan(&self, scan: ScanRows) -> Result<(u64, Vec<Key>), Retry> {
         if scan.epoch != self.epoch() {
             return Err(Retry);
@@ -104,8 +105,8 @@ impl<M: Wire + Clone + Send> Store<M> {
         Key(bytes::Bytes::copy_from_slice(key))
     }
 
-    /// Dirty keys from one place on, about `most` (twice that, and some) and not beyond `until`, and up to which place
-    /// they are all there.
+    /// About `max` dirty keys from one place on (at most about twice that), not beyond `until`. Also returns the place
+    /// up to which all of them are included.
     fn dirty_keys(&self, from: Place, until: Place, max: usize) -> (Vec<(Place, u32)>, Place) {
         let mut found = Vec::new();
         let mut slot = from.slot();
@@ -127,7 +128,8 @@ impl<M: Wire + Clone + Send> Store<M> {
             }
             page.retain(|&(place, _)| place < until);
             found.extend(page);
-            // Either this slot was cut short, or it is enough: then the scan goes on at the next slot.
+            // If this slot was cut short, its keys are complete only up to there. If there are enough keys, the scan
+            // goes on at the next slot.
             let behind = Place::first_of(next + 1);
             if until < behind {
                 return (found, until);
@@ -179,7 +181,7 @@ mod tests {
         scan_rows::<()>(&*store.table(), 0..HASH_SLOTS, cursor, count, store.epoch()).expect("memory works")
     }
 
-    /// Planted: a scan that takes no notice of the checkpoint. It shows what the epoch is for.
+    /// Planted: a scan that ignores the checkpoint. It shows what the epoch is for.
     #[test]
     fn without_the_epoch_a_checkpoint_in_between_would_hide_a_key() {
         let mut store = store();

@@ -10,7 +10,7 @@ use turnbuckle_core::{Chain, Key, Wire};
 pub struct RowPage<M> {
     /// Keys and all their versions. They may share memory with the engine's blocks: do not keep them.
     pub rows: Vec<(Key, Chain<M>)>,
-    /// Where to go on, or `None` if there are no more.
+    /// Where the next page begins, or `None` if there are no more rows.
     pub next: Option<RowCursor>,
 }
 
@@ -18,12 +18,12 @@ pub struct RowPage<M> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowCursor(Bytes);
 
-/// Rows per page that are removed at once.
+/// The most rows, and bytes, that are removed in one batch.
 const CLEAR_ROWS: usize = 4096;
 const CLEAR_BYTES: usize = 4 << 20;
 
-/// Rows of a table's snapshot, i.e. of the last checkpoint: what a full copy sends. At least one if there is one, as
-/// many as fit into `max_bytes`.
+/// Rows of a table's snapshot, i.e. of the last checkpoint: a full copy sends them. As many as fit into `max_rows` and
+/// `max_bytes`, but at least one if there is one.
 pub fn rows<M: Wire>(
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,
@@ -33,8 +33,8 @@ pub fn rows<M: Wire>(
     page(Area::Rows, snapshot, from, max_rows, max_bytes)
 }
 
-/// Writes rows of a full copy that is coming in beside those that count; a row staged before for the same key is
-/// replaced. They are there after a restart if the engine persisted them.
+/// Writes rows of a full copy that is coming in beside the table's own rows. A row that was staged before for the same
+/// key is replaced. They are there after a restart if the engine has persisted them.
 pub fn stage<M: Wire>(table: &dyn Table, rows: &[(Key, Chain<M>)]) -> Result<(), EngineError> {
     let writes = rows.iter().map(|(key, chain)| {
         let mut row = BytesMut::new();
@@ -44,7 +44,7 @@ pub fn stage<M: Wire>(table: &dyn Table, rows: &[(Key, Chain<M>)]) -> Result<(),
     table.apply(writes.collect())
 }
 
-/// Rows that were staged, like [`rows`].
+/// Staged rows, in the same form as [`rows`].
 pub fn staged_rows<M: Wire>(
     snapshot: &dyn Snapshot,
     from: Option<&RowCursor>,
@@ -54,13 +54,13 @@ pub fn staged_rows<M: Wire>(
     page(Area::Staged, snapshot, from, max_rows, max_bytes)
 }
 
-/// Removes all staged rows. Not at once, but in batches; after a crash in between, some are left.
+/// Removes all staged rows. It does so in batches: after a crash in between, some rows are left.
 pub fn clear_staged(table: &dyn Table) -> Result<(), EngineError> {
     while clear_some_staged(table, CLEAR_ROWS)? {}
     Ok(())
 }
 
-/// Removes up to so many staged rows. Returns whether there are more.
+/// Removes up to `max_rows` staged rows. Returns whether there are more.
 pub fn clear_some_staged(table: &dyn Table, max_rows: usize) -> Result<bool, EngineError> {
     let (from, until) = (Area::Staged.start(), Area::Staged.end());
     let max_rows = max_rows.clamp(1, CLEAR_ROWS);

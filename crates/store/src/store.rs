@@ -13,16 +13,16 @@ use std::{collections::BTreeSet, sync::Arc};
 use thiserror::Error;
 use turnbuckle_core::{BadFrame, Chain, Key, Version, VersionId, Versions, Wire, hash_slot};
 
-/// How a store is to be.
+/// The options of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// How much memory keys and versions may take, in bytes, before [`Store::evict`] finds something to do. Keys
-    /// that changed since the last checkpoint stay in memory, however many there are.
+    /// The memory that keys and versions may take, in bytes, before [`Store::evict`] evicts any. Keys that changed
+    /// since the last checkpoint stay in memory, however many there are.
     pub memory_limit_bytes: u64,
     /// Whether versions older than the newest are ever asked for. If not, they are dropped at once.
     pub history: bool,
-    /// Seeds the map in memory. From a random source, so that clients cannot prepare keys that collide; fixed in the
-    /// simulator, where the order of evictions must repeat.
+    /// The seed of the map in memory. It must be random, so that clients cannot prepare keys that collide. In the
+    /// simulator it is fixed, because the order of evictions must repeat.
     pub hash_seed: u64,
 }
 
@@ -37,7 +37,7 @@ pub enum StoreError {
     BadRow {
         /// The row's key, escaped and cut to a length fit for a log line.
         row: String,
-        /// What was expected and found.
+        /// What was expected, and what was found.
         source: BadFrame,
     },
 }
@@ -57,8 +57,8 @@ impl StoreError {
     }
 }
 
-/// Counts finished checkpoints. What is read from the table without the lock counts only if no checkpoint finished
-/// since before the read: until then what the table lacks is dirty in memory, afterwards it may be nowhere.
+/// The number of finished checkpoints. A read of the table without the lock counts only if no checkpoint finished since
+/// before the read: until then, what the table lacked is dirty in memory. Afterwards it may be in neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epoch(pub(crate) u64);
 
@@ -67,7 +67,7 @@ pub struct Epoch(pub(crate) u64);
 #[error("a checkpoint finished meanwhile; read again")]
 pub struct Retry;
 
-/// What was read from the table for one key, to be brought in by [`Store::admit`].
+/// What was read from the table for one key, to be brought into memory by [`Store::admit`].
 #[derive(Debug, Clone)]
 pub struct Fetched<M> {
     pub(crate) key: Key,
@@ -76,7 +76,7 @@ pub struct Fetched<M> {
 }
 
 impl<M> Fetched<M> {
-    /// The key's versions in the engine; memory may know newer ones.
+    /// The key's versions in the engine. Memory may have newer ones.
     pub fn chain(&self) -> Option<&Chain<M>> {
         self.chain.as_ref()
     }
@@ -84,7 +84,7 @@ impl<M> Fetched<M> {
 
 pub(crate) type Entries<M> = IndexMap<StoredKey, Entry<M>, FixedState>;
 
-/// A key as the map keeps it: most are short, and lie beside their entry rather than a cache miss away.
+/// A key as the map keeps it: most keys are short. They are stored beside their entry, which saves a cache miss.
 pub(crate) type StoredKey = SmallVec<[u8; INLINE_KEY_BYTES]>;
 pub(crate) const INLINE_KEY_BYTES: usize = 24;
 
@@ -93,45 +93,46 @@ pub struct Store<M> {
     pub(crate) table: Arc<dyn Table>,
     pub(crate) options: Options,
     pub(crate) entries: Entries<M>,
-    /// Everything that exists is in memory: what is not there does not exist.
+    /// Whether everything that exists is in memory: a key that is not in the map does not exist.
     pub(crate) complete: bool,
-    /// All keys, in memory or not.
+    /// The counts of all keys, in memory or not.
     pub(crate) keys: Census,
-    /// The rows in the engine, counting what was taken for the running checkpoint.
+    /// The counts of the rows in the engine, with the changes that the running checkpoint has taken.
     pub(crate) rows: Census,
-    /// Entries without a chain.
+    /// The number of entries without a chain.
     pub(crate) absent: usize,
     pub(crate) memory_bytes: u64,
-    /// What became dirty since the last checkpoint began...
+    /// The keys that became dirty since the last checkpoint began.
     pub(crate) dirty: DirtySet,
     pub(crate) dirty_bytes: u64,
-    /// ...and before that, while it runs or after it was aborted.
+    /// The keys that became dirty before that, while the checkpoint runs or after it was aborted.
     pub(crate) taking: DirtySet,
     pub(crate) taking_bytes: u64,
-    /// Entries that become dirty now get this number. Invariant: `clean_below <= generation`; an entry is dirty if
-    /// its generation is at least `clean_below`, and is then in `dirty` (if it is `generation`) or in `taking`.
+    /// Entries that become dirty now get this number. Invariant: `clean_below <= generation`. An entry is dirty if its
+    /// generation is at least `clean_below`. It is then in `dirty` (if its generation is `generation`) or in `taking`.
     pub(crate) generation: u32,
     pub(crate) clean_below: u32,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) epoch: u64,
-    /// Where the clock stands.
+    /// The position of the clock's hand.
     pub(crate) hand: usize,
-    /// Where the last version was put: it is the key that is looked at next.
+    /// The index of the entry of the last version that was put: the next lookup is mostly of the same key.
     recent: usize,
 }
 
-/// The meta of the last checkpoint that a table holds, without opening its store.
+/// The meta of the last finished checkpoint in a table, without opening its store.
 pub fn read_meta(table: &dyn Table) -> Result<Option<Bytes>, EngineError> {
     table.get(&Area::Meta.start())
 }
 
-/// How much of a table is read at a time.
+/// The most rows, and bytes, of a table that are read at a time.
 const PAGE_ROWS: usize = 4096;
 const PAGE_BYTES: usize = 4 << 20;
 
 impl<M: Wire + Clone + Send> Store<M> {
-    /// Opens what the table holds, and loads it until the memory limit. Also returns the meta of the last checkpoint
-    /// that finished, if one ever did; rows may be newer than it says, so whoever replays a log must be idempotent.
+    /// Opens what the table holds, and loads keys until the memory limit. Also returns the meta of the last checkpoint
+    /// that finished, if there was one. Rows may be newer than the meta says, so replaying a log over them must be
+    /// idempotent.
     pub fn open(table: Arc<dyn Table>, options: Options) -> Result<(Store<M>, Option<Bytes>), StoreError> {
         let snapshot = table.snapshot()?;
         let meta = snapshot.get(&Area::Meta.start())?;
@@ -169,7 +170,7 @@ impl<M: Wire + Clone + Send> Store<M> {
             let rows = snapshot.range(&from, &Area::Rows.end(), PAGE_ROWS, PAGE_BYTES)?;
             let Some((last, _)) = rows.last() else {
                 self.complete = true;
-                // Counted anew, which also heals a count that an engine's failure left behind.
+                // Counted again, which also corrects a count that is wrong after an engine's failure.
                 self.keys = self.entries.values().map(Entry::kind).collect();
                 self.rows = self.keys;
                 break;
@@ -183,14 +184,14 @@ impl<M: Wire + Clone + Send> Store<M> {
         Ok(())
     }
 
-    /// Reads one key from the table, without the store's lock. `epoch` is [`Store::epoch`] from before.
+    /// Reads one key from the table, without the store's lock. `epoch` is [`Store::epoch`] from before the call.
     pub fn fetch(table: &dyn Table, key: &Key, epoch: Epoch) -> Result<Fetched<M>, StoreError> {
         let row_key = row_key(Area::Rows, key.as_ref());
         let chain = match table.get(&row_key)? {
             None => None,
             Some(value) => {
                 let row = read_row::<M>(&row_key, value, true)?;
-                // Two long keys with one SHA-256 are not a thing that happens; a damaged row is.
+                // Two long keys with one SHA-256 do not happen in practice. A damaged row does.
                 if row.key != *key {
                     let source = BadFrame::new("a row of the key asked for", "another key");
                     return Err(StoreError::bad_row(&row_key, source));
@@ -205,9 +206,9 @@ impl<M: Wire + Clone + Send> Store<M> {
         })
     }
 
-    /// Makes resident what was fetched, or the knowledge that there is nothing. It stays so at least until the next
-    /// [`Store::evict`]. Nothing happens if the key is resident by now: memory is never behind the table. If it is
-    /// not, and a checkpoint finished meanwhile, then what was fetched may be too old.
+    /// Makes resident what was fetched, including that the key has no version. The key stays resident at least until
+    /// the next [`Store::evict`]. Nothing happens if the key is resident by now: memory is never behind the table. If
+    /// it is not, and a checkpoint finished meanwhile, what was fetched may be too old.
     pub fn admit(&mut self, fetched: Fetched<M>) -> Result<(), Retry> {
         if self.is_resident(fetched.key.as_ref()) {
             return Ok(());
@@ -220,8 +221,8 @@ impl<M: Wire + Clone + Send> Store<M> {
         Ok(())
     }
 
-    /// Makes a key resident: [`Store::fetch`] and [`Store::admit`] in one, for those who may read from the disk with
-    /// the lock in their hands (nobody waits for it while a log is replayed).
+    /// Makes a key resident: [`Store::fetch`] and [`Store::admit`] in one, for callers that may read from the disk
+    /// while they hold the lock (while a log is replayed, no other thread waits for it).
     pub fn load(&mut self, key: &Key) -> Result<(), StoreError> {
         if self.is_resident(key.as_ref()) {
             return Ok(());
@@ -252,8 +253,8 @@ impl<M: Wire + Clone + Send> Store<M> {
         );
     }
 
-    /// Whether the key's versions, or that it has none, are known without the table: [`Versions::chain`] may be
-    /// asked.
+    /// Whether the key's versions, or that it has none, are known without the table. If so, [`Versions::chain`] may be
+    /// called.
     pub fn is_resident(&self, key: &[u8]) -> bool {
         self.complete || self.entries.contains_key(key)
     }
@@ -268,33 +269,33 @@ impl<M: Wire + Clone + Send> Store<M> {
         Epoch(self.epoch)
     }
 
-    /// What keys and versions take in memory, in bytes.
+    /// The memory that keys and versions take, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// How much of it cannot be evicted before a checkpoint finishes: when to begin one.
+    /// The part of it that cannot be evicted before a checkpoint finishes, in bytes. It says when to begin one.
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes + self.taking_bytes
     }
 
-    /// How many keys have a delete as their newest version, in memory or not.
+    /// The number of keys that have a delete as their newest version, in memory or not.
     pub fn deleted_keys(&self) -> u64 {
         self.keys.deleted
     }
 
-    /// How many of them the engine has: those can be collected ([`Store::collect_tombstones`]).
+    /// The number of those that the engine has: they can be collected ([`Store::collect_tombstones`]).
     pub fn deleted_rows(&self) -> u64 {
         self.rows.deleted
     }
 
-    /// How many keys memory knows something about.
+    /// The number of keys about which memory knows something.
     pub fn resident_keys(&self) -> usize {
         self.entries.len()
     }
 
-    /// Removes all versions of a key that are `gone`, and returns their names, newest first: what a full copy lacks,
-    /// or what a stream took back.
+    /// Removes all versions of a key that are `gone`, and returns their names, newest first. They are versions that a
+    /// full copy lacks, or that a stream took back.
     ///
     /// # Panics
     /// If the key is not resident.
@@ -330,7 +331,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         removed
     }
 
-    /// Removes one version of a key: what [`Store::forget`] did, replayed. Returns whether it was there.
+    /// Removes one version of a key: a replay of what [`Store::forget`] did. Returns whether it was there.
     ///
     /// # Panics
     /// If the key is not resident.
@@ -338,7 +339,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         !self.forget(key, |version| version.id == id).is_empty()
     }
 
-    /// Counts everything anew and compares; for tests, because it walks over all of memory.
+    /// Counts everything again and compares. For tests, because it walks over all of memory.
     ///
     /// # Panics
     /// If an invariant does not hold.
@@ -381,7 +382,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         );
     }
 
-    /// Changes one entry, and everything that is counted with it; the entry becomes dirty.
+    /// Changes one entry, and every count that depends on it. The entry becomes dirty.
     pub(crate) fn change(&mut self, index: usize, with: impl FnOnce(&mut Entry<M>)) {
         let (key, entry) = self
             .entries
@@ -394,7 +395,7 @@ impl<M: Wire + Clone + Send> Store<M> {
         self.account(index, was, before_bytes, after_bytes);
     }
 
-    /// Counts a change from what an entry was and cost to what it is and costs, and makes it dirty.
+    /// Counts the change of an entry's kind and cost, and makes it dirty.
     fn account(&mut self, index: usize, was: Kind, before_bytes: u64, after_bytes: u64) {
         let is = self.entries[index].kind();
         self.keys.change(was, is);
@@ -409,7 +410,7 @@ impl<M: Wire + Clone + Send> Store<M> {
             .expect("an entry costs no more than all entries");
     }
 
-    /// Makes an entry dirty, if the running checkpoint will not write its newest state anyway.
+    /// Makes an entry dirty, unless the running checkpoint will write its newest state anyway.
     fn touch(&mut self, index: usize, before_bytes: u64, after_bytes: u64) {
         let (key, entry) = self
             .entries
@@ -454,8 +455,8 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
     /// Copies key and value, so that they do not keep the buffer of a connection alive.
     ///
     /// Without history, a version older than the newest changes nothing and is not added, as if it had been there and
-    /// been dropped. Then it must not go into the log either: replayed onto a row from which the newer one has been
-    /// forgotten meanwhile it would have an effect.
+    /// been dropped. Then it must not go into the log either: if it were replayed onto a row from which the newer
+    /// version has been forgotten meanwhile, it would have an effect.
     ///
     /// # Panics
     /// If the key is not resident: whether the version is new could not be known.
@@ -516,7 +517,8 @@ impl<M: Wire + Clone + Send> Versions<M> for Store<M> {
     }
 }
 
-/// From so many versions on a chain is looked through, whenever it has doubled, for those that nobody asks for any more.
+/// A chain of at least this number of versions is searched, whenever its length has doubled, for versions that no
+/// request can ask for any more.
 const LONG_CHAIN: usize = 4;
 
 pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
@@ -526,7 +528,7 @@ pub(crate) fn place_at<M>(entries: &Entries<M>, index: u32) -> Place {
     Place::of(key)
 }
 
-/// The least key behind `key`.
+/// The smallest key behind `key`.
 pub(crate) fn after(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -534,7 +536,7 @@ pub(crate) fn after(key: &[u8]) -> Bytes {
     next.into()
 }
 
-/// Reads a row whose key still has its area in front.
+/// Decodes a row whose key still has its area in front.
 pub(crate) fn read_row<M: Wire>(key: &Bytes, value: Bytes, own: bool) -> Result<Row<M>, StoreError> {
     take_row(&key.slice(1..), value, own).map_err(|source| StoreError::bad_row(key, source))
 }

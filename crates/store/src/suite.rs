@@ -2,8 +2,9 @@ use crate::{Engine, EngineError, Table, TableWrite};
 use bytes::Bytes;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What any engine must do, as a test: call it from a `#[test]` with a function that makes a new, empty engine each
-/// time. What it makes is a way to open that engine; opened again (never twice at once), it is the same data.
+/// What any engine must do, as a test. Call it from a `#[test]`. `make` makes a new, empty engine each time it is
+/// called, and returns a function that opens that engine. If it is opened again (never twice at the same time), it has
+/// the same data.
 ///
 /// # Panics
 /// With a sentence that says what the engine did wrong.
@@ -211,7 +212,7 @@ fn bad_names_are_refused(open: &Open) -> Outcome {
 fn random_batches_agree_with_a_map(open: &Open) -> Outcome {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut draw = |below: u64| {
-        // SplitMix64: a suite that others run should not ask them for a generator.
+        // SplitMix64: other crates that run this suite need not pass a generator.
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

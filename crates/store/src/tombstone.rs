@@ -30,8 +30,8 @@ struct Line {
 }
 
 impl TombstonePage {
-    /// Reads up to `most` lines of the index that are older than `below`, from the beginning or where the page before
-    /// ended.
+    /// Reads up to `max` lines of the index that are older than `below`, from the beginning or from where the page
+    /// before ended.
     pub fn read(
         table: &dyn Table,
         below: Hlc,
@@ -53,12 +53,13 @@ impl TombstonePage {
         })
     }
 
-    /// The keys to make resident before [`Store::collect_tombstones`]; it passes over those that are not.
+    /// The keys to make resident before [`Store::collect_tombstones`]. It passes over keys that are not resident.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.lines.iter().map(|line| &line.key)
     }
 
-    /// Each tombstone in a page of its own, with its key: where memory is scarce, not all keys of a page are resident at once.
+    /// Each tombstone in a page of its own, with its key: where memory is scarce, not all keys of a page are resident
+    /// at the same time.
     pub fn each(&self) -> impl Iterator<Item = (&Key, TombstonePage)> {
         self.lines.iter().map(|line| {
             let (lines, next) = (vec![line.clone()], None);
@@ -66,7 +67,7 @@ impl TombstonePage {
         })
     }
 
-    /// Where to go on, or `None` if there are no more.
+    /// Where the next page begins, or `None` if there are no more lines.
     pub fn next(&self) -> Option<&TombstoneCursor> {
         self.next.as_ref()
     }
@@ -108,13 +109,13 @@ impl StaleTombstones {
         self.0.is_empty()
     }
 
-    /// These lines as well.
+    /// Adds these lines.
     pub fn add(&mut self, others: StaleTombstones) {
         self.0.extend(others.0);
     }
 
-    /// Removes the lines. By the task that makes the checkpoints, and between two of them: a line must not be removed
-    /// after it was written anew.
+    /// Removes the lines. Only the task that makes the checkpoints may call it, and only between two of them: a line
+    /// must not be removed after it was written again.
     pub fn erase(self, table: &dyn Table) -> Result<(), EngineError> {
         if self.0.is_empty() {
             Ok(())
@@ -126,17 +127,18 @@ impl StaleTombstones {
 
 impl<M: Wire + Clone + Send> Store<M> {
     /// Removes those tombstones of a page that are still their keys' newest versions, together with everything below
-    /// them; the next checkpoint removes their rows and lines. Returns how many went, and the lines that were stale.
+    /// them. The next checkpoint removes their rows and lines. Returns the number of removed tombstones, and the lines
+    /// that were stale.
     ///
-    /// The caller knows that nobody needs them: no peer may still send what they delete, and no read asks for a time
-    /// before them.
+    /// The caller must know that they are not needed: no peer may still send what they delete, and no read asks for a
+    /// time before them.
     ///
-    /// Their rows go with the next checkpoint's last chunk, in one batch with the meta: collect some thousands per
-    /// checkpoint, not millions.
+    /// Their rows are removed with the next checkpoint's last chunk, in one batch with the meta. So collect some
+    /// thousands per checkpoint, not millions.
     ///
     /// # Panics
-    /// If a checkpoint is under way: its meta does not cover what arrived since it began, so a replay could bring back
-    /// an older version of a key whose tombstone went with it.
+    /// If a checkpoint is under way. Its meta does not cover what arrived since it began, so a replay could bring back
+    /// an older version of a key whose tombstone was removed with it.
     pub fn collect_tombstones(&mut self, page: &TombstonePage) -> (usize, StaleTombstones) {
         assert!(
             !self.is_checkpointing(),
@@ -168,9 +170,10 @@ impl<M: Wire + Clone + Send> Store<M> {
         let entry = &self.entries[index];
         match entry {
             Entry::Held { chain, .. } if chain.newest().id == line.id => Verdict::Bury(index),
-            // On its way out, but without the line.
+            // The row is to be removed by the next checkpoint, but without its line in the index.
             Entry::Absent { was, .. } if self.is_dirty(entry) && was.is_none() => Verdict::Bury(index),
-            // What replaced it may be lost with the tail of a log; the line goes once it is in the table.
+            // The version that replaced it may be lost with the tail of a log. The line is removed once that version is
+            // in the table.
             _ if self.is_dirty(entry) => Verdict::Skip,
             _ => Verdict::Stale,
         }
@@ -221,7 +224,8 @@ mod tests {
         engine.persist().expect("memory works");
         drop(store.finish_checkpoint());
 
-        // An older version arrives late; it is in the log behind the checkpoint. Then nothing older can come any more.
+        // An older version arrives late. It is in the log behind the checkpoint. After that, no older version can come
+        // any more.
         let late = version(5, Some("deleted long ago"));
         store.put(&key, late.clone());
         let page = TombstonePage::read(&*table, Hlc(11), None, 10).expect("memory works");

@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of its checkpoints, and what is on the disk afterwards.
+//! A process is killed in the middle of its checkpoints. What is on the disk afterwards is checked.
 
 use bytes::Bytes;
 use std::io::{BufRead, BufReader};
@@ -30,7 +30,7 @@ fn key(n: u64) -> Key {
     Key::from(format!("key {n}").as_str())
 }
 
-/// Writes every key again and again, a checkpoint after each round, and says so on its standard output.
+/// Writes every key again and again, with a checkpoint after each round, and prints the rounds on its standard output.
 fn write_for_ever(folder: &Path) {
     let (engine, table, mut store, last) = open(folder);
     for round in last + 1.. {
@@ -71,7 +71,7 @@ fn a_killed_process_leaves_its_last_finished_checkpoint_and_whole_rows() {
             .spawn()
             .expect("a process can be started");
         let lines = BufReader::new(child.stdout.take().expect("its output is a pipe")).lines();
-        // It is killed at whatever it does then.
+        // It is killed at any point of its work.
         let said = lines
             .map_while(Result::ok)
             .filter_map(|line| {

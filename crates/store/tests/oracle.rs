@@ -1,6 +1,7 @@
-//! A store beside a map that cannot be wrong, over an engine that crashes: puts, late arrivals, deletes, reads of keys
-//! that were evicted, checkpoints in pieces, scans in pieces, collection, forgetting, power losses and replays, in
-//! random order. Each seed is one history; a failure names its seed. `SEEDS=1000` runs more, `SEED=7` runs only that.
+//! A store beside a map that is correct by construction, over an engine that crashes. In random order come puts, late
+//! arrivals, deletes, reads of keys that were evicted, checkpoints in pieces, scans in pieces, collection, forgetting,
+//! power losses and replays. Each seed is one history; a failure names its seed. `SEEDS=1000` runs more, `SEED=7` runs
+//! only that.
 
 use bytes::Bytes;
 use rand_chacha::ChaCha8Rng;
@@ -21,12 +22,12 @@ enum Logged {
     Remove(Key, VersionId),
 }
 
-/// A scan that goes on through everything, crashes too: its cursor is all there is to it.
+/// A scan that goes on through everything, crashes included: its cursor is all its state.
 #[derive(Default)]
 struct Scan {
     cursor: u64,
     begun: bool,
-    /// Keys that had a value all the time.
+    /// Keys that had a value since the scan began.
     must: BTreeSet<Key>,
     seen: BTreeSet<Key>,
     rows: Option<ScanRows>,
@@ -41,7 +42,7 @@ struct World {
     store: Store<Meta>,
     model: Model,
     log: Vec<Logged>,
-    /// Everything that is stamped from now on is later; what is not is here already.
+    /// Everything stamped up to here has arrived. Every version that is stamped from now on is later.
     stable: u64,
     fetched: Vec<(Key, Fetched<Meta>)>,
     chunk: Option<Chunk<Meta>>,
@@ -49,12 +50,12 @@ struct World {
     scan: Scan,
     page: Option<TombstonePage>,
     cursor: Option<TombstoneCursor>,
-    /// The disk does not fail any more.
+    /// Whether the disk does not fail any more.
     calm: bool,
     counts: Counts,
 }
 
-/// What happened, so that a test that tests nothing is seen.
+/// Counts of what happened: they show if a run has tested nothing.
 #[derive(Default, Debug)]
 struct Counts {
     evicted: usize,
@@ -120,8 +121,8 @@ impl World {
         newest.is_some_and(|(_, value)| value.is_some())
     }
 
-    /// Makes the key resident as the real thing does: reads without the lock, admits some time later, reads again if
-    /// it has to. False: not yet.
+    /// Makes the key resident as a real driver does: reads without the lock, admits some time later, reads again if it
+    /// has to. Returns false if it is not resident yet.
     fn wants(&mut self, key: &Key) -> bool {
         if self.store.is_resident(key.as_ref()) {
             return true;
@@ -149,7 +150,8 @@ impl World {
             at: Hlc(self.stable + 1 + self.draw(30)),
             replica: ReplicaId(self.draw(3) as u16),
         };
-        // A version's name says what it is: a replay may bring it twice, never another one of that name.
+        // A version's name determines its content: a replay may bring it twice, but never another version with that
+        // name.
         let content = (id.at.0 * 3 + u64::from(id.replica.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let deletes = content.is_multiple_of(3);
         let length = if content.is_multiple_of(20) {
@@ -180,8 +182,8 @@ impl World {
             );
         }
         if added {
-            // Only what had an effect is logged: without history, an older version that arrived late would have one
-            // in a replay that begins after the newer one was taken back.
+            // Only a put that had an effect is logged. Without history, an older version that arrived late would have
+            // an effect in a replay that begins after the newer one was taken back.
             self.log.push(Logged::Put(key.clone(), version.clone()));
             let chain = self.model.entry(key.clone()).or_default();
             if !self.options.history {
@@ -197,7 +199,7 @@ impl World {
         if !self.wants(&key) {
             return;
         }
-        // Only what is not stable is ever taken back.
+        // Only versions that are not stable are ever taken back.
         let from = Hlc(self.stable + 1 + self.draw(30));
         let removed = self.store.forget(key.as_ref(), |version| version.id.at >= from);
         let mut expected = Vec::new();
@@ -222,7 +224,7 @@ impl World {
         self.check_key(key);
     }
 
-    /// Compares what a resident key has. Versions that nobody may ask for any more may be there or not.
+    /// Compares what a resident key has. Versions that no request may ask for any more may be there or not.
     fn check_key(&self, key: &Key) {
         let found: Vec<_> = self.store.chain(key.as_ref()).map_or(Vec::new(), |chain| {
             chain
@@ -244,7 +246,7 @@ impl World {
         }
         let newest_covered = all.iter().position(|(id, _)| id.at.0 <= self.stable);
         let required = newest_covered.map_or(all.len(), |place| place + 1);
-        // A collected tombstone is missing at the end of what is required, if something newer came.
+        // If something newer came, a collected tombstone may be missing at the end of the required versions.
         let tombstone_gone =
             newest_covered.is_some_and(|place| collectable(&all[place])) && found.len() + 1 == required;
         let required = if tombstone_gone { required - 1 } else { required };
@@ -430,7 +432,7 @@ impl World {
         }
     }
 
-    /// Nothing is lost when everything is written and everything evicted; nothing is left of what was deleted.
+    /// When everything is written and everything evicted, nothing is lost, and nothing is left of what was deleted.
     fn finish(mut self) -> Counts {
         self.calm = true;
         while self.store.is_checkpointing() {

@@ -5,19 +5,19 @@ use thiserror::Error;
 /// When clients begin their operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrival {
-    /// Each client begins when its last operation has been answered and it has thought about it.
+    /// Each client begins an operation when its last one has been answered and its think time has passed.
     ///
     /// A slow server slows its clients down, so its slowness shows in the throughput more than in the latencies.
     Closed {
-        /// From an answer to the next operation, in nanoseconds.
+        /// Time from an answer to the next operation, in nanoseconds.
         think_ns: u64,
     },
-    /// Operations arrive on a schedule of their own, answered or not, as they do from people who do not know of each other.
+    /// Operations arrive on a schedule of their own, answered or not, as with independent users.
     ///
-    /// Latency counts from the intended start, also where the client was still waiting for an earlier answer. Counted
+    /// Latency counts from the intended start, even if the client was still waiting for an earlier answer. If it counted
     /// from the actual start, one second of standstill would show as a single slow operation: *coordinated omission*.
     Open {
-        /// All clients together.
+        /// The rate of all clients together.
         rate: Rate,
         /// How the operations follow each other.
         spacing: Spacing,
@@ -35,10 +35,13 @@ pub struct Rate(f64);
 pub struct BadRate(f64);
 
 impl Rate {
-    /// One operation each nanosecond; no clock tells more apart.
+    /// One operation each nanosecond: clocks do not resolve more.
     pub const MAX: f64 = 1e9;
 
-    /// So many operations per second.
+    /// A rate of `per_second` operations per second.
+    ///
+    /// # Errors
+    /// If it is not more than 0 and at most [`Rate::MAX`].
     pub fn new(per_second: f64) -> Result<Rate, BadRate> {
         if !(per_second > 0.0 && per_second <= Rate::MAX) {
             return Err(BadRate(per_second));
@@ -46,7 +49,7 @@ impl Rate {
         Ok(Rate(per_second))
     }
 
-    /// Operations per second.
+    /// The number of operations per second.
     pub fn per_second(self) -> f64 {
         self.0
     }
@@ -64,14 +67,14 @@ impl TryFrom<f64> for Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spacing {
-    /// Evenly; the clients take turns.
+    /// At equal intervals. The clients take turns.
     #[default]
     Fixed,
-    /// At random, each independent of all others: what many people do together.
+    /// At random, each independent of all others, as with many independent users.
     Poisson,
 }
 
-/// The intended starts of one client of an open loop, in nanoseconds since the run began. Endless; never falls.
+/// The intended starts of one client of an open loop, in nanoseconds since the run began. They never end and never decrease.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     rate: Rate,
@@ -84,7 +87,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The share of client `client` of `clients`.
+    /// The schedule of client number `client` of `clients`.
     ///
     /// # Panics
     /// If there is no such client.
@@ -103,13 +106,13 @@ impl Schedule {
     /// The next intended start.
     pub fn next_start_ns(&mut self, random: &mut Random) -> u64 {
         match self.spacing {
-            // Counted, not added up: no rounding gathers, however long the run.
+            // Computed from the count and not added up: so rounding errors do not accumulate, however long the run is.
             Spacing::Fixed => {
                 let turn = self.client + self.begun * self.clients;
                 self.begun += 1;
                 (turn as f64 * (1e9 / self.rate.0)).round() as u64
             }
-            // Poisson processes side by side are one with the sum of their rates.
+            // Poisson processes side by side are one process with the sum of their rates.
             Spacing::Poisson => {
                 let mean_ns = 1e9 / self.rate.0 * self.clients as f64;
                 self.last_ns -= (1.0 - random.unit()).ln() * mean_ns;
@@ -156,7 +159,7 @@ mod tests {
     #[test]
     fn poisson_arrivals_have_the_rate_and_the_gaps_of_a_poisson_process() {
         let starts = starts(Spacing::Poisson, 1000.0, 4, 20_000);
-        // Only as long as every client still has arrivals.
+        // Only while every client still has arrivals.
         let starts: Vec<u64> = starts
             .into_iter()
             .take_while(|&start| start < 70_000_000_000)

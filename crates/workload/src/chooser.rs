@@ -7,16 +7,16 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// All of them equally.
+    /// All records are equally popular.
     Uniform,
-    /// Few of them very, scattered over the records.
+    /// Few records are very popular. They are scattered over all records.
     Zipfian,
-    /// The newest ones.
+    /// The newest records are popular.
     Latest,
 }
 
 impl Distribution {
-    /// All of them, in the order of their names in messages.
+    /// All distributions, in the order in which messages name them.
     pub const ALL: [Distribution; 3] = [Distribution::Uniform, Distribution::Zipfian, Distribution::Latest];
 }
 
@@ -48,9 +48,9 @@ impl FromStr for Distribution {
 
 /// Chooses the records that a client reads and updates.
 ///
-/// `zipfian` is YCSB's *scrambled* zipfian: ranks of ten billion imagined items are hashed onto the records. So the
-/// popular records lie anywhere, and their popularity hardly depends on how many there are; the most popular one gets
-/// about 4 % of the choices. `latest` counts zipfian ranks back from the newest record.
+/// `zipfian` is YCSB's *scrambled* zipfian: ranks of ten billion imagined items are hashed onto the records. So the popular
+/// records are anywhere, and their popularity hardly depends on the number of records. The most popular one gets about 4 %
+/// of the choices. `latest` counts zipfian ranks back from the newest record.
 ///
 /// ```text
 ///   zipfian   rank 0 1 2 3 ...          latest    record 0 1 2 ... n-2 n-1
@@ -58,9 +58,9 @@ impl FromStr for Distribution {
 ///                   hash, onto records                    rank  ...  1   0
 /// ```
 ///
-/// Where YCSB is told beforehand how many inserts will come, the records may grow here: hashes land by *linear hashing*,
-/// so that with each new record the choices of one old one are divided between the two, and no other record's popularity
-/// changes.
+/// YCSB must be told beforehand how many inserts will come. Here the number of records may grow: hashes are mapped by
+/// *linear hashing*, so that each new record takes a part of the choices of one old record, and the popularity of all others
+/// does not change.
 #[derive(Debug, Clone)]
 pub struct Chooser(Kind);
 
@@ -71,12 +71,12 @@ enum Kind {
     Latest(Zipfian),
 }
 
-/// YCSB's number of imagined items, and the sum of their terms, which takes minutes to add up.
+/// YCSB's number of imagined items, and the sum of their terms, which would take minutes to add up.
 const ITEMS: u64 = 10_000_000_000;
 const ZETA_OF_ITEMS: f64 = 26.469_028_201_783_02;
 
 impl Chooser {
-    /// A chooser among `loaded` records. `latest` adds up as many terms, so make one and clone it for each client.
+    /// A chooser among `loaded` records. `latest` adds up that number of terms, so make one and clone it for each client.
     pub fn new(distribution: Distribution, loaded: u64) -> Chooser {
         Chooser(match distribution {
             Distribution::Uniform => Kind::Uniform,
@@ -99,7 +99,8 @@ impl Chooser {
     }
 }
 
-/// Linear hashing: onto `loaded` records at first, and then each one that is added takes its share from one before it.
+/// Linear hashing onto `records` records, of which there were `loaded` at first. Each added record takes its share from one
+/// earlier record.
 fn land(hash: u64, loaded: u64, records: u64) -> u64 {
     let mut half = loaded;
     while half * 2 <= records {
@@ -109,7 +110,7 @@ fn land(hash: u64, loaded: u64, records: u64) -> u64 {
     if place < records { place } else { place % half }
 }
 
-/// YCSB's hash of a number: 64-bit FNV-1a over its bytes, lowest first, without the sign.
+/// YCSB's hash of a number: 64-bit FNV-1a over its bytes, lowest first, without the sign bit.
 fn hash(number: u64) -> u64 {
     let hash = number
         .to_le_bytes()
@@ -154,8 +155,8 @@ mod tests {
         assert!(sum / 99.0 < 1.4, "{sum}");
     }
 
-    /// The oracle: the chances of the first two million ranks one by one, and the rest of the ten billion spread evenly.
-    /// The chances are those of the method (its curve, inverted), which are not quite those of the distribution.
+    /// The oracle: the chances of the first two million ranks one by one, and the rest of the ten billion spread evenly. The
+    /// chances are those of the method (its curve, inverted), which are not quite those of the distribution.
     #[test]
     fn zipfian_chooses_each_record_as_often_as_the_ranks_that_hash_to_it() {
         let (items, flat) = (ITEMS as f64, 1.0 - Zipfian::THETA);

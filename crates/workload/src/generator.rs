@@ -3,12 +3,12 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// A run's seed and what all its clients have in common. Make one, and a [`Generator`] for each client from it.
+/// A run's seed and what all its clients share. Make one, and from it a [`Generator`] for each client.
 #[derive(Debug, Clone)]
 pub struct Plan {
     workload: Workload,
     seed: u64,
-    /// Cloned for each client; making it may take a while.
+    /// Cloned for each client, because making it may take a while.
     chooser: Chooser,
 }
 
@@ -23,17 +23,17 @@ impl Plan {
         }
     }
 
-    /// What the clients do.
+    /// The workload of the clients.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// What tells this run's values from those of others.
+    /// The tag that tells this run's values from those of other runs.
     pub fn run(&self) -> RunTag {
         RunTag::of_seed(self.seed)
     }
 
-    /// The records as they are before the run. All clients share one.
+    /// The records as they are before the run. All clients share one population.
     pub fn population(&self) -> Population {
         Population::new(self.workload.records.get())
     }
@@ -48,7 +48,7 @@ impl Plan {
         }
     }
 
-    /// The intended starts of one client of `clients`, if the loop is open.
+    /// The intended starts of one client of `clients`. `None` if the loop is closed.
     pub fn timetable(&self, client: ClientId, clients: u16) -> Option<Timetable> {
         let Arrival::Open { rate, spacing } = self.workload.arrival else {
             return None;
@@ -65,36 +65,36 @@ impl Plan {
 pub enum Step {
     /// Reads a key.
     Read {
-        /// Which.
+        /// The key.
         key: Bytes,
     },
     /// Writes a key that exists.
     Update {
-        /// Which.
+        /// The key.
         key: Bytes,
-        /// What.
+        /// The value.
         value: Bytes,
     },
     /// Writes a key that does not exist. [`Population::finish`] must be called once it is over.
     Insert {
-        /// Its number.
+        /// The number of the record.
         record: u64,
-        /// Which.
+        /// The key.
         key: Bytes,
-        /// What.
+        /// The value.
         value: Bytes,
     },
-    /// Reads a key, and writes it when the answer is there. What is written does not depend on what was read: all values
-    /// of a trace must differ.
+    /// Reads a key, and writes it when the answer is there. The value does not depend on what was read: all values of a
+    /// trace must differ.
     ReadModifyWrite {
-        /// Which.
+        /// The key.
         key: Bytes,
-        /// What.
+        /// The value.
         value: Bytes,
     },
 }
 
-/// The steps of one client. The same seed gives the same steps, as long as the population is the same.
+/// The steps of one client. The same seed gives the same steps if the population is the same.
 #[derive(Debug, Clone)]
 pub struct Generator {
     mix: Mix,
@@ -129,7 +129,7 @@ impl Generator {
         }
     }
 
-    /// A value to load a record with: as unique as all others.
+    /// A value to load a record with. Like all values, it is unique.
     pub fn next_value(&mut self) -> Bytes {
         self.values.next_value()
     }
@@ -139,8 +139,8 @@ impl Generator {
     }
 }
 
-/// The intended starts of one client, with the chance they are drawn by: its own, so that what a client does is the same
-/// in a closed and in an open loop.
+/// The intended starts of one client. They have a random stream of their own, so that what a client does is the same in a
+/// closed and in an open loop.
 #[derive(Debug, Clone)]
 pub struct Timetable {
     schedule: Schedule,
@@ -164,7 +164,7 @@ mod tests {
         Plan::new(Workload::core(letter).expect("a core workload"), seed)
     }
 
-    /// Three clients that take turns; each insert is over at once.
+    /// Three clients that take turns. Each insert is over at once.
     fn steps(plan: &Plan, each: usize) -> Vec<Step> {
         let mut population = plan.population();
         let mut clients = [0, 1, 2].map(|client| plan.generator(ClientId::new(client)));

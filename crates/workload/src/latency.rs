@@ -1,32 +1,32 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// How long operations took: a histogram of three significant digits, in about 250 KiB, however many they are.
+/// A histogram of latencies with three significant digits. It takes about 250 KiB, however many latencies it has.
 #[derive(Debug, Clone)]
 pub struct Latencies(Histogram<u64>);
 
-/// Latencies in a few numbers, all of them microseconds. All are 0 where nothing was recorded.
+/// Latencies in a few numbers, all in microseconds. All are 0 if nothing was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Summary {
-    /// Arithmetic mean.
+    /// The arithmetic mean.
     pub mean: f64,
-    /// Half of them were at most this.
+    /// Half of the latencies were at most this.
     pub p50: f64,
-    /// 95 of 100 were at most this.
+    /// 95 of 100 latencies were at most this.
     pub p95: f64,
-    /// 99 of 100 were at most this.
+    /// 99 of 100 latencies were at most this.
     pub p99: f64,
-    /// 999 of 1,000 were at most this.
+    /// 999 of 1,000 latencies were at most this.
     pub p999: f64,
-    /// The slowest.
+    /// The longest latency.
     pub max: f64,
 }
 
 impl Latencies {
-    /// The longest that is told apart: an hour. Longer ones count as one hour.
+    /// The longest latency that is recorded as it is: an hour. Longer ones count as one hour.
     pub const MAX_NS: u64 = 3_600_000_000_000;
 
-    /// None yet.
+    /// An empty histogram.
     pub fn new() -> Latencies {
         Latencies(
             Histogram::new_with_bounds(1, Latencies::MAX_NS, 3)
@@ -34,28 +34,28 @@ impl Latencies {
         )
     }
 
-    /// One more operation took so many nanoseconds.
+    /// Records one more latency, in nanoseconds.
     pub fn record_ns(&mut self, latency_ns: u64) {
         self.0.saturating_record(latency_ns);
     }
 
-    /// Adds those of another recorder.
+    /// Adds the latencies of another recorder.
     pub fn merge(&mut self, other: &Latencies) {
         self.0.add(&other.0).expect("two recorders have the same bounds");
     }
 
-    /// How many there are.
+    /// The number of latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The least latency, in microseconds, that such a share of all do not exceed; at most 0.1 % above it. None if nothing was
-    /// recorded.
+    /// The smallest latency, in microseconds, that this share of all latencies does not exceed; at most 0.1 % above it.
+    /// `None` if nothing was recorded.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| micros(self.0.value_at_quantile(share) as f64))
     }
 
-    /// In a few numbers. Each is at most 0.1 % above the latency that it stands for.
+    /// The latencies in a few numbers. Each number is at most 0.1 % above the true one.
     pub fn summary(&self) -> Summary {
         if self.0.is_empty() {
             return Summary::default();
@@ -78,7 +78,7 @@ impl Default for Latencies {
     }
 }
 
-/// Nanoseconds as microseconds with three decimals; there is nothing behind them.
+/// Nanoseconds as microseconds with three decimals: more do not exist.
 fn micros(ns: f64) -> f64 {
     ns.round() / 1e3
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::Random;
 
-    /// Latencies as they come: most short, some very long.
+    /// Typical latencies: most are short, some very long.
     fn sample(count: usize, seed: u64) -> Vec<u64> {
         let mut random = Random::new(seed, 0);
         (0..count)
@@ -112,7 +112,7 @@ mod tests {
             let summary = recorder.summary();
             assert_eq!(recorder.quantile_us(0.95), Some(summary.p95));
             sorted.sort_unstable();
-            // The least latency that so many are at most as long as.
+            // The smallest latency that is not exceeded by this share of all.
             let quantile =
                 |share: f64| sorted[((share * count as f64).ceil() as usize).max(1) - 1] as f64 / 1e3;
             let mean = sorted.iter().sum::<u64>() as f64 / count as f64 / 1e3;

@@ -1,8 +1,8 @@
-//! What clients do: workloads, when their operations begin, how long those took, and what a trace says about them.
+//! What clients do: workloads, when their operations begin, how long the operations took, and the traces of them.
 //!
-//! The same generator drives the live benchmark and the simulator, so this crate does no I/O of its own, reads no clock, and has no
-//! chance of its own: everything follows from a seed, times are nanoseconds that the caller brings, and traces are written
-//! into whatever `io::Write` the caller has. Only [`TraceReader`] opens a file.
+//! The same generator drives the live benchmark and the simulator. So this crate does no I/O of its own, reads no clock, and
+//! has no randomness of its own: everything follows from a seed, times are nanoseconds that the caller passes in, and traces
+//! are written to any `io::Write` of the caller. Only [`TraceReader`] opens a file.
 //!
 //! ```text
 //!   Workload ----> Plan ----> Generator (one per client) ----> Step: read, update, insert, read-modify-write
@@ -15,27 +15,27 @@
 //!
 //! The loop of a caller, per client:
 //!
-//! 1. Wait for the next start: [`Timetable::next_start_ns`] in an open loop; the last answer and the think time in a closed
-//!    one.
+//! 1. Wait for the next start. In an open loop it is [`Timetable::next_start_ns`]. In a closed loop it is after the last
+//!    answer and the think time.
 //! 2. Ask for the next [`Step`] and carry it out. A read-modify-write is a read and then a write.
 //! 3. Record the latency *from the intended start*, and into the trace the times at which it was really sent and answered.
-//! 4. After an insert, however it ended, [`Population::finish`].
+//! 4. After an insert, however it ended, call [`Population::finish`].
 //!
 //! # Values
 //!
 //! A checker can only tell which write a read has seen if no two writes have the same value. So each value begins with the
-//! name of its write, and what pads it to its size follows from that name: see [`Values`]. A trace holds the names alone
-//! ([`label`]), which makes it a tenth of the size, and a value that was damaged on its way shows, for it has no name.
+//! name of its write, and the padding up to its size follows from that name: see [`Values`]. A trace holds only the names
+//! ([`label`]), which makes it a tenth of the size. A value that was damaged on its way has no name, so the damage shows.
 //!
-//! # Caveats: where we differ from YCSB, and why
+//! # Limits: where we differ from YCSB, and why
 //!
 //! - Keys are `user0`, `user1`, ..; YCSB hashes the number. Keys are hashed to slots here anyway, and people read traces.
 //! - A record is one value, not ten fields.
-//! - Records that a run inserts can be chosen by `zipfian` as they come; YCSB must be told beforehand how many there will
-//!   be. See [`Chooser`].
+//! - Records that a run inserts can be chosen by `zipfian` at once. YCSB must be told beforehand how many there will be. See
+//!   [`Chooser`].
 //! - Workload E is not supported: it scans ranges of keys.
-//! - What a client does under `latest`, or with inserts, depends on when the inserts of others are over. In the simulator
-//!   that follows from the seed too; on a live cluster it does not.
+//! - What a client does under `latest`, or with inserts, depends on when the inserts of other clients are over. In the
+//!   simulator that follows from the seed, too. On a live cluster it does not.
 
 mod arrival;
 pub use arrival::{Arrival, BadRate, Rate, Schedule, Spacing};

@@ -5,20 +5,20 @@ use thiserror::Error;
 /// What a client does to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// Reads it.
+    /// Reads the record.
     Read,
     /// Writes a value to a record that exists.
     Update,
     /// Writes a record that did not exist.
     Insert,
-    /// Reads it and then writes it.
+    /// Reads the record and then writes it.
     ReadModifyWrite,
 }
 
 /// How often each action is done: four proportions that add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mix {
-    /// The ends of the actions' shares, one behind the other; the last one ends at 1.
+    /// The ends of the actions' shares, one after the other. The last share ends at 1.
     read: f64,
     update: f64,
     insert: f64,
@@ -40,13 +40,13 @@ impl TryFrom<f64> for Proportion {
     }
 }
 
-/// Proportions that are none.
+/// Proportions that are not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Error)]
 pub enum BadMix {
-    /// One is not a share of the whole.
+    /// One is not between 0 and 1.
     #[error("a proportion of {0}; expected 0 to 1")]
     Proportion(f64),
-    /// They leave something out or do something twice.
+    /// They do not add up to 1.
     #[error("proportions that add up to {0}; expected 1")]
     Sum(f64),
 }
@@ -62,7 +62,7 @@ impl Mix {
         if (sum - 1.0).abs() > 1e-6 {
             return Err(BadMix::Sum(sum));
         }
-        // What rounding leaves over falls to the last action that is done at all, never to one that is not.
+        // The remainder of rounding goes to the last action whose proportion is not 0, never to one whose proportion is 0.
         let end = |end: f64, behind: f64| if behind == 0.0 { 1.0 } else { end };
         Ok(Mix {
             read: end(read, update + insert + read_modify_write),
@@ -71,7 +71,7 @@ impl Mix {
         })
     }
 
-    /// Whether records are written that did not exist.
+    /// Whether the mix has inserts.
     pub fn inserts(&self) -> bool {
         self.update < self.insert
     }

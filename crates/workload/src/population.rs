@@ -1,18 +1,20 @@
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// The records that exist: those that were loaded, and those that the run has inserted. All clients of a run share one.
+/// The records that exist: those that were loaded, and those that the run has inserted. All clients of a run share one
+/// population.
 ///
-/// Readers choose only among the first [`Population::len`] records. A record that is being inserted is not one of them
-/// until its insert, and every insert begun before it, is over: else `latest` would mostly read keys that are not there.
+/// Readers choose only among the first [`Population::len`] records. A record that is being inserted is not one of them until
+/// its insert, and every insert that was begun before it, is over. Otherwise `latest` would mostly read keys that are not
+/// there.
 #[derive(Debug, Clone)]
 pub struct Population {
     loaded: u64,
-    /// Every record below this one is finished.
+    /// Every record below this number is finished.
     finished: u64,
-    /// The next record to insert.
+    /// The number of the next record to insert.
     next: u64,
-    /// Settled out of turn. As long as there are inserts under way at most.
+    /// Records that were finished out of order. At most as many as there are inserts under way.
     early: BTreeSet<u64>,
 }
 
@@ -20,7 +22,7 @@ impl Population {
     /// `loaded` records, the first of which is number 0.
     ///
     /// # Panics
-    /// If there is none: nothing could be chosen.
+    /// If `loaded` is 0: nothing could be chosen.
     pub fn new(loaded: u64) -> Population {
         assert!(loaded > 0, "a workload needs at least one record");
         Population {
@@ -31,12 +33,12 @@ impl Population {
         }
     }
 
-    /// How many records there were before the first insert.
+    /// The number of records before the first insert.
     pub fn loaded(&self) -> u64 {
         self.loaded
     }
 
-    /// How many records one may choose from.
+    /// The number of records that a client may choose from.
     #[allow(clippy::len_without_is_empty, reason = "a population is never empty")]
     pub fn len(&self) -> u64 {
         self.finished
@@ -48,8 +50,8 @@ impl Population {
         self.next - 1
     }
 
-    /// The insert of a record is over, whether it succeeded or not: one that failed must not hold up the others. A
-    /// reader then finds nothing, which is the truth.
+    /// The insert of a record is over, whether it succeeded or not: a failed insert must not hold up the others. A reader
+    /// then finds nothing, which is correct.
     ///
     /// # Panics
     /// If that record was not being inserted.
@@ -63,8 +65,8 @@ impl Population {
         }
     }
 
-    /// The key of a record: `user` and its number. YCSB hashes the number, to scatter neighbours over ranges of keys;
-    /// hash slots scatter them here, and a number can be read.
+    /// The key of a record: `user` and its number. YCSB hashes the number, to scatter neighbours over ranges of keys. Here
+    /// the hash slots scatter them, and a plain number is easier to read.
     pub fn key(record: u64) -> Bytes {
         Bytes::from(format!("user{record}"))
     }

@@ -3,11 +3,11 @@ use rand_chacha::{
     rand_core::{Rng, SeedableRng},
 };
 
-/// The chance that a client has: a stream of numbers drawn from a seed.
+/// The randomness of a client: a stream of numbers drawn from a seed.
 ///
 /// Clients of one run share the seed and differ in the stream, so adding a client changes nothing for the others. The
-/// numbers are made of raw 64-bit draws here rather than by a library's distributions, because a seed must mean the same
-/// run after an update.
+/// numbers are made from raw 64-bit draws here and not by a library's distributions, because a seed must mean the same run
+/// after an update of the library.
 #[derive(Debug, Clone)]
 pub struct Random(ChaCha8Rng);
 
@@ -19,15 +19,15 @@ impl Random {
         Random(generator)
     }
 
-    /// A number from 0 up to and without 1, in steps of 2^-53.
+    /// A number from 0 to 1, without 1, in steps of 2^-53.
     pub fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A whole number from 0 up to and without `bound`.
+    /// A whole number from 0 to `bound`, without `bound`.
     ///
-    /// The high half of a product instead of a remainder: no division, and what it favours some numbers by is less than
-    /// `bound` / 2^64, which no experiment can see.
+    /// It is the high half of a product and not a remainder: no division is needed. Some numbers are more likely by less
+    /// than `bound` / 2^64, which no experiment can see.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -50,7 +50,7 @@ mod tests {
         assert_ne!([other.below(1000), other.below(1000), other.below(1000)], GOLDEN);
     }
 
-    /// Written down when the generator was chosen.
+    /// Recorded when the generator was chosen.
     const GOLDEN: [u64; 3] = [402, 80, 596];
 
     #[test]

@@ -1,12 +1,12 @@
-//! Reading traces: our own, and other people's.
+//! Reading traces: our own, and those of other programs.
 //!
-//! The file's name says what it holds: `.edn` a history as Jepsen and Knossos write them (`jepsen.rs`), `.csv` a table
-//! (`csv.rs`), anything else JSON: one record a line, or one object with all of them in `ops`. `.zst` behind that says that it is
-//! packed.
+//! The file's name says its format. `.edn` is a history as Jepsen and Knossos write them (`jepsen.rs`), `.csv` is a table
+//! (`csv.rs`), and everything else is JSON: one record a line, or one object with all records in `ops`. A further `.zst`
+//! says that the file is packed.
 //!
-//! Nobody vouches for what is read. So the longest line, the longest table row and the deepest nesting have limits, memory
-//! holds one record at a time (of a history also the operations that are under way; of an object all of it), and every complaint
-//! names the file and the line, what was expected there and what was found. After a complaint nothing more is read.
+//! The input is not trusted. So the longest line, the longest table row and the deepest nesting have limits. Memory holds
+//! one record at a time (of a history also the operations that are under way; of an object all of it). Every error names the
+//! file and the line, what was expected there and what was found. After an error nothing more is read.
 use crate::{Packing, Record};
 use serde::Deserialize;
 use std::{
@@ -23,12 +23,12 @@ mod jepsen;
 
 use self::{csv::Table, jepsen::Jepsen};
 
-/// The longest line that is taken for one.
+/// The longest line, in bytes.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
 const A_RECORD: &str = "an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status)";
 
-/// Reads a trace, one record after the other: JSON lines, one object with all of them in `ops`, CSV, or a history of Jepsen's.
+/// Reads a trace, one record after the other: JSON lines, one object with all records in `ops`, CSV, or a Jepsen history.
 pub struct TraceReader {
     file: PathBuf,
     source: Source,
@@ -39,36 +39,36 @@ enum Source {
     Whole(std::vec::IntoIter<Record>),
     Table(Box<Table>),
     Jepsen(Box<Jepsen>),
-    /// There is no more, or no sense in reading on.
+    /// There is no more input, or an error has ended the reading.
     Done,
 }
 
 /// A trace that cannot be read.
 #[derive(Debug, Error)]
 pub enum BadTraceFile {
-    /// The world failed.
+    /// The file could not be read.
     #[error("{}: {source}", file.display())]
     Unreadable {
-        /// The file.
+        /// The file's path.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The file says something that is no record.
+    /// A line is no record.
     #[error("{}:{line}: expected {expected}, found {found}", file.display())]
     BadLine {
-        /// The file.
+        /// The file's path.
         file: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What would be right.
+        /// What was expected.
         expected: Cow<'static, str>,
-        /// What is there.
+        /// What was found.
         found: String,
     },
 }
 
-/// What is wrong, before the file's name is put to it.
+/// An error, before the file's name is added.
 enum Fault {
     Unreadable(io::Error),
     Bad {
@@ -130,17 +130,17 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// A trace that is one object, as small ones with expected answers are.
+/// A trace that is one object. Small traces with expected answers have this form.
 #[derive(Deserialize)]
 struct Whole {
     ops: Vec<Record>,
 }
 
 impl TraceReader {
-    /// Opens a trace, packed and written as the file's extensions say.
+    /// Opens a trace. The file's extensions say how it is packed and which format it has.
     ///
     /// # Errors
-    /// If the file cannot be read, or its first line is neither a record nor what comes before records.
+    /// If the file cannot be read, or its first line is neither a record nor what may come before records.
     pub fn open(file: &Path) -> Result<TraceReader, BadTraceFile> {
         match File::open(file) {
             Ok(opened) => TraceReader::new(file, opened),
@@ -148,7 +148,7 @@ impl TraceReader {
         }
     }
 
-    /// Reads a trace from wherever the caller has it, as if it were in a file of that name.
+    /// Reads a trace from any source, as if it were in a file with this name.
     ///
     /// # Errors
     /// Those of [`TraceReader::open`].
@@ -162,8 +162,8 @@ impl TraceReader {
         }
     }
 
-    /// The line of the record that was read last, from 1; of a history that of the operation's completion. None where
-    /// records have no lines of their own.
+    /// The line of the record that was read last, from 1. In a history it is the line of the operation's completion. `None`
+    /// if records have no lines of their own.
     pub fn line(&self) -> Option<u64> {
         match &self.source {
             Source::Lines(lines) => Some(lines.line),
@@ -194,7 +194,7 @@ impl Iterator for TraceReader {
 }
 
 impl TraceReader {
-    /// No clock runs backward.
+    /// Checks that the operation does not end before it starts.
     fn sensible(&self, record: Option<Record>) -> Result<Option<Record>, Fault> {
         match &record {
             Some(Record {
@@ -229,7 +229,7 @@ impl Source {
         }
     }
 
-    /// An object that does not end with its first line is a trace as a whole.
+    /// If the first line is not a record, the whole input must be one object.
     fn json(mut input: Box<dyn BufRead>) -> Result<Source, Fault> {
         let mut first = Vec::new();
         (&mut input).take(MAX_LINE_BYTES).read_until(b'\n', &mut first)?;
@@ -241,7 +241,7 @@ impl Source {
         let mut text = Vec::new();
         together.take(MAX_LINE_BYTES).read_to_end(&mut text)?;
         let whole: Whole = serde_json::from_slice(&text).map_err(|error| {
-            // The first line is to blame unless it was the beginning of an object.
+            // The error is reported for the first line, unless that was the beginning of an object.
             let as_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
             match serde_json::from_slice::<Record>(as_line).err() {
                 Some(blamed) if !blamed.is_eof() => Fault::json(1, &blamed),
@@ -261,7 +261,7 @@ fn too_long(line: u64) -> Fault {
 /// JSON, one record a line.
 struct Lines {
     input: Box<dyn BufRead>,
-    /// Of the last line that was read, from 1.
+    /// The number of the last line that was read, from 1.
     line: u64,
     text: Vec<u8>,
 }

@@ -1,8 +1,8 @@
-//! What an answer says about itself, taken off the reply that it comes with.
+//! Receipts: what an answer says about itself, separated from the reply with which it comes.
 use crate::Claim;
 use turnbuckle_resp::Value;
 
-/// A receipt as it came before a reply, and the version it names.
+/// A receipt that came before a reply, and the version that it names.
 pub type Received = (Claim, Option<String>);
 
 /// Splits a reply from its receipt, if it has one.
@@ -13,7 +13,8 @@ pub fn split_receipt(reply: Value) -> (Value, Option<Received>) {
     }
 }
 
-/// The receipt in an attribute. Other attributes, which know no levels, are none; what a field does not say is left out.
+/// The receipt in an attribute. `None` if the attribute has no levels, since it is no receipt then. Missing fields stay
+/// empty.
 fn read_receipt(fields: &[(Value, Value)]) -> Option<Received> {
     let find = |wanted: &str| {
         fields

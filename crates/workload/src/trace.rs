@@ -11,45 +11,45 @@ use std::{
 /// {"client":"c7","site":"a","op":"write","key":"user3","value":"c7.0.0k3x9a","start_ns":5,"finish_ns":9,"status":"ok"}
 /// ```
 ///
-/// The first eight fields are always there; the optional ones are left out where there is nothing to say. What else a
-/// line may hold is not looked at, so that traces of later versions can be read.
+/// The first eight fields are always there. The optional ones are left out if they have no value. Unknown fields of a line
+/// are ignored, so that traces of later versions can be read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The session. Its acknowledged operations do not overlap, unless they were [pipelined](Record::pipelined).
     pub client: String,
-    /// Where the operation was sent to.
+    /// The site to which the operation was sent.
     pub site: String,
-    /// What was done.
+    /// The kind of the operation.
     pub op: Op,
-    /// To which key. Empty for a snapshot.
+    /// The key. Empty for a snapshot.
     #[serde(default = "no_key")]
     pub key: Octets,
-    /// What was read or written; `None` is a key without value, or nothing read because there was no answer.
+    /// The value that was read or written. `None`: a key without value, or nothing read because there was no answer.
     pub value: Option<Octets>,
-    /// When the operation was sent, in nanoseconds of the recorder's clock. Signed, because recorders differ in what
-    /// they count from.
+    /// When the operation was sent, in nanoseconds of the recorder's clock. Signed, because recorders count from different
+    /// times.
     pub start_ns: i64,
-    /// When its answer was there; `None` if none came.
+    /// When the answer came, on the same clock. `None` if none came.
     pub finish_ns: Option<i64>,
-    /// How it ended.
+    /// How the operation ended.
     pub status: Status,
-    /// The version read or written, in the store's own words.
+    /// The version that was read or written, as the store writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The level asked for.
+    /// The level that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// What the answer claimed about itself.
+    /// What the answer claims about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<Claim>,
-    /// Whose monotonic clock the times are of.
+    /// The recorder with whose monotonic clock the times were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorder: Option<String>,
-    /// It was sent before the client's last operation was answered, to take effect after it. A session's operations are in the order
-    /// of their starts, which differ.
+    /// Whether it was sent before the client's last operation was answered, to take effect after it. A session's operations
+    /// are in the order of their starts, which differ.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pipelined: bool,
-    /// A delete that was told that there was a value to take away.
+    /// For a delete: whether it was told that there was a value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub existed: bool,
     /// What a snapshot read.
@@ -61,13 +61,13 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// Reads a key. So does a write whose condition did not hold: it saw what is there, and wrote nothing.
+    /// Reads a key. A write whose condition did not hold counts as a read, too: it saw what is there, and wrote nothing.
     Read,
-    /// Gives a key a value.
+    /// Writes a value to a key.
     Write,
-    /// Takes a key's value away.
+    /// Deletes a key's value.
     Delete,
-    /// Reads several keys at once.
+    /// Reads several keys as one snapshot.
     Snapshot,
 }
 
@@ -75,32 +75,32 @@ pub enum Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It was done.
+    /// It was carried out.
     Ok,
-    /// It was certainly not done, and never will be.
+    /// It was certainly not carried out, and never will be.
     Fail,
-    /// It may have been done, or may still be.
+    /// It may have been carried out, or may still be.
     Unknown,
 }
 
 /// One key of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRead {
-    /// Which key.
+    /// The key.
     pub key: Octets,
-    /// Its value, if it had one.
+    /// The key's value, if it had one.
     pub value: Option<Octets>,
-    /// Its version, if the store told.
+    /// The key's version, if the store named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
-/// A receipt in a trace: a claim that can be audited. Levels, sites and versions are in the store's own words.
+/// A receipt in a trace: a claim that can be audited. Levels, sites and versions are written as the store writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Claim {
-    /// The level asked for.
+    /// The level that was asked for.
     pub asked: String,
-    /// The level given.
+    /// The level that was given.
     pub given: String,
     /// The site that answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub struct Claim {
     /// The server that answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// How the operation reached it.
+    /// How the operation reached the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
     /// How long the operation was parked, in microseconds.
@@ -132,14 +132,14 @@ fn no_key() -> Octets {
 /// How a trace is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
-    /// Lines as they are.
+    /// Not packed.
     Plain,
     /// Zstandard.
     Zstd,
 }
 
 impl Packing {
-    /// By the file's extension: `.zst` is packed, anything else is not.
+    /// The packing by the file's extension: `.zst` is packed, any other is not.
     pub fn of(path: &Path) -> Packing {
         match path.extension() {
             Some(extension) if extension == "zst" => Packing::Zstd,
@@ -150,7 +150,7 @@ impl Packing {
 
 /// Writes a trace, one line per record.
 ///
-/// [`TraceWriter::finish`] must be called in the end: a writer that is dropped leaves out what it still holds.
+/// [`TraceWriter::finish`] must be called in the end. If a writer is dropped, the records that it still holds are lost.
 pub struct TraceWriter<W: Write> {
     out: Out<W>,
     line: Vec<u8>,
@@ -162,13 +162,13 @@ enum Out<W: Write> {
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// How hard zstd tries: the level that costs little beside the formatting of JSON.
+    /// The compression level of zstd: it costs little in comparison with the formatting of JSON.
     const ZSTD_LEVEL: i32 = 3;
 
     /// A writer into `out`.
     ///
     /// # Errors
-    /// If zstd cannot be set up for lack of memory.
+    /// If there is not enough memory for zstd.
     pub fn new(out: W, packing: Packing) -> io::Result<TraceWriter<W>> {
         Ok(TraceWriter {
             out: match packing {
@@ -185,7 +185,7 @@ impl<W: Write> TraceWriter<W> {
     /// Adds a record.
     ///
     /// # Errors
-    /// Those of the underlying writer; the trace is then of no use.
+    /// Those of the underlying writer. The trace is of no use then.
     pub fn write(&mut self, record: &Record) -> io::Result<()> {
         self.line.clear();
         serde_json::to_writer(&mut self.line, record)?;
@@ -196,10 +196,10 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// Writes what is still held, ends the packing, and gives the underlying writer back.
+    /// Writes what is still held, ends the packing, and returns the underlying writer.
     ///
     /// # Errors
-    /// Those of the underlying writer; the trace is then of no use.
+    /// Those of the underlying writer. The trace is of no use then.
     pub fn finish(self) -> io::Result<W> {
         let mut out = match self.out {
             Out::Plain(out) => out.into_inner().map_err(io::IntoInnerError::into_error)?,

@@ -2,23 +2,23 @@ use bytes::Bytes;
 use std::fmt;
 use thiserror::Error;
 
-/// How long values are, in bytes. At least [`ValueSize::MIN`], so that every value can name its writer.
+/// The size of values, in bytes. At least [`ValueSize::MIN`], so that every value can contain the name of its write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueSize(usize);
 
-/// A size that values cannot have.
+/// A size that is not allowed for values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("values of {0} bytes; expected {min} to {max}: each value begins with the name of its write",
     min = ValueSize::MIN, max = ValueSize::MAX)]
 pub struct BadValueSize(u64);
 
 impl ValueSize {
-    /// The longest label.
+    /// The length of the longest label, in bytes.
     pub const MIN: u64 = 24;
-    /// The most that a server takes unless it is configured otherwise: 16 MiB.
+    /// The largest value that a server takes by default, in bytes: 16 MiB.
     pub const MAX: u64 = 16 << 20;
 
-    /// So many bytes.
+    /// A size of `bytes` bytes.
     pub fn new(bytes: u64) -> Result<ValueSize, BadValueSize> {
         if !(ValueSize::MIN..=ValueSize::MAX).contains(&bytes) {
             return Err(BadValueSize(bytes));
@@ -26,24 +26,24 @@ impl ValueSize {
         Ok(ValueSize(bytes as usize))
     }
 
-    /// In bytes.
+    /// The size in bytes.
     pub fn bytes(self) -> usize {
         self.0
     }
 }
 
-/// Which client of a run. Less than [`ClientId::MAX`].
+/// The number of a client in a run. Less than [`ClientId::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(u16);
 
 impl ClientId {
-    /// How many clients a run may have: four digits in the label of a value.
+    /// The most clients of a run: the label of a value has four digits for it.
     pub const MAX: u16 = 10_000;
 
-    /// The client of that number.
+    /// The client with this number.
     ///
     /// # Panics
-    /// If there are never so many.
+    /// If `number` is not less than [`ClientId::MAX`].
     pub fn new(number: u16) -> ClientId {
         assert!(
             number < ClientId::MAX,
@@ -53,28 +53,28 @@ impl ClientId {
         ClientId(number)
     }
 
-    /// Its number, from 0.
+    /// The client's number, from 0.
     pub fn number(self) -> u16 {
         self.0
     }
 }
 
-/// `c7`: as clients are named in traces.
+/// `c7`: the name of the client in traces.
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "c{}", self.0)
     }
 }
 
-/// Tells the values of one run from those of another, which may still be in the store.
+/// Tells the values of one run from those of another run, which may still be in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RunTag(u32);
 
 impl RunTag {
-    /// How many there are: six digits to the base of 36.
+    /// The number of tags: six digits in base 36.
     const ALL: u32 = 36u32.pow(6);
 
-    /// The tag of the run that draws from this seed. Two seeds have the same tag once in two billion.
+    /// The tag of the run with this seed. Two seeds have the same tag with a chance of one in two billion.
     pub fn of_seed(seed: u64) -> RunTag {
         RunTag((mix(seed) % u64::from(RunTag::ALL)) as u32)
     }
@@ -92,16 +92,16 @@ impl fmt::Display for RunTag {
     }
 }
 
-/// Makes the values that one client writes. No two are equal, in all of a run; the checker could not tell which of two
-/// equal ones a read has seen.
+/// Makes the values that one client writes. No two values of a run are equal. Otherwise the checker could not tell which of
+/// two equal ones a read has seen.
 ///
 /// ```text
 ///   c7.1234.0k3x9a mJx0fQ...     what the client of number 7 wrote as its 1,234th value in the run 0k3x9a
 ///   |--- label ---|-padding-|    padding: letters that follow from the label and do not compress
 /// ```
 ///
-/// So a value proves that it is whole: [`label`] gives back the label of a value that is unaltered, and this is what a
-/// trace need hold of it.
+/// So a value proves that it is whole: [`label`] returns the label of a value that is unaltered. A trace needs only the
+/// label.
 #[derive(Debug, Clone)]
 pub struct Values {
     run: RunTag,
@@ -111,7 +111,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// How many values a client may write: eleven digits in the label.
+    /// The most values that a client may write: the label has eleven digits for it.
     const MAX: u64 = 100_000_000_000;
 
     /// The values of one client.
@@ -127,7 +127,7 @@ impl Values {
     /// The next value.
     ///
     /// # Panics
-    /// After a hundred billion of them.
+    /// After a hundred billion values.
     pub fn next_value(&mut self) -> Bytes {
         assert!(
             self.written < Values::MAX,
@@ -143,7 +143,7 @@ impl Values {
     }
 }
 
-/// The label of a value that [`Values`] has made, if not a single byte of it is different.
+/// The label of a value that [`Values`] has made. `None` if any byte of it is different.
 pub fn label(value: &[u8]) -> Option<&str> {
     let end = value.iter().position(|&byte| byte == b' ').unwrap_or(value.len());
     let label = std::str::from_utf8(&value[..end]).ok()?;
@@ -168,13 +168,13 @@ fn is_label(text: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// Fills up with a space and then letters that follow from what is there.
+/// Pads with a space and then letters that follow from what is there.
 fn pad(value: &mut Vec<u8>, size: usize) {
     const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
     if value.len() >= size {
         return;
     }
-    // The size has a say, so that a value cut short is not taken for a shorter one.
+    // The size is included, so that a value that was cut short is not taken for a shorter value.
     let mut state = value
         .iter()
         .fold(size as u64, |state, &byte| mix(state ^ u64::from(byte)));
@@ -186,7 +186,7 @@ fn pad(value: &mut Vec<u8>, size: usize) {
     }
 }
 
-/// One step of splitmix64: every bit of the number has a say in every bit of the result.
+/// One step of splitmix64: every bit of the number influences every bit of the result.
 fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

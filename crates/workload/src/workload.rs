@@ -4,12 +4,12 @@ use std::{num::NonZeroU64, ops::Range, path::Path};
 use thiserror::Error;
 use turnbuckle_document::{Document, Misplaced, Number, WrongFile};
 
-/// What the clients of a run do, all together.
+/// What all clients of a run do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
-    /// How many records there are before the run.
+    /// The number of records before the run.
     pub records: NonZeroU64,
-    /// How long values are.
+    /// The size of values.
     pub value_size: ValueSize,
     /// How often each action is done.
     pub mix: Mix,
@@ -17,18 +17,18 @@ pub struct Workload {
     pub distribution: Distribution,
     /// When operations begin.
     pub arrival: Arrival,
-    /// How many clients there are, if the workload says.
+    /// The number of clients, if the workload names it.
     pub clients: Option<u16>,
-    /// How many operations end the run, if the workload says.
+    /// The number of operations after which the run ends, if the workload names it.
     pub operations: Option<NonZeroU64>,
-    /// How many seconds end the run, if the workload says.
+    /// The number of seconds after which the run ends, if the workload names it.
     pub seconds: Option<NonZeroU64>,
 }
 
-/// A workload that does not exist.
+/// The name of a workload that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BadName {
-    /// It exists in YCSB, but cannot be run here.
+    /// It exists in YCSB, but is not supported here.
     #[error(
         "workload e is not supported: it scans ranges of keys, and keys are hashed here; expected a, b, c, d or f"
     )]
@@ -39,10 +39,10 @@ pub enum BadName {
 }
 
 impl Workload {
-    /// A thousand records, as in the papers: enough for a choice, few enough that clients meet.
+    /// A thousand records, as in the papers: enough to choose from, and few enough that clients use the same ones.
     const RECORDS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 
-    /// YCSB's core workload of that letter, with records of 128 bytes.
+    /// YCSB's core workload with this letter, with records of 128 bytes.
     ///
     /// | | read | update | insert | read-modify-write | popular | models |
     /// |-|-|-|-|-|-|-|
@@ -93,7 +93,7 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// Text that is not TOML, an unknown field, or a value that cannot be, with its place in the file.
+    /// If the text is not TOML, a field is unknown, or a value is not possible. The error names the place in the file.
     pub fn parse(file: &Path, text: &str) -> Result<Workload, WrongFile> {
         let document = Document::parse(file, text)?;
         let table: WorkloadTable = document.decode()?;
@@ -101,7 +101,7 @@ impl Workload {
     }
 }
 
-/// A workload as it stands in a file, or in a table of one. See [`Workload::parse`].
+/// A workload as it is written in a file, or in a table of one. See [`Workload::parse`].
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkloadTable {
@@ -123,13 +123,14 @@ pub struct WorkloadTable {
 }
 
 impl WorkloadTable {
-    /// The longest think time: a day.
+    /// The longest think time: a day, in microseconds.
     const MAX_THINK_US: u64 = 86_400_000_000;
 
-    /// The workload that it describes. `place` is that of the table; an empty one at the beginning is the whole file.
+    /// The workload that the table describes. `place` is the place of the table; an empty one at the beginning is the whole
+    /// file.
     ///
     /// # Errors
-    /// A value that cannot be beside the others.
+    /// If a value is not possible together with the others.
     pub fn check(self, place: Range<usize>) -> Result<Workload, Misplaced> {
         if self.scan_proportion != 0.0 {
             let (found, expected) = (

@@ -3,13 +3,13 @@ use crate::Random;
 /// Draws ranks of a zipfian distribution: rank 0 is the most popular, rank k is drawn in proportion to
 /// 1 / (k + 1)^theta.
 ///
-/// The method of Gray et al., *Quickly Generating Billion-Record Synthetic Databases* (SIGMOD 1994), as YCSB uses it,
-/// so that numbers compare with everybody else's: one power per draw, and the number of ranks may grow, which costs one
+/// The method of Gray et al., *Quickly Generating Billion-Record Synthetic Databases* (SIGMOD 1994), as YCSB uses it, so
+/// that numbers can be compared with those of others: one power per draw. The number of ranks may grow, which costs one
 /// power for each new rank.
 ///
-/// *Caveat:* only ranks 0 and 1 are drawn with exactly their probability. The others come from a continuous curve laid
-/// through the distribution: at theta 0.99 rank 2 is drawn 17 to 20 % too often, rank 9 2 to 4 %, and the ranks further
-/// down up to 4 % too rarely.
+/// *Limit:* only ranks 0 and 1 are drawn with exactly their probability. The others come from a continuous curve laid
+/// through the distribution. At theta 0.99 rank 2 is drawn 17 to 20 % too often, rank 9 is drawn 2 to 4 % too often, and the
+/// ranks further down are drawn up to 4 % too rarely.
 #[derive(Debug, Clone)]
 pub struct Zipfian {
     ranks: u64,
@@ -24,7 +24,7 @@ impl Zipfian {
     /// YCSB's skew.
     pub const THETA: f64 = 0.99;
 
-    /// Draws from `ranks` ranks. Adds up as many terms: about 20 ms per million.
+    /// Draws from `ranks` ranks. Adds up that number of terms: about 20 ms per million.
     ///
     /// # Panics
     /// If there is no rank, or `theta` is not between 0 and 1.
@@ -32,7 +32,7 @@ impl Zipfian {
         Zipfian::with_zeta(ranks, theta, add_terms(0.0, 0..ranks, theta))
     }
 
-    /// The same, where the sum of the terms is known: for more ranks than one would like to add up.
+    /// The same, with a known sum of the terms: for a number of ranks that would take too long to add up.
     pub(crate) fn with_zeta(ranks: u64, theta: f64, zeta: f64) -> Zipfian {
         assert!(ranks > 0, "a zipfian distribution needs a rank to draw");
         assert!(
@@ -50,7 +50,7 @@ impl Zipfian {
         zipfian
     }
 
-    /// Draws from more ranks from now on. Fewer are ignored: records do not go away.
+    /// Draws from more ranks from now on. A smaller number is ignored: records do not go away.
     pub fn grow(&mut self, ranks: u64) {
         if ranks > self.ranks {
             self.zeta = add_terms(self.zeta, self.ranks..ranks, self.theta);
@@ -59,7 +59,7 @@ impl Zipfian {
         }
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn ranks(&self) -> u64 {
         self.ranks
     }
@@ -75,7 +75,7 @@ impl Zipfian {
             return 1;
         }
         let place = (self.eta * unit - self.eta + 1.0).powf(self.alpha);
-        // Rounding may carry the curve's end beyond the last rank.
+        // Rounding may move the curve's end beyond the last rank.
         ((self.ranks as f64 * place) as u64).min(self.ranks - 1)
     }
 
@@ -105,14 +105,14 @@ mod tests {
         counts
     }
 
-    /// The distribution itself, added up without any cleverness.
+    /// The distribution itself, added up in the simplest way.
     fn exact(ranks: usize, theta: f64) -> Vec<f64> {
         let weights: Vec<f64> = (1..=ranks).map(|rank| (rank as f64).powf(-theta)).collect();
         let sum: f64 = weights.iter().sum();
         weights.iter().map(|weight| weight / sum).collect()
     }
 
-    /// The chance of each rank if the method is carried out correctly: its curve, inverted.
+    /// The chance of each rank if the method is implemented correctly: its curve, inverted.
     fn by_the_curve(ranks: usize, theta: f64) -> Vec<f64> {
         let exact = exact(ranks, theta);
         let eta = (1.0 - (2.0 / ranks as f64).powf(1.0 - theta)) / (1.0 - exact[0] - exact[1]);

@@ -1,8 +1,8 @@
-//! Traces that others wrote.
+//! Traces that other programs wrote.
 use std::path::Path;
 use turnbuckle_workload::{Op, Record, Status, TraceReader};
 
-/// client, what was done to which key, value, start, finish, status
+/// The client, the operation with its key and value, the start, the finish and the status.
 fn short(record: &Record) -> String {
     let text = |octets: &turnbuckle_workload::Octets| String::from_utf8_lossy(&octets.0).into_owned();
     format!(
@@ -31,7 +31,7 @@ fn trace(name: &str) -> Vec<String> {
     reader.map(|record| short(&record.expect("a record"))).collect()
 }
 
-/// What is said against a text in a file of that name.
+/// The error for a text in a file with this name.
 fn complaint(name: &str, text: impl AsRef<[u8]>) -> String {
     let text = std::io::Cursor::new(text.as_ref().to_vec());
     let records =

@@ -1,5 +1,5 @@
-//! What a client does next: reads, writes and deletes of single keys, snapshots, pipelines, moves, and pairs in which one write tells of
-//! another.
+//! The next operation of a client: reads, writes and deletes of single keys, snapshots, pipelines, moves, and pairs in which one write
+//! tells of another.
 use super::{Answer, Client, Job, Lost, Told, Untrue};
 use crate::{
     cluster::{SITES, lock, site_of},
@@ -8,11 +8,11 @@ use crate::{
 use bytes::Bytes;
 use turnbuckle_workload::{Octets, Status};
 
-/// How many operations a pipeline has at most.
+/// The most operations of a pipeline.
 const MAX_PIPELINE: u64 = 6;
 
 impl Client<'_> {
-    /// Does something, drawn.
+    /// Carries out an operation that is drawn.
     pub(super) fn act(&mut self) -> Result<(), Lost> {
         let draw = self.random.below(100);
         if !self.ballast.is_empty() {
@@ -59,7 +59,7 @@ impl Client<'_> {
         self.one(job).map(drop)
     }
 
-    /// One large value; several, if somebody is to be left behind.
+    /// Writes one large value; several, if a node is to be left behind.
     fn write_large(&mut self) -> Result<(), Lost> {
         let count = if self.is_hurried() { 3 } else { 1 };
         let write = |_| {
@@ -80,7 +80,7 @@ impl Client<'_> {
         self.one(job).map(drop)
     }
 
-    /// Deletes some keys of an earlier round. A delete that was not done is not tried again: that key stays.
+    /// Deletes some keys of an earlier round. A failed delete is not tried again: that key stays.
     fn sweep_some(&mut self) -> Result<(), Lost> {
         const SOME: usize = 12;
         let rest = self.sweep.len().saturating_sub(SOME);
@@ -99,7 +99,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Some operations without waiting for the answers between them.
+    /// Sends some operations without waiting for the answers between them.
     fn ask_at_once(&mut self) -> Result<(), Lost> {
         let count = 2 + self.random.below(MAX_PIPELINE - 1);
         let mut jobs = Vec::new();
@@ -130,7 +130,7 @@ impl Client<'_> {
 
     // ---- pairs ------------------------------------------------------------------------------------------------
 
-    /// A photo, then a comment on it.
+    /// Writes a photo, then a comment on it.
     fn tell_of_photo(&mut self) -> Result<(), Lost> {
         let pair = keys::any(&mut self.random, Class::Photo);
         let photo = keys::key(self.shared.round, Class::Photo, pair);
@@ -155,9 +155,9 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Deletes a key that it has written, and says so.
+    /// Deletes a key that the client has written, and writes a value that tells of it.
     fn tell_of_delete(&mut self) -> Result<(), Lost> {
-        // The others have seen it by then, most of the time.
+        // By then the other sites have mostly seen the key.
         const KEPT: usize = 4;
         if self.ripe.len() <= KEPT {
             return self.begin_churn();
@@ -173,7 +173,7 @@ impl Client<'_> {
         self.read_told(gone)
     }
 
-    /// Writes a value that tells of what was done to `key`, if it was done.
+    /// Writes a value that tells what was done to `key`, if it was done.
     fn tell(&mut self, key: Bytes, done: Answer, by: Bytes, is_delete: bool) -> Result<(), Lost> {
         let (Status::Ok, Some(version), Some(node)) = (done.status, done.version, done.node) else {
             return Ok(());
@@ -200,7 +200,7 @@ impl Client<'_> {
         let Some(told) = lock(&self.shared.told).get(&label).cloned() else {
             return Ok(());
         };
-        // Sometimes from another site.
+        // Sometimes the key is read at another site.
         if self.random.below(4) == 0 {
             self.move_on()?;
         }
@@ -236,7 +236,7 @@ impl Client<'_> {
 }
 
 impl Told {
-    /// Whether a read that came after shows what was told, or what is newer.
+    /// Whether a later read shows what was told, or something newer.
     fn is_kept_by(&self, found: &Answer) -> bool {
         match (&found.version, &found.value) {
             (Some(version), _) => *version >= self.version,

@@ -33,7 +33,7 @@ fn append(log: &Log, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// The records of a log as numbers, if they are `0..n` in order.
+/// The number of records, which must be `0..n` in order.
 fn count(records: &[(Position, Vec<u8>)]) -> u64 {
     for (number, (_, bytes)) in records.iter().enumerate() {
         assert_eq!(*bytes, payload(number as u64), "record {number}");
@@ -278,7 +278,7 @@ fn a_log_of_another_node_or_a_newer_format_is_refused() {
     );
 }
 
-/// Found by fuzzing: the log went on in the older segment, which nobody had looked at, and the next opening tripped over it.
+/// Found by fuzzing: the log continued in the older segment, which was never read, and the next opening failed there.
 #[test]
 fn a_segment_with_an_unfinished_header_is_begun_anew_and_older_ones_stay_closed() {
     let disk = SimulatedDisk::new();

@@ -1,4 +1,5 @@
-//! Checkpoints: what changed goes into the engine, deletes that nobody needs go from it, and the log is kept from where somebody needs it.
+//! Checkpoints: changes are written into the engine, deletes that no replica needs are removed from it, and the log is kept from the
+//! position from which a replica needs it.
 use crate::{
     error::WorkError,
     keyspace::{Keyspace, LaneCell},
@@ -13,14 +14,14 @@ use turnbuckle_core::Protocol;
 use turnbuckle_log::Position;
 use turnbuckle_store::{Engine, StaleTombstones, Table, TombstonePage};
 
-/// How many deletes are read from the index at a time, and how often in one checkpoint: their rows go in one batch with the checkpoint's
-/// meta. If there are more, the next checkpoint begins at once.
+/// The most deletes that are read from the index at a time, and the most such pages in one checkpoint. The rows of all
+/// of them are removed in one batch with the checkpoint's meta. If there are more deletes, the next checkpoint begins
+/// at once.
 const TOMBSTONE_KEYS: usize = 256;
 const MAX_TOMBSTONE_PAGES: usize = 64;
 
 impl<P: Protocol> Keyspace<P> {
-    /// Writes what changed since the last checkpoint of each lane into the engine. The caller makes the engine persist
-    /// before the log is purged.
+    /// Writes what changed since the last checkpoint of each lane into the engine. The engine is made to persist before the log is purged.
     pub(crate) async fn checkpoint(
         &self,
         engine: &dyn Engine,
@@ -67,7 +68,7 @@ impl<P: Protocol> Keyspace<P> {
             steps.next().await;
             let free = self.shared().free_bytes();
             let table = table_name(self.name(), cell.me);
-            // What was forgotten takes its room for longer then, and nothing else is wrong.
+            // If this fails, forgotten rows only take their room on the disk for longer.
             let reclaimed = engine.reclaim(&table, free / 2).inspect_err(|error| {
                 tracing::warn!("the table {table} was not merged anew: {error}");
             });
@@ -78,8 +79,8 @@ impl<P: Protocol> Keyspace<P> {
         Ok(())
     }
 
-    /// The checkpoint is over. Peers that asked for rows before it began get theirs; those that asked later wait for the next one: this one
-    /// may lack what they ask for.
+    /// The checkpoint is over. Peers that asked for rows before it began are sent them. Peers that asked later wait for the next
+    /// checkpoint: this one may lack the rows that they ask for.
     fn end_checkpoint(
         &self,
         cell: &LaneCell<P>,
@@ -111,19 +112,20 @@ impl<P: Protocol> Keyspace<P> {
                 result = Err(error);
             }
         }
-        // Without the lock: freeing it takes a moment.
+        // After the lock is released: freeing it takes a moment.
         drop(spent);
         result
     }
 
-    /// A lane's table may be damaged.
+    /// If `error` says that the lane's table is damaged, the lane notes it.
     pub(super) fn note_damage(&self, cell: &LaneCell<P>, error: &WorkError) {
         if let WorkError::Store(error) = error {
             self.enter(cell).note_damage(error);
         }
     }
 
-    /// Writes what has changed beside versions, then versions, part by part. The last chunk has the meta, behind which nothing may be missing.
+    /// Writes the changes beside versions first, then the versions, part by part. The last chunk has the meta. When the meta is written,
+    /// nothing that it covers may be missing.
     async fn write_chunks(
         &self,
         cell: &LaneCell<P>,
@@ -147,7 +149,8 @@ impl<P: Protocol> Keyspace<P> {
             if chunk.is_none() && part.is_none() {
                 return Ok(());
             }
-            // A row in the engine whose record the log then loses would never reach the peers: the log is synced first.
+            // If a row were in the engine and the log then lost its record, the row would never reach the peers. So the log is synced
+            // first.
             let log = self.shared().log();
             log.write()?;
             steps.next().await;
@@ -163,7 +166,7 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Drops deletes that nobody needs any more. Returns whether those were all.
+    /// Drops deletes that no replica needs any more. Returns whether none of them is left.
     async fn collect_deletes(&self, cell: &LaneCell<P>, steps: &Steps) -> Result<bool, WorkError> {
         let (table, below) = {
             let lane = cell.look();
@@ -197,11 +200,11 @@ impl<P: Protocol> Keyspace<P> {
     }
 }
 
-/// Where the log must be kept from.
+/// The positions from which the log must be kept.
 pub(crate) struct Retention {
-    /// For peers that are being fed, or for a copy on its way: whatever the limit.
+    /// For peers that are being sent entries from the log, or a full copy. It holds whatever `retained_log_bytes` says.
     pub fed: Option<Position>,
-    /// For peers that are away: up to the limit.
+    /// For peers that are away. It holds up to `retained_log_bytes`.
     pub absent: Option<Position>,
 }
 

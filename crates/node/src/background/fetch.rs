@@ -7,17 +7,17 @@ use crate::{
 use turnbuckle_core::{Key, Now, Protocol};
 use turnbuckle_store::{Store, StoreError};
 
-/// How many keys of a lane are taken at a time. A key that a stream asks for meanwhile waits until these are read.
+/// The most keys of a lane that are fetched at a time. A key that a stream asks for meanwhile waits until these are read.
 const FETCH_KEYS: usize = 4;
 
-/// How many keys are evicted under one lock.
+/// The most keys that are evicted under one lock.
 const EVICT_KEYS: usize = 256;
 
-/// How many rounds of maintenance look at all keys once, if nothing that they find can go.
+/// The number of rounds of maintenance in which all keys are looked at once, if none of them can be evicted.
 const TRIM_PARTS: usize = 8;
 
 impl<P: Protocol> Keyspace<P> {
-    /// Brings some keys that inputs wait for into memory, and lets those inputs run. Returns whether there was anything to do.
+    /// Brings some keys that inputs wait for into memory, and runs those inputs. Returns whether there were any.
     pub(crate) async fn fetch(&self, steps: &Steps) -> bool {
         let mut any = false;
         for cell in self.lanes() {
@@ -26,7 +26,7 @@ impl<P: Protocol> Keyspace<P> {
             for key in keys {
                 let began = steps.now();
                 let result = self.make_resident(cell, &key, steps).await;
-                // What the clock said before the disk was asked proves less than these inputs' receipts would say.
+                // A time that was read before the disk read proves less than the receipts of these inputs would claim.
                 let now = match self.shared().config.planted.time_before_disk {
                     true => began,
                     false => steps.now(),
@@ -40,14 +40,14 @@ impl<P: Protocol> Keyspace<P> {
     fn fetched(&self, cell: &LaneCell<P>, now: Now, key: &Key, result: Result<(), StoreError>) {
         let mut lane = self.enter(cell);
         match result {
-            // Evicted again already, by another thread: once more.
+            // Another thread has evicted the key already: it is fetched once more.
             Ok(()) if !lane.store.is_resident(key.as_ref()) => {
                 lane.cold.fetched(key);
                 lane.cold.want(key);
             }
             Ok(()) => lane.fetched(now, key),
             Err(error) => {
-                // Damage is said once, when it is found.
+                // Damage is logged once, when it is found.
                 if !error.is_damage() {
                     tracing::error!(keyspace = self.name(), "a key cannot be read from disk: {error}");
                 }
@@ -56,7 +56,7 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Reads a key from the engine without the lane's lock, and brings it in. If it is here already, this takes no step.
+    /// Reads a key from the engine without the lane's lock, and brings it into memory. If it is in memory already, this takes no step.
     pub(super) async fn make_resident(
         &self,
         cell: &LaneCell<P>,
@@ -98,10 +98,11 @@ impl<P: Protocol> Keyspace<P> {
         }
     }
 
-    /// Takes versions out of memory that are in the engine, until the rest is under the limit.
+    /// Evicts versions that the engine has, until the others are under the memory limit.
     pub(crate) fn trim(&self) {
         for cell in self.lanes() {
-            // What was used since the hand last came by stays once more: a look may find nothing, and the next one does.
+            // A key that was used since the eviction hand last passed it stays for one more pass: so a look may evict nothing although the
+            // next one does.
             let mut idle_looks = cell.look().store.resident_keys() / EVICT_KEYS / TRIM_PARTS;
             loop {
                 let mut lane = self.enter(cell);

@@ -1,25 +1,25 @@
 //! A full copy is put in place.
 //!
-//! The copy replaces what it covers. A mere union would bring back what was deleted while this side was away. Key by key, in the engine's
-//! order, and of each key version by version:
+//! The copy replaces what it covers. A mere union would bring back what was deleted while this replica was away. The merge goes key by key,
+//! in the engine's order, and version by version of each key:
 //!
-//! - a version of the copy comes in, unless this side covers it and does not have it: then it was here, and was
-//!   superseded or collected. If it was a delete, what it deleted stays out as well;
-//! - a version here goes, if the copy's cut covers it and the copy does not have it: then it was there, and was superseded
-//!   or collected.
+//! - A version of the copy comes in, unless this replica covers it and does not have it. Such a version was here before, and was superseded
+//!   or collected. If it was a delete, the versions that it deleted stay out as well.
+//! - A version of this replica is removed if the copy's cut covers it and the copy does not have it. Such a version was at the source, and
+//!   was superseded or collected there.
 //!
 //! ```text
 //!   Arriving --> Whole --> Placing ------------------------------------------> Placed ------------> (none)
 //!                             checkpoint | snapshot | rows, 512 at a time | cover   | staged rows go  | the stream goes on
 //! ```
 //!
-//! What others may do meanwhile:
+//! What other parts of the system may do meanwhile:
 //!
 //! - **Another site's stream** may bring a version that the copy covers. Before the snapshot it is a version like any other. After it, no
-//!   pair of the merge would name it, and the delete that removes it is passed over once the copy's cut counts. So from `Placing` on such an entry waits in
-//!   its stream until the cut counts, and is then passed over. Entries that the copy does not cover go on.
-//! - **Another copy** may be offered. It is declined until no row of this one is staged any more: they share the place.
-//! - **Clients** write and delete. What they write is stamped above every cut.
+//!   pair of the merge would name it, and the delete that removes it is passed over once the copy's cut counts. So from `Placing` on such
+//!   an entry waits in its stream until the cut counts, and is then passed over. Entries that the copy does not cover go on.
+//! - **Another copy** may be offered. It is declined until no row of this one is staged any more: both are staged in the same place.
+//! - **Clients** write and delete. Their writes are stamped above every cut.
 use super::PAGE_BYTES;
 use crate::{
     error::WorkError,
@@ -53,7 +53,7 @@ impl<P: Protocol> Keyspace<P> {
                     self.enter(cell)
                         .incoming
                         .set_copy_state(copy.from, CopyState::Placing);
-                    // So that the engine holds everything, and rows can be compared in their order.
+                    // After this checkpoint the engine holds every row, and the rows can be compared in their order.
                     self.checkpoint_lane(engine, cell, steps).await?;
                     let placed = self.place_copy(cell, &copy, steps).await;
                     placed.inspect_err(|error| self.note_damage(cell, error))?;
@@ -104,7 +104,7 @@ impl<P: Protocol> Keyspace<P> {
         Ok(())
     }
 
-    /// All rows are in place: from now on the copy's cut counts, and what waited for that is passed over.
+    /// All rows are in place. From now on the copy's cut counts, and entries that waited for that are passed over.
     fn cover_copied(&self, cell: &LaneCell<P>, copy: &CopyIn, now: Now) {
         let from = cell.me.peer(copy.from);
         let mut lane = self.enter(cell);
@@ -115,8 +115,8 @@ impl<P: Protocol> Keyspace<P> {
         lane.retry_pending(now);
     }
 
-    /// Removes the staged rows of a copy that is in place, and only then lets the next copy begin. In the other order the rows that are
-    /// removed would be those of the next copy, and what it lacks would be deleted here.
+    /// Removes the staged rows of a copy that is in place, and only then lets the next copy begin. In the other order, the rows of the next
+    /// copy would be removed, and what that copy then lacks would be deleted here.
     async fn finish_copy(&self, cell: &LaneCell<P>, copy: &CopyIn, steps: &Steps) -> Result<(), WorkError> {
         let table = cell.look().store.table();
         let clears_late = self.shared().config.planted.copies_cleared_late;
@@ -184,10 +184,10 @@ impl<P: Protocol> Keyspace<P> {
             let chain = lane.store.chain(key.as_ref());
             chain.is_some_and(|chain| holds(chain, id))
         };
-        // A delete that was here and was forgotten has taken with it what it deleted.
+        // If a delete was here and was forgotten, the versions that it deleted were removed with it.
         let was_forgotten = |id: &VersionId| !merges && covers(&our_cut, *id) && !is_here(lane, *id);
         let forgotten = deleted.filter(was_forgotten);
-        // First of all: without history a store takes no version that is older than what goes.
+        // Removals come first: a store without history takes no version that is older than the one to be removed.
         let gone =
             |id: VersionId| covers(&copy.copied.cut, id) && !theirs.is_some_and(|chain| holds(chain, id));
         for version in ours
@@ -215,8 +215,8 @@ impl<P: Protocol> Keyspace<P> {
             let is_in_stream = !has_stream || lane.repair.as_ref().is_some_and(|repair| !repair.lost_stream);
             let is_news = version.id.replica == lane.id && !is_in_stream && Some(version.id) >= deleted;
             let input = if is_news {
-                // Lost here in a power cut, with its place in the stream: the other sites may not have it either. If it was deleted since, they
-                // need not have it, and some may have forgotten the delete.
+                // A power loss took this version and its place in the stream from this replica, so the other sites may not have it either.
+                // If it was deleted since, they need not have it, and some may have forgotten the delete.
                 Input::Replicated {
                     from: lane.me,
                     key,
@@ -240,7 +240,7 @@ fn covers(cut: &[(ReplicaId, Hlc)], id: VersionId) -> bool {
         .any(|&(replica, until)| replica == id.replica && id.at <= until)
 }
 
-/// A key with its chain here and its chain in the copy.
+/// A key with its chain on this replica and its chain in the copy.
 type Pair<P> = (
     Key,
     Option<Chain<<P as Protocol>::Meta>>,

@@ -1,4 +1,4 @@
-//! A lane behind its lock, and what can be seen of it without.
+//! A lane behind its lock, and what can be read of it without the lock.
 use super::inbox::Inbox;
 use crate::{lane::Lane, shared::lock};
 use std::{
@@ -15,13 +15,13 @@ pub(crate) struct LaneCell<P: Protocol> {
     pub me: ServerId,
     pub(super) lane: Mutex<Lane<P>>,
     pub(super) inbox: Inbox<P>,
-    /// Something may be staged.
+    /// Whether something may be staged.
     pub(super) dirty: AtomicBool,
-    /// Something is appended and not yet released.
+    /// Whether something is appended and not yet released.
     pub(super) waiting: AtomicBool,
-    /// The replica's next deadline, in monotonic microseconds.
+    /// The lane's next deadline, in monotonic microseconds.
     pub(super) deadline_us: AtomicU64,
-    /// The store's, as of the last release.
+    /// The size of the versions that no checkpoint has yet, in bytes, as of the last release.
     pub dirty_bytes: AtomicU64,
 }
 
@@ -38,12 +38,12 @@ impl<P: Protocol> LaneCell<P> {
         }
     }
 
-    /// The lane, to look at.
+    /// Locks the lane, to read it.
     pub fn look(&self) -> impl Deref<Target = Lane<P>> {
         lock(&self.lane)
     }
 
-    /// Something was appended and is to be released when it is durable.
+    /// Something was appended, and is to be released when it is durable.
     pub fn set_waiting(&self) {
         self.waiting.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What lanes of one node tell each other: each has an inbox, and nobody holds two lanes' locks.
+//! Messages between lanes of one node: each lane has an inbox, so that no thread holds two lanes' locks.
 use crate::shared::lock;
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use turnbuckle_core::{Protocol, ServerId};
 /// Messages of other lanes of the node, oldest first.
 pub(super) struct Inbox<P: Protocol> {
     messages: Mutex<VecDeque<(ServerId, P::Message)>>,
-    /// It stands in the list of those that may not be empty.
+    /// Whether the lane is in the list of lanes whose inbox may not be empty.
     is_noted: AtomicBool,
 }
 
@@ -37,21 +37,21 @@ impl<P: Protocol> Inbox<P> {
     }
 }
 
-/// The places of lanes whose inbox may not be empty, each once, however much is in it.
+/// The indexes of lanes whose inbox may not be empty. Each index is in the list once, however many messages wait.
 #[derive(Default)]
 pub(super) struct Busy {
     places: Mutex<VecDeque<usize>>,
 }
 
 impl Busy {
-    /// Something is in the inbox of the lane at this place.
+    /// A message is in the inbox of the lane at this index.
     pub fn note<P: Protocol>(&self, place: usize, inbox: &Inbox<P>) {
         if !inbox.is_noted.swap(true, Ordering::AcqRel) {
             lock(&self.places).push_back(place);
         }
     }
 
-    /// The next one. Whatever comes into its inbox from here on notes it again.
+    /// Takes the next index. A message that comes into its inbox from here on adds it again.
     pub fn next<'a, P: Protocol>(&self, inbox_of: impl Fn(usize) -> &'a Inbox<P>) -> Option<usize> {
         let place = lock(&self.places).pop_front()?;
         inbox_of(place).is_noted.store(false, Ordering::Release);

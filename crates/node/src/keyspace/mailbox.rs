@@ -1,4 +1,4 @@
-//! Answers that come later: each event loop has a mailbox of them.
+//! Answers that come after the call that asked: each event loop has a mailbox for them.
 use crate::{shared::lock, survey::SurveyOutcome};
 use std::sync::{
     Mutex,
@@ -6,11 +6,12 @@ use std::sync::{
 };
 use turnbuckle_core::{Outcome, Protocol, RequestId};
 
-/// Answers that wait for a loop. The loop looks after each turn, and mostly finds nothing: so whether there is anything is known without the lock.
+/// Answers that wait for a loop. The loop looks after each turn and mostly finds nothing. So a flag says without the lock whether there are
+/// any.
 pub(super) struct Mailbox<P: Protocol> {
     waiting: Mutex<Vec<Delivery<P>>>,
     is_full: AtomicBool,
-    /// The loop is about to look: it need not be woken.
+    /// Whether the loop is about to look: then it need not be woken.
     is_attended: AtomicBool,
 }
 
@@ -23,7 +24,7 @@ impl<P: Protocol> Mailbox<P> {
         }
     }
 
-    /// The loop will look by itself, next thing: until then it need not be woken.
+    /// The loop is about to look by itself. Until then it need not be woken.
     pub fn attend(&self) {
         self.is_attended.store(true, SeqCst);
     }
@@ -32,12 +33,13 @@ impl<P: Protocol> Mailbox<P> {
     pub fn put(&self, delivery: Delivery<P>) -> bool {
         let mut waiting = lock(&self.waiting);
         waiting.push(delivery);
-        // Both here and in `take` what is said comes before what is asked: one of the two threads sees the other.
+        // Both here and in `take` the flag of this thread is stored before the flag of the other one is loaded: so at least one thread sees
+        // the other's.
         self.is_full.store(true, SeqCst);
         waiting.len() == 1 && !self.is_attended.load(SeqCst)
     }
 
-    /// Moves what waits into `into`.
+    /// Moves the waiting answers into `into`.
     pub fn take(&self, into: &mut Vec<Delivery<P>>) {
         self.is_attended.store(false, SeqCst);
         if self.is_full.load(SeqCst) {
@@ -50,16 +52,16 @@ impl<P: Protocol> Mailbox<P> {
 
 /// An answer for a loop's session.
 pub struct Delivery<P: Protocol> {
-    /// What it answers.
+    /// The request that it answers.
     pub id: RequestId,
     /// The answer.
     pub answer: Delivered<P>,
 }
 
-/// What an answer is to.
+/// The kinds of answers.
 pub enum Delivered<P: Protocol> {
-    /// A session's question.
+    /// The answer to a request of a session.
     Response(Outcome<P::Response>),
-    /// A survey.
+    /// The answer to a survey.
     Surveyed(SurveyOutcome),
 }

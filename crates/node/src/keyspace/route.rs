@@ -1,4 +1,5 @@
-//! The way of a request: to a lane of this node, stepped in place, or in a frame to the node that holds its server; and back.
+//! The way of a request to a lane of this node, which is stepped in place, or in a frame to the node that holds its server; and the way
+//! back.
 use super::{Keyspace, LaneCell};
 use crate::{
     callers::Caller,
@@ -16,8 +17,8 @@ use turnbuckle_store::scan_rows;
 impl<P: Protocol> Keyspace<P> {
     // ---- requests of sessions -------------------------------------------------------------------------------
 
-    /// Asks a server. What it answers at once is returned; a later answer is delivered to the loop named by `id`, which must not be in
-    /// use.
+    /// Asks a server. If it answers at once, the answer is returned. A later answer is delivered to the loop named by `id`, which must not
+    /// be in use.
     pub fn ask(
         &self,
         now: Now,
@@ -38,15 +39,15 @@ impl<P: Protocol> Keyspace<P> {
         self.forward(id, server, frame).err().map(Outcome::Refused)
     }
 
-    /// What a server on this node is going to answer once something is durable. No client may be shown it before; its session may hear it
-    /// if it says so ([`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead)).
+    /// The answer that a server on this node gives once something is durable. No client may be shown it before that. The session may hear
+    /// it if [`Session::may_hear_ahead`](turnbuckle_core::Session::may_hear_ahead) says so.
     pub fn answer_ahead(&self, id: RequestId, server: ServerId) -> Option<(P::Response, Receipt)> {
         let lane = self.cell(server)?.look();
         let (response, receipt) = lane.replica.held_reply(id)?;
         Some((response.clone(), receipt.clone()))
     }
 
-    /// Asks a server of this node. What it answers at once is returned.
+    /// Asks a server of this node. If it answers at once, the answer is returned.
     fn take_question(
         &self,
         cell: &LaneCell<P>,
@@ -63,7 +64,7 @@ impl<P: Protocol> Keyspace<P> {
         lane.take_answer(id)
     }
 
-    /// Why a request is refused before its replica hears of it.
+    /// The reason, as text, why a request is refused before its replica sees it.
     fn refusal(&self, lane: &Lane<P>, now: Now, request: &P::Request) -> Option<String> {
         if self.shared().log_failing.load(Ordering::Relaxed) && lane.is_waiting() {
             return Some("the commit log cannot be written; see the node's log".to_string());
@@ -85,8 +86,8 @@ impl<P: Protocol> Keyspace<P> {
         })
     }
 
-    /// The replica of a partition that a client of this node had best ask: one on this node, or else one of this site that can be reached, or
-    /// else one of another site. If none can, the first.
+    /// The replica of a partition that a client of this node should ask. If the partition has one member per site and one of them is at
+    /// this site, it is that one. Otherwise replicas that can be reached come first, then those of this site, then the one on this node.
     pub fn nearest(&self, partition: u16) -> ServerId {
         let (topology, site) = (self.topology(), self.env().site());
         let first = ServerId {
@@ -117,7 +118,7 @@ impl<P: Protocol> Keyspace<P> {
         servers.find(|&server| server.site != site && self.is_reached(server))
     }
 
-    /// Asks about the keys of a server of this site. What it answers at once is returned.
+    /// Asks a server of this site about its keys. If it answers at once, the answer is returned.
     pub fn survey(&self, id: RequestId, server: ServerId, survey: Survey) -> Option<SurveyOutcome> {
         if let Some(cell) = self.cell(server) {
             return Some(self.survey_lane(cell, survey));
@@ -130,7 +131,7 @@ impl<P: Protocol> Keyspace<P> {
         self.forward(id, server, frame).err().map(Err)
     }
 
-    /// The engine is read without the lane's lock; what is only in memory is merged in under it.
+    /// Reads the engine without the lane's lock. Keys that are only in memory are merged in under the lock.
     pub(crate) fn survey_lane(&self, cell: &LaneCell<P>, survey: Survey) -> SurveyOutcome {
         if let Some(refused) = cell.look().repair_refusal() {
             return Err(refused);
@@ -160,11 +161,11 @@ impl<P: Protocol> Keyspace<P> {
     /// Passes a request on to the node that holds its server.
     ///
     /// # Errors
-    /// If there is no way: why it is refused.
+    /// If it cannot be sent: the reason, as text, why it is refused.
     fn forward(&self, id: RequestId, server: ServerId, request: RequestFrame) -> Result<(), String> {
         let (node, is_survey) = (self.node_of(server), request.survey.is_some());
         lock(&self.forwarded).insert(id, (node, is_survey));
-        // Servers that ask have no name of their own here: the frame's sender is the server asked.
+        // Clients have no server number: the frame names the server that is asked as its sender, too.
         let frame = Frame::new(self.tag(), server, server, Body::Request(request));
         self.shared().send(node, &frame).map_err(|unsent| {
             lock(&self.forwarded).remove(&id);
@@ -179,13 +180,13 @@ impl<P: Protocol> Keyspace<P> {
         })
     }
 
-    /// Why a request for a partition of a node that does not have this keyspace is refused.
+    /// The reason, as text, why a request is refused whose partition is on a node that does not have this keyspace.
     fn lacked(&self) -> String {
         let name = self.name();
         format!("the node that holds the partition does not have the keyspace '{name}' in its configuration")
     }
 
-    /// Whether what `request` asks of other partitions of the site would be asked of a node that does not have this keyspace.
+    /// Whether `request` would ask another partition of the site on a node that does not have this keyspace.
     fn asks_in_vain(&self, request: &P::Request, at: ServerId) -> bool {
         let mut in_vain = false;
         if !self.is_lacked() {
@@ -199,7 +200,7 @@ impl<P: Protocol> Keyspace<P> {
         in_vain
     }
 
-    /// Whether some node is known not to have this keyspace: what waits for something from there waits in vain.
+    /// Whether some node is known not to have this keyspace. Work that waits for that node waits in vain.
     pub fn is_lacked(&self) -> bool {
         let mut nodes = self.shared().config.placement.nodes();
         nodes.any(|node| self.shared().lacks(node, self.tag()))
@@ -225,7 +226,8 @@ impl<P: Protocol> Keyspace<P> {
         self.respond(caller, response(caller.id));
     }
 
-    /// Who asked is not left to wait in vain: if the answer finds no room, a short one says so.
+    /// Sends an answer to the node that asked. If it finds no room on the link, a short answer that says so is sent in its place, so that
+    /// the node does not wait in vain.
     fn respond(&self, caller: Caller, response: ResponseFrame) {
         let Caller { node, server, .. } = caller;
         let frame = |response| Frame::new(self.tag(), server, server, Body::Response(response));
@@ -297,21 +299,21 @@ impl<P: Protocol> Keyspace<P> {
                     self.deliver_survey(id, surveyed);
                 }
             }
-            // If it does not decode, the request fails with the link.
+            // If it does not decode, the link breaks, and the request fails with it.
             Some((to, false)) if to == node => {
                 let outcome = frame.into_answer(self.topology())?;
                 if lock(&self.forwarded).remove(&id).is_some() {
                     self.deliver(id, outcome);
                 }
             }
-            // It was given up on already, or somebody else was asked.
+            // The request has failed already, or another node was asked.
             _ => {}
         }
         Ok(())
     }
 }
 
-/// An amount of memory as people set it.
+/// A number of bytes, written in MiB where it is a whole number of them.
 fn in_mib(bytes: u64) -> String {
     const MIB: u64 = 1 << 20;
     match bytes.is_multiple_of(MIB) {

@@ -1,16 +1,17 @@
-//! What a lane keeps beside its versions, and what the engine has of it: the protocol's journal, and its state by name.
+//! What a lane keeps beside its versions: the protocol's journal, and its state by name. Also, how much of both the engine has.
 //!
-//! Memory has all of it, the log has every change, and the engine has it as of the last checkpoint, a row for each entry and each name. A checkpoint
-//! writes what has changed since the one before.
+//! Memory has all of it. The log has every change. The engine has it as of the last checkpoint, one row for each entry and each name. A
+//! checkpoint writes what has changed since the one before.
 //!
 //! ```text
 //!   under the lock    append to the log | take the changes          (the checkpoint covers the log up to here)
 //!   then              sync the log | write the changes, part by part | rows of versions | meta
 //! ```
 //!
-//! **Rows may be newer than the last finished checkpoint**, if the process stopped in the middle of this. The log from that checkpoint on is then replayed
-//! over them, and has every change that they have: it was synced first. So each name ends with its last state. An entry that was appended, truncated
-//! and appended again ends as the last one of its index, and entries that were purged are purged once more ([`JournalReplay`]).
+//! **Rows may be newer than the last finished checkpoint** if the process stopped in the middle of a checkpoint. The log from the last
+//! finished checkpoint on is then replayed over them. It has every change that they have, because it was synced first. So each name ends
+//! with its last state. An entry that was appended, truncated and appended again ends as the last one of its index. Entries that were
+//! purged are purged once more ([`JournalReplay`]).
 use crate::record::Replayed;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,22 +19,22 @@ use std::ops::Range;
 use turnbuckle_core::{Journal, JournalReplay, Write};
 use turnbuckle_store::{Beside as Rows, TableWrite, write_entry, write_named};
 
-/// How many bytes one write to the engine has, about.
+/// The approximate size of one write to the engine, in bytes.
 const PART_BYTES: usize = 4 << 20;
 
-/// The named state of a lane, and what the engine has of that and of its journal.
+/// The named state of a lane, and how much of it and of the journal the engine has.
 pub(crate) struct Beside {
     named: BTreeMap<String, Bytes>,
-    /// Names whose rows may not be what they should be.
+    /// Names whose rows in the engine may be out of date.
     changed: BTreeSet<String>,
-    /// Only entries with these indexes have rows.
+    /// The indexes of journal entries that may have rows in the engine. No other entry has one.
     stored: Range<u64>,
     /// The journal while records are replayed.
     replayed: JournalReplay,
 }
 
 impl Beside {
-    /// As the engine has it. `journal_first` is what the last finished checkpoint says.
+    /// The state as the engine has it. `journal_first` is the journal's first index according to the last finished checkpoint.
     pub fn open(rows: Rows, journal_first: u64) -> Beside {
         let indexes = || rows.journal.iter().map(|(index, _)| *index);
         let stored = indexes().min().map_or(0, |first| first)..indexes().max().map_or(0, |last| last + 1);
@@ -50,7 +51,7 @@ impl Beside {
         &self.named
     }
 
-    /// Nothing is kept by name any more.
+    /// Drops everything that is kept by name.
     pub fn clear_named(&mut self) {
         self.changed.extend(std::mem::take(&mut self.named).into_keys());
     }
@@ -63,14 +64,14 @@ impl Beside {
         }
     }
 
-    /// A write that is appended to the log.
+    /// Takes note of a write that is appended to the log.
     pub fn logged<M>(&mut self, write: &Write<M>) {
         if let Write::Named { name, bytes } = write {
             self.set_named(name.to_string(), bytes.clone());
         }
     }
 
-    /// A write of a record, as it is replayed. Those that have nothing to do with it are given back.
+    /// Replays a write of a record. Returns the write if it does not concern named state or the journal.
     pub fn replay<M>(&mut self, write: Replayed<M>) -> Option<Replayed<M>> {
         match write {
             Replayed::Named { name, bytes } => self.set_named(name, bytes),
@@ -82,12 +83,12 @@ impl Beside {
         None
     }
 
-    /// All records are replayed: the journal, or the index of an entry that is missing in it.
+    /// Called when all records are replayed. Returns the journal, or the index of an entry that is missing in it.
     pub fn take_journal(&mut self) -> Result<Journal, u64> {
         std::mem::take(&mut self.replayed).finish()
     }
 
-    /// What has changed since the last checkpoint, to be written by the next one.
+    /// Takes what has changed since the last checkpoint, to be written by the next one.
     pub fn take_changes(&mut self, journal: &mut Journal) -> Changes {
         let names = std::mem::take(&mut self.changed);
         let from = journal.take_changes();
@@ -113,12 +114,12 @@ impl Beside {
         changes
     }
 
-    /// They were written.
+    /// The changes were written.
     pub fn wrote(&mut self, changes: &Changes) {
         self.stored = changes.kept.clone();
     }
 
-    /// They were not, or not all of them.
+    /// The changes were not written, or not all of them: the next checkpoint writes them.
     pub fn give_back(&mut self, changes: Changes, journal: &mut Journal) {
         self.changed
             .extend(changes.named.into_iter().map(|(name, _)| name));
@@ -126,19 +127,19 @@ impl Beside {
     }
 }
 
-/// What a checkpoint writes of it.
+/// What a checkpoint writes of the named state and of the journal.
 pub(crate) struct Changes {
     named: Vec<(String, Option<Bytes>)>,
-    /// The indexes of entries that may have rows,
+    /// The indexes of entries that may have rows in the engine.
     removed: Range<u64>,
-    /// and of those that are to have some.
+    /// The indexes of entries that are to have rows after the checkpoint.
     kept: Range<u64>,
     from: u64,
     entries: Vec<(u64, Bytes)>,
 }
 
 impl Changes {
-    /// The writes, in parts of at most `max_rows`. With the planted bug entries that were truncated keep their rows.
+    /// The writes, in parts of at most `max_rows`. With the planted bug `keeps_truncated`, entries that were truncated keep their rows.
     pub fn parts(
         &self,
         max_rows: usize,

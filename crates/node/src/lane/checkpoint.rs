@@ -1,4 +1,4 @@
-//! What a checkpoint says of a lane, and when one is of use.
+//! What a checkpoint records of a lane, and when a checkpoint is useful.
 use super::{Changes, Lane, forgetting::Forgetting};
 use crate::record::CheckpointMeta;
 use turnbuckle_core::{Hlc, Journal, Protocol, Recovered, ReplicaId};
@@ -8,18 +8,18 @@ use turnbuckle_store::Chunk;
 
 /// The checkpoints of a lane.
 pub(crate) struct Checkpoints {
-    /// The last one of the lane's earlier lives covers the log up to here.
+    /// The last checkpoint of the lane's earlier lives covers the log up to here.
     pub covered: Position,
-    /// One is taken before anything else: the lane has not served yet since it was added to the configuration, or its last one says that rows are
-    /// missing and none is.
+    /// Whether a checkpoint is taken before anything else: the lane has not served yet since it was added to the configuration, its table
+    /// was salvaged, or a repair has ended and the last checkpoint still says that rows are missing.
     pub is_wanted: bool,
-    /// What the last one of this life said.
+    /// The meta of the last checkpoint of this life.
     pub last: Option<CheckpointMeta>,
     pub forgetting: Forgetting,
 }
 
 impl Checkpoints {
-    /// As the last one left it.
+    /// The state after a start: `covered` comes from the last checkpoint.
     pub fn restore(covered: Position) -> Checkpoints {
         Checkpoints {
             covered,
@@ -29,7 +29,7 @@ impl Checkpoints {
         }
     }
 
-    /// One begins, at this time of the clock.
+    /// A checkpoint begins when the replica's clock is `clock`.
     pub fn begin(&mut self, clock: Hlc) {
         self.is_wanted = false;
         self.forgetting.begin_checkpoint(clock);
@@ -37,7 +37,7 @@ impl Checkpoints {
 }
 
 impl<P: Protocol> Lane<P> {
-    /// What this replica covers: the protocol's cut, but of what it stamped itself no more than it knows to have.
+    /// What this replica covers: the protocol's cut. Of this replica's own versions it covers no more than it knows to have.
     pub fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         let mut cut = self.replica.protocol().cut();
         for (replica, until) in &mut cut {
@@ -50,31 +50,34 @@ impl<P: Protocol> Lane<P> {
         cut
     }
 
-    /// Deletes up to here are forgotten: see [`Protocol::settled`], but never what may come back in no order.
+    /// Deletes up to here may be forgotten: see [`Protocol::settled`]. It never goes beyond what this replica knows to have of its own
+    /// versions, because those that it lost may come back in any order.
     pub fn settled(&self) -> Hlc {
         self.known(self.replica.protocol().settled())
     }
 
-    /// Whether deletes may have been forgotten here, in this life or an earlier one. After a start a protocol may not know yet what is settled.
+    /// Whether deletes may have been forgotten here, in this life or an earlier one. Right after a start a protocol may not know yet what
+    /// is settled.
     pub(super) fn has_forgotten(&self) -> bool {
         let protocol = self.replica.protocol();
         let until = protocol.forgotten().until.unwrap_or_default();
         protocol.settled().max(until) > Hlc::ZERO
     }
 
-    /// Whether a checkpoint would bring deletes nearer to being forgotten. The first one writes them down, and the next one forgets them. In
-    /// between, what is settled has to pass them; while a site is away it does not, and a checkpoint would be of no use.
+    /// Whether a checkpoint would bring deletes nearer to being forgotten. The first checkpoint writes a delete down, and the next one
+    /// forgets it. In between, the settled time must have passed the delete. While a site is away it does not, and a checkpoint would be of
+    /// no use.
     pub fn can_forget(&self) -> bool {
         self.store.deleted_keys() > 0 && self.checkpoints.forgetting.is_due(self.settled())
     }
 
-    /// Whether the table is to be merged anew: more of it was forgotten than there is left.
+    /// Whether the table is to be merged again: more of its deletes were forgotten than keys are left.
     pub fn is_reclaim_due(&mut self) -> bool {
         let live_keys = self.live_keys();
         self.checkpoints.forgetting.is_reclaim_due(live_keys)
     }
 
-    /// What a replica that is opened now finds, but for its journal.
+    /// What a replica that is opened now finds, without its journal.
     pub fn recovered(&self, cut: Vec<(ReplicaId, Hlc)>) -> Recovered {
         Recovered {
             cut,
@@ -84,18 +87,18 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// The next rows of the checkpoint under way. Versions that nobody will ask for any more are dropped on the way.
+    /// The next rows of the checkpoint under way. Versions that no request can ask for any more are dropped on the way.
     pub fn next_chunk(&mut self, max_keys: usize) -> Option<Chunk<P::Meta>> {
         let Lane { store, replica, .. } = self;
         store.next_chunk(max_keys, |version| replica.covered(version))
     }
 
-    /// What has changed beside versions, to be written by the checkpoint that begins now.
+    /// Takes what has changed beside versions, to be written by the checkpoint that begins now.
     pub fn take_changes(&mut self) -> Changes {
         self.beside.take_changes(self.replica.journal_mut())
     }
 
-    /// Whether the engine has these changes now.
+    /// Ends the writing of `changes`. `is_written`: whether the engine has them now.
     pub fn end_changes(&mut self, changes: Changes, is_written: bool) {
         match is_written {
             true => self.beside.wrote(&changes),
@@ -103,7 +106,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// What a checkpoint taken now says about everything that is not a version.
+    /// What a checkpoint taken now records of the lane, beside its rows.
     pub fn meta(&self, log_position: Position) -> CheckpointMeta {
         let record = |(replica, place)| ReceivedRecord::new(replica, place);
         let lives = self.outgoing.incarnations().iter();

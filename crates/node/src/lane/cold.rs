@@ -4,16 +4,17 @@ use turnbuckle_core::Key;
 
 /// Inputs that wait until their keys have been fetched, and the keys to fetch.
 ///
-/// Order is kept per key: an input that names a key for which an earlier one waits, waits behind it.
+/// Order is kept per key: an input waits behind every earlier input that names one of its keys.
 pub(crate) struct Cold<Input> {
     waiting: VecDeque<(Vec<Key>, Input)>,
-    /// How many waiting inputs name each key.
+    /// The number of waiting inputs that name each key.
     named: BTreeMap<Key, usize>,
-    /// In the order in which they were asked for. In another one, keys that are asked for again and again would leave out others.
+    /// The keys to fetch, in the order in which they were asked for. In another order, keys that are asked for again and again would hold
+    /// up all others.
     wanted: VecDeque<Key>,
-    /// Those that are wanted or being fetched.
+    /// The keys in `wanted`, and those that are being fetched.
     asked: BTreeSet<Key>,
-    /// Inputs whose keys could not be read, and that are tried again.
+    /// Inputs whose keys could not be read. They are tried again.
     aside: Vec<Input>,
 }
 
@@ -37,7 +38,7 @@ impl<Input> Cold<Input> {
         self.waiting.len()
     }
 
-    /// `input` names `keys`; those that are not resident are to be fetched.
+    /// Parks `input`, which names `keys`. Those that are not resident are to be fetched.
     pub fn park(&mut self, keys: Vec<Key>, input: Input, is_resident: impl Fn(&Key) -> bool) {
         for key in &keys {
             *self.named.entry(key.clone()).or_default() += 1;
@@ -48,20 +49,20 @@ impl<Input> Cold<Input> {
         self.waiting.push_back((keys, input));
     }
 
-    /// A key to fetch when its turn comes.
+    /// Asks for a key, to be fetched when its turn comes.
     pub fn want(&mut self, key: &Key) {
         if self.asked.insert(key.clone()) {
             self.wanted.push_back(key.clone());
         }
     }
 
-    /// Keys that a stream waits for now, or will soon. They come before all others: a stream names one key after the other, and each would wait
-    /// behind everything that clients ask for.
+    /// Keys that a stream waits for now, or will soon. They are fetched before all others. A stream names one key after the other, and each
+    /// would otherwise wait behind everything that clients ask for.
     pub fn want_first<'a>(&mut self, keys: impl DoubleEndedIterator<Item = &'a Key>) {
         for key in keys.rev() {
             if !self.asked.insert(key.clone()) {
                 let Some(place) = self.wanted.iter().position(|wanted| wanted == key) else {
-                    // It is being fetched.
+                    // The key is being fetched.
                     continue;
                 };
                 self.wanted.remove(place);
@@ -70,7 +71,7 @@ impl<Input> Cold<Input> {
         }
     }
 
-    /// Keys to fetch now, at most so many; [`Cold::fetched`] ends each.
+    /// Takes keys to fetch now, at most `max`. [`Cold::fetched`] must be called for each.
     pub fn take_wanted(&mut self, max: usize) -> Vec<Key> {
         let count = max.min(self.wanted.len());
         self.wanted.drain(..count).collect()
@@ -80,7 +81,7 @@ impl<Input> Cold<Input> {
         self.asked.remove(key);
     }
 
-    /// The first input that may run: all its keys are resident, and no earlier one names any of them.
+    /// Takes the first input that may run: all its keys are resident, and no earlier input names any of them.
     pub fn take_runnable(&mut self, is_resident: impl Fn(&Key) -> bool) -> Option<Input> {
         let mut before: BTreeSet<&Key> = BTreeSet::new();
         let mut place = None;
@@ -96,7 +97,7 @@ impl<Input> Cold<Input> {
         Some(input)
     }
 
-    /// Takes out every input that names `key`: it cannot be read.
+    /// Takes out every input that names `key`, which cannot be read.
     pub fn take_failed(&mut self, key: &Key) -> Vec<Input> {
         let (failed, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
@@ -111,12 +112,12 @@ impl<Input> Cold<Input> {
             .collect()
     }
 
-    /// An input is tried again later, although a key of it could not be read.
+    /// Keeps an input, of which a key could not be read, to be tried again later.
     pub fn set_aside(&mut self, input: Input) {
         self.aside.push(input);
     }
 
-    /// The inputs to try again now.
+    /// Takes the inputs to try again now.
     pub fn take_aside(&mut self) -> Vec<Input> {
         std::mem::take(&mut self.aside)
     }

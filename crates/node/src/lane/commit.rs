@@ -1,4 +1,4 @@
-//! What is staged goes to the log, and what waits for that is let go.
+//! Staged writes go to the log, and what waits for them is released.
 use super::{Lane, in_log::Logged, records::Recorded};
 use crate::durability::Durability;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ impl<P: Protocol> Lane<P> {
             self.outgoing.note_position(first.number, from);
         }
         let must_sync = batch.as_ref().is_some_and(|batch| batch.must_sync);
-        // What was given back is not to be lost once more: the peer forgets that it was ahead.
+        // Versions that a peer restored must not be lost once more: the peer forgets that it held more than this lane.
         let sync = must_sync || !givers.is_empty() || matches!(self.env.durability(), Durability::Fsync);
         let number = batch.as_ref().map(|batch| batch.number);
         let logged = Logged {
@@ -49,7 +49,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// The log has everything up to `written` and on disk up to `synced`: what was held behind it goes out. Returns whether more waits.
+    /// The log is written up to `written` and synced up to `synced`: what waited for that is released. Returns whether more waits.
     pub fn release(&mut self, now: Now, written: Position, synced: Position) -> bool {
         while let Some(bound) = self.in_log.take_bound(synced) {
             self.replica.handle_bound_synced(bound);
@@ -64,7 +64,7 @@ impl<P: Protocol> Lane<P> {
         }
         self.settle_promises();
         self.finish_input(now);
-        // Only now that it is written: a sync that was asked for earlier might have been over before.
+        // Only when the batch is written: a sync that was asked for earlier might have ended before that.
         if self
             .in_log
             .waits_for_sync(self.env.durability() != Durability::None)
@@ -74,7 +74,7 @@ impl<P: Protocol> Lane<P> {
         !self.in_log.is_empty()
     }
 
-    /// A batch is durable.
+    /// A batch is durable: its outputs, entries and acknowledgements are released.
     fn let_go(&mut self, now: Now, batch: Logged) {
         if let Some(number) = batch.number {
             self.replica.handle_durable(number);
@@ -92,7 +92,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// What is synced no power loss takes any more: the replica may say so in its next mark.
+    /// No power loss takes what is synced any more: the replica may promise it in its next mark.
     pub(super) fn settle_promises(&mut self) {
         let is_settled = self.lives().is_none_or(EarlierLives::is_settled);
         let synced = self.in_log.take_promises(self.env.shared().log().synced());
@@ -101,12 +101,12 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Whether anything was done since the last call that may have staged something.
+    /// Whether anything that may have staged a write was done since the last call.
     pub fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// Whether something is appended and not yet durable.
+    /// Whether something is appended to the log and not yet durable.
     pub fn is_waiting(&self) -> bool {
         self.in_log.has_batches()
     }

@@ -11,7 +11,7 @@ use turnbuckle_store::{StoreError, clear_staged, stage};
 impl<P: Protocol> Lane<P> {
     // ---- asked ----------------------------------------------------------------------------------------------
 
-    /// Tells a peer where its stream goes on here, or that a copy is needed first.
+    /// Tells a peer where its stream goes on, or that it must send a copy first.
     pub(super) fn resume(&mut self, replica: ReplicaId) {
         let Some(word) = self.incoming.resume(replica) else {
             return;
@@ -27,14 +27,14 @@ impl<P: Protocol> Lane<P> {
         self.say(self.me.peer(replica), StreamBody::Resume(frame));
     }
 
-    /// No copy is under way any more. Whose copy came at the wrong time is told again where its stream goes on.
+    /// No copy is under way any more. Peers whose copies were declined meanwhile are told again where their streams go on.
     pub(super) fn resume_declined(&mut self) {
         for replica in self.incoming.declined().iter() {
             self.resume(replica);
         }
     }
 
-    /// The protocol wants a full copy of a peer. While one arrives from there, or the link is down, it is asked for afterwards.
+    /// The protocol wants a full copy of a peer. If one arrives from that peer now, or the link is down, it is asked for afterwards.
     pub(super) fn want_copy_of(&mut self, replica: ReplicaId) {
         self.incoming.want_copy(replica);
         let arrives = self.incoming.copy().is_some_and(|copy| copy.from == replica);
@@ -43,12 +43,12 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// If a peer is to send a copy before its stream goes on: how far it must have taken in the stream of this lane.
+    /// Set if a peer is to send a copy before its stream goes on: the position in this lane's stream that it must have taken in first.
     fn wanted_copy(&self, replica: ReplicaId) -> Option<StreamPosition> {
         if !self.waits_for_copy(replica) && !self.incoming.wants_copy(replica) {
             return None;
         }
-        // What was stamped here is back with the first copy.
+        // The first copy has brought back what was stamped here. So later copies have no such condition.
         let any_copy_will_do = self.env.shared().config.planted.repaired_by_any_copy;
         if !self.is_blank() || self.streams.is_none() || any_copy_will_do {
             return Some(StreamPosition::default());
@@ -83,7 +83,7 @@ impl<P: Protocol> Lane<P> {
             "a full copy begins: the peer's log does not reach back to what this replica has, or its directory was empty"
         );
         match clear_staged(&*self.store.table()).map_err(StoreError::from) {
-            // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened anew.
+            // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened again.
             Err(error) if error.is_damage() => {
                 self.note_damage(&error);
                 self.incoming.refuse_copy(replica);
@@ -132,8 +132,8 @@ impl<P: Protocol> Lane<P> {
         copy.filter(|copy| copy.state >= CopyState::Whole).cloned()
     }
 
-    /// The rows of a full copy are about to come in, and may never come in whole. That some may be here, of its source and of others, is written
-    /// down in front of them.
+    /// The rows of a full copy are about to be put in place, and the process may stop in between. So a record is appended first that says
+    /// how far they may go in the streams of the copy's source and of other sites.
     pub fn hold_copied(&mut self, copy: &CopyIn) {
         self.incoming.hold(copy.held());
         let mut record = self.empty_record();
@@ -145,7 +145,7 @@ impl<P: Protocol> Lane<P> {
         self.moved = true;
     }
 
-    /// A full copy is in place, and nothing of it is staged any more: the stream goes on behind it, and its source is told.
+    /// A full copy is in place, and nothing of it is staged any more: its source is told that the stream goes on behind it.
     pub fn copied(&mut self, copy: &CopyIn) {
         self.incoming.copied(copy);
         self.moved = true;
@@ -158,7 +158,7 @@ impl<P: Protocol> Lane<P> {
     }
 }
 
-/// What a full copy speaks of must be in the past: there is no waiting in the middle of one.
+/// Every timestamp in a full copy must be up to `horizon`: a copy cannot wait in the middle.
 fn not_beyond(horizon: Hlc, newest: Hlc) -> Result<(), BadFrame> {
     if newest > horizon {
         let found = format!("{newest}: check both clocks");

@@ -1,5 +1,5 @@
-//! What a lane wants done. A lane does nothing to others by itself: it emits effects, and its keyspace performs them in their order, while the
-//! lane is still locked.
+//! What a lane wants done. A lane acts on nothing outside itself: it emits effects, and its keyspace performs them in their order, while
+//! the lane is still locked.
 use super::Lane;
 use turnbuckle_core::{Outcome, Protocol, ReplicaSet, RequestId, ServerId};
 use turnbuckle_replication::StreamBody;
@@ -13,14 +13,14 @@ pub(crate) enum Effect<P: Protocol> {
     },
     /// Hand a message to another replica, on this node or on another one.
     Send { to: ServerId, message: P::Message },
-    /// Say something to a server on another node. It is lost if there is no way: so are messages, and what else is said comes again when the link
-    /// does.
+    /// Send a stream's frame to a server on another node. If the link is down or full, the frame is lost: messages may be lost, and all
+    /// else is sent again when the link comes up.
     Say { to: ServerId, body: StreamBody },
-    /// Streams or marks wait for the partition's replicas at these sites.
+    /// Entries or marks wait for these replicas of the partition: their links are woken.
     WakeLinks(ReplicaSet),
-    /// Background work waits.
+    /// Background work waits: the worker is woken.
     WakeWorker,
-    /// Something is held until the log has been synced.
+    /// Something waits until the log has been synced: a sync is asked for.
     Sync,
 }
 
@@ -29,7 +29,7 @@ impl<P: Protocol> Lane<P> {
         self.effects.push(Effect::Deliver { id, outcome });
     }
 
-    /// The answer to a request, if it is there. The others are delivered.
+    /// Takes the answer to a request out of the effects, if it is there. Other answers stay, to be delivered.
     pub(crate) fn take_answer(&mut self, asked: RequestId) -> Option<Outcome<P::Response>> {
         let is_asked = |effect: &Effect<P>| matches!(effect, Effect::Deliver { id, .. } if *id == asked);
         let place = self.effects.iter().rposition(is_asked)?;

@@ -1,44 +1,45 @@
-//! When deletes are forgotten, and when their room on disk is taken back.
+//! When deletes are forgotten, and when their space on disk is taken back.
 //!
-//! A delete is written down by one checkpoint and forgotten by a later one. What was forgotten still takes room in the table until that is merged
-//! anew, which takes about as long as the forgetting did.
+//! A delete is written down by one checkpoint and forgotten by a later one. A forgotten delete still takes space in the table until the
+//! table is merged again, which takes about as long as the forgetting did.
 use turnbuckle_core::Hlc;
 
-/// For so few deletes that were forgotten no table is merged anew.
+/// Up to this number of forgotten deletes, no table is merged again.
 const FEW_FORGOTTEN: u64 = 1_000;
 
-/// A table whose merge gave no disk back is merged again after at most this number of checkpoints.
+/// A table whose merge freed no disk space is merged again after at most this number of checkpoints.
 const LONGEST_RECLAIM_WAIT: u32 = 64;
 
-/// How far a lane is with that.
+/// What a lane has forgotten, and when its table is merged again.
 #[derive(Default)]
 pub(crate) struct Forgetting {
-    /// The next checkpoint has deletes to forget once what is settled has come behind this.
+    /// The clock when the last checkpoint began. The next checkpoint has deletes to forget once the settled time is later than this.
     behind: Hlc,
-    /// How many deletes were forgotten since the table was last merged anew.
+    /// The number of deletes that were forgotten since the last merge of the table that freed space.
     forgotten: u64,
-    /// In how many checkpoints the table may be merged anew, and how many those were the last time, if that gave nothing back.
+    /// The number of checkpoints until the table may be merged again. `reclaim_wait` is what it was after the last merge; 0 if that freed
+    /// space.
     reclaim_after: u32,
     reclaim_wait: u32,
 }
 
 impl Forgetting {
-    /// A checkpoint begins, at this time of the clock: it writes down every delete before that.
+    /// A checkpoint begins when the clock is `clock`. It writes down every delete before that.
     pub fn begin_checkpoint(&mut self, clock: Hlc) {
         self.behind = clock;
     }
 
-    /// Whether the next checkpoint can forget something, if everything up to `settled` may be forgotten.
+    /// Whether the next checkpoint can forget a delete, if everything up to `settled` may be forgotten.
     pub fn is_due(&self, settled: Hlc) -> bool {
         settled > self.behind
     }
 
-    /// Deletes were forgotten.
+    /// The number of deletes that were forgotten now.
     pub fn forgot(&mut self, deletes: u64) {
         self.forgotten += deletes;
     }
 
-    /// Whether more was forgotten than there is left: the table is merged anew then. Called once for each checkpoint.
+    /// Whether the table is to be merged again: more deletes were forgotten than keys are left. Called once for each checkpoint.
     pub fn is_reclaim_due(&mut self, live_keys: u64) -> bool {
         let is_due = self.forgotten > live_keys.max(FEW_FORGOTTEN);
         let is_now = is_due && self.reclaim_after == 0;
@@ -46,7 +47,7 @@ impl Forgetting {
         is_now
     }
 
-    /// The table was merged anew. If that gave nothing back yet, it is tried again, after twice as many checkpoints each time.
+    /// The table was merged. If that freed no space yet, it is tried again, after twice as many checkpoints each time.
     pub fn reclaimed(&mut self, has_given: bool) {
         self.reclaim_wait = match has_given {
             true => 0,

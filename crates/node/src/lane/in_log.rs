@@ -1,13 +1,13 @@
 //! What a lane has appended to the log, and what waits until that is durable.
 //!
-//! Three queues, each in the order of the log. A batch lets its outputs, entries and acknowledgements go when it is written, or synced if that is
-//! needed; a bound of the clock and a promise count only when they are synced.
+//! Three queues, each in the order of the log. A batch releases its outputs, entries and acknowledgements when it is written, or when it is
+//! synced if it must be. A bound of the clock and a promise count only when they are synced.
 use std::collections::VecDeque;
 use turnbuckle_core::{Hlc, ReplicaId};
 use turnbuckle_log::Position;
 use turnbuckle_replication::{Entry, StreamPosition};
 
-/// How many promises may wait for a sync; beyond that the newest replaces the one before.
+/// The most promises that may wait for a sync. Beyond it, a new promise replaces the newest one that waits.
 const MAX_PROMISES: usize = 64;
 
 /// A batch in the log.
@@ -16,25 +16,25 @@ pub(super) struct Logged {
     pub end: Position,
     pub sync: bool,
     pub entries: Vec<Entry>,
-    /// How far other streams have come with it: to be acknowledged.
+    /// The positions that other streams have reached with this batch. They are acknowledged when it is durable.
     pub received: Vec<(ReplicaId, StreamPosition)>,
-    /// Peers that have given everything back with it.
+    /// Peers that have restored everything, in this batch.
     pub givers: Vec<ReplicaId>,
 }
 
 /// What is in the log and not yet durable.
 pub(super) struct InLog {
     batches: VecDeque<Logged>,
-    /// Promises whose marks are sent, until everything they speak of is synced.
+    /// Promises whose marks are sent. Each waits until everything that it covers is synced.
     promises: VecDeque<(Position, (Hlc, u64))>,
-    /// Clock bounds in the log, and not yet synced.
+    /// Clock bounds that are in the log and not yet synced.
     bounds: VecDeque<(Position, Hlc)>,
-    /// The highest bound in the log.
+    /// The highest clock bound in the log.
     bound: Hlc,
 }
 
 impl InLog {
-    /// Nothing yet: the last checkpoint has this bound.
+    /// An empty queue. `bound` is the clock's bound in the last checkpoint.
     pub fn new(bound: Hlc) -> InLog {
         InLog {
             batches: VecDeque::new(),
@@ -44,12 +44,12 @@ impl InLog {
         }
     }
 
-    /// No timestamp that the log may have shown is above it.
+    /// No timestamp that the log may have let out is above it.
     pub fn bound(&self) -> Hlc {
         self.bound
     }
 
-    /// The log has a bound, or a version that was stamped below one.
+    /// A replayed record has a bound, or a version that was stamped below one.
     pub fn replay_bound(&mut self, bound: Hlc) {
         self.bound = self.bound.max(bound);
     }
@@ -68,7 +68,7 @@ impl InLog {
         self.batches.push_back(batch);
     }
 
-    /// A mark is sent whose promise speaks of everything up to `behind`.
+    /// A mark is sent whose promise covers everything in the log up to `behind`.
     pub fn push_promise(&mut self, behind: Position, promise: (Hlc, u64)) {
         if self.promises.len() >= MAX_PROMISES {
             self.promises.pop_back();
@@ -76,26 +76,26 @@ impl InLog {
         self.promises.push_back((behind, promise));
     }
 
-    /// The next bound that is synced.
+    /// Takes the next bound that is synced.
     pub fn take_bound(&mut self, synced: Position) -> Option<Hlc> {
         self.bounds.front().filter(|(end, _)| *end <= synced)?;
         self.bounds.pop_front().map(|(_, bound)| bound)
     }
 
-    /// The next batch that is durable.
+    /// Takes the next batch that is durable.
     pub fn take_batch(&mut self, written: Position, synced: Position) -> Option<Logged> {
         let until = |batch: &Logged| if batch.sync { synced } else { written };
         self.batches.front().filter(|batch| batch.end <= until(batch))?;
         self.batches.pop_front()
     }
 
-    /// The promises that are synced.
+    /// Takes the promises that are synced.
     pub fn take_promises(&mut self, synced: Position) -> impl Iterator<Item = (Hlc, u64)> {
         let done = self.promises.partition_point(|&(behind, _)| behind <= synced);
         self.promises.drain(..done).map(|(_, promise)| promise)
     }
 
-    /// Whether something is held until the log has been synced. `interval_syncs`: that comes about by itself soon enough for promises.
+    /// Whether something waits for a sync. `interval_syncs`: the log is synced at intervals anyway, which is soon enough for promises.
     pub fn waits_for_sync(&self, interval_syncs: bool) -> bool {
         let has_promises = !self.promises.is_empty() && !interval_syncs;
         has_promises || !self.bounds.is_empty() || self.batches.front().is_some_and(|batch| batch.sync)

@@ -1,4 +1,5 @@
-//! Inputs: handed to the replica, or parked until their keys are in memory or peers were heard; and the outputs that they make possible.
+//! Inputs are handed to the replica, or parked until their keys are in memory or peers were heard. Then come the outputs that they make
+//! possible.
 use super::{
     Lane,
     waiting::{Question, Waiting},
@@ -8,12 +9,12 @@ use turnbuckle_core::{Hlc, Input, Key, Micros, Now, Outcome, Output, Protocol, R
 use turnbuckle_replication::{MarkFrame, StreamBody};
 use turnbuckle_store::StoreError;
 
-/// Once so many inputs wait for keys from disk, messages that would wait, too, are lost: their senders are prepared for that and ask again, and
-/// a disk that is slower than they ask would never be done.
+/// The most inputs that may wait for keys from disk. Beyond it, messages that would have to wait are dropped. Their senders ask again.
+/// Without the limit, a slow disk would never catch up.
 pub(super) const MAX_COLD: usize = 1024;
 
 impl<P: Protocol> Lane<P> {
-    /// A session's or another node's request. It waits if its keys are not in memory.
+    /// Handles a request of a session or of another node. If its keys are not in memory, it waits.
     pub fn ask(&mut self, now: Now, question: Question<P>) {
         if self.is_unheard() {
             self.end_unheard(now);
@@ -22,27 +23,28 @@ impl<P: Protocol> Lane<P> {
         self.finish_input(now);
     }
 
-    /// When it wants to be stepped next, in monotonic time: for a timer of its replica, or for requests that wait for others' word. A protocol without
-    /// timers has nothing else that ends their waiting.
+    /// When the lane must be stepped next, in monotonic time: for a timer of its replica, or for requests that wait to hear from peers.
+    /// With a protocol without timers, nothing else would end that wait.
     pub fn next_deadline(&self) -> Option<Micros> {
         let deadlines = [self.replica.next_deadline(), self.unheard_until()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// An input that names no keys.
+    /// Handles an input that names no keys.
     pub fn step(&mut self, now: Now, input: Input<P>) {
         self.handle(now, input);
         self.finish_input(now);
     }
 
-    /// A message of another replica. It waits, too, if its keys are not in memory.
+    /// Handles a message of another replica. If its keys are not in memory, it waits, too.
     pub fn hear(&mut self, now: Now, from: ServerId, message: P::Message) {
         self.hear_or_park(now, from, message);
         self.finish_input(now);
     }
 
-    /// Threads read the clock, then wait for a lock or a disk, and come here. A request that they let run may have been asked after they read
-    /// it. So in a lane time never goes back: what an answer proves, it proves as of the latest time that any input came with.
+    /// Hands an input to the replica. Threads read the clock, then wait for a lock or a disk, and come here. An input that they let run may
+    /// have arrived after they read the clock. So time never goes back in a lane: an answer proves what it proves as of the latest time
+    /// that any input came with.
     pub(super) fn handle(&mut self, now: Now, input: Input<P>) {
         let may_go_back = self.env.shared().config.planted.time_before_disk;
         if now.monotonic >= self.time.monotonic || may_go_back {
@@ -92,7 +94,7 @@ impl<P: Protocol> Lane<P> {
             names_keys = true;
             is_cold |= self.is_cold(key);
         });
-        // Its sender is prepared for a message that is lost.
+        // The message is dropped: its sender asks again.
         if names_keys && (self.repair.is_some() || self.is_outdated()) {
             return;
         }
@@ -114,7 +116,7 @@ impl<P: Protocol> Lane<P> {
         self.wake_worker();
     }
 
-    /// What has waited for something else than keys goes on.
+    /// Handles an input that has waited for something other than keys.
     pub(super) fn go_on(&mut self, now: Now, waiting: Waiting<P>) {
         match waiting {
             Waiting::Question(question) => self.run_or_park(now, question),
@@ -123,7 +125,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A key was fetched: what waited for it goes on.
+    /// A key was fetched: inputs that waited for it are handled.
     pub fn fetched(&mut self, now: Now, key: &Key) {
         self.cold.fetched(key);
         loop {
@@ -143,7 +145,7 @@ impl<P: Protocol> Lane<P> {
         self.finish_input(now);
     }
 
-    /// A key could not be read: what waited for it is refused.
+    /// A key could not be read: requests that waited for it are refused.
     pub fn fetch_failed(&mut self, key: &Key, why: &StoreError) {
         self.cold.fetched(key);
         self.note_damage(why);
@@ -158,14 +160,14 @@ impl<P: Protocol> Lane<P> {
                     };
                     self.deliver(question.id, Outcome::Refused(refused));
                 }
-                // It is lost, which its sender is prepared for.
+                // The message is dropped: its sender asks again.
                 Waiting::Message { .. } => {}
                 timer @ Waiting::Timer { .. } => self.cold.set_aside(timer),
             }
         }
     }
 
-    /// Timers whose keys could not be read are tried again.
+    /// Tries timers again whose keys could not be read.
     pub fn retry_unread(&mut self, now: Now) {
         for waiting in self.cold.take_aside() {
             self.go_on(now, waiting);
@@ -174,7 +176,7 @@ impl<P: Protocol> Lane<P> {
 
     // ---- outputs --------------------------------------------------------------------------------------------
 
-    /// Everything that the last input made possible: parked requests, then outputs.
+    /// Does everything that the last input made possible: first parked requests, then outputs.
     pub(super) fn finish_input(&mut self, now: Now) {
         loop {
             if let Some(ready) = self.replica.take_ready() {
@@ -221,7 +223,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     fn mark(&mut self, to: ReplicaSet, message: &P::Message, promise: (Hlc, u64)) {
-        // A newer one comes when everything is back.
+        // A newer mark is sent when peers have restored everything.
         if self.takes_back() {
             return;
         }

@@ -1,4 +1,4 @@
-//! A lane and the nodes of its peers: links that come up and go down, frame by frame what comes over them, and what they are filled with.
+//! A lane and the nodes of its peers: links that come up and go down, the frames that arrive over them, and the frames that are sent.
 use super::Lane;
 use crate::{frame::Frame, record::Record};
 use bytes::{Bytes, BytesMut};
@@ -6,7 +6,7 @@ use turnbuckle_core::{BadFrame, Hlc, Input, Now, Protocol, ReplicaId, ReplicaSet
 use turnbuckle_log::Position;
 use turnbuckle_replication::{EntriesFrame, Errand, MarkFrame, Step, StreamBody, StreamPosition};
 
-/// How much of the log is read at a time for a peer that lags.
+/// The number of bytes of the log that are read at a time for a peer that lags.
 const READ_BYTES: usize = 256 << 10;
 
 impl<P: Protocol> Lane<P> {
@@ -19,7 +19,7 @@ impl<P: Protocol> Lane<P> {
             return;
         }
         let is_dropped = self.incoming.silence(replica);
-        // A copy that has arrived whole is put in place first; then the stream is asked for.
+        // A copy that has arrived whole is put in place first. After that the stream is asked for.
         let is_whole = self.incoming.copy().is_some_and(|copy| copy.from == replica);
         if up && !is_whole && !self.waits_for_copy(replica) {
             self.resume(replica);
@@ -32,13 +32,13 @@ impl<P: Protocol> Lane<P> {
         self.step(now, Input::Link { peer, up });
     }
 
-    /// A message of another replica.
+    /// Handles a message of another replica.
     pub fn on_message(&mut self, now: Now, from: ServerId, message: Bytes) -> Result<(), BadFrame> {
         let replica = from.replica();
         let message = self.decode_message(message)?;
         let newest = message.newest();
         if newest > self.horizon(now) {
-            // It may be lost.
+            // A message may be lost: it is dropped.
             self.hold(replica, newest);
             return Ok(());
         }
@@ -49,14 +49,14 @@ impl<P: Protocol> Lane<P> {
         Ok(())
     }
 
-    /// A message of a peer, which names sites of the cluster alone.
+    /// Decodes a message of a peer. It is an error if it names a site that the cluster does not have.
     pub(super) fn decode_message(&self, bytes: Bytes) -> Result<P::Message, BadFrame> {
         let message = P::Message::decode(bytes)?;
         self.env.topology().check_replicas(message.replicas())?;
         Ok(message)
     }
 
-    /// A frame of a peer's server.
+    /// Handles a stream's frame from a peer's server.
     pub fn on_body(&mut self, now: Now, from: ServerId, body: StreamBody) -> Result<(), BadFrame> {
         let replica = from.replica();
         match body {
@@ -88,7 +88,7 @@ impl<P: Protocol> Lane<P> {
 
     // ---- what goes out --------------------------------------------------------------------------------------
 
-    /// Puts frames for a peer into `out` until it holds `max_bytes` or there is nothing more. Returns whether there is more.
+    /// Puts frames for a peer into `out` until it holds `max_bytes` or there are none left. Returns whether there are more.
     pub fn fill(&mut self, peer: ServerId, out: &mut BytesMut, max_bytes: usize) -> bool {
         let replica = peer.replica();
         while out.len() < max_bytes {
@@ -142,7 +142,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Entries for a peer that is behind what memory holds. `None` if the log has nothing to give now.
+    /// Reads entries for a peer that is behind the entries in memory. `None` if the log has none for it now.
     fn read_log(&mut self, replica: ReplicaId, after: u64, from: Position) -> Option<Step> {
         let chunk = match self.env.shared().log().read(from, READ_BYTES) {
             Ok(chunk) => chunk,
@@ -165,7 +165,7 @@ impl<P: Protocol> Lane<P> {
         let entries: Vec<_> = entries.filter(|entry| entry.number > after).collect();
         let step = self.outgoing.step_from_log(replica, &entries, chunk.next);
         Some(match step {
-            // Records of other lanes only: read on.
+            // Only records of other lanes: read on.
             Step::Idle if entries.is_empty() => Step::ReadLog {
                 after,
                 from: chunk.next,

@@ -1,21 +1,21 @@
-//! What planted bugs remember: empty unless one is planted.
+//! The state of planted bugs: empty unless one is planted.
 use super::Lane;
 use turnbuckle_core::{Key, Protocol, Version, Versions};
 use turnbuckle_replication::Entry;
 
 #[derive(Default)]
 pub(super) struct PlantedState {
-    /// One has lost its entry.
+    /// Whether the bug `drops_after_restart` has dropped its entry.
     has_dropped: bool,
-    /// Entries of the last batch, if their order is one.
+    /// The entries of the last batch, for the bug `outputs_swapped`.
     pub swapped: Vec<Entry>,
 }
 
 impl<P: Protocol> Lane<P> {
-    /// Whether a planted bug loses an entry.
+    /// Whether the bug `drops_after_restart` drops this entry.
     pub(super) fn is_dropped(&mut self, key: &Key, version: &Version<P::Meta>) -> bool {
         let planted = &self.env.shared().config.planted;
-        // A new node's stream is in its first incarnation.
+        // The stream of a new node is in its first incarnation.
         let is_restarted = self.outgoing.incarnations().len() > 1;
         if planted.drops_after_restart && is_restarted && !self.planted.has_dropped {
             self.planted.has_dropped = true;

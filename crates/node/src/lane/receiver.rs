@@ -1,24 +1,24 @@
-//! What peers send of their streams, and give back: taken in order, as far as its keys are in memory.
+//! What peers send of their streams, and versions that they restore: handled in order, as far as the keys are in memory.
 use super::Lane;
 use crate::entry;
 use bytes::Bytes;
 use turnbuckle_core::{BadFrame, Hlc, Input, Key, Now, Protocol, ReplicaId, Topology, Version, Wire};
 use turnbuckle_replication::{EntriesFrame, Item, MarkFrame, PositionFrame, ReturnedFrame, cut_from_frames};
 
-/// How many entries of a stream are looked at ahead for keys to read from disk.
+/// The number of waiting entries of a stream whose keys are looked at, to read them from disk ahead of time.
 const AHEAD: usize = 16;
 
 /// An entry of a stream that has arrived: a version with its key.
 pub(crate) struct Arrived<M> {
     pub key: Key,
     pub version: Version<M>,
-    /// Both as they arrived, for the log.
+    /// Key and version as they arrived, for the log.
     encoded: Bytes,
 }
 
 impl<M: Wire> Arrived<M> {
-    /// An entry from a peer, which `origin` stamped: streams carry their source's own versions, also those that it had lost and was given back, and
-    /// what is given back is the receiver's own.
+    /// Decodes an entry from a peer. `origin` must have stamped it: a stream carries its source's own versions, including those that the
+    /// source had lost and took back; versions that a peer restores are the receiver's own.
     fn decode(encoded: Bytes, origin: ReplicaId, topology: &Topology) -> Result<Arrived<M>, BadFrame> {
         let (key, version) = entry::decode_entry::<M>(encoded.clone(), topology)?;
         match version.id.replica == origin {
@@ -85,7 +85,7 @@ impl<P: Protocol> Lane<P> {
         Ok(())
     }
 
-    /// The source has taken back what it had lost, and its stream goes on behind a place.
+    /// The source has taken back what it had lost, and its stream goes on behind `place`.
     pub(super) fn on_taken_back(&mut self, replica: ReplicaId, place: PositionFrame) -> Result<(), BadFrame> {
         let waits = self.waits_for_copy(replica) || self.incoming.wants_copy(replica);
         if !self.env.shared().config.planted.takes_again_what_it_had {
@@ -93,7 +93,7 @@ impl<P: Protocol> Lane<P> {
         }
         let is_held = self.incoming.stream_of(replica)?.rewind(place.into());
         self.moved = true;
-        // Where the stream goes on is still to be agreed, if that was only what copies of third sites had brought here.
+        // If only copies of third sites had brought those versions here, the place where the stream goes on must still be agreed on.
         match waits || is_held {
             true => self.resume(replica),
             false => self.incoming.go_on(replica),
@@ -101,8 +101,9 @@ impl<P: Protocol> Lane<P> {
         Ok(())
     }
 
-    /// A peer may send its stream from an earlier place, when it has taken back what it had lost. What was here stays as it is: a delete of it may be
-    /// forgotten. The cut does not have all of that after a restart, and what every site shows was here, too.
+    /// A peer that has taken back what it had lost may send its stream again from an earlier place. What was here before is passed over
+    /// then, because a delete of it may be forgotten. After a restart the cut does not have all of that. So the settled time counts, too:
+    /// what every site shows was here as well.
     pub(super) fn cover_what_was_here(&mut self) {
         if self.is_blank() {
             return;
@@ -116,9 +117,9 @@ impl<P: Protocol> Lane<P> {
 
     // ---- in turn --------------------------------------------------------------------------------------------
 
-    /// Hands on what has arrived from a site, in order, as far as its keys are in memory.
+    /// Handles what has arrived from a peer, in order, as far as its keys are in memory.
     pub(super) fn drain(&mut self, now: Now, replica: ReplicaId) {
-        // The source stops a window ahead of what is acknowledged.
+        // While the disk is full, arrived entries wait. They are bounded: the source stops a window ahead of what is acknowledged.
         if !self.env.shared().has_room() {
             return;
         }
@@ -138,7 +139,7 @@ impl<P: Protocol> Lane<P> {
         self.finish_input(now);
     }
 
-    /// Whether the next item of a site can be handed on. If a key of it has to be read from disk, that is asked for.
+    /// Whether the next item of a peer can be handled now. If its key has to be read from disk, the key is asked for.
     fn is_next_due(&mut self, replica: ReplicaId, horizon: Hlc, waits_until: Hlc) -> bool {
         let Some(item) = self.incoming.front(replica) else {
             return false;
@@ -156,7 +157,7 @@ impl<P: Protocol> Lane<P> {
         let (Item::Entry { entry, .. } | Item::Returned(entry)) = item else {
             return true;
         };
-        // The copy that is being put in place speaks for it: see `placing`.
+        // The copy that is being put in place covers the entry: see `placing`.
         if matches!(item, Item::Entry { .. }) && entry.version.id.at <= waits_until {
             return false;
         }
@@ -170,7 +171,7 @@ impl<P: Protocol> Lane<P> {
         false
     }
 
-    /// The turn of an item of a site has come. Everything that the site stamped up to `covered` was here already.
+    /// Handles an item of a peer. Everything that the peer stamped up to `covered` was here already.
     fn take_in(
         &mut self,
         now: Now,
@@ -186,7 +187,7 @@ impl<P: Protocol> Lane<P> {
                     version,
                     encoded,
                 } = entry;
-                // One that is covered was here, and something newer came; that may have been collected.
+                // A covered entry was here before. It was superseded since, and may have been collected together with what superseded it.
                 if !self.is_dropped(&key, &version) && version.id.at > covered {
                     let input = Input::Replicated {
                         from,
@@ -217,7 +218,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// What waits of a peer that was too far ahead, or for a key that could not be read, gets another chance.
+    /// Tries again the items of peers whose timestamps were too far ahead, or whose keys could not be read.
     pub fn retry_pending(&mut self, now: Now) {
         for replica in self.incoming.peers().iter() {
             if self.incoming.front(replica).is_some() {
@@ -227,7 +228,7 @@ impl<P: Protocol> Lane<P> {
         self.ask_for_copy();
     }
 
-    /// A timestamp too far ahead would drag this clock along: the link waits until time has caught up.
+    /// A timestamp too far ahead would move this clock ahead, too. So the peer's stream waits until time has caught up.
     pub(super) fn hold(&mut self, replica: ReplicaId, at: Hlc) {
         if self.incoming.note_ahead(replica) {
             tracing::error!(

@@ -10,28 +10,28 @@ use turnbuckle_core::{Hlc, Protocol, ReplicaId, ServerId, Write};
 use turnbuckle_log::Log;
 use turnbuckle_replication::{Entry, ReceivedRecord, StreamPosition};
 
-/// How much memory is taken at a time for encoded versions.
+/// The size of one piece of memory for encoded versions, in bytes.
 const ARENA_BYTES: usize = 64 << 10;
 
-/// How much of a large record's memory is kept for the next one.
+/// The most memory of a large record that is kept for the next one, in bytes.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// The memory that records are made in.
+/// The memory in which records are built.
 pub(crate) struct Records {
-    /// Versions are encoded into it.
+    /// Encoded versions are put here.
     arena: BytesMut,
-    /// The last record, to be overwritten by the next.
+    /// The last record. The next one overwrites it.
     encoded: Vec<u8>,
-    /// What was stamped here in this life.
+    /// The versions that were stamped here in this life.
     written: Written,
 }
 
-/// What a record is made of, beside its writes.
+/// A record of a batch, and what else its writes say.
 pub(super) struct Recorded {
     pub record: Record,
-    /// The entries of the lane's stream in it.
+    /// The entries of the lane's stream in the record.
     pub entries: Vec<Entry>,
-    /// A higher bound of the clock.
+    /// A higher bound of the clock, if the batch has one.
     pub bound: Option<Hlc>,
 }
 
@@ -44,12 +44,12 @@ impl Records {
         }
     }
 
-    /// What was stamped here in this life.
+    /// The versions that were stamped here in this life.
     pub fn written(&self) -> Written {
         self.written
     }
 
-    /// A write as it is logged. It is counted if it was stamped by `me`: not those of a full copy.
+    /// Encodes a write for the log. A version is counted if `me` stamped it: those of a full copy are not counted.
     fn encode<M: turnbuckle_core::Wire>(&mut self, me: ReplicaId, write: &Write<M>) -> WriteRecord {
         let mut encoded = Written::default();
         let record = WriteRecord::new(write, &mut self.arena, &mut encoded);
@@ -59,7 +59,7 @@ impl Records {
         record
     }
 
-    /// A record that is one bound of the clock.
+    /// A record that holds only a bound of the clock.
     pub fn of_bound<P: Protocol>(&mut self, tag: u32, me: ServerId, bound: Hlc) -> Record {
         let mut record = Record::new(tag, me);
         let write = Write::<P::Meta>::Bound(bound);
@@ -67,7 +67,7 @@ impl Records {
         record
     }
 
-    /// Appends a record. Returns where it ends.
+    /// Appends a record. Returns its end in the log.
     pub fn append(&mut self, log: &Log, record: &Record) -> turnbuckle_log::Position {
         self.encoded.clear();
         record.encode(&mut self.encoded).expect("a Vec grows");
@@ -78,17 +78,17 @@ impl Records {
 }
 
 impl<P: Protocol> Lane<P> {
-    /// A record that says nothing yet.
+    /// A record of this lane without content.
     pub(super) fn empty_record(&self) -> Record {
         Record::new(self.env.tag(), self.me)
     }
 
-    /// Appends a record that no batch belongs to.
+    /// Appends a record that belongs to no batch.
     pub(super) fn append_record(&mut self, record: &Record) {
         self.records.append(self.env.shared().log(), record);
     }
 
-    /// The record of what is staged, and of how far other streams have come with it.
+    /// Builds the record of staged writes, and of the positions that other streams have reached with them.
     pub(super) fn record(
         &mut self,
         writes: &[Write<P::Meta>],

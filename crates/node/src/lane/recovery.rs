@@ -9,21 +9,22 @@ use turnbuckle_log::{LogError, Position};
 use turnbuckle_replication::{Entry, Incarnation};
 
 impl<P: Protocol> Lane<P> {
-    /// Nothing in the log is for this lane: it has not served yet, or what the log had of it was set aside and is replayed.
+    /// Makes the lane skip the log's records: it has not served yet, or its records were set aside and are replayed from there.
     pub fn skip_log(&mut self) {
         self.checkpoints.covered = Position(u64::MAX);
         self.checkpoints.is_wanted = true;
     }
 
-    /// It takes a checkpoint before it serves.
+    /// Makes the lane take a checkpoint before it serves.
     pub fn want_checkpoint(&mut self) {
         self.checkpoints.is_wanted = true;
     }
 
-    /// A record of this lane, which began at `from`.
+    /// Replays a record of this lane, which begins at `from` in the log.
     pub fn replay(&mut self, record: Record, from: Position) -> Result<(), ReplayError> {
-        // Other lanes' checkpoints may be older. What this one covers must not come again: a delete that was collected since
-        // would not be there to keep down what it deleted.
+        // The checkpoints of other lanes may be older, so the log may begin earlier than this lane needs. Records that this lane's
+        // checkpoint covers must not be replayed: a delete that was collected since would not be there to hide the versions that it
+        // deleted.
         if from < self.checkpoints.covered {
             return Ok(());
         }
@@ -72,7 +73,7 @@ impl<P: Protocol> Lane<P> {
         Ok(())
     }
 
-    /// After recovery: a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
+    /// After recovery: begins a new incarnation of the stream, to be synced before the lane does anything else. The replica continues above
     /// everything that its earlier lives may have stamped.
     pub fn begin(&mut self, now: Now, protocol: &P::Config) -> Result<(), ReplayError> {
         self.begin_repair();
@@ -86,7 +87,7 @@ impl<P: Protocol> Lane<P> {
             index,
         })?;
         if recovered.lacks_rows {
-            // It tells of rows that are missing. What the replica needs of it, it writes down anew.
+            // The named state describes rows that are missing. The replica writes the names that it needs again.
             self.beside.clear_named();
         }
         if self.env.shared().config.planted.clock_goes_back {
@@ -120,7 +121,7 @@ impl<P: Protocol> Lane<P> {
         self.append_record(&record);
     }
 
-    /// Writes an incarnation down, synced, in the middle of a life.
+    /// Writes an incarnation into the log in the middle of a life, and syncs it.
     pub(super) fn log_incarnation(&mut self, opened: Incarnation) -> Result<(), LogError> {
         self.moved = true;
         self.append();

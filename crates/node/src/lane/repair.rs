@@ -1,15 +1,16 @@
 //! A lane whose table has lost rows gets them back from its peers.
 //!
-//! Damage on a disk takes rows. What could still be read is in a new table ([`turnbuckle_store::salvage_table`]), which says that
-//! something is missing; nobody knows which keys. Everything else of the lane is there: its stream, with what no peer has yet, and how
-//! far it has heard the others. So this is a restart, and beside it:
+//! Damage on a disk takes rows. The rows that could still be read are in a new table ([`turnbuckle_store::salvage_table`]). It says that
+//! some rows are missing, but not which keys. Everything else of the lane is there: its stream, with entries that no peer has yet, and the
+//! positions that it has reached in the streams of its peers. So this is a restart, with these additions:
 //!
 //! - **Nothing is claimed.** The lane covers nothing, like one whose directory was lost, until a full copy of a peer is in place. That copy
-//!   replaces what it covers, so it brings the missing rows, and takes away those whose delete is among them.
-//! - **Nothing is asked of it.** Requests are refused, and the streams of others wait at their source.
-//! - **First the peer must hold what only the missing rows may have held here**: all that was stamped here (it begins the copy when it has
-//!   taken in this lane's stream up to where it was when it asked), and of each other site as much as this lane had heard (its copy says how
-//!   far it had heard). A site of which it has heard less is asked for a copy, too.
+//!   replaces what it covers. So it brings the missing rows, and removes rows whose delete is among the missing ones.
+//! - **Nothing is asked of it.** Requests are refused, and the streams of its peers wait at their source.
+//! - **The peer must first hold what only the missing rows may have held here.** That is, first, everything that was stamped here: the peer
+//!   begins the copy when it has taken in this lane's stream up to its end at the time of asking. Second, as much of each other site's
+//!   stream as this lane had received: the copy says how much the peer had. A site of which the peer has received less is asked for a copy,
+//!   too.
 //!
 //! ```text
 //!   opened      stream up to 99; waits: b up to 40, c up to 17
@@ -18,18 +19,20 @@
 //!   placed      waits: nobody                    repaired: requests are served, streams go on
 //! ```
 //!
-//! The first copy brings back what was stamped here. The others are asked for what they have, however far they have heard this lane: one that
-//! waits for a copy of this lane itself, which is given none before the repair is over, would never hear more of it.
+//! The first copy brings back what was stamped here. Later copies are asked for without the condition that the peer has taken in this
+//! lane's stream. Such a peer may itself wait for a copy of this lane, which sends none before the repair is over, and would never receive
+//! more of the stream.
 //!
-//! A peer may lack rows itself. Its copy is *partial*: it brings what it has and proves nothing. Once all peers that are waited for
-//! have sent such a copy, nobody has more, and that is said.
+//! A peer may lack rows, too. Its copy is *partial*: it brings the rows that are left and proves nothing. Once all peers that are waited
+//! for have sent such a copy, no peer has more, and that is logged as an error.
 //!
-//! A peer may need a copy of this lane itself, where the lane's log does not reach back, or wait for what it has lost. If all peers that could send a copy
-//! do, the one that has most of this lane's stream goes first. It gets the rows that are left and all of the log that is left, and sends its own copy then.
+//! A peer may need a copy of this lane, where the lane's log does not reach back far enough, or wait for versions that it has lost. If all
+//! peers that could send a copy wait like that, the one that has most of this lane's stream goes first. It is sent the rows that are left
+//! and all of the log that is left, and then sends its own copy.
 //!
-//! What is lost: what a missing row held of a site that has lost it as well, or never comes back, and that no copy has. If the meta of the
-//! last checkpoint is among what is missing, nothing of the table is used: the lane is one whose directory was lost, and
-//! every peer gives it what it has.
+//! A version of a missing row is lost if no copy has it, and if its own site has lost it as well or never comes back. If the meta of the
+//! last checkpoint is missing, nothing of the table is used: the lane then counts as one whose directory was lost, and every peer restores
+//! what it has of it.
 use super::Lane;
 use std::sync::atomic::Ordering::Relaxed;
 use turnbuckle_core::{Protocol, ReplicaId, Replication, Versions};
@@ -37,7 +40,7 @@ use turnbuckle_replication::{CopyIn, CursorState, Repair};
 use turnbuckle_store::StoreError;
 
 impl<P: Protocol> Lane<P> {
-    /// The log is replayed: how far other sites were taken in is known.
+    /// Called when the log is replayed: from then on the positions in the streams of peers are known.
     pub(super) fn begin_repair(&mut self) {
         let incoming = &self.incoming;
         if let Some(repair) = &mut self.repair {
@@ -45,18 +48,18 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Whether nothing is covered, because rows are missing.
+    /// Whether the lane covers nothing, because rows are missing and no copy is in place yet.
     pub fn is_blank(&self) -> bool {
         self.repair.as_ref().is_some_and(|repair| repair.is_blank)
     }
 
-    /// Whether the stream of a site waits for a copy.
+    /// Whether the stream of a peer waits until that peer has sent a copy.
     pub(super) fn waits_for_copy(&self, replica: ReplicaId) -> bool {
         let waits = |repair: &Repair| repair.holds_back(replica);
         self.repair.as_ref().is_some_and(waits)
     }
 
-    /// Asks the next peer for a copy that may send one now.
+    /// Asks the next peer that may send a copy now.
     pub(super) fn ask_for_copy(&mut self) {
         let Lane {
             repair,
@@ -76,8 +79,8 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A copy is in place. The streams of other sites that waited for it go on, or the next peer is asked. Its source is told by who calls: told twice, it
-    /// would send twice what follows.
+    /// A copy is in place. Streams of other peers that waited for it go on, or the next peer is asked. The caller tells the copy's source
+    /// where its stream goes on: if it were told twice, it would send what follows twice.
     pub(super) fn repair_with(&mut self, copy: &CopyIn) {
         let was_blank = self.is_blank();
         let Some(repair) = &mut self.repair else { return };
@@ -89,7 +92,8 @@ impl<P: Protocol> Lane<P> {
         let is_filled = was_blank && !self.is_blank();
         for replica in self.incoming.peers().without(copy.from).iter() {
             let is_asked = self.incoming.is_resumed(replica);
-            // One that was asked before may be waiting itself for what was stamped here, and need not any more.
+            // A peer that was asked before the first copy may itself wait for versions that were stamped here. It need not any more, so it
+            // is asked again.
             let asks = match self.waits_for_copy(replica) {
                 true => is_asked && is_filled,
                 false => !is_asked,
@@ -101,7 +105,7 @@ impl<P: Protocol> Lane<P> {
         self.wake_worker();
     }
 
-    /// Everything is back, or nobody has more.
+    /// Ends the repair: everything is back, or no peer has more.
     fn end_repair(&mut self, is_whole: bool) {
         let (keyspace, partition) = (self.env.name(), self.me.partition);
         let is_empty = self.store.live_keys() == 0 && self.store.deleted_keys() == 0;
@@ -126,12 +130,12 @@ impl<P: Protocol> Lane<P> {
             );
         }
         self.repair = None;
-        // It says so.
+        // The checkpoint records that no rows are missing.
         self.checkpoints.is_wanted = true;
         self.env.shared().partitions_repaired.fetch_add(1, Relaxed);
     }
 
-    /// Something in the table cannot be read. It is said once.
+    /// Something in the table cannot be read. It is logged once.
     pub fn note_damage(&mut self, error: &StoreError) {
         if !error.is_damage() || self.damage.is_some() {
             return;
@@ -146,7 +150,7 @@ impl<P: Protocol> Lane<P> {
         self.wake_worker();
     }
 
-    /// What is damaged, if the rows can be had from a peer.
+    /// The damage, as text, if a peer can be reached that has the rows.
     pub fn mendable_damage(&self) -> Option<&str> {
         let is_there = self.outgoing.cursors().any(|(replica, cursor)| {
             cursor.state != CursorState::Silent && self.env.is_up(self.me.peer(replica))
@@ -154,7 +158,7 @@ impl<P: Protocol> Lane<P> {
         self.damage.as_deref().filter(|_| is_there)
     }
 
-    /// Why no request is taken, if rows are missing.
+    /// The reason, as text, why requests are refused while rows are missing.
     pub fn repair_refusal(&self) -> Option<String> {
         let (why, partition) = match P::DESCRIPTOR.replication {
             Replication::Streams => (

@@ -1,4 +1,4 @@
-//! Rows that peers need of this lane, and the checkpoints that they wait for.
+//! Rows that peers need from this lane, and the checkpoints that they wait for.
 use super::{Lane, rows_in::RowsIn, rows_out::RowsOut};
 use crate::durability::Durability;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,13 +9,13 @@ use turnbuckle_replication::{
 };
 use turnbuckle_store::EngineError;
 
-/// What peers are sent and send row by row.
+/// Rows that peers are sent, and the rows of a full copy that arrives.
 pub(crate) struct Rows<M> {
-    /// What peers have asked for, until a checkpoint has been made.
+    /// What peers have asked for. Each errand waits for a checkpoint.
     errands: Errands,
-    /// What goes out: a copy, or what a peer has lost, or one after the other.
+    /// Rows on their way to each peer: a full copy, versions that the peer has lost, or one after the other.
     out: BTreeMap<ReplicaId, VecDeque<RowsOut<M>>>,
-    /// What comes in: the full copy that arrives.
+    /// The rows of the full copy that arrives.
     pub arriving: RowsIn<M>,
 }
 
@@ -28,13 +28,14 @@ impl<M> Rows<M> {
         }
     }
 
-    /// The link to a peer is down: it asks again.
+    /// The link to a peer is down. The peer asks again when the link is up.
     pub fn silence(&mut self, replica: ReplicaId) {
         self.out.remove(&replica);
         self.errands.silence(replica);
     }
 
-    /// A peer has said anew where it is: a copy under way is of no use any more. What is given back has nothing to do with this stream.
+    /// A peer has told again where it is: a copy under way is of no use any more. Versions that are restored to it do not depend on this
+    /// stream.
     pub fn drop_copies(&mut self, replica: ReplicaId) {
         if let Some(out) = self.out.get_mut(&replica) {
             out.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
@@ -42,7 +43,7 @@ impl<M> Rows<M> {
         self.errands.drop_copies(replica);
     }
 
-    /// Nothing is given back to anybody. Returns who waits for that.
+    /// Drops all versions that were to be restored. Returns the peers that wait for them.
     pub fn drop_returns(&mut self) -> Vec<ReplicaId> {
         let mut waiting = self.errands.drop_returns();
         for (&replica, out) in &mut self.out {
@@ -53,22 +54,24 @@ impl<M> Rows<M> {
         waiting
     }
 
-    /// A checkpoint is done. What peers asked for before it began; with a planted bug, what they asked for later as well.
+    /// A checkpoint is done. Takes the errands that were asked for before it began; with the planted bug `takes_all`, also those asked for
+    /// later.
     pub fn take_errands(&mut self, takes_all: bool) -> Vec<(ReplicaId, Errand)> {
         self.errands.take_done(takes_all)
     }
 }
 
 impl<P: Protocol> Lane<P> {
-    /// A peer needs rows, and for them a checkpoint that begins after now.
+    /// A peer needs rows. They wait for a checkpoint that begins after now.
     pub fn want_rows(&mut self, replica: ReplicaId, errand: Errand) {
         self.rows.errands.want(replica, errand);
         self.wake_worker();
     }
 
-    /// A peer is to be sent a full copy, of whose stream `has` is all that it has taken in.
+    /// A peer is to be sent a full copy. `has` is the number of the last entry of this lane's stream that it has taken in.
     pub(super) fn want_copy(&mut self, replica: ReplicaId, behind: Option<StreamPosition>, has: u64) {
-        // The log is kept from where the next checkpoint will be: what follows the copy is streamed. Of what a damaged table has lost, the log may have some.
+        // The log is kept from the position of the next checkpoint: the entries behind the copy are streamed. If rows are missing here, the
+        // log may still have some of their versions, so all of the log is kept and streamed.
         let resume = match self.repair {
             Some(_) => self.outgoing.oldest() - 1,
             None => self.outgoing.ready(),
@@ -77,13 +80,13 @@ impl<P: Protocol> Lane<P> {
         self.want_rows(replica, Errand::copy(behind, has));
     }
 
-    /// Whether peers wait for rows and no checkpoint has begun since they asked, or the lane has none of its own yet.
+    /// Whether a checkpoint is needed now: the lane wants one, or peers wait for rows and no checkpoint has begun since they asked.
     pub fn wants_row_checkpoint(&self) -> bool {
         let lacks = lacks(&self.repair, &self.incoming);
         self.checkpoints.is_wanted || self.may_give() && self.rows.errands.wants_checkpoint(&lacks)
     }
 
-    /// A checkpoint begins: it will have what peers have asked for so far.
+    /// A checkpoint begins. It will have the rows that peers have asked for so far.
     pub fn begin_row_checkpoint(&mut self) {
         self.checkpoints.begin(self.replica.clock());
         if self.may_give() {
@@ -92,7 +95,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A checkpoint is done that covers what `purpose` asks for: its rows go out as the link takes them.
+    /// A checkpoint is done that covers what `purpose` asks for. Its rows are sent as the link takes them.
     pub fn begin_rows(&mut self, replica: ReplicaId, purpose: Purpose) -> Result<(), EngineError> {
         let snapshot = self.store.table().snapshot()?;
         let (begin, purpose) = match purpose {
@@ -106,10 +109,11 @@ impl<P: Protocol> Lane<P> {
                 begin => (begin, purpose),
             },
         };
-        // Where every write is synced no power loss takes any: the peer's directory was lost, or is an old copy.
+        // Where every write is synced, no power loss takes any write. So the peer's directory was lost, or is an old copy.
         let loses_directory =
             |lost: TakeBack| lost.since == Hlc::ZERO || self.env.durability() == Durability::Fsync;
-        // As of now: what was dropped while the checkpoint went on was by what is kept now.
+        // The named state is taken as of now, not as of the checkpoint: versions that were dropped while the checkpoint went on were
+        // dropped because of what is kept now.
         let named = match purpose {
             Purpose::Return(lost) if !loses_directory(lost) => Vec::new(),
             Purpose::Return(_) | Purpose::Copy => NamedRecord::all(self.beside.named()),
@@ -120,7 +124,7 @@ impl<P: Protocol> Lane<P> {
         Ok(())
     }
 
-    /// What a full copy says in front of its rows. None before the first checkpoint of this life.
+    /// The frame in front of the rows of a full copy. `None` before the first checkpoint of this life.
     fn copy_begin(&mut self, replica: ReplicaId) -> Option<CopyBeginFrame> {
         let meta = self.checkpoints.last.clone()?;
         let state = self.outgoing.cursor(replica).map(|cursor| cursor.state);
@@ -142,13 +146,13 @@ impl<P: Protocol> Lane<P> {
         })
     }
 
-    /// How far other sites were heard, as far as nothing of it is missing.
+    /// The positions in the streams of other sites, without those sites of which rows may be missing here.
     fn heard_in_full(&self, mut received: Vec<ReceivedRecord>) -> Vec<ReceivedRecord> {
         received.retain(|record| !self.waits_for_copy(record.parts().0));
         received
     }
 
-    /// The next rows of a full copy or a take-back.
+    /// The next frame of a full copy or of versions that are restored.
     pub(super) fn next_rows(&mut self, replica: ReplicaId) -> Option<StreamBody> {
         let max_rows = self.env.shared().config.batch_keys;
         let out = self.rows.out.get_mut(&replica)?;
@@ -168,7 +172,7 @@ impl<P: Protocol> Lane<P> {
                 let purpose = rows_out.purpose;
                 out.pop_front();
                 self.note_damage(&error);
-                // The peer asks once more when this lane is opened anew.
+                // If it was damage, the peer asks once more when this node is opened again.
                 self.want_rows(replica, Errand::again(purpose));
                 return None;
             }

@@ -1,20 +1,20 @@
-//! Rows of a full copy that arrives, frame by frame.
+//! Rows of a full copy, which arrives frame by frame.
 use std::cmp::Ordering;
 use turnbuckle_core::{BadFrame, Chain, Key, Version};
 use turnbuckle_store::compare_rows;
 
-/// How large a row of a copy may be, in bytes: all versions of a key.
+/// The largest row of a copy, in bytes: all versions of a key.
 const MAX_ROW_BYTES: usize = 1 << 30;
 
-/// What a version costs beside its bytes.
+/// What a version counts beside its own bytes, in bytes.
 const VERSION_BYTES: usize = 128;
 
-/// The rows of the full copy that arrives, as they come.
+/// The rows of a full copy, as they arrive.
 pub(crate) struct RowsIn<M> {
     open: Option<OpenRow<M>>,
 }
 
-/// The last row so far, of which there may be more in the next frame.
+/// The last row so far. The next frame may have more versions of it.
 struct OpenRow<M> {
     key: Key,
     versions: Vec<Version<M>>,
@@ -26,16 +26,16 @@ impl<M> RowsIn<M> {
         RowsIn { open: None }
     }
 
-    /// Another copy begins, or there is none any more.
+    /// Drops the open row: another copy begins, or none is under way any more.
     pub fn clear(&mut self) {
         self.open = None;
     }
 
-    /// Takes the next version. Returns the row before it, if it begins another. Rows come in the engine's order, each once: a
-    /// second part of a row would replace what is staged of it.
+    /// Takes the next version. If it begins another row, returns the row before it. Rows come in the engine's order, each once: a second
+    /// part of a row would replace the part that is staged.
     ///
     /// # Errors
-    /// If the rows are in another order, or the row is larger than any.
+    /// If the rows are in another order, or a row is larger than any row may be.
     pub fn take(
         &mut self,
         key: Key,
@@ -62,7 +62,7 @@ impl<M> RowsIn<M> {
         Ok(before.map(OpenRow::close))
     }
 
-    /// There are no more: the last row.
+    /// There are no more versions: returns the last row.
     pub fn end(&mut self) -> Option<(Key, Chain<M>)> {
         self.open.take().map(OpenRow::close)
     }
@@ -74,7 +74,7 @@ impl<M> OpenRow<M> {
         let OpenRow {
             key, mut versions, ..
         } = self;
-        // The oldest first: each of the others then goes to the end.
+        // Sorted oldest first, so that each version is put at the end of the chain.
         versions.sort_unstable_by_key(|version| version.id);
         let mut versions = versions.into_iter();
         let mut chain = Chain::new(versions.next().expect("a row begins with a version"));

@@ -1,4 +1,4 @@
-//! Rows on their way to a peer: of a full copy, or of what it has lost and is given back.
+//! Rows on their way to a peer: those of a full copy, or versions that the peer has lost and that are restored.
 use crate::entry::encode_entry;
 use bytes::BytesMut;
 use std::collections::VecDeque;
@@ -6,27 +6,27 @@ use turnbuckle_core::{Hlc, Key, ReplicaId, Version, VersionId, Wire};
 use turnbuckle_replication::{CopyBeginFrame, CopyRowsFrame, NamedRecord, Purpose};
 use turnbuckle_store::{RowCursor, Snapshot, StoreError, rows};
 
-/// How many bytes of rows are read at a time for a peer, unless one row is larger.
+/// The number of bytes of rows that are read at a time for a peer. If one row is larger, that row.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// How much of them goes into one frame, unless one version is larger.
+/// The number of bytes of entries in one frame. If one version is larger, that version.
 const FRAME_BYTES: usize = 1 << 20;
 
-/// Something on its way to a peer, row by row, from a snapshot of the store.
+/// Rows on their way to a peer, read from a snapshot of the store.
 pub(super) struct RowsOut<M> {
     snapshot: Box<dyn Snapshot>,
-    /// Where the next rows begin.
+    /// Where the next rows begin in the snapshot.
     cursor: Option<RowCursor>,
-    /// What has been read of them and not sent: the versions of a hot key may be more than one frame takes.
+    /// Versions that were read and not yet sent: a hot key may have more of them than one frame takes.
     unsent: VecDeque<(Key, Version<M>)>,
-    /// There are no more rows behind those.
+    /// Whether there are no more rows behind `unsent`.
     is_read: bool,
-    /// What a full copy says in front of its rows.
+    /// The frame that is sent in front of a full copy's rows, until it is sent.
     pub begin: Option<CopyBeginFrame>,
     pub purpose: Purpose,
-    /// What the protocol keeps by name, as far as it is not sent: it goes in front of the rows.
+    /// The named state of the protocol that is not yet sent. It is sent before the rows.
     named: VecDeque<NamedRecord>,
-    /// What is said behind the rows that are given back: the newest delete of each site that has kept a version from being given back.
+    /// Sent behind the rows that are restored: for each site, its newest delete that has kept a version from being restored.
     pub withheld: Vec<(ReplicaId, Hlc)>,
 }
 
@@ -49,7 +49,7 @@ impl<M: Wire + Clone> RowsOut<M> {
         }
     }
 
-    /// The next frame for a peer, with the entries of about `max_rows` rows.
+    /// The next frame for a peer, with about the entries of `max_rows` rows.
     pub fn next(&mut self, replica: ReplicaId, max_rows: usize) -> Result<CopyRowsFrame, StoreError> {
         if self.unsent.is_empty() {
             self.read(replica, max_rows)?;
@@ -99,7 +99,7 @@ impl<M: Wire + Clone> RowsOut<M> {
     }
 }
 
-/// The newest time of each site.
+/// Keeps the newest time of each site in `cut`.
 fn note_newest(cut: &mut Vec<(ReplicaId, Hlc)>, id: VersionId) {
     match cut.iter_mut().find(|(replica, _)| *replica == id.replica) {
         Some((_, at)) => *at = id.at.max(*at),
@@ -107,8 +107,8 @@ fn note_newest(cut: &mut Vec<(ReplicaId, Hlc)>, id: VersionId) {
     }
 }
 
-/// Whether a peer is sent this version. `deleted` is the key's newest delete that some site may have forgotten already. What it
-/// deleted is not given back: its owner would send it to that site, where it would be back.
+/// Whether a peer is sent this version. `deleted` is the key's newest delete that some site may have forgotten already. Versions that it
+/// deleted are not restored: their owner would send them to that site, where they would be visible again.
 fn wants(purpose: Purpose, replica: ReplicaId, id: VersionId, deleted: Option<VersionId>) -> bool {
     match purpose {
         Purpose::Copy => true,
@@ -116,7 +116,7 @@ fn wants(purpose: Purpose, replica: ReplicaId, id: VersionId, deleted: Option<Ve
     }
 }
 
-/// Whether a peer may have lost this version.
+/// Whether the peer may have lost this version.
 fn is_asked(purpose: Purpose, replica: ReplicaId, id: VersionId) -> bool {
     match purpose {
         Purpose::Copy => false,

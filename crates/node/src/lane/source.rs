@@ -1,4 +1,4 @@
-//! A peer says where it is in this lane's stream: what it is sent from there on, and what it gives back first.
+//! A peer tells where it is in this lane's stream: what it is sent from there on, and what it must restore first.
 use super::Lane;
 use crate::environment::Environment;
 use turnbuckle_core::{BadFrame, Hlc, Now, Protocol, ReplicaId, ReplicaSet, ServerId};
@@ -17,7 +17,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A peer of a protocol without streams is there. It is sent a copy, if it asks for one.
+    /// A peer of a protocol without streams is there. If it asks for a copy, it is sent one.
     fn resume_copies(&mut self, now: Now, from: ServerId, frame: &ResumeFrame) -> Result<(), BadFrame> {
         let replica = from.replica();
         let clock = Hlc(frame.clock);
@@ -41,7 +41,7 @@ impl<P: Protocol> Lane<P> {
         self.rows.drop_copies(replica);
         let resumption = self.resumption(replica, at, frame.copy.is_some());
         if matches!(resumption, Resumption::Stream | Resumption::Copy) {
-            // A peer that lacks rows gives nothing back: it comes once more when it has them.
+            // A peer that lacks rows restores nothing now: it resumes again when it has its rows.
             if frame.copy.is_none()
                 && let Some(held) = held
                 && let Some(since) = self.outgoing.lost(replica, held)
@@ -70,15 +70,16 @@ impl<P: Protocol> Lane<P> {
         Ok(())
     }
 
-    /// How to go on with a peer that is at a place of the stream.
+    /// How the stream goes on with a peer that is at position `at`.
     fn resumption(&mut self, replica: ReplicaId, at: StreamPosition, wants_copy: bool) -> Resumption {
-        // Who lacks rows sends no copy, and may wait until the peer has taken in its stream.
+        // A lane that lacks rows sends no copy, and may wait until the peer has taken in its stream. So it streams all the same.
         let forgets = self.repair.is_none()
             && self.has_forgotten()
             && !self.env.shared().config.planted.replays_to_the_empty;
-        // A copy waits until it is known whether this directory is an old one.
+        // While it is not known whether this directory is an old copy, a peer that has nothing counts as needing a full copy, and the copy
+        // waits.
         match self.outgoing.resume(replica, at, forgets || !self.may_give()) {
-            // What is to be taken back comes first.
+            // Versions that are to be taken back come first.
             Resumption::Stream if wants_copy => {
                 self.outgoing.silence(replica);
                 Resumption::Copy
@@ -87,8 +88,8 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// The peer holds more of this lane's stream than the lane remembers: its directory was lost, or is an old copy. A new
-    /// incarnation begins beyond what the peer has seen, and the peer gives back everything that this site ever wrote.
+    /// The peer holds more of this lane's stream than the lane remembers: the lane's directory was lost, or is an old copy. A new
+    /// incarnation begins beyond what the peer has seen, and the peer restores everything that this site ever wrote.
     fn begin_anew(&mut self, peer: ServerId, at: StreamPosition) {
         self.warn_of(
             peer,
@@ -99,14 +100,15 @@ impl<P: Protocol> Lane<P> {
             return;
         };
         if let Some(cursor) = self.outgoing.cursor(peer.replica()) {
-            // Only where the directory was empty is it known what the peer has of the lives before.
+            // Only if the directory was empty is it known how much of the earlier lives the peer has.
             let end = (opened.start == 1).then_some(0);
             cursor.set_state(CursorState::TakingBack { end });
         }
         self.take_back(peer, Hlc::ZERO);
     }
 
-    /// Full copies of third sites have brought the peer what this lane wrote and lost. It gives that back before anything else.
+    /// Full copies of third sites have brought the peer versions that this lane wrote and lost. The peer restores them before anything
+    /// else.
     fn take_held(
         &mut self,
         now: Now,
@@ -128,7 +130,7 @@ impl<P: Protocol> Lane<P> {
         Ok(())
     }
 
-    /// The peer is asked for what this lane has lost.
+    /// Asks the peer for the versions that this lane stamped after `since` and has lost.
     fn take_back(&mut self, peer: ServerId, since: Hlc) {
         let frame = TakeBackFrame { since: since.0 };
         self.say(peer, StreamBody::TakeBack(frame));
@@ -156,7 +158,7 @@ impl<P: Protocol> Lane<P> {
     }
 }
 
-/// Incarnations are times of day. One that is yet to come would be followed by others that nobody believes.
+/// Incarnations are times of day. If one lay in the future, the incarnations after it would be refused by every peer.
 fn check_begun(env: &Environment, now: Now, at: StreamPosition) -> Result<(), BadFrame> {
     let horizon = env.shared().config.horizon(now).wall();
     if at.incarnation > horizon.0 {

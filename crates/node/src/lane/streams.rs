@@ -1,6 +1,7 @@
-//! What a lane has because its protocol replicates by streams: what it may have lost in earlier lives, and what waits until peers were heard.
+//! State of a lane whose protocol replicates by streams: what it may have lost in earlier lives, and inputs that wait until peers were
+//! heard.
 //!
-//! What is decided by it, and why, is in [`EarlierLives`] and [`Unheard`].
+//! The decisions that depend on it, and their reasons, are in [`EarlierLives`] and [`Unheard`].
 use super::{
     Lane,
     inputs::MAX_COLD,
@@ -14,19 +15,19 @@ use turnbuckle_replication::{
     Cursor, CursorState, EarlierLives, ReturnedFrame, StreamBody, StreamPosition, Unheard,
 };
 
-/// Nothing of this is there for a protocol without streams.
+/// The state of a lane with streams. A protocol without streams has none of it.
 pub(super) struct Streams<P: Protocol> {
     lives: EarlierLives,
-    /// What requests wait for after a start.
+    /// What requests wait for after a start. `None` when they need not wait.
     unheard: Option<Unheard<Waiting<P>>>,
-    /// Peers that have given everything back, in the open batch.
+    /// Peers that have restored everything, in the open batch.
     givers: Vec<ReplicaId>,
-    /// It was said that the directory is an old copy.
+    /// Whether it was logged that the directory is an old copy.
     has_said_outdated: bool,
 }
 
 impl<P: Protocol> Streams<P> {
-    /// As the last checkpoint left it.
+    /// The state as the last checkpoint left it.
     pub fn restore(me: ReplicaId, recovered: Hlc, is_given_back: bool) -> Streams<P> {
         Streams {
             lives: EarlierLives::restore(me, recovered, is_given_back),
@@ -36,12 +37,12 @@ impl<P: Protocol> Streams<P> {
         }
     }
 
-    /// A record of the log says whether all was given back.
+    /// Replays a record's flag: whether all peers have restored what they held.
     pub fn replay(&mut self, is_given_back: bool) {
         self.lives.replay(is_given_back);
     }
 
-    /// A peer has given everything back: to be written down with the open batch.
+    /// A peer has restored everything. That is written down with the open batch.
     pub fn push_giver(&mut self, peer: ReplicaId) {
         self.givers.push(peer);
     }
@@ -66,38 +67,38 @@ impl<P: Protocol> Lane<P> {
             });
         }
         if is_first && !is_given_back {
-            // Nobody has anything of it: also after a restart.
+            // No peer holds anything of it, and that stays true after a restart.
             self.log_given_back();
         }
     }
 
-    /// Until when inputs wait for others' word, if any does.
+    /// The time at which inputs stop waiting to hear from peers, if any input waits.
     pub(super) fn unheard_until(&self) -> Option<Micros> {
         self.streams.as_ref()?.unheard.as_ref()?.until()
     }
 
-    /// What it knows of its earlier lives.
+    /// What is known of the lane's earlier lives.
     pub(super) fn lives(&self) -> Option<&EarlierLives> {
         self.streams.as_ref().map(|streams| &streams.lives)
     }
 
-    /// Everything that this replica stamped in its earlier lives up to here is in the last checkpoint.
+    /// Everything that this replica stamped in its earlier lives up to this time is in the last checkpoint.
     pub(super) fn recovered_until(&self) -> Hlc {
         self.lives().map_or(Hlc::ZERO, EarlierLives::recovered)
     }
 
-    /// What this replica knows to have of what it stamped itself, if its protocol says `until`.
+    /// The time up to which this replica knows to have everything that it stamped, if its protocol says `until`.
     pub(super) fn known(&self, until: Hlc) -> Hlc {
         self.lives().map_or(until, |lives| lives.known(until))
     }
 
-    /// Whether peers may hold what this replica has lost, and are waited for.
+    /// Whether peers may hold versions that this replica has lost, and are waited for.
     pub(super) fn takes_back(&self) -> bool {
         let now = self.time.monotonic;
         self.lives().is_some_and(|lives| lives.takes_back(now))
     }
 
-    /// The peers that have given everything back, for the record that says so.
+    /// Takes the peers that have restored everything, for the record that says so.
     pub(super) fn take_givers(&mut self) -> Vec<ReplicaId> {
         let givers = self.streams.as_mut().map(|streams| &mut streams.givers);
         givers.map(std::mem::take).unwrap_or_default()
@@ -115,7 +116,7 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Writes down that the directory is not an empty one any more. Nothing waits for that to be on disk.
+    /// Writes down that the peers have restored what they held when the directory was empty. Nothing waits until that is on disk.
     fn log_given_back(&mut self) {
         if let Some(streams) = &mut self.streams {
             streams.lives.note_given_back();
@@ -126,11 +127,11 @@ impl<P: Protocol> Lane<P> {
         self.append_record(&record);
     }
 
-    // ---- the word of peers ----------------------------------------------------------------------------------
+    // ---- what peers tell ------------------------------------------------------------------------------------
 
-    /// A peer at another site may know this node by a life of which nothing is on its disk, or not all.
+    /// A peer at another site may know a life of this node of which nothing, or not everything, is on this node's disk.
     pub(super) fn hear_of_earlier_life(&mut self, at: [StreamPosition; 2], word: &Forgotten) {
-        // Where every write is synced before it is acknowledged or sent, no power loss takes any.
+        // Where every write is synced before it is acknowledged or sent, no power loss takes any write.
         let syncs_all = self.env.durability() == Durability::Fsync;
         let births = self.replica.protocol().forgotten().directories;
         let birth = births.get(&self.id).copied();
@@ -141,9 +142,9 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A site has said where it is. Its clock is above everything that it has heard of this one, and above the deletes that it has forgotten. A
-    /// clock too far ahead is not taken; the link is held then until the clocks agree. The births of directories are taken all the same: they are no
-    /// clocks, and are said in full on each link once.
+    /// A peer has told where it is. Its clock is above everything that it has heard of this replica, and above the deletes that it has
+    /// forgotten. A clock too far ahead is not taken; the link is held then until the clocks agree. The births of directories are taken all
+    /// the same: they are not clocks, and each link tells them in full once.
     pub(super) fn hear_word(&mut self, now: Now, from: ServerId, clock: Hlc, mut forgotten: Forgotten) {
         if clock.max(forgotten.until.unwrap_or_default()) > self.horizon(now) {
             forgotten.until = None;
@@ -169,12 +170,12 @@ impl<P: Protocol> Lane<P> {
         self.end_unheard(now);
     }
 
-    /// Whether this node's directory is an old copy, as far as it knows.
+    /// Whether this node's directory is an old copy, as far as the replica knows.
     pub(super) fn is_outdated(&self) -> bool {
         self.replica.protocol().is_outdated()
     }
 
-    /// Says once that nothing is served, and what to do.
+    /// Logs once that nothing is served, and what the operator must do.
     fn say_outdated(&mut self) {
         let is_outdated = self.is_outdated();
         let Some(streams) = &mut self.streams else { return };
@@ -187,14 +188,14 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Whether others may be given what they lost, or a full copy.
+    /// Whether peers may be sent versions that they lost, or a full copy.
     pub(super) fn may_give(&self) -> bool {
         let now = self.time.monotonic;
         let has_heard_all = self.lives().is_none_or(|lives| lives.may_give(now));
         has_heard_all && !self.is_outdated()
     }
 
-    /// Who waits for what an old copy gives back is told that there is nothing.
+    /// If this directory is an old copy, peers that wait for it to restore versions are told that there are none.
     pub(super) fn give_nothing(&mut self) {
         if !self.is_outdated() {
             return;
@@ -223,20 +224,20 @@ impl<P: Protocol> Lane<P> {
         self.streams.as_mut()?.unheard.as_mut()
     }
 
-    /// A question waits, or is refused.
+    /// Makes a request wait, or refuses it.
     pub(super) fn hold_question(&mut self, now: Now, question: Question<P>) {
         let id = question.id;
         if let Some(unheard) = self.unheard_mut()
             && unheard.hold(now.monotonic, Waiting::Question(question)).is_ok()
         {
-            // It is let go when its time is up, also if nothing else happens here.
+            // The request is released when its time is up, also if nothing else happens in this lane.
             self.moved = true;
             return;
         }
         self.deliver(id, Outcome::Refused(self.missing_returns()));
     }
 
-    /// A message that names keys waits, or is lost: its sender is prepared for that.
+    /// Makes a message that names keys wait, or drops it: its sender asks again.
     pub(super) fn hold_message(&mut self, now: Now, message: Waiting<P>) {
         if let Some(unheard) = self.unheard_mut().filter(|unheard| unheard.len() < MAX_COLD) {
             let _ = unheard.hold(now.monotonic, message);
@@ -262,13 +263,13 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// Whether a start with an empty directory has still to be told, by anybody, whether it was lost.
+    /// Whether no peer has told yet, since a start with an empty directory, whether the directory was lost.
     fn has_heard_nobody(&self) -> bool {
         let others = self.env.topology().others_of(self.me);
         self.lives().is_some_and(|lives| lives.unheard_of() == others)
     }
 
-    /// Why no request is taken, if the directory was lost.
+    /// The reason, as text, why requests are refused if the directory was lost.
     pub(crate) fn unheard_refusal(&self) -> Option<String> {
         let streams = self.streams.as_ref()?;
         let unheard = streams.unheard.as_ref()?;
@@ -276,7 +277,7 @@ impl<P: Protocol> Lane<P> {
         (streams.lives.is_forgotten() || is_alone).then(|| self.missing_returns())
     }
 
-    /// Nothing is missing any more, or it is not waited for any longer: what has waited goes on.
+    /// If nothing is missing any more, or its time is up, the inputs that have waited are handled.
     pub(crate) fn end_unheard(&mut self, now: Now) {
         if self.wants_row_checkpoint() {
             self.wake_worker();
@@ -301,15 +302,15 @@ impl<P: Protocol> Lane<P> {
         self.finish_input(now);
     }
 
-    /// Whether a peer is giving back what was lost here.
+    /// Whether a peer is restoring versions that were lost here.
     fn is_being_given_back(&self) -> bool {
         let gives = |cursor: &Cursor| cursor.state.takes_back();
         self.outgoing.cursors().any(|(_, cursor)| gives(cursor))
     }
 
-    // ---- what is given back ---------------------------------------------------------------------------------
+    // ---- what is restored -----------------------------------------------------------------------------------
 
-    /// What a peer gave back is on disk.
+    /// The versions that a peer restored are on disk.
     pub(super) fn taken_back(&mut self, replica: ReplicaId) {
         let state = self.outgoing.cursor(replica).map(|cursor| cursor.state);
         match state {
@@ -319,9 +320,10 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// The stream to a peer goes on behind `end`, or with a full copy.
+    /// The stream to a peer goes on behind `end`, or with a full copy if there is none.
     fn took_back(&mut self, replica: ReplicaId, end: Option<u64>) {
-        // Not the place of one that has nothing: it is asked once more if this directory is lost before the copy is there.
+        // The position names an incarnation even if the number is 0, so that the peer does not look like one that has nothing. If this
+        // directory is lost again before the copy arrives, the peer must be asked once more.
         let number = end.unwrap_or_default();
         let position = StreamPosition {
             incarnation: self.outgoing.incarnation_of(number),
@@ -341,7 +343,7 @@ impl<P: Protocol> Lane<P> {
         self.wake_links(ReplicaSet::one(replica));
     }
 
-    /// What copies of third sites had brought a peer is back. It says once more where it is.
+    /// The versions that copies of third sites had brought a peer are back. The peer tells once more where it is.
     fn took_held(&mut self, replica: ReplicaId, at: StreamPosition, held: StreamPosition) {
         if let Some(cursor) = self.outgoing.cursor(replica) {
             cursor.gave = held;

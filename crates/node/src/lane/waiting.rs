@@ -8,7 +8,7 @@ pub(crate) struct Question<P: Protocol> {
     pub since: Option<Micros>,
 }
 
-/// What waits for keys from disk.
+/// An input that waits for keys from disk, or until peers were heard.
 pub(crate) enum Waiting<P: Protocol> {
     Question(Question<P>),
     Message { from: ServerId, message: P::Message },

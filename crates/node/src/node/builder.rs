@@ -1,4 +1,4 @@
-//! A node is put together and opened.
+//! Builds and opens a node.
 use super::{Lanes, Node};
 use crate::{
     config::{KeyspaceConfig, NodeConfig},
@@ -23,21 +23,22 @@ use turnbuckle_log::{Disk, Log, OpenError as LogOpenError, Options as LogOptions
 use turnbuckle_replication::Repair;
 use turnbuckle_store::{Beside as Rows, Engine, Options as StoreOptions, Store, StoreError, lacks_rows};
 
-/// A node that is being put together.
+/// A node that is being built.
 pub struct NodeBuilder {
     shared: Arc<Shared>,
     keyspaces: Vec<Arc<dyn Lanes>>,
     engine: Arc<dyn Engine>,
     disk: Arc<dyn Disk>,
-    /// The tables of the lanes that were added.
+    /// The names of the tables of the lanes that were added.
     served: BTreeSet<String>,
-    /// From where the log is needed: none of them has a checkpoint that says so, or what it lacks was set aside.
+    /// The position from which the log is needed: the earliest that a lane's checkpoint names. `None` if no lane needs the log, because it
+    /// has no checkpoint or its records were set aside.
     from: Option<Position>,
     asides: Vec<Aside>,
 }
 
 impl NodeBuilder {
-    /// A node over these disks.
+    /// A node over this log disk and this engine.
     pub fn new(
         config: NodeConfig,
         disk: Arc<dyn Disk>,
@@ -56,7 +57,7 @@ impl NodeBuilder {
         }
     }
 
-    /// Adds a keyspace of a protocol, with the lanes of it that stand on this node.
+    /// Adds a keyspace of a protocol, with those of its lanes that are placed on this node.
     pub fn keyspace<P: Protocol>(
         &mut self,
         config: KeyspaceConfig,
@@ -80,7 +81,7 @@ impl NodeBuilder {
         Ok(keyspace)
     }
 
-    /// A lane as its last checkpoint left it, with what was set aside of it.
+    /// Opens a lane from its last checkpoint, and from the records that were set aside of it.
     fn lane<P: Protocol>(
         &mut self,
         keyspace: &Keyspace<P>,
@@ -136,7 +137,7 @@ impl NodeBuilder {
         Ok(lane)
     }
 
-    /// What of a lane is to come from its peers. `lacks`: rows of its table are missing.
+    /// The repair that a lane needs, if rows have to come from its peers. `lacks`: rows of its table are missing.
     fn repair<P: Protocol>(
         &self,
         keyspace: &Keyspace<P>,
@@ -146,7 +147,7 @@ impl NodeBuilder {
     ) -> Option<Repair> {
         let others = keyspace.topology().others_of(server).iter();
         let streams = P::DESCRIPTOR.replication == Replication::Streams;
-        // Without streams nothing tells what the others have, and only their own copies will do.
+        // Without streams nothing tells how much the other replicas have, so each of them must send a copy of its own.
         let is_emptied = meta.is_none() && !streams && !self.shared.config.is_first_life_of(keyspace.name());
         match lacks || is_emptied {
             true => {
@@ -202,7 +203,7 @@ impl NodeBuilder {
         self.shared.log().write()?;
         self.shared.log().sync()?;
         for keyspace in &self.keyspaces {
-            // Those that are new, or were left out.
+            // A checkpoint of the lanes that want one: those that are new, or were left out before.
             let (keyspace, engine) = (Arc::clone(keyspace), Arc::clone(&self.engine));
             Work::new(|steps| keyspace.checkpoint(engine, true, steps)).run(|| now)?;
         }

@@ -1,4 +1,4 @@
-//! What a node does with a keyspace, whatever its protocol.
+//! The operations of a node on a keyspace, whatever its protocol.
 use crate::{
     background::Retention,
     config::NodeId,
@@ -15,7 +15,7 @@ use turnbuckle_core::{BadFrame, Input, Micros, Now, Protocol};
 use turnbuckle_log::Position;
 use turnbuckle_store::{Engine, EngineError, forget_lack, lacks_rows};
 
-/// What a node does with a keyspace, whatever its protocol.
+/// The operations of a node on a keyspace, whatever its protocol.
 pub(crate) trait Lanes: Send + Sync {
     fn name(&self) -> &str;
     fn tag(&self) -> u32;
@@ -48,11 +48,11 @@ pub(crate) trait Lanes: Send + Sync {
     fn purged(&self, start: Position);
     fn status(&self, now: Now) -> KeyspaceStatus;
     fn dirty_bytes(&self) -> u64;
-    /// Whether a checkpoint is of use for deletes that wait to be forgotten.
+    /// Whether a checkpoint would help to forget deletes.
     fn can_forget(&self) -> bool;
-    /// Rows that are damaged and that peers have.
+    /// A lane's damaged rows, if a peer has them.
     fn mendable_damage(&self) -> Option<WorkError>;
-    /// The checkpoints of the lanes say themselves that rows are missing.
+    /// Removes from the lanes' tables the mark that rows are missing: the lanes' checkpoints record it now.
     fn forget_lacks(&self) -> Result<(), EngineError>;
 }
 

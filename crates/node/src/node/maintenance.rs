@@ -10,15 +10,15 @@ use std::sync::{Arc, atomic::Ordering};
 use turnbuckle_core::Now;
 use turnbuckle_log::Position;
 
-/// With little room on the disk a checkpoint begins once the log has grown by so much.
+/// If the disk has little free space, a checkpoint begins once the log has grown by this number of bytes.
 const TIGHT_LOG_BYTES: u64 = 1 << 20;
 
-/// How many times as often checkpoints come while deletes can be forgotten: it takes two of them, and the first may have to come after
-/// the last write.
+/// By how many times checkpoints come more often while deletes can be forgotten. Two checkpoints are needed for that, and the first may
+/// have to come after the last write.
 const FORGETS_TIMES: u64 = 4;
 
 impl Node {
-    /// Copies to put in place, checkpoints that peers wait for, checkpoints that are due. Returns whether anything was done.
+    /// Puts full copies in place, and takes checkpoints that peers wait for or that are due. Returns whether anything was done.
     ///
     /// # Panics
     /// If the node is being maintained already.
@@ -53,7 +53,7 @@ impl Node {
         })
     }
 
-    /// A checkpoint of every lane, whether due or not; then the log is purged of what nobody needs.
+    /// Takes a checkpoint of every lane, whether due or not. Then purges the log of the records that no replica needs.
     ///
     /// # Panics
     /// If the node is being maintained already.
@@ -90,7 +90,8 @@ impl Node {
         self.purge(covered)
     }
 
-    /// Checkpoints of all lanes, or of those whose peers wait for one. Returns whether there were any.
+    /// Takes checkpoints of all lanes or, with `only_wanted`, of those that want one themselves or for their peers. Returns whether there
+    /// were any.
     async fn checkpoint_lanes(&self, only_wanted: bool, steps: &Steps) -> Result<bool, WorkError> {
         let mut any = false;
         for keyspace in &self.keyspaces {
@@ -101,7 +102,8 @@ impl Node {
         Ok(any)
     }
 
-    /// The log is needed from the last checkpoint on; before that by peers that are being fed, and, up to a limit, by those that are away.
+    /// Purges the log. It is needed from the last checkpoint on. Peers that are being fed may need an earlier part. So may peers that are
+    /// away, up to `retained_log_bytes`.
     fn purge(&self, covered: Position) -> Result<(), WorkError> {
         let mut keep = covered;
         let limit = Position(
@@ -125,7 +127,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether enough was written since the last checkpoint for another, or anything long enough ago.
+    /// Whether a checkpoint is due: enough was written since the last one, or anything was written and enough time has passed.
     fn wants_checkpoint(&self, now: Now) -> bool {
         let config = &self.shared.config;
         let since = self.shared.log().end().0 - self.checkpointed.load(Ordering::Acquire);
@@ -134,7 +136,7 @@ impl Node {
         let is_late = since > 0 && passed >= config.checkpoint_interval;
         let can_forget = || self.keyspaces.iter().any(|keyspace| keyspace.can_forget());
         let is_forgetful = passed.0 >= config.checkpoint_interval.0 / FORGETS_TIMES && can_forget();
-        // Later there might not be room for one any more, and the log could never be purged.
+        // A later checkpoint might find no room any more, and then the log could never be purged.
         let is_tight = since >= TIGHT_LOG_BYTES && !self.has_room_for_checkpoints(2);
         let has_left = self.shared.deletes_left.load(Ordering::Relaxed);
         (since >= config.checkpoint_log_bytes
@@ -146,22 +148,22 @@ impl Node {
             && self.has_room_for_checkpoints(1)
     }
 
-    /// Whether the disk has room for so many checkpoints. The engine writes what is new twice, into its journal and into its
-    /// tables, and a disk that is full in the middle of it breaks it. Half of what is kept free may go into it.
+    /// Whether the disk has room for `number` checkpoints. The engine writes new versions twice, into its journal and into its tables. If
+    /// the disk becomes full in the middle of that, the engine breaks. Half of the space that is kept free may be used for it.
     fn has_room_for_checkpoints(&self, number: u64) -> bool {
         let (dirty, _) = self.memory();
         let kept = self.shared.config.min_free_bytes / 2;
         self.shared.free_bytes() >= kept.saturating_add(2 * number * dirty)
     }
 
-    /// Whether memory is full of what no checkpoint has yet.
+    /// Whether more than a quarter of the memory limit holds versions that no checkpoint has yet.
     fn is_crowded(&self) -> bool {
         let (dirty, limit) = self.memory();
         dirty > limit / 4
     }
 }
 
-/// A node is being maintained, until this is dropped.
+/// Marks the node as being maintained until it is dropped.
 struct Maintaining(Arc<Node>);
 
 impl Maintaining {

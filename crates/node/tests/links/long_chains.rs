@@ -1,4 +1,4 @@
-//! Between sites: all versions of a hot key go to a peer, however many there are, in frames that it takes.
+//! Between sites: all versions of a hot key reach a peer, however many there are, in frames that the peer accepts.
 use crate::machine::{Machine, at, link, server};
 use bytes::Bytes;
 use turnbuckle_causal::{
@@ -7,7 +7,7 @@ use turnbuckle_causal::{
 };
 use turnbuckle_core::{Chain, Key, Vector, Versions};
 
-/// What is sent of a chain at once, and one version more.
+/// The most bytes of a chain that are sent at once, and one more version.
 const MAX_BYTES: usize = (1 << 20) + (200 << 10);
 
 const HOT: &str = "{last}hot";
@@ -31,13 +31,13 @@ fn chain(machine: &Machine<CausalSpartanX>, site: u16, key: &str) -> Option<Chai
         .flatten()
 }
 
-/// Until neither has anything more to say. Returns the length of the largest frame.
+/// Carries frames both ways until neither node has more. Returns the length of the largest frame.
 fn talk(a: &Machine<CausalSpartanX>, b: &Machine<CausalSpartanX>, ms: u64) -> usize {
     let turns = (0..40).map(|turn| a.carry(at(ms + turn), b).max(b.carry(at(ms + turn), a)));
     turns.max().unwrap_or(0)
 }
 
-/// Site c is away, so nothing is stable, and every version may still be asked for. Others of the same partition lie around it.
+/// Site c is away, so nothing is stable, and every version may still be asked for. Other keys of the same partition are around it.
 fn write_a_hot_key(a: &mut Machine<CausalSpartanX>, versions: u8) {
     for number in 0..versions {
         a.ask(at(10), server(0, 0), put(HOT, vec![number; 150 << 10]));
@@ -82,7 +82,7 @@ fn a_chain_that_is_longer_than_a_frame_is_given_back() {
     talk(&a, &b, 20);
     let before = chain(&b, 1, HOT);
     assert_eq!(before.as_ref().map(Chain::len), Some(40));
-    // Its directory is lost.
+    // Site a loses its directory.
     link(at(70), &a, &b, false);
     let a = Machine::new(0);
     link(at(71), &a, &b, true);

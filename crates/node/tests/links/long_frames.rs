@@ -1,5 +1,5 @@
-//! Inside a site: whatever a client may write or read passes from the node that it is connected to to the one that holds the
-//! partition, and back; what does not pass is said not to.
+//! Inside a site: whatever a client may write or read passes from the node that it is connected to, to the node that holds the partition,
+//! and back. A frame that does not pass is refused with the reason.
 use crate::machine::{Machine, at, link, server};
 use bytes::Bytes;
 use turnbuckle_causal::eventual::Eventual;
@@ -7,7 +7,7 @@ use turnbuckle_core::{Key, Level, Now, Outcome, PlainRequest, PlainResponse};
 
 const MIB: usize = 1 << 20;
 
-/// In partition 0.
+/// A key of partition 0.
 fn key(number: usize) -> Key {
     Key::from(format!("{{last}}{number}").as_str())
 }
@@ -20,7 +20,7 @@ fn put(key: Key, value: Option<Bytes>) -> PlainRequest {
     PlainRequest::Put(key, value, Level::Eventual, None)
 }
 
-/// The node that a client is connected to, and the one that holds its keys.
+/// The node that a client is connected to, and the node that holds its keys.
 fn two_of_a_site() -> (Machine<Eventual>, Machine<Eventual>, Now) {
     let (asker, holder, now) = (Machine::new(3), Machine::new(0), at(1));
     link(now, &asker, &holder, true);
@@ -77,7 +77,7 @@ fn answers_that_find_the_link_full_are_refused_at_once_and_writes_are_still_ackn
         asker.ask(now, server(0, 0), get(key(1)));
     }
     asker.carry(now, &holder);
-    // The link takes nothing; a write comes, is done, and its answer is short.
+    // The link takes no more answers. A write comes and is done, and its short answer still passes.
     asker.ask(now, server(0, 0), put(key(2), Some(Bytes::new())));
     asker.carry(now, &holder);
     let (answers, write) = (holder.frames(asker.id), 1);
@@ -97,7 +97,7 @@ fn answers_that_find_the_link_full_are_refused_at_once_and_writes_are_still_ackn
         asker.answer(),
         Outcome::Answered(PlainResponse::Written { .. }, _)
     ));
-    // And once the link has taken what waited, there is room again.
+    // Once the link has taken the frames that waited, there is room again.
     asker.ask(now, server(0, 0), get(key(1)));
     there_and_back(&asker, &holder, now);
     assert_eq!(values(&asker).0, 1);

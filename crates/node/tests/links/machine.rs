@@ -14,7 +14,7 @@ use turnbuckle_store::MemoryEngine;
 pub const KEYSPACE: &str = "test";
 const START_US: u64 = 1_700_000_000_000_000;
 
-/// Node 0 and node 3 stand at site a, where they hold partitions 0 and 1; nodes 1 and 2 hold both, at b and c.
+/// Nodes 0 and 3 are at site a, where they hold partitions 0 and 1. Nodes 1 and 2 hold both partitions, at sites b and c.
 pub fn placement() -> Placement {
     Placement::new([0, 1, 2, 0].map(SiteId))
 }
@@ -31,7 +31,7 @@ pub fn server(site: u16, partition: u16) -> ServerId {
     }
 }
 
-/// So many milliseconds after the beginning.
+/// The time `ms` milliseconds after the beginning.
 pub fn at(ms: u64) -> Now {
     let wall = START_US + ms * 1_000;
     Now {
@@ -55,7 +55,7 @@ pub struct Machine<P: Protocol> {
     disk: SimulatedDisk,
     engine: MemoryEngine,
     asked: u64,
-    /// What was answered at once.
+    /// Answers that came at once.
     answered: RefCell<Vec<(RequestId, Delivered<P>)>>,
 }
 
@@ -74,13 +74,13 @@ impl<P: Protocol<Config: Default>> Machine<P> {
         }
     }
 
-    /// `kill -9`, and the node is opened again.
+    /// `kill -9`, after which the node is opened again.
     pub fn restart(&mut self, now: Now) {
         self.disk.crash_process();
         (self.node, self.keyspace) = open(self.id, &self.disk, &self.engine, now);
     }
 
-    /// A turn of the loop, with everything in the background.
+    /// A turn of the loop, with all background work.
     pub fn turn(&self, now: Now) {
         self.node.tick(now);
         self.node.commit(now).expect("the disk works");
@@ -111,7 +111,7 @@ impl<P: Protocol<Config: Default>> Machine<P> {
         answers
     }
 
-    /// The one answer that has come.
+    /// The only answer that has come.
     pub fn answer(&self) -> Outcome<P::Response> {
         let mut answers = self.answers();
         assert_eq!(answers.len(), 1, "one answer was expected");
@@ -138,7 +138,7 @@ impl<P: Protocol<Config: Default>> Machine<P> {
         self.node.handle_frame(now, from, frame)
     }
 
-    /// Everything that it has for another goes there. Returns the length of the largest frame.
+    /// Carries every frame that this node has for another one to it. Returns the length of the largest frame.
     pub fn carry(&self, now: Now, to: &Machine<P>) -> usize {
         let frames = self.frames(to.id);
         let largest = frames.iter().map(Bytes::len).max().unwrap_or(0);
@@ -159,13 +159,13 @@ pub fn link<P: Protocol>(now: Now, one: &Machine<P>, other: &Machine<P>, up: boo
     }
 }
 
-/// A link between nodes one of which does not have the keyspace. Which one it is neither can tell here.
+/// A link between two nodes of which one does not have the keyspace. The test need not say which one.
 pub fn link_without<P: Protocol>(now: Now, one: &Machine<P>, other: &Machine<P>) {
     one.node.link_up(now, other.id, agreement(false));
     other.node.link_up(now, one.id, agreement(false));
 }
 
-/// Both have the one keyspace, or the peer lacks it.
+/// An agreement in which both have the keyspace, or the peer lacks it.
 fn agreement(both: bool) -> Agreement {
     let terms = [KeyspaceTerms {
         name: KEYSPACE.to_string(),

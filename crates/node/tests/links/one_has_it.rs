@@ -1,11 +1,11 @@
-//! A link between a node that has a keyspace and one that does not: nothing of it is sent, whatever comes is refused, and who asks is told by
-//! name. Once both have it, nothing is missing.
+//! A link between a node that has a keyspace and one that does not. No frame of the keyspace is sent, every frame of it that comes is
+//! refused, and a refusal names the keyspace. Once both nodes have the keyspace, nothing is missing.
 use crate::machine::{KEYSPACE, Machine, at, link, link_without, server};
 use bytes::Bytes;
 use turnbuckle_causal::{CausalSpartanX, eventual::Eventual, stable};
 use turnbuckle_core::{Key, Level, Outcome, PlainRequest, PlainResponse, Protocol, Vector};
 
-/// Of partition 0.
+/// A key of partition 0.
 const KEY: &str = "last";
 
 fn get() -> PlainRequest {
@@ -39,7 +39,7 @@ fn a_request_for_a_partition_of_a_node_without_the_keyspace_is_refused_by_name()
         !asker.keyspace.is_lacked(),
         "nothing is known of a node without a link"
     );
-    // The holder has it by now.
+    // By now the holder has the keyspace.
     link(at(4), &asker, &holder, true);
     holder.ask(at(5), server(0, 0), put("v"));
     holder.answer();
@@ -78,7 +78,7 @@ fn nothing_of_a_keyspace_goes_to_a_site_that_lacks_it_until_it_has_it() {
         stream.map(|stream| stream.state)
     };
     assert_eq!(state(&b), Some("left-out"));
-    // The rest of the cluster has it.
+    // The other nodes of the cluster have the keyspace.
     let c = Machine::<Eventual>::new(2);
     link(at(4), &b, &c, true);
     let frames = c.frames(b.id);

@@ -1,5 +1,5 @@
-//! What names a site that is none of the cluster's, or a version in the stream of a site that did not write it, is refused as a
-//! whole: the driver breaks the link, nothing of it is stored, and the node goes on.
+//! A frame that names a site that the cluster does not have, or that brings a version in the stream of a site that did not write it, is
+//! refused as a whole: the driver breaks the link, nothing of the frame is stored, and the node goes on.
 use crate::machine::{Machine, at, link, server};
 use bytes::Bytes;
 use turnbuckle_causal::{
@@ -8,7 +8,7 @@ use turnbuckle_causal::{
 };
 use turnbuckle_core::{Hlc, Key, Outcome, ReplicaId, Vector};
 
-/// In partition 0.
+/// A key of partition 0.
 const KEY: &str = "last";
 
 fn get() -> Request {
@@ -31,11 +31,11 @@ fn put(past: Vector) -> Request {
     })
 }
 
-/// The fields of an entry that say whose version it is (and that its value follows), and the first site that it depends on.
+/// The fields of an entry that name the site of its version (its value follows), and the first site that it depends on.
 const SITE: [u8; 5] = [0x18, 1, 0x22, 5, b'v'];
 const DEPENDS: [u8; 5] = [0x2a, 11, 1, 0, 1];
 
-/// Another number where `place` of `bytes` stands in the frame; `None` if they do not.
+/// The frame with `number` at index `place` of the first occurrence of `bytes`; `None` if they do not occur.
 fn altered(frame: &Bytes, bytes: &[u8], place: usize, number: u8) -> Option<Bytes> {
     let found = frame.windows(bytes.len()).position(|window| window == bytes)?;
     let mut altered = frame.to_vec();
@@ -51,7 +51,7 @@ fn is_there(a: &mut Machine<CausalSpartanX>, ms: u64) -> bool {
     }
 }
 
-/// b has written a key. Every frame of it in which `bytes` stand is altered on its way to a. Returns how many a refused.
+/// Site b has written a key. Every frame of b in which `bytes` occur is altered on its way to a. Returns how many frames a refused.
 fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
     let (mut a, mut b) = (Machine::<CausalSpartanX>::new(0), Machine::new(1));
     let past = [(ReplicaId(1), Hlc::from_wall(at(0).wall.earliest))]
@@ -59,7 +59,7 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
         .collect();
     b.ask(at(1), server(1, 0), put(past));
     if with_copy {
-        // What the log has no longer comes as a full copy.
+        // Rows that the log does not have any more come as a full copy.
         for number in 0..40_u8 {
             let filler = Put {
                 key: Key::from(format!("{{last}}{number}").as_str()),
@@ -97,7 +97,7 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
         !is_there(&mut a, 41),
         "it was refused, and is there after a restart"
     );
-    // It comes as it was written.
+    // The key arrives as it was written.
     link(at(50), &a, &b, true);
     for ms in 51..91 {
         a.carry(at(ms), &b);
@@ -110,7 +110,7 @@ fn refused(bytes: &[u8], place: usize, number: u8, with_copy: bool) -> usize {
 
 #[test]
 fn an_entry_of_another_site_than_its_streams_is_refused() {
-    // a itself, c, and what no cluster of three sites has.
+    // Site a itself, site c, and sites that no cluster of three sites has.
     for site in [0, 2, 3, 63, 64, 127] {
         assert_eq!(refused(&SITE, 1, site, false), 1, "site {site}");
     }

@@ -1,14 +1,14 @@
-//! A diagram as a picture: slanted arrows between upright lines of life.
+//! A diagram as a picture: slanted arrows between vertical life lines.
 use super::{Fate, Layout, Row, What, millis};
 use std::collections::BTreeMap;
 use turnbuckle_check::Svg;
 
-/// All in pixels.
+/// All lengths are in pixels.
 const TOP: u64 = 60;
 const BOTTOM: u64 = 40;
 const TIMES: u64 = 110;
 const COLUMN: u64 = 300;
-/// What happens at one time stands so far below each other.
+/// The distance between rows of the same time.
 const ROW: u64 = 18;
 const MAX_GAP: u64 = 90;
 
@@ -59,7 +59,7 @@ fn begin(width: u64, height: u64) -> Svg {
     svg
 }
 
-/// How far down each row is: a share of the height by its time, but neither too near to the one before nor too far from it.
+/// How far down each row is: a share of the height by its time, but neither too near to the row before nor too far from it.
 fn heights(rows: &[Row]) -> Vec<u64> {
     let span = match (rows.first(), rows.last()) {
         (Some(first), Some(last)) => last.at.since(first.at).0.max(1),
@@ -85,11 +85,11 @@ struct Picture<'a> {
     svg: Svg,
 }
 
-/// A place in the picture.
+/// A point of the picture.
 type Point = (f64, f64);
 
 impl Picture<'_> {
-    /// The axis of time, written where something happens.
+    /// The axis of time: a time is written wherever something happens.
     fn times(&mut self, width: u64) {
         let place = |y| format!("class=\"time\" x=\"90\" y=\"{y}\"");
         self.svg.text(&place(TOP - 20), "ms");
@@ -161,7 +161,7 @@ impl Picture<'_> {
                     };
                     self.label(from, ends, *index, &message.words);
                 }
-                // It was sent before what is shown.
+                // The message was sent before what is shown.
                 What::Takes { index, message } if !sent.contains_key(index) => {
                     let from = point(usize::from(message.from.0), TOP - 12);
                     let here = point(row.node, y);
@@ -184,7 +184,7 @@ impl Picture<'_> {
         ));
     }
 
-    /// Ends in a cross on its way.
+    /// A message that ends in a cross on its way.
     fn lost(&mut self, from: Point, to: usize) {
         let (x, y) = midway(from, to);
         self.arrow(from, (x, y), "message", false);
@@ -192,7 +192,7 @@ impl Picture<'_> {
         self.arrow((x - 5.0, y + 5.0), (x + 5.0, y - 5.0), "lost", false);
     }
 
-    /// Along an arrow, near its sender: messages that cross have theirs apart.
+    /// A text along an arrow, near its sender: so the texts of crossing messages are apart.
     fn label(&mut self, (x1, y1): Point, (x2, y2): Point, index: usize, words: &str) {
         let length = (x2 - x1).hypot(y2 - y1).max(1.0);
         let (right, down) = ((x2 - x1) / length, (y2 - y1) / length);
@@ -219,9 +219,9 @@ fn point(node: usize, y: u64) -> Point {
     (x_of(node) as f64, y as f64)
 }
 
-/// Where a message is that will not get there, or has not yet.
+/// The point where a message ends that will not arrive, or has not arrived yet.
 fn midway((x, y): Point, to: usize) -> Point {
     let there = x_of(to) as f64;
-    // A way as long as the words, or they would not fit along it.
+    // At most as long as the text, which must fit along it.
     (x + (there - x).clamp(-200.0, 200.0), y + 14.0)
 }

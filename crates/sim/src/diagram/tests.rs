@@ -37,7 +37,7 @@ fn names() -> Vec<String> {
     vec!["a".to_string(), "b".to_string()]
 }
 
-/// Without the spaces between the columns.
+/// The lines without the spaces between the columns.
 fn squeeze(text: &str) -> Vec<String> {
     text.lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))

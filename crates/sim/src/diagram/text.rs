@@ -1,9 +1,9 @@
 //! A diagram as text: a column for each node.
 use super::{Fate, Layout, Row, What, millis, printable};
 
-/// A line is not longer than this, in characters, unless there are very many nodes.
+/// The most characters of a line, unless there are very many nodes.
 const WIDTH: usize = 110;
-/// The column of times.
+/// The width of the column of times.
 const TIMES: usize = 12;
 const MIN_COLUMN: usize = 16;
 const MAX_COLUMN: usize = 49;
@@ -44,7 +44,7 @@ fn line(time: &str, cells: impl Iterator<Item = String>, column: usize) -> Strin
     line.trim_end().to_string()
 }
 
-/// The beginning of a row's text, which stays in one piece, and its words.
+/// The beginning of a row's text, which is never broken, and its words.
 fn cell(layout: &Layout, row: &Row) -> (String, String) {
     match &row.what {
         What::Note(words) => ("│".into(), printable(words)),
@@ -68,7 +68,7 @@ fn cell(layout: &Layout, row: &Row) -> (String, String) {
     }
 }
 
-/// Breaks between words; those that are longer than a line are broken anywhere.
+/// Breaks text between words. A word that is longer than a line is broken anywhere.
 fn wrap(head: &str, words: &str, width: usize) -> Vec<String> {
     const INDENT: &str = "│   ";
     let mut lines = Vec::new();

@@ -3,9 +3,10 @@ use bytes::Bytes;
 use std::{fmt, str::FromStr};
 use turnbuckle_core::{Key, Operation};
 
-/// A client: where it begins, and what it does. Written as `a put x, get y, move b, get x`.
+/// A client: the site where it begins, and what it does. Written as `a put x, get y, move b, get x`.
 ///
-/// It asks for the next thing once it was answered, or its node has ended. A value is its writer's number, a letter, and the place of the operation.
+/// It does the next thing when its operation was answered, or when its node has ended. A value that it writes is its own number, a letter,
+/// and the place of the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// The site where it begins.
@@ -29,7 +30,7 @@ pub enum Errand {
     Move(String),
 }
 
-/// The most that a client does.
+/// The most errands of a client.
 const MAX_ERRANDS: usize = 16;
 
 const EXPECTED: &str = "expected a site and operations with commas between them, such as 'a put x, get y'";
@@ -97,7 +98,7 @@ impl fmt::Display for Errand {
 }
 
 impl Errand {
-    /// What is asked for; nothing by one who moves.
+    /// The operation that is asked for; `None` for a move.
     pub(super) fn operation(&self, client: usize, place: usize) -> Option<Operation> {
         let key = |key: &String| Key::from(key.as_str());
         Some(match self {

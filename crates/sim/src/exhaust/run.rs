@@ -1,4 +1,4 @@
-//! One execution of a small world: what may be chosen next, what the world's state is by then, and how it ends.
+//! One execution of a small world: the choices for its next step, its state by then, and its end.
 use super::{Broken, Exhaust, program::Errand};
 use crate::{Loss, OperationId, Rule, World, world::Due};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,16 +6,16 @@ use turnbuckle_check::{HistoryBuilder, Report};
 use turnbuckle_core::{Hlc, Micros, Protocol, Session, SiteId};
 use turnbuckle_node::NodeId;
 
-/// A run that is still going on.
+/// An execution that is still going on.
 pub(super) struct Run<'a, S: Session> {
     small: &'a Exhaust,
     pub world: World<S>,
     clients: Vec<Client>,
-    /// Of each node, all that has happened to it, in its order.
+    /// For each node, a checksum of everything that has happened to it, in order.
     nodes: Vec<u64>,
-    /// All that was answered, in its order, and before which answers each operation was asked for.
+    /// A checksum of all answers, in order, each with the operations that had been asked for before it.
     answers: u64,
-    /// What was asked for, in no order.
+    /// A checksum of the operations that were asked for, independent of their order.
     asked: u64,
     crashes: usize,
     cuts: usize,
@@ -25,7 +25,7 @@ pub(super) struct Run<'a, S: Session> {
 
 struct Client {
     number: usize,
-    /// What it does next.
+    /// The index of its next errand.
     place: usize,
     open: Option<OperationId>,
 }
@@ -33,7 +33,7 @@ struct Client {
 /// Something that may happen next.
 #[derive(Debug, Clone)]
 pub(super) enum Choice {
-    /// What is due in the world.
+    /// An event that is due in the world.
     Due(Due),
     /// A client asks for its next operation, or moves.
     Ask(usize),
@@ -45,14 +45,14 @@ pub(super) enum Choice {
     Cut(SiteId, SiteId),
 }
 
-/// How long a world may take to come to rest.
+/// The longest time that a world may take to come to rest.
 const LIVENESS: Micros = Micros::from_millis(60_000);
 
-/// The longest step of time while it does.
+/// The longest step of time meanwhile.
 const MAX_STEP: Micros = Micros::from_millis(640);
 
 impl<'a, S: Session> Run<'a, S> {
-    /// A world whose nodes have met, and in which nothing is due.
+    /// A world whose nodes are connected, and in which nothing is due.
     pub fn new(small: &'a Exhaust, protocol: <S::Protocol as Protocol>::Config) -> Run<'a, S> {
         let mut world = World::<S>::new(small.world.clone(), protocol);
         let clients = small.clients.iter().map(|program| {
@@ -88,7 +88,7 @@ impl<'a, S: Session> Run<'a, S> {
 
     // ---- choices --------------------------------------------------------------------------------------------
 
-    /// What may happen next, in an order that depends on the state alone.
+    /// The choices for the next step, in an order that depends only on the state.
     pub fn choices(&self) -> Vec<Choice> {
         let mut choices: Vec<Choice> = self.world.due().into_iter().map(Choice::Due).collect();
         let clients = 0..self.clients.len();
@@ -131,7 +131,7 @@ impl<'a, S: Session> Run<'a, S> {
         known.open.is_none() && self.errand(client).is_some() && self.world.is_running(node)
     }
 
-    /// In a few words.
+    /// The choice, in a few words.
     pub fn words(&self, choice: &Choice) -> String {
         let node = |node| self.world.node_name(node);
         let site = |site| self.world.topology().site_name(site);
@@ -153,7 +153,7 @@ impl<'a, S: Session> Run<'a, S> {
         }
     }
 
-    /// It happens.
+    /// Carries out a choice.
     pub fn take(&mut self, choice: &Choice) {
         match *choice {
             Choice::Due(due) => {
@@ -227,7 +227,7 @@ impl<'a, S: Session> Run<'a, S> {
         self.hear();
     }
 
-    /// Clients hear their answers, or that nobody will answer.
+    /// Clients receive their answers, or learn that there will be none.
     fn hear(&mut self) {
         for id in self.world.take_over() {
             let Some(client) = self.clients.iter_mut().find(|client| client.open == Some(id)) else {
@@ -246,7 +246,7 @@ impl<'a, S: Session> Run<'a, S> {
         *known = mixed(*known, &(self.world.time().0, what));
     }
 
-    /// What everything that may come from here on depends on, in a checksum.
+    /// A checksum of everything on which the rest of the execution depends.
     pub fn state(&self) -> u64 {
         let faults = (self.crashes, self.cuts, &self.cut);
         mixed(
@@ -257,8 +257,8 @@ impl<'a, S: Session> Run<'a, S> {
 
     // ---- the end --------------------------------------------------------------------------------------------
 
-    /// All faults are put right, all that is due happens in order, clients do what they have not done, and the world comes to rest
-    /// with the same at every site.
+    /// All faults are put right, everything that is due happens in order, and clients do what they have not done. The world must come to
+    /// rest with the same data at every site.
     pub fn end(&mut self) {
         for (a, b) in std::mem::take(&mut self.cut) {
             self.world.set_sites_cut(a, b, false);
@@ -296,7 +296,7 @@ impl<'a, S: Session> Run<'a, S> {
         }
     }
 
-    /// What is due happens, in its order, until nothing is.
+    /// Everything that is due happens, in its order, until nothing is due.
     fn drain(&mut self) {
         self.world.follow_up();
         self.hear();
@@ -306,7 +306,7 @@ impl<'a, S: Session> Run<'a, S> {
         }
     }
 
-    /// What is wrong so far, by the judge, who knows true time.
+    /// The rules that are broken so far, by the judge, which knows true time.
     pub fn judged(&self) -> Vec<Broken> {
         let violations = self.world.judge().violations().iter();
         violations
@@ -314,7 +314,7 @@ impl<'a, S: Session> Run<'a, S> {
             .collect()
     }
 
-    /// What is wrong in the end: also what several answers mean together, which only the trace tells.
+    /// The rules that are broken in the end. They include those about several answers together, which only the trace shows.
     pub fn broken(&self) -> Vec<Broken> {
         let mut broken = self.judged();
         let level = S::LEVELS.reads[0];
@@ -336,7 +336,7 @@ impl<'a, S: Session> Run<'a, S> {
         broken
     }
 
-    /// What clients were told, with all that the answers prove, in a checksum.
+    /// A checksum of what clients were told, with everything that the answers prove.
     pub fn outcome(&self, broken: &[Broken]) -> u64 {
         let records = self.world.history().map(|(_, record)| record);
         let mut told: Vec<String> = records
@@ -348,7 +348,7 @@ impl<'a, S: Session> Run<'a, S> {
         mixed(0, &(told, rules))
     }
 
-    /// What was told to which client, in the order in which it was asked.
+    /// What each client was told, in the order in which it asked.
     pub fn told(&self) -> Vec<String> {
         let own = |client| self.clients.iter().position(|known| known.number == client);
         let records = self

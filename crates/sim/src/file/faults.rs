@@ -7,7 +7,7 @@ use toml::Spanned;
 use turnbuckle_core::Micros;
 use turnbuckle_node::NodeId;
 
-/// One `[[fault]]`. Its nodes are names.
+/// One `[[fault]]` table. Its nodes are names.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FaultTable {
@@ -43,7 +43,7 @@ impl FaultTable {
 }
 
 impl FaultKind<Word<String>> {
-    /// The same fault with the nodes and partitions of a world. `place` is that of its table.
+    /// The same fault with the numbers of a world's nodes and partitions. `place` is the place of its table in the file.
     fn in_world(self, world: &WorldOptions, place: &Range<usize>) -> Result<FaultKind, Misplaced> {
         let named = |node: Word<String>| node_named(world, &node);
         let two =

@@ -1,4 +1,4 @@
-//! What clients do, as a scenario's file says it.
+//! What clients do, as written in a scenario's file.
 use super::{Misplaced, Number, WorkloadTable};
 use crate::{Hot, Kind, Mixed, WorldOptions};
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use turnbuckle_workload::{Arrival, Workload};
 
-/// A kind by its name.
+/// A kind of clients, by its name.
 pub(super) struct NamedKind(pub Kind);
 
 impl FromStr for NamedKind {
@@ -25,7 +25,7 @@ impl FromStr for NamedKind {
     }
 }
 
-/// A workload of the file's own. A world is in memory, which bounds it.
+/// The workload that is written in the file itself. A world is in memory, so its size is limited.
 pub(super) fn workload_kind(table: Spanned<WorkloadTable>) -> Result<Kind, Misplaced> {
     const MAX_RECORDS: u64 = 10_000_000;
     const MAX_PER_SECOND: f64 = 10_000_000.0;
@@ -74,7 +74,7 @@ pub(super) struct HotTable {
 }
 
 impl HotTable {
-    /// Few keys in each partition.
+    /// The kind of clients that use few keys in each partition.
     pub(super) fn kind(self, world: &WorldOptions, clients_per_node: u64) -> Result<Kind, Misplaced> {
         let partitions = u64::from(world.partitions);
         let keys_per_partition = self.keys_per_partition.map_or(1, Number::get);

@@ -1,4 +1,4 @@
-//! Puts with options: what their answers tell of the key, beside what became of the put.
+//! Puts with options: what their answers say of the key, beside whether the put was carried out.
 use super::{Judge, Rule, Seen, Shown};
 use crate::{OperationId, Record};
 use turnbuckle_core::{Answer, Condition, Operation, PutOptions, Receipt, VersionId};
@@ -9,7 +9,7 @@ pub(super) fn expires(options: Option<&PutOptions>) -> bool {
 }
 
 impl Judge {
-    /// A put was told the value before it, or that its condition did not hold and what is there.
+    /// A put was told the value before it. Or it was told that its condition did not hold, and what is there.
     pub(super) fn told(&mut self, seen: Seen, record: &Record, answer: &Answer, receipt: &Receipt) {
         let Operation::Put { key, value, .. } = &record.operation else {
             return;
@@ -48,7 +48,7 @@ impl Judge {
         }
     }
 
-    /// Whether a condition held, as an answer says, must fit what the answer tells of the key.
+    /// Checks that an answer's statement about a condition fits what the answer says of the key.
     pub(super) fn check_condition(
         &mut self,
         id: OperationId,
@@ -63,7 +63,7 @@ impl Judge {
         let condition = options.as_ref().and_then(|options| options.condition);
         let fits = match condition {
             None => held,
-            // The answer to a put that is done does not tell the version before it.
+            // The answer to a put that was carried out does not name the version before it.
             Some(Condition::Version(_)) if held => true,
             Some(condition) => condition.holds(has_value, newest) == held,
         };

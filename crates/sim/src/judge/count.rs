@@ -2,7 +2,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Why something that an answer shows, or claims, is not called wrong although a rule speaks against it.
+/// Why an answer or a claim is not called wrong although it breaks a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Excuse {
@@ -12,12 +12,12 @@ pub enum Excuse {
     Clock,
     /// A power loss may have taken what is missing.
     PowerLoss,
-    /// Only a write whose outcome nobody knows explains it, or it shows such a write, whose version nobody knows.
+    /// Only a write whose outcome is unknown explains it, or it shows such a write, whose version is unknown.
     UnknownOutcome,
 }
 
 impl Excuse {
-    /// In a few words, for those who count.
+    /// The excuse in a few words, for counts.
     pub fn words(self) -> &'static str {
         match self {
             Excuse::LevelEventual => "level eventual",
@@ -28,17 +28,17 @@ impl Excuse {
     }
 }
 
-/// How many were judged.
+/// How many answers or claims were judged.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Judged {
-    /// Found right or wrong.
+    /// The number that were found right or wrong.
     pub judged: u64,
-    /// The others, by what excuses them.
+    /// The numbers of the others, by their excuse.
     pub not_judged: BTreeMap<Excuse, u64>,
 }
 
 impl Judged {
-    /// One more.
+    /// Counts one more.
     pub(super) fn count(&mut self, excuse: Option<Excuse>) {
         match excuse {
             None => self.judged += 1,
@@ -46,7 +46,7 @@ impl Judged {
         }
     }
 
-    /// Those of others as well.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Judged) {
         self.judged += other.judged;
         for (&excuse, count) in &other.not_judged {
@@ -54,12 +54,12 @@ impl Judged {
         }
     }
 
-    /// How many there are.
+    /// The number of all of them.
     pub fn all(&self) -> u64 {
         self.judged + self.not_judged()
     }
 
-    /// How many were not judged.
+    /// The number that were not judged.
     pub fn not_judged(&self) -> u64 {
         self.not_judged.values().sum()
     }

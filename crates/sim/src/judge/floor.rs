@@ -7,7 +7,7 @@ use turnbuckle_core::{Micros, ServerId, VersionId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Floor {
     pub version: VersionId,
-    /// The version itself is too old as well.
+    /// Whether the version itself is too old as well.
     above: bool,
 }
 
@@ -38,12 +38,12 @@ impl fmt::Display for Floor {
     }
 }
 
-/// Whose answers must not go back.
+/// The replica or session whose answers must not go back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
-    /// All of a replica.
+    /// All answers of a replica.
     Replica(ServerId),
-    /// All that one session of a client is given.
+    /// All answers to one session of a client, as (client, session).
     Session(usize, u32),
 }
 
@@ -60,25 +60,25 @@ impl fmt::Display for Witness {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raised {
     pub floor: Floor,
-    /// Which of the judge's answers it was.
+    /// The judge's number of the answer.
     pub number: u64,
-    /// To which operation of which client.
+    /// The operation that it answers.
     pub id: OperationId,
     pub client: usize,
-    /// When the replica is known to have had it.
+    /// The time by which the replica is known to have had it.
     pub at: Micros,
 }
 
-/// What one witness has shown or seen, the highest last.
+/// The floors of one witness, the highest last.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Floors {
     raised: Vec<Raised>,
-    /// The highest that a power loss may have taken.
+    /// The highest floor that a power loss may have taken.
     pub excused: Option<Floor>,
 }
 
 impl Floors {
-    /// Adds one, unless something higher holds that `is_firm`.
+    /// Adds a floor, unless a higher one is there that `is_firm`.
     pub fn raise(&mut self, raised: Raised, is_firm: impl Fn(&Raised) -> bool) {
         let place = self.raised.partition_point(|known| known.floor < raised.floor);
         if !self.raised[place..].iter().any(is_firm) {
@@ -86,12 +86,12 @@ impl Floors {
         }
     }
 
-    /// From the highest down.
+    /// The floors from the highest down.
     pub fn iter(&self) -> impl Iterator<Item = &Raised> {
         self.raised.iter().rev()
     }
 
-    /// What was shown after a time may be gone.
+    /// What was shown after this time may be gone.
     pub fn excuse_after(&mut self, kept_until: Micros) {
         let (kept, gone): (Vec<Raised>, Vec<Raised>) =
             self.raised.iter().partition(|raised| raised.at <= kept_until);

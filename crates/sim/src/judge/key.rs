@@ -1,17 +1,17 @@
-//! What is known of one key: its versions, who has shown them, and what may be shown next.
+//! The knowledge about one key: its versions, the replicas that have shown them, and what may be shown next.
 use super::floor::{Floor, Floors, Witness};
 use crate::OperationId;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Micros, ServerId, VersionId};
 
-/// What an answer says of a key.
+/// What an answer shows of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shown {
     /// This version: a value, or the delete that a receipt names.
     Version(VersionId),
     /// No value and no version.
     Nothing {
-        /// The receipt would have named a delete that is remembered.
+        /// Whether the receipt would have named a delete if it were remembered.
         is_forgotten: bool,
     },
     /// A delete of this version found a value.
@@ -22,7 +22,7 @@ pub(super) enum Shown {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
     Yes,
-    /// If a write whose version is not known made it so.
+    /// Yes, if a write whose version is not known made it so.
     Perhaps,
     No,
 }
@@ -32,7 +32,7 @@ pub(super) enum Met {
 pub(super) struct Known {
     /// When it was asked for; 0 if that is not known.
     pub begun: Micros,
-    /// When it was known first: by then its own replica had it in its log.
+    /// When it first became known: by then its own replica had it in its log.
     pub seen: Micros,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Known {
 pub(super) struct Acknowledged {
     pub at: Micros,
     pub version: VersionId,
-    /// The newest version acknowledged up to here, and when it was.
+    /// The newest version acknowledged up to here, and when it was acknowledged.
     newest: (VersionId, Micros),
 }
 
@@ -51,12 +51,12 @@ pub(super) struct OfKey {
     pub acknowledged: Vec<Acknowledged>,
     pub values: BTreeMap<VersionId, Known>,
     pub deletes: BTreeMap<VersionId, Known>,
-    /// Deletes that were asked for and not answered, and when. They may have happened.
+    /// Deletes that were asked for and not answered, and when they were asked for. They may have happened.
     pub open_deletes: BTreeMap<OperationId, Micros>,
-    /// How many writes of values have no known version.
+    /// The number of writes of values whose version is not known.
     pub unknown_values: u32,
     pub floors: BTreeMap<Witness, Floors>,
-    /// Which versions each replica has shown, and when first.
+    /// The versions that each replica has shown, and when it first did.
     pub shown: BTreeMap<ServerId, BTreeMap<VersionId, Micros>>,
     /// Floors for all replicas, from deletes that were forgotten.
     pub forgotten: Floors,
@@ -99,7 +99,7 @@ impl OfKey {
         value.or_else(|| self.deletes.get(&version)).copied()
     }
 
-    /// All that are known.
+    /// All versions that are known.
     pub fn versions(&self) -> impl Iterator<Item = VersionId> {
         self.values.keys().chain(self.deletes.keys()).copied()
     }
@@ -116,7 +116,7 @@ impl OfKey {
             .map(|(&version, _)| version)
     }
 
-    /// Whether what is shown is as new as a floor demands; without a floor, whether there can be such an answer at all.
+    /// Whether what is shown meets a floor. Without a floor: whether such an answer is possible at all.
     pub fn is_met(&self, shown: Shown, floor: Option<Floor>) -> Met {
         let perhaps = |is_possible| if is_possible { Met::Perhaps } else { Met::No };
         match (shown, floor) {
@@ -136,15 +136,15 @@ impl OfKey {
         }
     }
 
-    /// The floor that an answer is, given the highest that it had to meet.
+    /// The floor that follows from an answer, given the highest floor that it had to meet.
     pub fn floor_of(&self, shown: Shown, met: Option<Floor>) -> Option<Floor> {
         match (shown, met) {
             (Shown::Version(version), _) => Some(Floor::at_least(version)),
-            // Some delete that meets the floor: at least the oldest, if all are known.
+            // It was a delete that meets the floor: at least the oldest one, if all are known.
             (Shown::Nothing { .. }, Some(floor)) if self.open_deletes.is_empty() => {
                 self.delete_from(floor).map(Floor::at_least)
             }
-            // A delete of the value at least.
+            // At least a delete of that value.
             (Shown::Nothing { .. }, Some(floor)) if self.values.contains_key(&floor.version) => {
                 Some(Floor::above(floor.version))
             }
@@ -153,8 +153,8 @@ impl OfKey {
         }
     }
 
-    /// The one delete that a read of nothing can have seen which had to meet a floor and was over at a time; none if there are
-    /// several, or may be.
+    /// The only delete that a read of nothing can have seen, if the read had to meet `floor` and was over at time `over`. `None` if there
+    /// are or may be several.
     pub fn only_delete(&self, floor: Floor, over: Micros) -> Option<VersionId> {
         if self.open_deletes.values().any(|&begun| begun <= over) {
             return None;
@@ -168,7 +168,7 @@ impl OfKey {
 }
 
 impl Acknowledged {
-    /// The newest version acknowledged up to this one, and when it was.
+    /// The newest version acknowledged up to this write, and when it was acknowledged.
     pub fn newest(&self) -> (VersionId, Micros) {
         self.newest
     }

@@ -6,7 +6,7 @@ use turnbuckle_core::{Micros, VersionId};
 #[derive(Debug, Clone, Copy, Default)]
 struct Need {
     firm: Option<Floor>,
-    /// What it would demand but for an excuse.
+    /// What it would demand without an excuse.
     excused: Option<(Floor, Excuse)>,
 }
 
@@ -21,7 +21,7 @@ impl Need {
         self.firm.is_none() && self.excused.is_none()
     }
 
-    /// Whether an answer meets it, and what is between it and a verdict.
+    /// Whether an answer meets the need: the excuse, if one prevents a verdict, or the floor that is not met.
     fn judge(self, of_key: &OfKey, shown: Shown) -> Result<Option<Excuse>, Floor> {
         let mut excuse = None;
         if let Some(floor) = self.firm {
@@ -43,23 +43,23 @@ impl Need {
 /// What all rules demand.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Needs {
-    /// That nothing is undone.
+    /// By the rule that nothing is undone.
     witness: Need,
-    /// That forgotten deletes are shown.
+    /// By the rule that forgotten deletes are shown.
     forgotten: Need,
-    /// That the receipt is true.
+    /// By the rule that the receipt is true.
     claim: Need,
-    /// When what the receipt claims was acknowledged.
+    /// When the write that the receipt claims to reflect was acknowledged.
     claimed_at: Micros,
 }
 
-/// What became of an answer.
+/// The result for an answer.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub violations: Vec<Violation>,
     /// Why the answer was not judged.
     pub answer: Option<Excuse>,
-    /// Why the receipt was not.
+    /// Why the receipt was not judged.
     pub claim: Option<Excuse>,
 }
 
@@ -103,15 +103,15 @@ impl Judge {
         need
     }
 
-    /// A lost version is asked of those replicas alone that have shown it themselves, before this was asked: what comes back while an answer is on its
-    /// way is not in the answer.
+    /// A lost version is demanded only of replicas that have shown it themselves before this operation was invoked: a version that comes
+    /// back while an answer is on its way is not in the answer.
     fn is_excused(&self, of_key: &OfKey, seen: &Seen, version: VersionId) -> bool {
         let shown = of_key.shown.get(&seen.server);
         let at = shown.and_then(|shown| shown.get(&version));
         !self.losses.is_empty() && at.is_none_or(|&at| at >= seen.invoked) && self.is_lost(&seen.key, version)
     }
 
-    /// What a replica had before it lost power it may have lost, unless it had synced it.
+    /// A replica that lost power may have lost what it had before, unless it had synced it.
     fn forgotten_before(&self, of_key: &OfKey, seen: &Seen) -> Need {
         let mut need = Need::default();
         let losses = self.losses.get(&seen.server);
@@ -150,7 +150,7 @@ impl Judge {
         for write in writes.iter().rev() {
             let (newest, _) = write.newest();
             if need.firm >= Some(Floor::at_least(newest)) {
-                // Whatever was acknowledged before is older.
+                // All writes that were acknowledged before it are older.
                 break;
             }
             let floor = Floor::at_least(write.version);
@@ -167,7 +167,7 @@ impl Judge {
 }
 
 impl Needs {
-    /// Whether the answer itself, apart from its receipt, has to meet anything.
+    /// Whether the answer itself, without its receipt, has to meet a floor.
     pub fn has_answer_needs(&self) -> bool {
         !self.witness.is_none() || !self.forgotten.is_none()
     }
@@ -177,7 +177,7 @@ impl Needs {
         !self.claim.is_none()
     }
 
-    /// The highest floor that nothing excuses.
+    /// The highest floor that has no excuse.
     pub fn highest(&self) -> Option<Floor> {
         self.witness.firm.max(self.forgotten.firm).max(self.claim.firm)
     }
@@ -206,7 +206,7 @@ impl Needs {
             wrong(Rule::TrueReceipts, self.false_claim(seen, floor, &shows));
             None
         });
-        // Whatever it has to show: there must have been something.
+        // Whatever the floors demand: if the answer says that there was a value, there must have been one.
         let alone = match of_key.is_met(shown, None) {
             Met::Yes => None,
             Met::Perhaps => Some(Excuse::UnknownOutcome),

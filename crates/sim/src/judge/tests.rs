@@ -1,16 +1,16 @@
-//! False histories: each rule is broken once, and the judge must say so. Beside it stands the true history that is nearest.
+//! False histories: each breaks one rule, and the judge must say so. Each test also has the nearest true history.
 mod conditions;
 
 use super::*;
 use turnbuckle_core::{Failure, Hlc, KeyspaceLevels, Level, Levels, Proof, Route};
 use turnbuckle_node::NodeId;
 
-/// A judge, and the operations that it is told of. Each takes a millisecond; sites are nodes.
+/// A judge, and the operations that it is told of. Each takes a millisecond. Site n has only node n.
 struct Court {
     judge: Judge,
     records: Vec<Record>,
     now: Micros,
-    /// What the next answers come with.
+    /// The `ahead` that the next answers come with.
     ahead: Option<VersionId>,
 }
 
@@ -138,7 +138,7 @@ impl Court {
     }
 }
 
-/// x = old at version 1 everywhere, as client 0 has seen at a; somebody deleted it at b.
+/// Key x has the value `old` at version 1 everywhere, as client 0 has seen at a. A client deleted it at b.
 fn deleted(has_sessions: bool) -> Court {
     let mut court = Court::new(has_sessions);
     court.puts(9, 1, "x", "old", version(1, 1));
@@ -394,7 +394,7 @@ fn what_was_sent_behind_a_write_follows_it_though_the_write_was_not_answered_yet
 
 // ---- power losses -------------------------------------------------------------------------------------------
 
-/// Client 0 writes x and y at a; a syncs in between, and loses power. Client 7 has moved to b before.
+/// Client 0 writes x and y at a. Site a syncs in between, and then loses power. Client 7 has moved to b before.
 fn lost(has_sessions: bool) -> Court {
     let mut court = Court::new(has_sessions);
     court.puts(0, 0, "x", "1", version(1, 0));

@@ -1,28 +1,28 @@
-//! Few keys in each partition, that everybody is after.
+//! Few keys in each partition, which all clients use.
 use super::Clients;
 use bytes::Bytes;
 use turnbuckle_core::{Key, Operation, Topology};
 
-/// Few keys in each partition. Of the clients at each node the first some write: partition after partition, each time one of its keys;
-/// a writer's next write depends on its last one, which another partition holds. The others read, any key, or any several.
+/// Few keys in each partition. The first clients at each node write: one partition after the other, each time one of its keys. So a
+/// writer's next write depends on its last one, which another partition holds. The other clients read any key, or any several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hot {
-    /// How many keys each partition has.
+    /// The number of keys of each partition.
     pub keys_per_partition: u64,
     /// The length of a value, in bytes.
     pub value_bytes: u64,
-    /// So many of the clients at each node write.
+    /// The number of clients at each node that write.
     pub writers_per_node: usize,
-    /// Of a hundred reads so many are of several keys.
+    /// The percentage of reads that are of several keys.
     pub many_percent: u64,
-    /// Of so many, all different.
+    /// The number of keys of such a read, all different.
     pub many_keys: u64,
-    /// The partition that is told apart: reads of several keys that touch it are counted by themselves.
+    /// The partition that is counted apart: reads of several keys that touch it are counted by themselves.
     pub apart: Option<u16>,
 }
 
 impl Hot {
-    /// The keys of each partition: the first names that fall into it.
+    /// The keys of each partition: the first names that belong to it.
     pub(super) fn keys(self, topology: &Topology) -> Vec<Vec<Key>> {
         let partitions = usize::from(topology.partitions());
         let mut keys: Vec<Vec<Key>> = vec![Vec::new(); partitions];
@@ -77,7 +77,7 @@ impl Clients {
         self.random.pick(&self.hot_keys[partition]).clone()
     }
 
-    /// There are at least so many: the scenario was checked.
+    /// `count` different hot keys. There are at least that many: the scenario was checked.
     fn some_hot_keys(&mut self, count: u64) -> Vec<Key> {
         let mut all: Vec<&Key> = self.hot_keys.iter().flatten().collect();
         let count = (count as usize).min(all.len());

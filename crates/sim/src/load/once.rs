@@ -1,25 +1,26 @@
 //! Pairs of keys that are written once.
 //!
-//! Of a key that was written once only, everybody knows what a delete of it has taken away. So whoever deletes the second key of a pair, and was told that
-//! there was a value, must be shown the first from then on, which was written before it; though it has read neither.
+//! If a key was written only once, it is known what a delete of it has taken away. So a client that deletes the second key of a pair, and
+//! was told that there was a value, must be shown the first key from then on: it was written before the second. This holds although the
+//! client has read neither.
 use super::Clients;
 use crate::keyspaces::key_in;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use turnbuckle_core::{Key, Operation};
 
-/// So many pairs are asked for, the newest: what was deleted long ago tells nothing new.
+/// The number of pairs that are asked for, the newest ones: what was deleted long ago tells nothing new.
 const MAX_PAIRS: usize = 6;
 
-/// Who is after a pair looks for it so often in one request. What it deletes may be on its way yet.
+/// The number of times that a client looks for a pair in one request. The value that it deletes may not have arrived yet.
 const LOOKS: usize = 8;
 
 /// The pairs of a keyspace.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
-    /// How many were begun.
+    /// The number of pairs that were begun.
     begun: u64,
-    /// The newest, and who wrote each.
+    /// The newest pairs, and the client that wrote each.
     newest: VecDeque<(u64, usize)>,
 }
 
@@ -29,7 +30,7 @@ fn names(keyspace: usize, pair: u64) -> (Key, Key) {
 }
 
 impl Clients {
-    /// Half of the time a new pair, else one that somebody else has written.
+    /// Half of the time a new pair, otherwise one that another client has written.
     pub(super) fn once(&mut self, number: usize, request: &mut VecDeque<Operation>) {
         let keyspace = self.all[number].keyspace;
         let is_new = self.random.percent(50);

@@ -1,27 +1,27 @@
-//! A world whose events are chosen, one by one, by whoever explores it.
+//! A world whose events are chosen one by one, by the code that explores it.
 //!
-//! Nothing there takes time: delays and the times of disks are zero, so that everything that is under way stands on the calendar as due. What
-//! is due may go on in any order, and may wait while time passes: how long a message is under way and how long a node takes for a step is what
-//! is chosen. Only what stands behind something else on the same connection has to wait for it.
+//! Nothing takes time there: delays and the times of disks are zero, so that everything that is under way is on the calendar as due. What
+//! is due may happen in any order, and may wait while time passes. So the choices decide how long a message is under way and how long a
+//! node takes for a step. Only a chunk that is behind another one on the same connection has to wait for it.
 //!
-//! What only continues a step at its own node is no choice. It follows at once: a node's frames leave when it has them, a turn that has nothing to
-//! write gives answers, and background work is done where it begins. A sync begins where it is chosen to.
+//! An event that only continues a step at its own node is no choice. It follows at once: a node's frames leave when the node has them, a
+//! turn that has nothing to write gives answers, and background work is done where it begins. A sync begins when it is chosen.
 use super::{Event, index};
 use crate::{World, link, machine::Worker};
 use std::cmp::Reverse;
 use turnbuckle_core::{Micros, Session};
 use turnbuckle_node::{FrameAbout, NodeId};
 
-/// Something that is due.
+/// An event that is due.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Due {
     event: Event,
-    /// Its entry on the calendar.
+    /// The number of its entry on the calendar.
     sequence: u64,
 }
 
 impl<S: Session> World<S> {
-    /// What may happen next, in an order that does not depend on how the world came to be as it is.
+    /// The events that may come next, in an order that does not depend on how the world reached its state.
     pub(crate) fn due(&self) -> Vec<Due> {
         self.due_that(|event| !self.follows_at_once(event))
     }
@@ -38,12 +38,12 @@ impl<S: Session> World<S> {
             })
             .collect();
         due.sort_by_key(|due| (due.event, due.sequence));
-        // Arrivals of one way look alike, and come in their order.
+        // Arrivals on one way look alike, and come in their order.
         due.dedup_by_key(|due| due.event);
         due
     }
 
-    /// Whether an event concerns somebody who is still there, and changes anything now.
+    /// Whether an event concerns a process or connection that still exists, and changes anything now.
     fn does_something(&self, event: &Event) -> bool {
         match *event {
             Event::Tick { node, life } => self.lives(node, life) && self.has_timers_due(node),
@@ -68,13 +68,13 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// What is no choice.
+    /// Whether an event is no choice.
     fn follows_at_once(&self, event: &Event) -> bool {
         let process = |node: usize| self.machines[node].process.as_ref();
         match *event {
-            // Nothing to write: answers that wait are given.
+            // With nothing to write, the turn only gives answers that wait.
             Event::Turn { node, .. } => process(node).is_some_and(|process| !process.node.is_dirty()),
-            // What has begun.
+            // A sync that has begun continues.
             Event::Work { node, worker, .. } => {
                 let has_begun = process(node).is_some_and(|process| process.jobs.contains_key(&worker));
                 worker != Worker::Sync || has_begun
@@ -102,13 +102,13 @@ impl<S: Session> World<S> {
         deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// It happens now, with all that follows at once.
+    /// Handles the event now, with everything that follows at once.
     pub(crate) fn choose(&mut self, due: Due) {
         self.happen_now(due);
         self.follow_up();
     }
 
-    /// What follows at once happens, until nothing of it is due.
+    /// Handles what follows at once, until nothing of that kind is due.
     pub(crate) fn follow_up(&mut self) {
         while let Some(&next) = self.due_that(|event| self.follows_at_once(event)).first() {
             self.happen_now(next);
@@ -122,13 +122,13 @@ impl<S: Session> World<S> {
         self.happen(due.event);
     }
 
-    /// Time passes, and nothing of what is due happens meanwhile.
+    /// Lets time pass. Nothing that is due happens meanwhile.
     pub(crate) fn pass(&mut self, time: Micros) {
         self.time = self.time + time;
         self.follow_up();
     }
 
-    /// The nodes to which something happens.
+    /// The nodes that the event concerns.
     pub(crate) fn nodes_of(&self, due: Due) -> Vec<NodeId> {
         let nodes = match due.event {
             Event::Turn { node, .. }
@@ -145,7 +145,7 @@ impl<S: Session> World<S> {
         nodes.into_iter().map(|node| NodeId(node as u16)).collect()
     }
 
-    /// What happens, in a few words. Two events that could happen to a node in the same state have different words.
+    /// The event, in a few words. Two events that could happen to a node in the same state have different words.
     pub(crate) fn words_of(&self, due: Due) -> String {
         let name = |node: usize| self.node_name(NodeId(node as u16));
         match due.event {
@@ -197,7 +197,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// What arrives, in a checksum; 0 of what does not arrive from elsewhere.
+    /// A checksum of what arrives; 0 for an event that is no arrival.
     pub(crate) fn content_of(&self, due: Due) -> u32 {
         match due.event {
             Event::Arrive { link, to, .. } => {

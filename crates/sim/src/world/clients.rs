@@ -22,17 +22,17 @@ impl<S: Session> World<S> {
         self.clients.len() - 1
     }
 
-    /// The node whose client it is.
+    /// The node of a client.
     pub fn node_of_client(&self, client: usize) -> NodeId {
         self.clients[client].node
     }
 
-    /// The keyspace that it is in.
+    /// The keyspace of a client.
     pub fn keyspace_of_client(&self, client: usize) -> usize {
         self.clients[client].keyspace
     }
 
-    /// A client goes on at another node. If its old one still runs, its session comes along. It hears nothing more of what it has
+    /// A client goes on at another node. If its old node still runs, its session comes along. It receives no more answers to what it has
     /// asked there.
     pub fn move_client(&mut self, client: usize, to: NodeId) {
         let from = std::mem::replace(&mut self.clients[client].node, to);
@@ -53,7 +53,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// A client asks its node. Without a process there that serves the client's keyspace, nobody answers.
+    /// A client asks its node. If there is no process that serves the client's keyspace, there is no answer.
     pub fn invoke(&mut self, client: usize, operation: Operation) -> OperationId {
         let id = self.history.next();
         let node = self.clients[client].node;
@@ -81,7 +81,7 @@ impl<S: Session> World<S> {
         self.open.insert(id);
         let machine = &mut self.machines[place];
         let begins = self.time.max(machine.paused_until);
-        // A connection's commands are taken in order, whichever core is free first.
+        // A connection's commands are handled in order, whichever core is free first.
         let behind = &mut self.clients[client].busy_until;
         let done = machine.work_until(begins, takes).max(*behind);
         if done == self.time && *behind < self.time {
@@ -99,7 +99,7 @@ impl<S: Session> World<S> {
         id
     }
 
-    /// The operations of a client that are not answered.
+    /// The operations of a client that are not answered yet.
     fn open_of(&self, client: usize) -> impl Iterator<Item = OperationId> {
         let open = self.open.iter().copied();
         open.filter(move |&id| self.history.get(id).client == client)
@@ -118,7 +118,7 @@ impl<S: Session> World<S> {
         Micros(takes.0.saturating_mul(percent) / 100)
     }
 
-    /// The operation has reached its node, and the node has come to it.
+    /// The operation has reached its node, and the node handles it.
     pub(super) fn operate(&mut self, place: usize, id: OperationId) {
         let record = self.history.get(id);
         let (client, operation) = (record.client, record.operation.clone());
@@ -142,7 +142,7 @@ impl<S: Session> World<S> {
         self.look_after(place);
     }
 
-    /// How many questions and answers came before, at this moment.
+    /// The number of questions and answers before this one at this moment.
     fn place_in_moment(&mut self) -> u32 {
         let (moment, count) = self.moment;
         self.moment = match moment == self.time {
@@ -160,7 +160,7 @@ impl<S: Session> World<S> {
         for (_, tag, answered) in answers {
             let id = OperationId(tag as usize);
             if !self.open.remove(&id) {
-                // Its node has crashed since, and nobody waits for the answer any more.
+                // Its node has crashed since, and the client does not wait for the answer any more.
                 continue;
             }
             self.note(&tag.to_le_bytes());
@@ -192,7 +192,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// What of an answer goes into the checksum: all of it.
+    /// Adds an answer to the checksum, all of it.
     fn note_answer(&mut self, answered: &Answered) {
         let (answer, receipt) = answered;
         match answer {
@@ -209,12 +209,12 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// The operations that are over since the last call: answered, or never to be.
+    /// The operations that are over since the last call: answered, or certain to get no answer.
     pub fn take_over(&mut self) -> Vec<OperationId> {
         std::mem::take(&mut self.over)
     }
 
-    /// Asks to be told when a time has come for a client.
+    /// Asks for [`World::take_awake`] to name a client after this time.
     pub fn wake(&mut self, client: usize, after: Micros) {
         self.schedule(after, Event::Wake { client });
     }
@@ -224,7 +224,7 @@ impl<S: Session> World<S> {
         std::mem::take(&mut self.awake)
     }
 
-    /// Whether [`World::take_over`] or [`World::take_awake`] would give anything.
+    /// Whether [`World::take_over`] or [`World::take_awake`] would return anything.
     pub fn has_news(&self) -> bool {
         !self.over.is_empty() || !self.awake.is_empty()
     }
@@ -234,7 +234,7 @@ impl<S: Session> World<S> {
         self.open.contains(&id)
     }
 
-    /// The sessions of a node's clients end with it.
+    /// The sessions of a node's clients end with the node.
     pub(super) fn lose_clients(&mut self, node: NodeId) {
         let history = &self.history;
         let lost: Vec<OperationId> = self

@@ -1,4 +1,4 @@
-//! What can go wrong, and is put right again.
+//! Faults, and how they are put right.
 use super::{Event, LOOK_EVERY, end_of, index};
 use crate::{Loss, Rule, World, link};
 use turnbuckle_core::{Key, Micros, Session, SiteId};
@@ -8,7 +8,7 @@ use turnbuckle_store::{Engine, Place};
 impl<S: Session> World<S> {
     // ---- processes ------------------------------------------------------------------------------------------
 
-    /// A node's process ends, and takes so much with it. Nothing if it does not run.
+    /// Ends a node's process, with the given loss. If it does not run, nothing happens.
     pub fn crash(&mut self, node: NodeId, loss: Loss) {
         if self.is_running(node) {
             let seed = self.random.bits();
@@ -46,7 +46,7 @@ impl<S: Session> World<S> {
         self.machines[index(node)].back_up(time);
     }
 
-    /// `kill -9` in the middle of one of the next changes to the log's files: `changes` after this one.
+    /// `kill -9` in the middle of one of the next changes to the log's files, after `changes` more that are completed.
     pub fn crash_within_write(&mut self, node: NodeId, changes: u64) {
         let seed = self.random.bits();
         let machine = &mut self.machines[index(node)];
@@ -56,8 +56,8 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Starts a process on a node's machine, if none runs there. One that was to end in the middle of a write and has not written
-    /// ends now.
+    /// Starts a process on a node's machine, if none runs there. If the process was to end in the middle of a write and has not written
+    /// yet, it ends now.
     pub fn restart(&mut self, node: NodeId) {
         let place = index(node);
         if self.machines[place].dying {
@@ -70,7 +70,7 @@ impl<S: Session> World<S> {
         self.open(node);
     }
 
-    /// A process opens its node anew, on what its disk holds. It goes on with the clock that it has.
+    /// A process opens its node again, on what its disk holds. It keeps its clock.
     pub(super) fn open_anew(&mut self, node: NodeId) {
         let machine = &mut self.machines[index(node)];
         let process = machine.process.as_ref();
@@ -92,8 +92,8 @@ impl<S: Session> World<S> {
             &self.protocol,
         );
         if let Err(error) = started {
-            // A disk that fails opens nothing, nor one on which an earlier start has used up what was kept for it, or on which the log of a keyspace
-            // that is left out is to be set aside. It is tried again when the disk is right.
+            // A node cannot be opened on a disk that fails. It also cannot be opened on a full disk if an earlier start has used up the
+            // ballast file, or if the log of a keyspace that is left out is to be set aside. It is tried again when the disk is right.
             let machine = &mut self.machines[place];
             machine.fail_to_start();
             let sets_aside = !machine.left_out.is_empty();
@@ -122,7 +122,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// A node's process does nothing for a while: a collector of garbage, a hypervisor, a debugger.
+    /// A node's process does nothing for a while, as with a garbage collector, a hypervisor or a debugger.
     pub fn pause(&mut self, node: NodeId, span: Micros) {
         let machine = &mut self.machines[index(node)];
         if machine.process.is_some() {
@@ -136,7 +136,8 @@ impl<S: Session> World<S> {
         self.machines[index(node)].paused_until = Micros(0);
     }
 
-    /// How long work on a partition takes, in percent of the usual. Only where work takes time ([`crate::WorldOptions::cores`]).
+    /// Sets the time that work on a partition takes, in percent of the usual. It has an effect only if work takes time
+    /// ([`crate::WorldOptions::cores`]).
     pub fn set_slow_partition(&mut self, partition: u16, percent: u64) {
         match percent {
             100 => self.slow_partitions.remove(&partition),
@@ -148,7 +149,7 @@ impl<S: Session> World<S> {
         self.slow_partitions.get(&partition).copied().unwrap_or(100)
     }
 
-    /// By how much later a node's frames leave: a process that is slow to send, whatever it is asked.
+    /// Sets the additional delay with which a node's frames leave: the process is slow to send, whatever it is asked.
     pub fn set_late(&mut self, node: NodeId, by: Micros) {
         self.machines[index(node)].late = by;
     }
@@ -176,8 +177,8 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Cuts or heals the way from one node to another, and not the way back. What is sent into the cut waits, as TCP has it,
-    /// until the way is healed or the connection is given up.
+    /// Cuts or heals the way from one node to another, but not the way back. What is sent into the cut waits, as with TCP, until the way is
+    /// healed or the connection is given up.
     pub fn set_one_way_cut(&mut self, from: NodeId, to: NodeId, cut: bool) {
         let (link, end) = self.way(from, to);
         self.links[link].roads[end].cut = cut;
@@ -190,13 +191,13 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// How long frames take from one node to another, in percent of the usual.
+    /// Sets the time that frames take from one node to another, in percent of the usual.
     pub fn set_slow_link(&mut self, from: NodeId, to: NodeId, percent: u64) {
         let (link, end) = self.way(from, to);
         self.links[link].roads[end].slow_percent = percent;
     }
 
-    /// Of a million frames from one node to another that may be lost, how many more than usual are.
+    /// Sets how many more frames than usual are lost from one node to another, of a million that may be lost.
     pub fn set_loss(&mut self, from: NodeId, to: NodeId, ppm: u64) {
         let (link, end) = self.way(from, to);
         self.links[link].roads[end].loss_ppm = ppm;
@@ -216,13 +217,13 @@ impl<S: Session> World<S> {
         self.look_at_clocks();
     }
 
-    /// A node's wall clock is off by `by_us`, until [`World::set_jumped_clock_right`] or until a process starts there.
+    /// Sets a node's wall clock off by `by_us`, until [`World::set_jumped_clock_right`] is called or a process starts there.
     pub fn jump_clock(&mut self, node: NodeId, by_us: i64) {
         self.machines[index(node)].jumped_us += by_us;
         self.step_clock(node, by_us);
     }
 
-    /// A clock that has jumped is right again.
+    /// Sets a clock that has jumped right again.
     pub fn set_jumped_clock_right(&mut self, node: NodeId) {
         let by_us = std::mem::take(&mut self.machines[index(node)].jumped_us);
         if by_us != 0 {
@@ -230,21 +231,21 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// From now on a node's clocks run so much too fast, in microseconds a second.
+    /// From now on a node's clocks run too fast, by this number of microseconds per second.
     pub fn set_clock_drift(&mut self, node: NodeId, ppm: i64) {
         self.machines[index(node)].clock.set_drift(self.time, ppm);
         self.look_at_clocks();
         self.look_after_if_running(index(node));
     }
 
-    /// What a node is told of how far its clock may be off.
+    /// Sets the bound that a node is told for its clock.
     pub fn set_clock_bound(&mut self, node: NodeId, bound: Micros) {
         self.machines[index(node)].clock.set_bound(bound);
         self.look_at_clocks();
     }
 
-    /// Proofs rest on what nodes are told of their clocks. Once true time is not in there, nothing is held against a receipt any more. A clock that
-    /// jumps is no excuse: its node is told of an interval that has both.
+    /// Proofs rest on what nodes are told of their clocks. Once true time is not within that, receipts are not judged any more. A clock
+    /// that jumps is no excuse: its node is told of an interval that includes both times.
     pub(super) fn look_at_clocks(&mut self) {
         let time = self.time;
         if !self
@@ -258,13 +259,13 @@ impl<S: Session> World<S> {
 
     // ---- disks ----------------------------------------------------------------------------------------------
 
-    /// How long a node's disk takes to sync, in percent of the usual.
+    /// Sets the time that a node's disk takes to sync, in percent of the usual.
     pub fn set_slow_disk(&mut self, node: NodeId, percent: u64) {
         let usual = self.options.disk_percents.get(index(node)).copied();
         self.machines[index(node)].slow_disk_percent = percent.saturating_mul(usual.unwrap_or(100)) / 100;
     }
 
-    /// Whether a node's disk fails to sync. A process that meets this ends.
+    /// Sets whether a node's disk fails to sync. A process that meets this ends.
     pub fn set_sync_fails(&mut self, node: NodeId, fails: bool) {
         let machine = &mut self.machines[index(node)];
         machine.disk_has_failed |= fails;
@@ -277,7 +278,7 @@ impl<S: Session> World<S> {
         self.machines[index(node)].engine.damage_key(key.as_ref()) > 0
     }
 
-    /// Damages some rows on a node's disk that lie beside each other, from a place on that is drawn.
+    /// Damages some neighbouring rows on a node's disk, from a place on that is drawn.
     pub fn damage(&mut self, node: NodeId, rows: u64) {
         self.log(node, || "some rows are damaged".into());
         let from = Place(self.random.bits() >> 2);
@@ -285,7 +286,7 @@ impl<S: Session> World<S> {
         engine.damage_block(from, rows as usize);
     }
 
-    /// What is damaged on a node's disk and was not noticed is found now: the node is started anew, and looks through its tables first.
+    /// Finds damage on a node's disk that was not noticed: the node is started again, and looks through its tables first.
     pub fn find_damage(&mut self, node: NodeId) {
         let engine = &self.machines[index(node)].engine;
         if engine.is_damaged() && engine.suspect().is_ok() && self.machines[index(node)].process.is_some() {
@@ -294,7 +295,8 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Others take all of a node's disk but so many bytes, unless they have taken it already. The node sees that when it looks.
+    /// Another file takes all of a node's disk except for this number of bytes, unless one has done so already. The node sees that when it
+    /// looks.
     pub fn fill_disk(&mut self, node: NodeId, free_bytes: u64) {
         if !self.machines[index(node)].space.is_taken {
             self.log(node, || {
@@ -304,7 +306,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// They are gone. A node that could not be opened for want of room is started.
+    /// The other file is gone. A node that could not be opened because of missing space is started.
     pub fn make_room(&mut self, node: NodeId) {
         self.log(node, || "its disk has room again".into());
         let space = &mut self.machines[index(node)].space;

@@ -1,35 +1,36 @@
-//! Whether deletes are forgotten once nobody needs them.
+//! Checks that deletes are forgotten once no replica needs them.
 //!
-//! A delete that every site shows waits for two checkpoints: one writes it down, the next one forgets it. Many take a few more. What counts are
-//! checkpoints and not time: a node that forgets less in each than clients can delete meanwhile remembers ever more.
+//! A delete that every site shows waits for two checkpoints: one writes it down, the next one forgets it. Many deletes take a few more.
+//! Checkpoints count, not time: if a node forgets fewer deletes in each than clients can make meanwhile, it remembers more and more.
 use crate::{Rule, World};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Micros, Session};
 use turnbuckle_node::{KeyspaceStatus, NodeId};
 
-/// So many checkpoints are enough for few deletes.
+/// The number of checkpoints that is enough for few deletes.
 const FEW_CHECKPOINTS: u64 = 4;
 
-/// For so many deletes there may be one more.
+/// For each of this number of deletes there may be one more checkpoint.
 const DELETES_OF_ONE: u64 = 16;
 
-/// What is not settled by then may have reasons to wait. It is counted, and is not wrong.
+/// Deletes that are not settled by then may have reasons to wait. They are counted, and that breaks no rule.
 const PATIENCE: Micros = Micros::from_millis(60_000);
 
 const LOOK_EVERY: Micros = Micros::from_millis(20);
 
 impl<S: Session> World<S> {
-    /// Lets a world that has come to rest make checkpoints, until no delete is remembered. If it takes too many, the judge is told. Returns how
-    /// many deletes still waited for something else than checkpoints.
+    /// Lets a world that has come to rest take checkpoints, until no delete is remembered. If it takes too many, the judge is told. Returns
+    /// the number of deletes that still waited for something other than checkpoints.
     pub(crate) fn forget_deletes(&mut self) -> u64 {
         let (stamped, end) = (self.stamped(), self.time() + PATIENCE);
-        // Of each node: how many checkpoints it had made when all its deletes could be forgotten, and how many deletes it had.
+        // For each node: the number of checkpoints that it had taken when all its deletes could be forgotten, and its number of deletes
+        // then.
         let mut since: BTreeMap<NodeId, (u64, u64)> = BTreeMap::new();
         loop {
             let mut waiting = 0;
             for node in self.nodes() {
                 let statuses: Vec<KeyspaceStatus> = self.statuses(node);
-                // What a node elsewhere lacks is not forgotten.
+                // A keyspace that another node lacks forgets nothing.
                 let is_everywhere = |status: &&KeyspaceStatus| {
                     status
                         .streams

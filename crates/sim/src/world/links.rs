@@ -1,4 +1,4 @@
-//! What happens on a link: connections are made, carry chunks of frames in order, and break.
+//! The events of a link: connections are made, carry chunks of frames in order, and break.
 use super::Event;
 use crate::{
     Message, Rule, World,
@@ -70,7 +70,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Nothing new gets on the connection; each end notices in its own time. What arrives before that, arrives.
+    /// Nothing new gets on the connection. Each end notices it at its own time. What arrives before that is handled.
     pub(super) fn break_link(&mut self, link: usize) {
         if std::mem::replace(&mut self.links[link].broken, true) {
             return;
@@ -89,7 +89,7 @@ impl<S: Session> World<S> {
         self.try_link(link);
     }
 
-    /// The road is healed: what was stuck on it travels on, and what is broken is tried again.
+    /// The road is healed: chunks that were stuck on it travel on, and a broken connection is tried again.
     pub(super) fn release(&mut self, link: usize) {
         for end in 0..2 {
             if self.links[link].roads[end].cut {
@@ -103,7 +103,7 @@ impl<S: Session> World<S> {
         self.try_link(link);
     }
 
-    /// A connection of which one direction has been cut for long is given up by both ends.
+    /// Both ends give up a connection of which one direction has been cut for long.
     pub(super) fn give_up(&mut self, link: usize) {
         if self.links[link].is_cut() {
             self.break_link(link);
@@ -134,7 +134,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// A node is asked for frames, as many as the connection takes.
+    /// Asks a node for frames, as many as the connection takes.
     pub(super) fn pump(&mut self, link: usize, end: usize) {
         let ends = self.ends(link);
         let (from, to) = (ends[end], ends[1 - end]);
@@ -160,7 +160,7 @@ impl<S: Session> World<S> {
         self.look_after(from);
     }
 
-    /// The same, in two events: other threads of the node go on between the halves.
+    /// The same, in two events: other threads of the node run between the halves.
     fn pump_half(&mut self, link: usize, end: usize) {
         let ends = self.ends(link);
         let (from, to) = (ends[end], NodeId(ends[1 - end] as u16));
@@ -208,7 +208,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Takes away what gets lost, and its places in the log.
+    /// Removes the frames that get lost from a chunk, and their indexes from `logged`.
     fn without_lost(&mut self, link: usize, end: usize, bytes: Bytes, logged: &mut Vec<usize>) -> Bytes {
         let loss_ppm = self.options.loss_ppm + self.links[link].roads[end].loss_ppm;
         if loss_ppm == 0 {
@@ -244,7 +244,7 @@ impl<S: Session> World<S> {
             .collect()
     }
 
-    /// The next chunk that does not travel yet is on its way.
+    /// The next chunk that does not travel yet begins to travel.
     fn travel(&mut self, link: usize, end: usize, len: usize) {
         let late = self.machines[self.ends(link)[end]].late;
         let delay = self.delay(link, end) + late;
@@ -272,7 +272,7 @@ impl<S: Session> World<S> {
         );
     }
 
-    /// A chunk is there. Where work takes time it counts once a core has been busy with it.
+    /// A chunk has arrived. Where work takes time, it is handled after a core has been busy with it.
     pub(super) fn arrive(&mut self, link: usize, to: usize, taken: bool) {
         let (here, life) = (self.ends(link)[to], self.links[link].life);
         if !taken && !self.machines[here].cores.is_empty() && self.links[link].up[to] {
@@ -333,7 +333,7 @@ impl<S: Session> World<S> {
         for frame in link::frames(bytes) {
             let handled = self.process(here).node.handle_frame(now, peer, frame);
             if let Err(error) = handled {
-                // A full disk takes no copy: the peer tries again when there is room.
+                // A node with a full disk accepts no copy: the peer tries again when there is room.
                 if !self.machines[here].is_short_of_room() {
                     let (from, to) = (self.node_name(peer), self.node_name(NodeId(here as u16)));
                     self.judge.report(

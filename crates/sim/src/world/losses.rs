@@ -1,4 +1,4 @@
-//! What a node takes with it when it loses more than its process.
+//! What a node loses when it loses more than its process.
 use super::index;
 use crate::{
     Loss, World,
@@ -20,7 +20,7 @@ impl<S: Session> World<S> {
             return;
         }
         let (synced_at, time) = (self.machines[place].synced_at, self.time);
-        // Not while it is lent to those who look at this world.
+        // The judge is taken out of the world meanwhile, because the world is borrowed below.
         let mut judge = std::mem::replace(
             &mut self.judge,
             Judge::new(self.topology.clone(), KeyspaceLevels::of(S::LEVELS)),
@@ -59,8 +59,8 @@ impl<S: Session> World<S> {
             .collect()
     }
 
-    /// Whether a running peer of a server, on another node than the one that is lost now, has a version or something newer. `is_deleted`: it is a
-    /// delete, or was deleted since.
+    /// Whether a running peer of a server, on another node than the one that loses its directory, has a version or something newer.
+    /// `is_deleted`: the version is a delete, or was deleted since.
     fn survives(
         &self,
         lost: NodeId,
@@ -77,9 +77,10 @@ impl<S: Session> World<S> {
         })
     }
 
-    /// What another site wrote over it says nothing by itself: the version may never have come here. It has, if what its own site stamped is covered up to
-    /// there. Where there is nothing, only a delete can be had: forgotten, and covered. To cover a value is not enough: who was empty when it heard a
-    /// writer that had lost its directory covers what neither has.
+    /// Whether a node has a version or something newer. A newer version of another site proves nothing by itself: the version may never
+    /// have come here. It has come if the node covers the version in its own site's stream. If there is no version of the key, the node can
+    /// only have had a delete, which it has forgotten and covers. To cover a value is not enough: a node that was empty when it heard a
+    /// writer that had lost its directory covers versions that neither of the two has.
     fn has(&self, node: NodeId, server: ServerId, key: &Key, version: VersionId, is_deleted: bool) -> bool {
         let Some(process) = &self.machines[index(node)].process else {
             return false;
@@ -111,9 +112,9 @@ impl<S: Session> World<S> {
 
     // ---- one directory at a time ----------------------------------------------------------------------------
 
-    /// Whether a fault may take a node's data directory. The store promises to get over one lost directory at a time: whoever runs it takes the next
-    /// one when the last node has everything again. What one site alone knows, above all that another one's directory is an old copy, would be lost
-    /// otherwise. Two nodes of a site have different partitions, and do not wait for each other.
+    /// Whether a fault may take a node's data directory. The store promises to survive one lost directory at a time: the operator must wait
+    /// until the last node has everything again. Otherwise something that only one site knows would be lost, above all that another site's
+    /// directory is an old copy. Two nodes of a site have different partitions, and do not wait for each other.
     pub fn may_lose(&mut self, node: NodeId) -> bool {
         if !self.options.one_loss_at_a_time {
             return true;
@@ -129,7 +130,7 @@ impl<S: Session> World<S> {
             .all(|&other| self.machines[index(other)].lost_at.is_none())
     }
 
-    /// Notes it if a node has everything again that it lost with its directory.
+    /// If a node has got back everything that it lost with its directory, this is noted.
     pub(super) fn look_at_loss(&mut self, node: usize) {
         if let Some(since) = self.machines[node].lost_at
             && self.has_all_again(NodeId(node as u16), since)
@@ -138,8 +139,9 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Whether a node that lost its directory serves again, is neither an old copy nor being filled, and has exchanged everything of before its start
-    /// with all other sites. Then all have told it what was forgotten, too: that is the first thing that is said on a link.
+    /// Whether a node that lost its directory serves again, is neither an old copy nor being filled, and has exchanged with all other sites
+    /// everything from before its start. Then all of them have also told it what was forgotten: that is the first thing that is sent on a
+    /// link.
     fn has_all_again(&self, node: NodeId, since: Micros) -> bool {
         let site = self.placement.site_of(node);
         let here: BTreeSet<u16> = self
@@ -177,8 +179,8 @@ impl<S: Session> World<S> {
 
     // ---- old copies -----------------------------------------------------------------------------------------
 
-    /// Does what nodes ask for that were started with an old copy of their directory: empties it, and starts them again. Whoever asks for that
-    /// without reason is reported.
+    /// Empties the directories of nodes that ask for it because they were started with an old copy, and starts them again. If a node asks
+    /// without a reason, that is reported.
     pub fn empty_old_directories(&mut self) {
         for node in self.nodes() {
             if self.is_outdated(node) {
@@ -194,14 +196,14 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Whether a node asks to be emptied.
+    /// Whether a node asks for its directory to be emptied.
     pub fn is_outdated(&self, node: NodeId) -> bool {
         let mut statuses = self.statuses(node).into_iter();
         statuses.any(|status| status.vitals.is_outdated)
     }
 
-    /// The newest version of a key that a server has in memory, if no clock that keeps its bound can have stamped it by now, by a second, and the
-    /// server's own clock keeps it: the server can know that a clock lies.
+    /// The newest version of a key that a server has in memory, if no clock within its bound can have stamped it by now, by more than a
+    /// second. Only if the server's own clock keeps its bound: then the server can know that a clock lies.
     pub(super) fn seen_to_be_ahead(&self, server: ServerId, key: &Key) -> Option<VersionId> {
         let machine = &self.machines[index(self.placement.node_of(server))];
         let process = machine.process.as_ref()?;

@@ -1,4 +1,4 @@
-//! What happens at a node: what the server's loops and threads do.
+//! The events of a node: what the server's loops and threads do.
 use super::{Event, LOOK_EVERY, end_of};
 use crate::{Loss, Rule, World, machine::Process};
 use turnbuckle_core::{Micros, Session};
@@ -25,7 +25,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// After every call into a node: what it asked for goes on the calendar.
+    /// Called after every call into a node: what it asked for is put on the calendar.
     pub(super) fn look_after(&mut self, node: usize) {
         let life = self.machines[node].lives;
         let now = self.now(node);
@@ -59,7 +59,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// After something outside that a node's timers depend on.
+    /// Called after a change outside of the node on which its timers depend.
     pub(super) fn look_after_if_running(&mut self, node: usize) {
         if self.machines[node].process.is_some() {
             self.look_after(node);
@@ -79,7 +79,7 @@ impl<S: Session> World<S> {
         self.after_log(node, committed);
     }
 
-    /// A log that can never be written again ends the process.
+    /// If the log can never be written again, the process ends.
     pub(super) fn after_log(&mut self, node: usize, result: Result<(), LogError>) {
         let Err(error) = result else {
             return;
@@ -130,7 +130,7 @@ impl<S: Session> World<S> {
         let min = self.options.min_free_bytes;
         self.machines[node].space.keep_ballast(min);
         self.machines[node].look_at_disk();
-        // What could not be written is tried again, as each turn of a server's loop does.
+        // A failed write to the log is tried again, as in each turn of a server's loop.
         if self.process(node).node.is_log_failing() {
             self.want_turn(node);
         }

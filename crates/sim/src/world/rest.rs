@@ -1,29 +1,29 @@
-//! When a world has come to rest, and what its sites have then.
+//! Detects when a world has come to rest, and compares what its sites have then.
 use super::LOOK_EVERY;
 use crate::{Rule, World, keyspaces::keyspace_of};
 use std::collections::BTreeSet;
 use turnbuckle_core::{Answer, Answered, Hlc, Key, Micros, Operation, Protocol, Replication, Session};
 use turnbuckle_node::{KeyspaceStatus, StreamStatus};
 
-/// What a stream does to a site whose node does not have the keyspace.
+/// The state of a stream to a site whose node does not have the keyspace.
 pub(super) const LEFT_OUT: &str = "left-out";
 
-/// How many keys are read at once when sites are compared, at most.
+/// The most keys that are read at the same time when sites are compared.
 const MAX_OPEN_SURVEYS: u64 = 32;
-/// What needs others is asked for again so often.
+/// How often an operation that needs other replicas is repeated.
 const ANSWERED_WITHIN: usize = 8;
-/// Steps of disks and workers that a read may have to wait for.
+/// The number of steps of disks and workers for which a read may have to wait.
 const STEPS_OF_A_READ: u64 = 20;
 
 /// A site is listed in about this number of pages, or in pages of ten keys.
 const MAX_FULL_PAGES: u32 = 20;
 
-/// A scan that goes on for longer does not end.
+/// A scan with more pages than this counts as one that does not end.
 const MAX_PAGES: u64 = 1_000_000;
 
 impl<S: Session> World<S> {
-    /// Whether every node runs, every link is up, nothing that was sent over a slow road is still under way, and nothing is left to send, to take
-    /// in or to copy, but what waits for nodes that do not have the keyspace.
+    /// Whether every node runs, every link is up, nothing that was sent over a slow road is still under way, and nothing is left to send,
+    /// to take in or to copy. What waits for nodes that do not have the keyspace does not count.
     pub fn is_quiet(&self) -> bool {
         let is_still = |stream: &StreamStatus| {
             let has_come = stream.state == "streaming" && stream.acked == stream.ready;
@@ -45,16 +45,16 @@ impl<S: Session> World<S> {
         let mut pairs = (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b)));
         pairs.all(|(a, b)| {
             let link = &self.links[self.link_of(a, b)];
-            // Whatever is sent now arrives behind it.
+            // Everything that is sent now arrives behind it.
             let is_slow = link.ways.iter().any(|way| way.slow_until > self.time);
             link.up == [true, true] && !is_slow
         })
     }
 
-    /// Lets time pass until the world is quiet and stays so. Returns whether it did, by a time.
+    /// Lets time pass until the world is quiet and stays quiet. Returns whether that happened within `limit`.
     pub fn settle(&mut self, limit: Micros) -> bool {
         let end = self.time() + limit;
-        // Quiet for a while: what is on its way counts, too. And whatever was stamped by then must be seen everywhere.
+        // Quiet for a while, because what is under way counts, too. And everything stamped by then must be visible everywhere.
         let (mut quiet, mut stamped) = (0, Hlc::ZERO);
         while (quiet < 3 || !self.is_seen(stamped)) && self.time() < end {
             self.advance(Micros::from_millis(200));
@@ -66,13 +66,13 @@ impl<S: Session> World<S> {
         quiet >= 3 && self.is_seen(stamped)
     }
 
-    /// No node has stamped anything beyond this.
+    /// The newest timestamp that any node may have stamped.
     pub(crate) fn stamped(&self) -> Hlc {
         let clocks = self.nodes().flat_map(|node| self.statuses(node));
         clocks.map(|status| status.clock).max().unwrap_or(Hlc::ZERO)
     }
 
-    /// Whether everything stamped up to a time can be seen everywhere, as far as the protocol waits for anything.
+    /// Whether everything stamped up to a time is visible everywhere, as far as the protocol delays visibility.
     pub(crate) fn is_seen(&self, stamped: Hlc) -> bool {
         let is_everywhere =
             |status: &KeyspaceStatus| status.streams.iter().all(|stream| stream.state != LEFT_OUT);
@@ -83,11 +83,11 @@ impl<S: Session> World<S> {
         })
     }
 
-    /// Asks every site for every key that was ever written, and compares. What differs, or is missing though it was
-    /// acknowledged, goes to the judge.
+    /// Asks every site for every key that was ever written, and compares. The judge is told what differs, and what is missing although it
+    /// was acknowledged.
     ///
-    /// Where a majority of the sites has what was acknowledged, a write that was not may be at some site: one read does not see it, the next one
-    /// does, and from then on all do. So there all keys are read once before sites are compared.
+    /// With a protocol of majorities, a write that was not acknowledged may be at some site: one read does not see it, the next one does,
+    /// and from then on all do. So there all keys are read once before sites are compared.
     pub fn compare_sites(&mut self) {
         for keyspace in 0..self.options.keyspaces {
             if S::Protocol::DESCRIPTOR.replication == Replication::Majority {
@@ -98,7 +98,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// What each site has of each key, in words.
+    /// What each site has of each key, as text.
     fn read_everywhere(&mut self, keyspace: usize) -> Vec<(String, Vec<String>)> {
         let keys = self.judge.keys().into_iter();
         let keys: Vec<Key> = keys
@@ -121,7 +121,7 @@ impl<S: Session> World<S> {
                     break;
                 };
                 self.judge.ends_with(&name, key, receipt.version);
-                // A forgotten delete and a remembered one look the same from outside.
+                // A forgotten delete and a remembered one look the same to clients.
                 let alive = receipt.version.filter(|_| answer != Answer::Value(None));
                 found.push(format!("{key} {alive:?} {answer:?}"));
                 if answer != Answer::Value(None) {
@@ -152,7 +152,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// What a site lists and counts must be the keys that have a value there.
+    /// The keys that a site lists and counts must be the keys that have a value there.
     fn compare_list(&mut self, site: &str, client: usize, alive: &BTreeSet<Key>) {
         let has_all = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
         if self.judge.is_asleep() || !has_all {
@@ -173,21 +173,21 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Asks one behind the other, as much at a time as disks can answer, and waits for the answers.
+    /// Asks these operations in order, as many at a time as disks can answer, and waits for the answers.
     fn ask_all(&mut self, client: usize, operations: Vec<Operation>) -> Vec<Option<Answered>> {
         let step = self.options.slowest_disk().max(self.options.work.max);
         let in_time = self.options.deadline.0 / (STEPS_OF_A_READ * step.0).max(1);
         let mut answers = Vec::new();
         for some in operations.chunks(in_time.clamp(1, MAX_OPEN_SURVEYS) as usize) {
             if some.len() > 1 {
-                // The trace has room for a thousand events of one microsecond.
+                // The trace has room for a thousand events in one microsecond.
                 self.advance(Micros(1));
             }
             let ids: Vec<_> = some
                 .iter()
                 .map(|operation| self.invoke(client, operation.clone()))
                 .collect();
-            // One behind the other, where a client's operations do not overlap.
+            // One after the other, if a client's operations do not overlap.
             let rounds = if S::OVERLAPS { 1 } else { some.len() as u64 };
             let deadline = Micros(self.options.deadline.0 * rounds);
             let until = self.time + deadline + LOOK_EVERY + LOOK_EVERY;
@@ -198,7 +198,8 @@ impl<S: Session> World<S> {
         answers
     }
 
-    /// The same, but what needs the answers of a majority is asked for again: a connection may break meanwhile, on a road that loses something.
+    /// The same, but operations that need a majority are repeated if they fail: a connection may break meanwhile, on a road that loses
+    /// frames.
     fn ask_patiently(&mut self, client: usize, operations: Vec<Operation>) -> Vec<Option<Answered>> {
         let mut answers = self.ask_all(client, operations.clone());
         let is_failed = |answer: &Option<Answered>| matches!(answer, None | Some((Answer::Failed(_), _)));
@@ -215,7 +216,7 @@ impl<S: Session> World<S> {
         answers
     }
 
-    /// Asks and waits for the answer.
+    /// Asks an operation, and waits for the answer.
     pub fn ask(&mut self, client: usize, operation: Operation) -> Option<Answered> {
         self.ask_all(client, vec![operation]).pop().flatten()
     }

@@ -1,6 +1,7 @@
 //! A node's background work: what the server's threads do, one step at a time.
 //!
-//! Each step is an event. How long a disk takes before the next one is drawn, and whatever else is due meanwhile happens meanwhile.
+//! Each step is an event. The time that a disk takes before the next step is drawn, and everything else that is due meanwhile happens
+//! meanwhile.
 use super::Event;
 use crate::{
     Loss, Rule, World,
@@ -11,9 +12,9 @@ use turnbuckle_core::{Micros, Now, Session};
 use turnbuckle_log::LogError;
 use turnbuckle_node::{NodeId, WorkError};
 
-/// What a step has done.
+/// The result of a step.
 enum Done {
-    /// There are more.
+    /// There are more steps.
     Step,
     Sync(Result<(), LogError>),
     Fetch(bool),
@@ -44,11 +45,11 @@ impl Job {
 }
 
 impl<S: Session> World<S> {
-    /// Some work waits, and each worker looks whether it is for it.
+    /// Work waits. Each worker looks whether it is for it.
     pub(super) fn wake_workers(&mut self, node: usize) {
         for worker in [Worker::Maintain, Worker::Fetch(0), Worker::Fetch(1)] {
             match self.process(node).jobs.contains_key(&worker) {
-                // It looks once more when it is done.
+                // It looks once more when its job is done.
                 true => drop(self.process(node).woken.insert(worker)),
                 false => {
                     let after = self.random.span(self.options.work);
@@ -64,7 +65,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Makes a node take a checkpoint now, if it runs; or when its maintenance is done with what it is about.
+    /// Makes a node take a checkpoint, if it runs: now, or when its maintenance has finished its current job.
     pub fn checkpoint(&mut self, node: NodeId) {
         let node = super::index(node);
         if self.machines[node].process.is_some() {
@@ -75,7 +76,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// Whether a checkpoint that was asked for is not done yet.
+    /// Whether a checkpoint that was asked for is not finished yet.
     pub fn is_checkpointing(&self, node: NodeId) -> bool {
         let process = self.machines[super::index(node)].process.as_ref();
         process.is_some_and(|process| {
@@ -91,7 +92,7 @@ impl<S: Session> World<S> {
         }
     }
 
-    /// The next step of what a worker is about, or the first of something new.
+    /// Does the next step of a worker's job, or the first one of a new job.
     pub(super) fn work(&mut self, node: usize, worker: Worker) {
         let now = self.now(node);
         let process = self.process(node);
@@ -101,7 +102,7 @@ impl<S: Session> World<S> {
         let mut job = job.unwrap_or_else(|| process.begin(worker));
         match job.step(now) {
             Done::Step => {
-                // A sync is one wait for the disk, and then whatever keeps its thread from going on.
+                // A sync waits once for the disk. Its later steps take as long as other steps.
                 let takes = match matches!(job, Job::Sync(_)) && is_new {
                     true => self.options.sync,
                     false => self.options.disk,
@@ -121,7 +122,7 @@ impl<S: Session> World<S> {
 
     fn after_sync(&mut self, node: usize, synced: Result<(), LogError>) {
         if synced.is_ok() {
-            // What was written after the disk was told is not on it.
+            // What was written after the disk was asked to sync is not on it.
             let told = self.machines[node].stepped_at.get(&Worker::Sync).copied();
             self.machines[node].synced_at = told.unwrap_or(self.time);
         }
@@ -139,12 +140,12 @@ impl<S: Session> World<S> {
             if matches!(error, WorkError::Damaged { .. }) {
                 return self.open_anew(NodeId(node as u16));
             }
-            // Whoever looks after the server starts it again.
+            // In reality, a supervisor starts the server again.
             if machine.engine.is_broken() && error.is_final() {
                 self.crash(NodeId(node as u16), Loss::Process);
                 return self.restart(NodeId(node as u16));
             }
-            // What fails because of the disk is tried again at the next look.
+            // Work that fails because of the disk is tried again at the next look.
             if !machine.disk_has_failed && !error.is_damage() && !machine.is_short_of_room() {
                 let name = self.node_name(NodeId(node as u16));
                 let words = format!("background work of node {name} failed, and its disk is right: {error}");
@@ -157,7 +158,7 @@ impl<S: Session> World<S> {
         self.after_work(node, worker, done.unwrap_or(false));
     }
 
-    /// As long as there was something to do, there may be more.
+    /// If there was something to do, there may be more.
     fn after_work(&mut self, node: usize, worker: Worker, any: bool) {
         if any {
             self.want_turn(node);

@@ -1,4 +1,5 @@
-//! Conditions are exact: whatever many clients at three sites ask at once, each put was carried out exactly if its condition held at its place in the order.
+//! Conditions are exact: many clients at three sites ask at the same time, and each put is carried out exactly if its condition holds at
+//! its place in the order.
 use crate::ordered::{OrderedConfig, OrderedSession};
 use bytes::Bytes;
 use std::{collections::BTreeMap, path::Path};
@@ -7,7 +8,7 @@ use turnbuckle_core::{Answer, Condition, Key, Micros, Operation, PutOptions, Ver
 use turnbuckle_node::NodeId;
 use turnbuckle_sim::{Random, Record, World, WorldOptions};
 
-/// One at each node: of two at each site, each of which has one of two partitions.
+/// One client at each node. Each site has two nodes, and each node has one of two partitions.
 const CLIENTS: usize = 6;
 const ROUNDS: u64 = 40;
 const KEYS: u64 = 2;
@@ -18,7 +19,7 @@ fn conditions_and_expiry_are_as_the_scripts_show() {
     turnbuckle_sim::goldens::<OrderedSession>(&OrderedConfig::default(), &folder);
 }
 
-/// The oracle: goes through the writes of a key in their order, and asks of each answer whether it is what the write before makes of it.
+/// The oracle: goes through the writes of a key in their order, and checks that each answer follows from the write before it.
 fn is_exact(records: &[&Record]) -> Result<(), String> {
     let written: BTreeMap<VersionId, &Record> = records
         .iter()
@@ -89,7 +90,7 @@ fn key(number: u64) -> Key {
     Key::from(format!("k{number}").as_str())
 }
 
-/// Anything that may be asked of a key. `seen` are the versions that somebody has last seen.
+/// Any operation on a key. `seen` are the versions that clients have last seen.
 fn draw(random: &mut Random, written: u64, seen: &BTreeMap<Key, VersionId>) -> Operation {
     let key = key(random.below(KEYS));
     let value = (random.below(4) > 0).then(|| Bytes::from(format!("v{written}")));
@@ -108,7 +109,8 @@ fn draw(random: &mut Random, written: u64, seen: &BTreeMap<Key, VersionId>) -> O
     })
 }
 
-/// What is found wrong with a world in which all clients ask at once, round by round; how many conditions held, and how many did not.
+/// Runs a world in which all clients ask at the same time, round by round. Returns what is wrong, and how many conditions held and how many
+/// did not.
 fn run(seed: u64, config: OrderedConfig) -> (Result<(), String>, usize, usize) {
     let mut options = WorldOptions::plain(["a", "b", "c"], Micros::from_millis(3));
     options.seed = seed;

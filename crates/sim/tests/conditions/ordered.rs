@@ -1,5 +1,5 @@
-//! A protocol that takes all conditions and expiry: the replica at the first site puts all operations of its partition into one order, and the others
-//! pass theirs on to it.
+//! A protocol that supports all conditions and expiry: the replica at the first site puts all operations of its partition into one order,
+//! and the other replicas pass their operations on to it.
 //!
 //! ```text
 //!   client --PlainRequest--> replica b --Message: request--> replica a    waits for its turn: here others get in between
@@ -7,8 +7,8 @@
 //!   client <-PlainResponse-- replica b <-Message: response-------+
 //! ```
 //!
-//! A value that has expired is deleted by the next operation that comes to its key. A request whose message is lost is never answered: the gateway's
-//! deadline ends it.
+//! An expired value is deleted by the next operation on its key. A request whose message is lost is never answered: the gateway's deadline
+//! ends it.
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
@@ -24,7 +24,7 @@ pub type OrderedSession = PlainSession<Ordered>;
 
 #[derive(Debug, Clone, Default)]
 pub struct OrderedConfig {
-    /// Planted: a condition is looked at when the put arrives, and not at its turn.
+    /// Planted: a condition is checked when the put arrives, and not at its turn.
     pub checks_early: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Ordered {
     config: OrderedConfig,
     /// Operations that wait for their turn, at the replica that orders them.
     waiting: BTreeMap<u64, Waiting>,
-    /// Requests that were passed on.
+    /// Requests that were passed on to that replica.
     passed: BTreeMap<u64, RequestId>,
     next: u64,
 }
@@ -44,7 +44,7 @@ struct Waiting {
     met_early: Option<bool>,
 }
 
-/// Who wants to know what became of an operation.
+/// The client or replica that waits for the result of an operation.
 #[derive(Clone, Copy)]
 enum Asker {
     Client(RequestId),
@@ -52,7 +52,7 @@ enum Asker {
     Replica(ServerId, u64),
 }
 
-/// A request that is passed on, or the answer to it.
+/// A request that is passed on, or the answer to one.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Message {
     #[prost(uint64, tag = "1")]
@@ -73,7 +73,7 @@ enum Body {
 struct Told {
     #[prost(bytes = "bytes", tag = "1")]
     response: Bytes,
-    /// The version that was read, written or found; its value is left out.
+    /// The version that was read, written or found, without its value.
     #[prost(message, required, tag = "2")]
     version: VersionRecord,
 }
@@ -100,12 +100,12 @@ impl Record for Expires {
     const WHAT: &'static str = "when a value expires";
 }
 
-/// When to go on with an operation, named by its number.
+/// A timer that continues an operation, named by the operation's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// When its turn has come.
+    /// Its turn has come.
     Turn(u64),
-    /// When its key is in memory.
+    /// Its key is in memory.
     Apply(u64),
 }
 
@@ -117,7 +117,7 @@ fn encoded(value: &impl Wire) -> Bytes {
     out.freeze()
 }
 
-/// What an operation finds at its key.
+/// The state that an operation finds at its key.
 struct There {
     value: Option<Bytes>,
     newest: Option<VersionId>,
@@ -125,7 +125,7 @@ struct There {
 }
 
 impl There {
-    /// A value whose time is over is deleted first.
+    /// A value that has expired is deleted first.
     fn find(cx: &mut Cx<'_>, key: &Key) -> There {
         let now = cx.now.wall.reading.0;
         let newest = cx.chain(key).map(Chain::newest).cloned();
@@ -163,7 +163,7 @@ fn write(cx: &mut Cx<'_>, key: Key, value: Option<Bytes>, meta: Expires) -> Vers
     id
 }
 
-/// The put itself: what is said of it, and the version that it wrote or found.
+/// Carries out a put. Returns its answer, and the version that it wrote or found.
 fn put(
     cx: &mut Cx<'_>,
     key: Key,
@@ -183,7 +183,7 @@ fn put(
     let meta = Expires {
         at: expires.map(|at| at.0),
     };
-    // A delete of what is not there writes nothing.
+    // A delete of a key without a value writes nothing.
     let version = match value.is_some() || has_value {
         true => Some(write(cx, key, value, meta)),
         false => there.newest,
@@ -201,7 +201,7 @@ impl Ordered {
         self.next
     }
 
-    /// An operation comes to the replica that orders it.
+    /// An operation arrives at the replica that orders it.
     fn admit(&mut self, cx: &mut Cx<'_>, asker: Asker, request: PlainRequest) {
         let met_early = match &request {
             PlainRequest::Put(key, _, _, Some(options)) if self.config.checks_early => {

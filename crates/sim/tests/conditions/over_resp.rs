@@ -1,4 +1,4 @@
-//! From the bytes that a client of Redis sends to the replica that orders its put, and back.
+//! The whole way of a put, from the bytes that a Redis client sends to the replica that orders it, and back.
 use crate::ordered::{OrderedConfig, OrderedSession};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
@@ -88,7 +88,7 @@ impl<S: Session> Clients<S> {
         Clients { world, connections }
     }
 
-    /// What a client at a site reads after it has sent a line.
+    /// Sends a line from a client at a site. Returns what the client reads.
     fn send(&mut self, site: usize, line: &str) -> String {
         let (client, connection) = &mut self.connections[site];
         let (world, client) = (&mut self.world, *client);

@@ -1,13 +1,14 @@
 //! A table: CSV with a header.
 //!
-//! The header names the columns, in any order, as the fields of a [`Record`] are named: `client`, `site`, `op`, `key`, `value`,
-//! `start_ns`, `finish_ns` and `status` have to be there, `version`, `level` and `recorder` may. A column of another name is
-//! refused: it may be a misspelt one. Fields are separated by commas and quoted as RFC 4180 has it; all of it is UTF-8.
+//! The header names the columns, in any order, as the fields of a [`Record`] are named: `client`, `site`, `op`, `key`,
+//! `value`, `start_ns`, `finish_ns` and `status` have to be there, `version`, `level` and `recorder` may be. A column with
+//! another name is refused, because it may be misspelt. Fields are separated by commas and quoted as in RFC 4180. All of it
+//! is UTF-8.
 //!
-//! Caveats:
-//! - An empty cell is nothing: no value read, no finish. CSV cannot tell a quoted empty string from nothing, so a written value
-//!   must not be empty.
-//! - Empty lines are passed over; a complaint about the row behind them names the first of them.
+//! Limits:
+//! - An empty cell means nothing: no value read, no finish. CSV cannot tell a quoted empty string from nothing, so a written
+//!   value must not be empty.
+//! - Empty lines are skipped. An error in the row behind them names the first of them.
 //! - Snapshots and receipts do not fit into a table: they need JSON.
 use super::{Fault, MAX_LINE_BYTES};
 use crate::{Octets, Op, Record, Status};
@@ -34,7 +35,7 @@ pub(super) struct Table {
     row: StringRecord,
 }
 
-/// Lets through so many bytes: an unbalanced quote makes the rest of a file one row.
+/// Reads at most `left` bytes: an unbalanced quote would make the rest of a file one row.
 struct Limited {
     input: Box<dyn BufRead>,
     left: u64,
@@ -55,7 +56,7 @@ impl Read for Limited {
     }
 }
 
-/// A row's cells, by name.
+/// The cells of a row, by column name.
 #[derive(Deserialize)]
 struct Row<'a> {
     client: &'a str,
@@ -87,7 +88,7 @@ impl Table {
         })
     }
 
-    /// Where the last row began.
+    /// The line on which the last row began.
     pub(super) fn line(&self) -> u64 {
         self.row.position().map_or(1, csv::Position::line)
     }
@@ -108,7 +109,7 @@ impl Table {
     }
 }
 
-/// A file without anything has no header, and no rows either.
+/// A file without content has no header, and no rows either.
 fn check_header(header: &StringRecord) -> Result<(), Fault> {
     let expected = || {
         format!(
@@ -196,7 +197,7 @@ fn fault(error: csv::Error, line: u64) -> Fault {
     }
 }
 
-/// What is shown of a text that may be endless.
+/// The beginning of a text that may be very long, for messages.
 pub(super) fn shortened(text: &str) -> String {
     const MAX_CHARS: usize = 100;
     match text.char_indices().nth(MAX_CHARS) {

@@ -1,7 +1,8 @@
-//! Extensible data notation, as far as histories need it: a stream of forms, each with the line it begins on.
+//! Extensible data notation, as far as histories need it: a stream of forms, each with the line on which it begins.
 //!
-//! By hand, and not by a library: histories are larger than memory likes, so forms are taken one after the other from a stream, also
-//! those inside one vector around all of them; nesting and size have limits; and complaints have lines. What is read:
+//! This is not done by a library, because histories may not fit into memory. So forms are read one after the other from a
+//! stream, including those inside one vector around all of them. Nesting and size have limits, and errors have lines. What
+//! is read:
 //!
 //! ```text
 //!   nil  true  -3  2N  1.5  :keyword  symbol  \c  "text"        atoms; all but nil and text are kept as they are written
@@ -13,25 +14,25 @@
 use super::Fault;
 use std::io::BufRead;
 
-/// What one form may take in the file.
+/// The largest form in a file, in bytes.
 const MAX_FORM_BYTES: usize = 4 << 20;
-/// How deep a form may be nested.
+/// The deepest nesting of forms.
 const MAX_DEPTH: usize = 64;
 
-/// A piece of data.
+/// A form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Form {
     Nil,
     /// A number, keyword, symbol or character, as it is written.
     Atom(String),
-    /// What is between quotes.
+    /// The text between quotes.
     Text(String),
     Sequence(Vec<Form>),
     Map(Vec<(Form, Form)>),
 }
 
 impl Form {
-    /// What a map says about a keyword.
+    /// The value that a map has for a keyword.
     pub(super) fn field(&self, keyword: &str) -> Option<&Form> {
         let Form::Map(entries) = self else {
             return None;
@@ -40,7 +41,7 @@ impl Form {
         entries.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
     }
 
-    /// How a complaint shows it.
+    /// The form as an error message shows it.
     pub(super) fn shown(&self) -> String {
         match self {
             Form::Nil => "nil".into(),
@@ -52,12 +53,12 @@ impl Form {
     }
 }
 
-/// Reads forms.
+/// A reader of forms.
 pub(super) struct Forms<R> {
     input: R,
-    /// Of the next byte, from 1.
+    /// The line of the next byte, from 1.
     line: u64,
-    /// How many bytes the form that is being read may still take.
+    /// The number of bytes that the form that is being read may still take.
     left: usize,
 }
 
@@ -70,12 +71,12 @@ impl<R: BufRead> Forms<R> {
         }
     }
 
-    /// The line of what comes next.
+    /// The line of the next byte.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
 
-    /// The first byte of what comes next; what means nothing is passed over.
+    /// The next byte that begins a form. Spaces, commas and comments before it are skipped.
     pub(super) fn peek(&mut self) -> Result<Option<u8>, Fault> {
         loop {
             self.left = MAX_FORM_BYTES;
@@ -87,12 +88,12 @@ impl<R: BufRead> Forms<R> {
         }
     }
 
-    /// Passes over one byte that was peeked at.
+    /// Skips one byte that was peeked at.
     pub(super) fn pass(&mut self, byte: u8) {
         self.advance(byte);
     }
 
-    /// The rest of the line as it is, and where it was.
+    /// The rest of the line as it is, and its line number.
     pub(super) fn rest_of_line(&mut self) -> Result<(u64, Vec<u8>), Fault> {
         let (line, mut text) = (self.line, Vec::new());
         while let Some(byte) = self.byte()? {
@@ -105,7 +106,7 @@ impl<R: BufRead> Forms<R> {
         Ok((line, text))
     }
 
-    /// The next form; none at the end, and none if all that was left was to be discarded.
+    /// The next form. `None` at the end, also if only discarded forms were left.
     pub(super) fn next(&mut self) -> Result<Option<Form>, Fault> {
         if self.peek()?.is_none() {
             return Ok(None);
@@ -113,7 +114,7 @@ impl<R: BufRead> Forms<R> {
         self.form(0)
     }
 
-    /// A form; none if something closes, or ends, before there is one.
+    /// A form. `None` if a bracket closes, or the input ends, before there is one.
     fn form(&mut self, depth: usize) -> Result<Option<Form>, Fault> {
         if depth > MAX_DEPTH {
             return Err(self.bad(
@@ -159,7 +160,7 @@ impl<R: BufRead> Forms<R> {
         }
     }
 
-    /// A form that has to be there.
+    /// A form that must be there.
     fn needed(&mut self, depth: usize) -> Result<Form, Fault> {
         match self.form(depth + 1)? {
             Some(form) => Ok(form),
@@ -196,7 +197,7 @@ impl<R: BufRead> Forms<R> {
         Ok(Form::Map(entries))
     }
 
-    /// Behind the opening quote.
+    /// The text behind an opening quote.
     fn text(&mut self) -> Result<String, Fault> {
         let (began, mut text) = (self.line, Vec::new());
         loop {
@@ -219,7 +220,7 @@ impl<R: BufRead> Forms<R> {
         self.utf8(text)
     }
 
-    /// Behind a backslash in a text.
+    /// The character behind a backslash in a text.
     fn escaped(&mut self, text: &mut Vec<u8>) -> Result<(), Fault> {
         let Some(byte) = self.byte()? else {
             return Err(self.unexpected("an escaped character"));
@@ -261,7 +262,7 @@ impl<R: BufRead> Forms<R> {
         Ok(code)
     }
 
-    /// Behind a backslash outside of a text: whatever follows, be it a bracket, then what belongs to its name.
+    /// The character behind a backslash outside of a text: any byte, even a bracket, and then the rest of its name.
     fn character(&mut self) -> Result<Form, Fault> {
         let Some(byte) = self.byte()? else {
             return Err(self.unexpected("a character"));
@@ -270,7 +271,7 @@ impl<R: BufRead> Forms<R> {
         Ok(Form::Atom(self.atom(vec![b'\\', byte])?))
     }
 
-    /// What has begun, up to whatever ends it.
+    /// The rest of an atom that has begun.
     fn atom(&mut self, mut text: Vec<u8>) -> Result<String, Fault> {
         while let Some(byte) = self.byte()? {
             if is_space(byte) || is_closing(byte) || b"([{\";".contains(&byte) {
@@ -286,7 +287,7 @@ impl<R: BufRead> Forms<R> {
         String::from_utf8(text).map_err(|error| self.bad("UTF-8", error.utf8_error().to_string()))
     }
 
-    /// The next byte that means something, inside a form.
+    /// The next byte inside a form that is not skipped.
     fn significant(&mut self) -> Result<Option<u8>, Fault> {
         loop {
             match self.byte()? {
@@ -317,7 +318,7 @@ impl<R: BufRead> Forms<R> {
         }
     }
 
-    /// Passes over a byte of a form.
+    /// Consumes a byte of a form.
     fn take(&mut self, byte: u8) -> Result<(), Fault> {
         if self.left == 0 {
             let found = format!("one of more than {} MiB", MAX_FORM_BYTES >> 20);
@@ -337,7 +338,7 @@ impl<R: BufRead> Forms<R> {
         Fault::bad(self.line, expected, found)
     }
 
-    /// Something else comes next, or nothing.
+    /// An error: something else than `expected` comes next, or the input ends.
     fn unexpected(&mut self, expected: &str) -> Fault {
         match self.byte() {
             Ok(Some(byte)) => {

@@ -1,7 +1,7 @@
 //! Histories of a register, or of many, as Jepsen and Knossos write them.
 //!
-//! A history says when operations began and when they were over; a trace wants both in one record. So a process's `:invoke` waits
-//! for its completion, which then is the record:
+//! A history says when operations began and when they were over. A trace has both in one record. So the `:invoke` of a
+//! process waits for its completion, and both become the record:
 //!
 //! ```text
 //!   {:process 0, :type :invoke, :f :write, :value [7 3], :time 10}  -.
@@ -24,10 +24,11 @@
 //! Maps may follow one another or be in one vector or list, tagged (`#jepsen.history.Op{..}`) or not. Logs of older releases have a
 //! line for each event, whose words come in order: `INFO  jepsen.util - 0 :invoke :write 3`.
 //!
-//! Caveats:
-//! - Numbers and keywords become text as they are written, and a text is its content: `3` and `"3"` are the same value.
-//! - Where nothing is written about sites all operations have the site `unknown`.
-//! - Tests of registers tend to write few values again and again; the checker must tell writes apart by their values and refuses that.
+//! Limits:
+//! - Numbers and keywords become text as they are written, and a text becomes its content: `3` and `"3"` are the same value.
+//! - A history says nothing about sites: all operations have the site `unknown`.
+//! - Tests of registers tend to write few values again and again. The checker must tell writes apart by their values, and
+//!   refuses such histories.
 use super::{
     Fault,
     edn::{Form, Forms},
@@ -35,23 +36,23 @@ use super::{
 use crate::{Octets, Op, Record, Status};
 use std::{collections::BTreeMap, io::BufRead};
 
-/// How many operations may be under way at once. A test has as many as clients.
+/// The most operations that may be under way at the same time. A test has as many as clients.
 const MAX_PENDING: usize = 1 << 20;
 
 const ONLY_KEY: &str = "register";
 const SITE: &str = "unknown";
 
-/// Reads a history.
+/// A reader of a history.
 pub(super) struct Jepsen {
     forms: Forms<Box<dyn BufRead>>,
-    /// What closes the vector that is around the events.
+    /// The byte that closes the vector around the events, if there is one.
     closing: Option<u8>,
-    /// How many events there were, those of the nemesis among them.
+    /// The number of events so far, including those of the nemesis.
     events: i64,
     has_times: Option<bool>,
     /// The operations under way, by process.
     pending: BTreeMap<i64, Invocation>,
-    /// Those that never ended, the last of them first.
+    /// The operations that never ended, in reverse order.
     left: Option<Vec<(i64, Invocation)>>,
     line: u64,
 }
@@ -66,14 +67,14 @@ struct Invocation {
     time: i64,
 }
 
-/// What an event says of its operation.
+/// What an event says about its operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Type {
     Invoke,
     Ended(Status),
 }
 
-/// One line of a history.
+/// One event of a history.
 struct Event {
     line: u64,
     event: i64,
@@ -129,7 +130,7 @@ impl Jepsen {
         Ok(Some(record(process, invocation, value, None, Status::Unknown)))
     }
 
-    /// The next event as a map, whatever it was written as, and its line.
+    /// The next event as a map, whichever form it has in the file, and its line.
     fn form(&mut self) -> Result<Option<(u64, Form)>, Fault> {
         loop {
             let Some(byte) = self.forms.peek()? else {
@@ -153,7 +154,7 @@ impl Jepsen {
                 }
                 b'{' | b'#' => match self.forms.next()? {
                     Some(form) => return Ok(Some((line, form))),
-                    // What was there was to be discarded.
+                    // Only discarded forms were there.
                     None => continue,
                 },
                 _ if self.closing.is_some() || is_bracket(byte) => {
@@ -172,7 +173,7 @@ impl Jepsen {
         }
     }
 
-    /// None if it is not a client's.
+    /// `None` if the event is not one of a client.
     fn event(&mut self, line: u64, form: &Form) -> Result<Option<Event>, Fault> {
         let event = self.events;
         self.events += 1;
@@ -269,7 +270,7 @@ impl Jepsen {
         }
         let value = match (event.op, status) {
             (Op::Write, _) => invocation.value.clone(),
-            // Of a read that failed it may be anything.
+            // A read that failed may have any value here.
             (_, Status::Fail | Status::Unknown) => None,
             (_, Status::Ok) => {
                 let (key, value) = register(line, &event.value)?;
@@ -345,7 +346,7 @@ fn integer(line: u64, name: &str, form: &Form) -> Result<i64, Fault> {
     number.ok_or_else(|| Fault::bad(line, format!("{name} as an integer of 64 bits"), form.shown()))
 }
 
-/// A line of an older log, as the map that it would be today.
+/// A line of an older log, as the map that newer releases write.
 fn logged(line: u64, text: &[u8]) -> Result<Form, Fault> {
     let marker = b" - ";
     let at = text.windows(marker.len()).position(|window| window == marker);

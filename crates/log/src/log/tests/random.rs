@@ -1,19 +1,19 @@
-//! Random runs against the dumbest log there is: a list of records, and how many of them are written and synced.
+//! Random runs against the simplest possible log: a list of records, and the numbers of them that are written and synced.
 use super::*;
 use crate::{
     Disk,
     planted::{self, Bug},
 };
 
-/// The oracle.
+/// The expected content of the log.
 #[derive(Default)]
 struct Expected {
     records: Vec<(Position, Vec<u8>)>,
-    /// So many of them a process crash leaves.
+    /// The number of records that a process crash leaves.
     written: usize,
-    /// So many a power loss leaves.
+    /// The number of records that a power loss leaves.
     synced: usize,
-    /// Where the last one ends.
+    /// The end of the last record.
     end: Position,
 }
 
@@ -23,12 +23,12 @@ struct World {
     log: Log,
     expected: Expected,
     random: u64,
-    /// What a checkpoint would say.
+    /// The position that a checkpoint would name.
     from: Position,
     number: u64,
 }
 
-/// What went wrong.
+/// The error says what went wrong.
 type Verdict = Result<(), String>;
 
 fn check(holds: bool, what: impl FnOnce() -> String) -> Verdict {
@@ -194,7 +194,7 @@ impl World {
         self.crash_with(power, max)
     }
 
-    /// Crashes, opens and compares. Of the records, `most` may be there.
+    /// Crashes, opens and compares. At most `max` of the records may be there.
     fn crash_with(&mut self, power: bool, max: usize) -> Verdict {
         let min = if power {
             self.expected.synced
@@ -253,7 +253,7 @@ impl World {
         })
     }
 
-    /// The process ends in the middle of some change to the disk; perhaps the power goes with it.
+    /// The process ends in the middle of some change to the disk. The power may fail at the same time.
     fn stop_anywhere(&mut self) -> Verdict {
         let (changes, seed, power) = (self.draw(6), self.draw(u64::MAX), self.draw(2) == 0);
         self.disk.stop_after(changes, seed);
@@ -274,7 +274,7 @@ impl World {
                 let _ = self.log.purge(position);
             }
         }
-        // Of the write that was interrupted any part may be there.
+        // Any part of the interrupted write may be there.
         let max = self.expected.records.len();
         self.crash_with(power, max)
     }
@@ -294,8 +294,8 @@ impl World {
         self.crash(true)
     }
 
-    /// A bit of what is on the disk turns over. If a later record proves that it was safe there, that is noticed; if not, the
-    /// log ends in front of it.
+    /// A bit on the disk flips. If a later record proves that the damaged bytes were safely on disk, that is noticed. If not, the
+    /// log ends in front of them.
     fn flip_a_bit(&mut self) -> Verdict {
         self.crash(false)?;
         let proven_end = self.expected.end;
@@ -325,7 +325,7 @@ impl World {
                 let whole = records.partition_point(|(position, _)| *position <= damaged) - 1;
                 self.compare(&seen, whole, whole)
             }
-            // In front of what is read at opening; or noticed.
+            // The bit is in front of what is read at opening, or the damage is noticed.
             Ok(_) | Err(OpenError::Damaged { .. } | OpenError::Header { .. }) => {
                 self.disk.flip_bit(&name, offset, bit);
                 let written = self.expected.written;
@@ -336,7 +336,7 @@ impl World {
     }
 }
 
-/// Runs a seed. The error says what went wrong and how to see it again.
+/// Runs a seed. The error says what went wrong and how to repeat the run.
 fn run(seed: u64) -> Verdict {
     let mut world = World::new(seed);
     for step in 0..150 {

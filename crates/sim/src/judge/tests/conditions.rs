@@ -1,4 +1,4 @@
-//! Puts with options, and what their answers tell.
+//! Puts with options, and what their answers say.
 use super::*;
 use turnbuckle_core::{Condition, Expiry, PutOptions, Unmet};
 
@@ -16,7 +16,7 @@ fn unmet(value: Option<&str>) -> Answer {
     }))
 }
 
-/// x = 1, then 2, as client 0 has seen at a.
+/// Key x is 1, then 2, as client 0 has seen at a.
 fn written_twice() -> Court {
     let mut court = Court::new(false);
     court.puts(9, 0, "x", "1", version(1, 0));
