@@ -1,30 +1,31 @@
 use crate::{Failure, Operation, PutOptions};
 
-/// What a protocol is like, for those who run it and judge it and know nothing else of it.
+/// The properties that a protocol declares. The drivers that run it and the judges that check it know nothing else of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Whether anybody ever asks for a version that is not a key's newest. Without history a store keeps one version a key.
+    /// Whether the protocol ever reads a version that is not its key's newest. If not, the store keeps one version of each key.
     pub history: bool,
     /// How versions reach other replicas.
     pub replication: Replication,
     /// How many members a partition may have inside a site.
     pub max_members: u16,
-    /// Whether a partition may stand at some sites only.
+    /// Whether a partition may have replicas at some of the sites only.
     pub leaves_sites_out: bool,
-    /// Whether it keeps its promises when clocks are set.
+    /// Whether it keeps its promises when a node's clock is set.
     pub tolerates_clock_steps: bool,
     /// Whether it keeps its promises, or refuses to serve, when a data directory is replaced by an old copy of itself.
     pub stands_old_directories: bool,
-    /// Whether a put may have a condition, and be told the value that it replaces: the protocol puts all writes to a key into one order, and looks at the
-    /// key at the put's place in that order.
+    /// Whether a put may have a condition, and may ask for the value that it replaces. Such a protocol puts all writes to a key into one order, and
+    /// reads the key at the put's place in that order.
     pub takes_conditions: bool,
     /// Whether a put may say when its value expires.
     pub takes_expiry: bool,
 }
 
 impl Descriptor {
-    /// A protocol that promises as little as can be: no history, one member at each site, a replica at every site; no wrong clocks and no old directories are
-    /// tolerated, and puts have no options. A protocol's descriptor names what it does beyond that, and `..Descriptor::of(replication)` the rest.
+    /// The descriptor that promises the least: no history, one member at each site, a replica at every site. The protocol tolerates neither clock
+    /// steps nor old directories, and puts have no options. A protocol's descriptor names what it does beyond that, and takes the rest by
+    /// `..Descriptor::of(replication)`.
     pub const fn of(replication: Replication) -> Descriptor {
         Descriptor {
             history: false,
@@ -38,7 +39,7 @@ impl Descriptor {
         }
     }
 
-    /// What a keyspace of this protocol answers to an operation that it does not take, whatever its level. The operation did not happen.
+    /// Why a keyspace of this protocol refuses an operation, at any level; `None` if it takes the operation. A refused operation did not happen.
     #[inline]
     pub fn refusal(&self, keyspace: &str, operation: &Operation) -> Option<Failure> {
         match operation {
@@ -69,7 +70,8 @@ impl Descriptor {
     }
 }
 
-/// A bug that can be planted into a protocol ([`crate::Protocol::plant`]): a rule of it left out. Drawn worlds must find it.
+/// A bug that can be planted into a protocol ([`crate::Protocol::plant`]): one of the protocol's rules is left out. Worlds drawn from seeds must find
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bug {
     /// Its name on command lines.
@@ -79,7 +81,7 @@ pub struct Bug {
 }
 
 impl Bug {
-    /// A bug.
+    /// A bug with its name and what goes wrong with it.
     pub const fn new(name: &'static str, what: &'static str) -> Bug {
         Bug { name, what }
     }
@@ -88,12 +90,12 @@ impl Bug {
 /// How versions reach other sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {
-    /// By durable streams ([`crate::Context::replicate`]): each replica has every version in the end, or a newer one. What a replica lost, its peers
-    /// give back.
+    /// By durable streams ([`crate::Context::replicate`]): in the end each replica has every version, or a newer one of the same key. What a replica
+    /// has lost, its peers send again.
     Streams,
-    /// By the protocol's own messages ([`crate::Context::send`]), to a majority of a partition's replicas. No replica need have everything. One whose
-    /// data directory was lost, or whose rows were damaged, neither serves nor hears messages until it has a full copy of each
-    /// of the others.
+    /// By the protocol's own messages ([`crate::Context::send`]), to a majority of a partition's replicas. A replica need not have every version. If
+    /// its data directory was lost or its rows were damaged, a replica serves nothing and takes no messages until it has a full copy of each of the
+    /// other replicas.
     Majority,
 }
 

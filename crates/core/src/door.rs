@@ -1,8 +1,8 @@
-/// A door: one client's way into one keyspace, its session and its open operations.
+/// The identifier of a door: one connection's way into one keyspace, with its session and its open operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct DoorId {
-    /// The place of the keyspace among those of the gateway.
+    /// The keyspace's index among those of the gateway, from 0.
     pub keyspace: u32,
-    /// Which of the doors into it.
+    /// The door's number among the doors into the keyspace.
     pub number: u64,
 }

@@ -2,10 +2,10 @@ use crate::{Hlc, ReplicaSet, Vector};
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
-/// A value that travels between servers or lies in the log.
+/// A value that is sent between servers or written to the log.
 ///
-/// Implementations must be total on input from outside: any bytes either decode or give a [`BadFrame`];
-/// they never panic and never allocate more than the frame's own length suggests.
+/// Decoding must be total on input from outside: any bytes either decode or give a [`BadFrame`]. It never panics, and never allocates more than the
+/// frame's own length suggests.
 pub trait Wire: Sized {
     /// Appends the encoding of `self` to `out`.
     fn encode(&self, out: &mut BytesMut);
@@ -13,27 +13,27 @@ pub trait Wire: Sized {
     /// Decodes one value that fills all of `frame`.
     fn decode(frame: Bytes) -> Result<Self, BadFrame>;
 
-    /// The newest timestamp that it speaks of, or [`Hlc::ZERO`]. What speaks of a time too far ahead of a node's clock is
-    /// kept away from its replicas: it would drag their clocks along, and through them those of all.
+    /// The newest timestamp in the value, or [`Hlc::ZERO`]. If it is too far ahead of a node's clock, the node does not hand the value to its
+    /// replicas: their clocks would follow the timestamp, and then the clocks of all other replicas.
     fn newest(&self) -> Hlc;
 
-    /// The sites that it names. What names one that is no site of the cluster is kept away from replicas, too: they have a place for
-    /// each site that there is, and no other.
+    /// The replicas that the value names. If the cluster has no such site, a node does not hand the value to its replicas: they have room for the
+    /// sites that exist, and for no others.
     fn replicas(&self) -> ReplicaSet {
         ReplicaSet::default()
     }
 
-    /// What it takes on the heap besides its own size, in bytes, as far as that is known.
+    /// The heap memory that the value takes besides its own size, in bytes, as far as that is known.
     fn heap_bytes(&self) -> usize {
         0
     }
 }
 
-/// Bytes that a peer, a file or a client sent and that do not mean anything here.
+/// Bytes from a peer, a file or a client that do not decode.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("expected {expected}, found {found}")]
 pub struct BadFrame {
-    /// What would have been understood.
+    /// What would have been accepted.
     pub expected: &'static str,
     /// What was there instead, short enough for a log line.
     pub found: String,
@@ -49,15 +49,16 @@ impl BadFrame {
     }
 }
 
-/// A message that `prost` derives: on the wire it is that, and fields may be added later. All that is left to say is what it speaks of.
+/// A message whose encoding `prost` derives, so that fields may be added later. What is left to implement is what the derived code cannot know: its
+/// name in errors, further checks, and which timestamps and replicas it contains.
 pub trait Record: prost::Message + Default {
-    /// What is expected where one comes, for errors.
+    /// What the message is, for errors: see [`BadFrame::expected`].
     const WHAT: &'static str;
 
-    /// What the types do not say of what comes from outside. The error is what was found.
+    /// Checks a message from outside for what the types of its fields do not rule out. The error is what was found.
     ///
     /// # Errors
-    /// If it means nothing here.
+    /// If the message is not valid.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
@@ -104,7 +105,7 @@ pub(crate) fn take_record<M: prost::Message + Default>(
     M::decode(frame).map_err(|error| BadFrame::new(what, error.to_string()))
 }
 
-/// Nothing to say: for protocols without metadata, messages or answers of a kind.
+/// No bytes: for protocols without metadata, or without messages or answers of a kind.
 impl Wire for () {
     fn encode(&self, _: &mut BytesMut) {}
 
@@ -121,7 +122,7 @@ impl Wire for () {
     }
 }
 
-/// Timestamps of sites: what a version depends on.
+/// A timestamp for each replica: what a version depends on.
 impl Wire for Vector {
     fn encode(&self, out: &mut BytesMut) {
         self.put(out);

@@ -12,8 +12,8 @@ impl Hlc {
     /// Before every timestamp ever given.
     pub const ZERO: Hlc = Hlc(0);
 
-    /// No timestamp that is read from a disk or heard from a peer may be beyond this one, some days before the last: there must
-    /// be room for those that follow.
+    /// The latest timestamp that is accepted from a disk or a peer. It is about three days before the last one, so that there is room for the
+    /// timestamps that follow.
     pub const LATEST: Hlc = Hlc(u64::MAX - (1 << 50));
 
     /// The smallest timestamp of the microsecond `wall` (since 1970). Later than 2112 saturates.
@@ -25,17 +25,18 @@ impl Hlc {
         }
     }
 
-    /// The microseconds since 1970 that this timestamp was given at or, if the clock was ahead, after.
+    /// The timestamp's microseconds since 1970: what the wall clock read when the timestamp was given or, if the hybrid clock was ahead of the wall
+    /// clock, a later time.
     pub const fn wall(self) -> Micros {
         Micros(self.0 >> COUNTER_BITS)
     }
 
-    /// How many timestamps were given before this one in the same microsecond.
+    /// The counter: the number of timestamps that were given before this one in the same microsecond.
     pub const fn counter(self) -> u64 {
         self.0 & ((1 << COUNTER_BITS) - 1)
     }
 
-    /// The timestamp that is written so, as [`Display`](fmt::Display) does.
+    /// Parses a timestamp as [`Display`](fmt::Display) writes it.
     pub fn parse(text: &str) -> Option<Hlc> {
         let (wall, counter) = text.split_once('.')?;
         let (wall, counter): (u64, u64) = (wall.parse().ok()?, counter.parse().ok()?);
@@ -46,7 +47,7 @@ impl Hlc {
     /// The next timestamp.
     ///
     /// # Panics
-    /// At the end of time (the year 2112), which no peer can bring about: timestamps far ahead are refused.
+    /// At the last timestamp (in the year 2112). No peer can bring the clock there: timestamps far ahead are refused.
     pub const fn next(self) -> Hlc {
         assert!(
             self.0 < u64::MAX,
@@ -71,8 +72,8 @@ impl fmt::Display for Hlc {
 /// One replica's hybrid logical clock (Kulkarni et al. 2014; the dissertation's Algorithm 2.1, with the counter in
 /// the low bits, so that "take the maximum, else count" is one integer comparison).
 ///
-/// It never goes back, not even across restarts: every timestamp it gives lies below a **bound** that is on disk.
-/// The clock asks for a higher bound ahead of need ([`HybridClock::wanted_bound`]); a restart starts at the bound.
+/// It never goes back, not even across restarts: every timestamp that it gives is below a **bound** that is on disk. The clock asks for a higher
+/// bound before it needs one ([`HybridClock::wanted_bound`]). After a restart it starts at the bound.
 ///
 /// ```text
 ///   given so far <= now <= bound (synced, or staged in front of everything that could show the timestamp)
@@ -81,21 +82,21 @@ impl fmt::Display for Hlc {
 pub struct HybridClock {
     last: Hlc,
     bound: Hlc,
-    /// How far ahead of the clock the bound was put.
+    /// How far ahead of the clock the bound was last set.
     lease: Micros,
 }
 
 impl HybridClock {
-    /// How far ahead of the clock the bound is put at most. A restart may jump ahead by as much; every half of it a busy
-    /// replica writes one small record and syncs it.
+    /// The most that the bound is set ahead of the clock. A restart may move the clock ahead by this much. A busy replica writes and syncs one small
+    /// record in every half of it.
     pub const LEASE: Micros = Micros::from_millis(3_000);
 
-    /// How far ahead the first bound of a life is put; each is put twice as far as the one before, up to [`HybridClock::LEASE`].
-    /// Who is restarted again and again gets ahead by so much each time, not by all of a lease, which would soon be more
-    /// than peers accept.
+    /// How far ahead of the clock the first bound after a start is set. Each further bound is set twice as far ahead as the one before, up to
+    /// [`HybridClock::LEASE`]. So each of many quick restarts moves the clock ahead by this span only. A whole lease for each of them would soon be
+    /// more than peers accept.
     pub const FIRST_LEASE: Micros = Micros::from_millis(200);
 
-    /// A clock that continues after everything given below `bound` in an earlier life.
+    /// A clock that continues above all timestamps given before a restart, which are below `bound`.
     pub fn open(bound: Hlc) -> HybridClock {
         HybridClock {
             last: bound,
@@ -125,14 +126,14 @@ impl HybridClock {
         self.last = self.last.max(seen);
     }
 
-    /// Moves the clock up to the wall clock without giving a timestamp: what a heartbeat promises.
+    /// Moves the clock up to the wall clock without giving a timestamp. A heartbeat promises the time that this returns.
     pub fn tick(&mut self, now: Now) -> Hlc {
         self.last = self.last.max(Hlc::from_wall(now.wall.reading));
         self.last
     }
 
-    /// The bound to persist now, if the clock has come within half a lease of the one it has. From here on
-    /// the clock counts on it: the caller stages it before anything that shows a later timestamp.
+    /// A higher bound to persist now, if the clock is within half a lease of the bound that it has. The clock uses the new bound from here on, so the
+    /// caller must stage it before anything that shows a later timestamp.
     pub fn wanted_bound(&mut self) -> Option<Hlc> {
         let near = Hlc::from_wall(self.last.wall() + Micros(self.lease.0 / 2));
         if near < self.bound {
@@ -223,7 +224,7 @@ mod tests {
         assert!((8..=12).contains(&bounds), "{bounds} bounds in ten seconds");
     }
 
-    /// What peers accept of a clock that is ahead is a minute, unless they are told otherwise.
+    /// By default, peers accept timestamps of a clock that is at most a minute ahead.
     #[test]
     fn a_hundred_restarts_do_not_lead_a_clock_by_half_a_minute() {
         let mut bound = Hlc::ZERO;

@@ -1,8 +1,8 @@
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// A protocol's own log: entries with consecutive indexes, behind the last of which it appends, which it truncates at the end and purges at
-/// the beginning.
+/// A protocol's own log: entries with consecutive indexes. The protocol appends behind the last entry, truncates at the end and purges at the
+/// beginning.
 ///
 /// ```text
 ///            first                 next
@@ -11,17 +11,17 @@ use std::collections::VecDeque;
 ///            purge(9): 7 and 8 go, `first` is 9
 /// ```
 ///
-/// What is done to it is staged like a version ([`crate::Context::append`]): it is in one record of the commit log with everything
-/// else of its batch, and what is emitted afterwards is held until that is durable. A checkpoint writes what has changed since the last one.
+/// Every change is staged like a version ([`crate::Context::append`]): it is in one record of the commit log with everything else of its batch. What
+/// is emitted afterwards is held until that record is durable. A checkpoint writes what has changed since the last checkpoint.
 ///
-/// **It lies in memory**, so that any entry is read at once. The protocol keeps it short: it takes a look at [`Journal::bytes`], and purges what it can
-/// give in another way.
+/// **It is in memory**, so that any entry can be read at once. The protocol must keep it short: it looks at [`Journal::bytes`], and purges the
+/// entries that it can replace in another way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     first: u64,
     entries: VecDeque<Bytes>,
     bytes: u64,
-    /// Below this nothing has changed since a checkpoint took its changes.
+    /// Entries below this index have not changed since a checkpoint last took the changes.
     changed_from: u64,
 }
 
@@ -32,7 +32,7 @@ impl Default for Journal {
 }
 
 impl Journal {
-    /// The index of the first entry of all.
+    /// The index of the first entry of a new journal.
     pub const FIRST: u64 = 1;
 
     /// A journal whose next entry is `next`.
@@ -55,12 +55,12 @@ impl Journal {
         self.first + self.entries.len() as u64
     }
 
-    /// How many bytes its entries have.
+    /// The length of all its entries together, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The entry of an index: `None` if it was purged or truncated, or never was.
+    /// The entry at an index: `None` if it was purged or truncated, or was never appended.
     pub fn get(&self, index: u64) -> Option<&Bytes> {
         let place = index.checked_sub(self.first)?;
         self.entries.get(usize::try_from(place).ok()?)
@@ -80,7 +80,7 @@ impl Journal {
         index
     }
 
-    /// Drops the entries from `from` on. False if there is none.
+    /// Drops the entries from `from` on. Returns false if there are none.
     pub fn truncate(&mut self, from: u64) -> bool {
         if from >= self.next() {
             return false;
@@ -95,7 +95,8 @@ impl Journal {
         true
     }
 
-    /// Drops the entries before `until`. If that is behind the last one, none is left, and `until` is appended next. False if nothing changes.
+    /// Drops the entries before `until`. If `until` is behind the last entry, none is left, and the next entry gets the index `until`. Returns false
+    /// if nothing changes.
     pub fn purge(&mut self, until: u64) -> bool {
         if until <= self.first {
             return false;
@@ -111,20 +112,21 @@ impl Journal {
         true
     }
 
-    /// From where on entries have changed since this was last called.
+    /// The index from which on entries have changed since this was last called.
     pub fn take_changes(&mut self) -> u64 {
         let next = self.next();
         std::mem::replace(&mut self.changed_from, next)
     }
 
-    /// The changes that were taken from `from` on were not written.
+    /// Counts the entries from `from` on as changed again: a checkpoint took these changes and did not write them.
     pub fn give_changes_back(&mut self, from: u64) {
         self.changed_from = self.changed_from.min(from.max(self.first));
     }
 }
 
-/// A journal that is put together again, from what a checkpoint had written of it and from the records of the commit log behind that. The checkpoint may
-/// have been cut off: entries may be missing, or newer than those records begin. When all records are replayed the entries are consecutive again.
+/// A journal that is rebuilt from what a checkpoint wrote of it, and from the records of the commit log behind that. The checkpoint may have been
+/// interrupted: entries may be missing, or may be newer than the first of those records. When all records are replayed, the entries are consecutive
+/// again.
 #[derive(Debug, Clone, Default)]
 pub struct JournalReplay {
     first: u64,
@@ -132,7 +134,7 @@ pub struct JournalReplay {
 }
 
 impl JournalReplay {
-    /// As a checkpoint left it, whose first entry is `first`.
+    /// The journal as a checkpoint left it: its entries, and the index of its first entry.
     pub fn new(first: u64, entries: impl IntoIterator<Item = (u64, Bytes)>) -> JournalReplay {
         JournalReplay {
             first: first.max(Journal::FIRST),
@@ -140,27 +142,28 @@ impl JournalReplay {
         }
     }
 
-    /// An entry was appended at `index`: whatever was there, and behind it, is of later or of earlier times.
+    /// Replays an append at `index`. Entries that are there already, at `index` or behind it, were appended earlier or later than this one, and are
+    /// dropped.
     pub fn append(&mut self, index: u64, entry: Bytes) {
         self.truncate(index);
         self.entries.insert(index, entry);
     }
 
-    /// The entries from `from` on were dropped.
+    /// Replays a truncation: the entries from `from` on are dropped.
     pub fn truncate(&mut self, from: u64) {
         drop(self.entries.split_off(&from));
     }
 
-    /// The entries before `until` were dropped.
+    /// Replays a purge: the entries before `until` are dropped.
     pub fn purge(&mut self, until: u64) {
         self.first = self.first.max(until);
         self.entries = self.entries.split_off(&self.first);
     }
 
-    /// The journal.
+    /// The rebuilt journal.
     ///
     /// # Errors
-    /// The index that is missing.
+    /// If an entry is missing: its index.
     pub fn finish(self) -> Result<Journal, u64> {
         let mut journal = Journal::empty(self.first);
         for (index, entry) in self
@@ -207,8 +210,8 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a plain map: the same entries after every step. And from any mixture of an old checkpoint's rows with a newer one's, the
-        /// records behind the old one bring back what there was.
+        /// Compares the journal with a plain map: both have the same entries after every step. From any mixture of an old checkpoint's rows with a
+        /// newer one's, the records behind the old checkpoint restore all entries.
         #[test]
         fn it_is_what_a_map_would_be_and_comes_back_from_a_torn_checkpoint(steps in prop::collection::vec(step(), 0..200)) {
             let mut journal = Journal::default();
@@ -237,7 +240,7 @@ mod tests {
                         oracle.1 = oracle.1.max(*until);
                     }
                     Step::Checkpoint => {
-                        // Only what is said to have changed is written.
+                        // Only the entries that are reported as changed are written.
                         let changed = journal.take_changes();
                         checkpoint.0 = journal.first();
                         checkpoint.1.retain(|&index, _| index >= journal.first() && index < journal.next());
@@ -247,7 +250,7 @@ mod tests {
                         continue;
                     }
                     Step::CutOff(mask) => {
-                        // Of the rows that the next checkpoint would write or remove, only some are done.
+                        // The next checkpoint is interrupted: only some of the rows that it would write or remove are done.
                         let done = |index: &u64| mask >> (index % 8) & 1 == 1;
                         let mut rows = checkpoint.1.clone();
                         rows.retain(|index, _| oracle.2.contains_key(index) || !done(index));

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use std::{borrow::Borrow, fmt};
 
-/// How many hash slots a keyspace is divided into, as in Redis Cluster.
+/// The number of hash slots that a keyspace is divided into, as in Redis Cluster.
 pub const HASH_SLOTS: u16 = 16_384;
 
 /// A key: any bytes, the empty string included, up to the configured limit. Cheap to clone.
@@ -14,7 +14,7 @@ impl Key {
         hash_slot(&self.0)
     }
 
-    /// The same key in memory of its own, so that it does not keep the buffer alive that it was read into.
+    /// A copy of the key in its own memory, which does not keep the buffer alive that the key was read into.
     pub fn compact(&self) -> Key {
         Key(Bytes::copy_from_slice(&self.0))
     }

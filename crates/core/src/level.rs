@@ -2,14 +2,14 @@ use crate::Micros;
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
-/// How consistent an operation must be. Which of them a keyspace can give depends on its kind, and what each promises is its
-/// [`Promise`](crate::Promise). No order of them means anything.
+/// How consistent an operation must be. The kind of a keyspace determines which levels it can give. What each level promises is its
+/// [`Promise`](crate::Promise). The order of the levels here has no meaning.
 ///
 /// Printed and parsed by the same names: lower case words, with an argument in brackets where there is one:
 /// `bounded(2s)`, `delay(15ms)`, `cpq(0.25)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Whatever the replica at hand has; all replicas agree in the end.
+    /// The answer is what the asked replica has. In the end all replicas agree.
     Eventual,
     /// All four session guarantees.
     Session,
@@ -19,7 +19,7 @@ pub enum Level {
     MonotonicReads,
     /// The session's writes are seen in the order it made them.
     MonotonicWrites,
-    /// A write is never seen without what its session had read before.
+    /// Where a write is seen, everything that its session had read before is seen too.
     WritesFollowReads,
     /// Causal order on each key alone.
     PerKeyCausal,
@@ -31,9 +31,9 @@ pub enum Level {
     Quorum,
     /// Every replica is asked.
     All,
-    /// Quorum with probability p, one otherwise; p in millionths.
+    /// `one` or, with probability p, `quorum`. The number is p in millionths.
     Cpq(u32),
-    /// One, after waiting so long before a read and after a write.
+    /// `one`, with a wait of this length before a read and after a write.
     Delay(Micros),
     /// Reflects every write acknowledged longer ago than this.
     Bounded(Micros),
@@ -59,7 +59,7 @@ pub struct BadLevel {
     pub expected: &'static str,
 }
 
-/// The levels that are a word alone.
+/// The levels without an argument.
 const WORDS: [(&str, Level); 16] = [
     ("eventual", Level::Eventual),
     ("session", Level::Session),

@@ -1,17 +1,17 @@
 use crate::{Failure, Level, Operation};
 
-/// The levels that operations on keyspaces of a protocol may name, the protocol's default first. One with an argument stands for those with any:
-/// `bounded(0us)` is shown as `bounded(t)`.
+/// The levels that operations on keyspaces of a protocol may name, the protocol's default first. A level with an argument stands for that level with
+/// any argument: `bounded(0us)` is shown as `bounded(t)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Levels {
-    /// Of reads.
+    /// The levels of reads.
     pub reads: &'static [Level],
-    /// Of writes and deletes.
+    /// The levels of writes and deletes.
     pub writes: &'static [Level],
 }
 
 impl Levels {
-    /// The same for reads and writes.
+    /// The same levels for reads and for writes.
     pub const fn of_both(levels: &'static [Level]) -> Levels {
         Levels {
             reads: levels,
@@ -19,7 +19,7 @@ impl Levels {
         }
     }
 
-    /// All of them, those of reads first.
+    /// Each level once, those of reads first.
     pub fn all(self) -> impl Iterator<Item = Level> {
         let writes = self
             .writes
@@ -29,10 +29,10 @@ impl Levels {
     }
 }
 
-/// The levels of one keyspace: what it offers, and what it gives to operations that name none.
+/// The levels of one keyspace: those that it offers, and those that it uses for operations that name none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyspaceLevels {
-    /// What its protocol offers.
+    /// The levels that its protocol offers.
     pub offered: Levels,
     /// The default of reads.
     pub read: Level,
@@ -68,7 +68,7 @@ impl KeyspaceLevels {
 }
 
 impl Level {
-    /// Whether it is one of these, whatever their arguments.
+    /// Whether the level is one of `levels`. Arguments are not compared.
     pub fn is_among(self, levels: &[Level]) -> bool {
         let kind = std::mem::discriminant(&self);
         levels.iter().any(|level| std::mem::discriminant(level) == kind)
@@ -77,7 +77,7 @@ impl Level {
     /// This level, if it is one of those that are offered.
     ///
     /// # Errors
-    /// If it is not; the failure says which are.
+    /// If it is not; the failure names the levels that are.
     pub fn offered_by(self, offered: &[Level]) -> Result<Level, Failure> {
         match self.is_among(offered) {
             true => Ok(self),
@@ -88,7 +88,7 @@ impl Level {
         }
     }
 
-    /// How it is written, with a letter for its argument.
+    /// How the level is written, with a letter for its argument.
     pub fn form(self) -> String {
         match self {
             Level::Bounded(_) => "bounded(t)".into(),

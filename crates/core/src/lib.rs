@@ -1,4 +1,4 @@
-//! The seam, and the words everyone uses.
+//! The interface between protocols and the code that runs them, and the types that all crates share.
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
 mod door;

@@ -1,13 +1,14 @@
-//! What a protocol counts of its own, beside what every protocol counts ([`crate::Vitals`]).
+//! The numbers that a protocol counts in addition to those that every protocol reports ([`crate::Vitals`]).
 //!
-//! A protocol lists its [`Metric`]s. From that list follow the lines of `/metrics`, the fields of `/status` and what `INFO replication` says: no other crate
-//! knows their names.
+//! A protocol lists its [`Metric`]s. The lines of `/metrics`, the fields of `/status` and the answer to `INFO replication` are made from that list:
+//! no other crate knows the names.
 use crate::{Micros, Now, Protocol, ReplicaId, Spans};
 use std::collections::BTreeMap;
 
-/// A number of a protocol, or one for each of a replica's peers, and how it is read.
+/// A number that a protocol counts, or one such number for each of a replica's peers, and how it is read.
 pub struct Metric<P> {
-    /// Its name, the unit last: `_seconds`, `_bytes`. What only rises while a node runs ends in `_total`. `/metrics` puts `turnbuckle_` in front.
+    /// Its name, with the unit last: `_seconds`, `_bytes`. The name of a number that only rises while a node runs ends in `_total`. `/metrics` adds
+    /// the prefix `turnbuckle_`.
     pub name: &'static str,
     /// What it is, in one sentence.
     pub help: &'static str,
@@ -19,36 +20,36 @@ enum Read<P> {
     ByPeer(fn(&P, Now) -> Vec<(ReplicaId, Reading)>),
 }
 
-/// What a metric reads. A node has one replica of each partition, so each kind says how those of several become one.
+/// What a metric reads. A node has one replica of each partition, so each kind says how the readings of several replicas are combined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// How many, or how much: all partitions together.
+    /// A count or an amount. Readings are added.
     Count(u64),
-    /// A number that only the highest of is of interest, such as a term.
+    /// A number of which only the highest matters, such as a term. The highest reading is kept.
     Highest(u64),
-    /// How far something is behind: the longest. None if that is not known of some partition; then nothing is shown.
+    /// How far something is behind. The longest reading is kept. If one is `None`, because the lag is not known of some partition, nothing is shown.
     Lag(Option<Micros>),
-    /// How long things took: all partitions together.
+    /// How long things took. The histograms are added.
     Spans(Box<Spans>),
 }
 
-/// What a metric has read of the replicas of a node.
+/// The readings of one metric from all replicas of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measured {
-    /// What it is.
+    /// What the metric is, in one sentence.
     pub help: &'static str,
-    /// The number for each peer, or one under `None` that is of no peer.
+    /// The reading for each peer. A metric without peers has one reading, under `None`.
     pub readings: BTreeMap<Option<ReplicaId>, Reading>,
 }
 
 impl<P: Protocol> Metric<P> {
-    /// A number.
+    /// A metric with one number for each replica.
     pub const fn new(name: &'static str, help: &'static str, read: fn(&P, Now) -> Reading) -> Metric<P> {
         let read = Read::Whole(read);
         Metric { name, help, read }
     }
 
-    /// A number for each peer.
+    /// A metric with a number for each peer of a replica.
     pub const fn by_peer(
         name: &'static str,
         help: &'static str,
@@ -58,10 +59,10 @@ impl<P: Protocol> Metric<P> {
         Metric { name, help, read }
     }
 
-    /// Reads all metrics of one more replica.
+    /// Adds the readings of all metrics of one replica to `measured`.
     ///
     /// # Panics
-    /// If a metric's name does not say its unit, or it does not always read the same kind.
+    /// If a metric's name does not end in its unit, or if it does not always read the same kind.
     pub fn measure(replica: &P, now: Now, measured: &mut BTreeMap<&'static str, Measured>) {
         for metric in P::METRICS {
             let known = measured.entry(metric.name).or_insert_with(|| Measured {
@@ -90,7 +91,7 @@ impl<P: Protocol> Metric<P> {
 }
 
 impl Reading {
-    /// With that of another partition.
+    /// This reading combined with that of another partition.
     fn and(self, other: Reading) -> Reading {
         match (self, other) {
             (Reading::Count(one), Reading::Count(other)) => Reading::Count(one + other),

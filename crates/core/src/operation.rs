@@ -2,8 +2,7 @@ use crate::{Key, Level, PutOptions, Receipt, Unmet};
 use bytes::Bytes;
 use std::fmt;
 
-/// What a client asks of a keyspace: the door's side of every protocol. A level of `None` is the keyspace's default
-/// for that kind of operation.
+/// What a client asks of a keyspace; the same for all protocols. A level of `None` is the keyspace's default for that kind of operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     /// Reads one key.
@@ -21,19 +20,19 @@ pub enum Operation {
         value: Option<Bytes>,
         /// How consistent the write must be.
         level: Option<Level>,
-        /// What else is asked for. Boxed, because almost no put has options, and all would be longer.
+        /// What the put asks for beside its value. Boxed, because almost no put has options, and without the box every operation would be larger.
         options: Option<Box<PutOptions>>,
     },
     /// Reads several keys; a snapshot where the protocol has one.
     ReadMany {
-        /// The keys, in the order of the answer. One may stand there twice.
+        /// The keys, in the order of the answer. A key may occur twice.
         keys: Vec<Key>,
         /// How consistent the reads must be.
         level: Option<Level>,
     },
-    /// Lists some keys that have a value. A key that has one from the first call to the last is listed at least once.
+    /// Lists some keys that have a value. A key that has a value from the first call to the last is listed at least once.
     Scan {
-        /// 0, or where the last call left off.
+        /// 0 to begin, or the cursor that the last call returned.
         cursor: u64,
         /// About how many keys to look at.
         count: u32,
@@ -60,7 +59,7 @@ impl Operation {
         Operation::put(key, None::<Bytes>)
     }
 
-    /// The same operation at a level. One on the whole keyspace names none.
+    /// The same operation at a level. Operations on the whole keyspace have no level and stay as they are.
     #[inline]
     #[must_use]
     pub fn at(mut self, named: impl Into<Option<Level>>) -> Operation {
@@ -86,7 +85,7 @@ impl Operation {
         self
     }
 
-    /// The level that it names.
+    /// The level that the operation names, if it names one.
     pub fn level(&self) -> Option<Level> {
         match self {
             Operation::Get { level, .. }
@@ -97,33 +96,33 @@ impl Operation {
     }
 }
 
-/// What comes back.
+/// The answer to an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Of a get: the value, or `None` if there is none.
+    /// To a get: the value, or `None` if the key has none.
     Value(Option<Bytes>),
-    /// Of a put or delete that is done.
+    /// To a put or delete that is done.
     Written {
         /// Whether the key had a value before, as seen by the replica that took the write.
         existed: bool,
     },
-    /// Of a put or delete that is done, and that had to tell the value before it: that value.
+    /// To a put or delete that is done and asked for the value before it: that value, or `None` if there was none.
     Replaced(Option<Bytes>),
-    /// Of a put or delete whose condition did not hold: it was not carried out, and never will be. That is no failure. The receipt names the
-    /// version that is there, as that of a read does. Boxed, so that no other answer is longer.
+    /// To a put or delete whose condition did not hold: it was not carried out, and never will be. That is not a failure. As after a read, the
+    /// receipt names the version that is there. Boxed, so that the other answers are not larger.
     Unmet(Box<Unmet>),
-    /// Of a read of several keys, in their order.
+    /// To a read of several keys: their values, in the order of the keys.
     Values(Vec<Option<Bytes>>),
-    /// Of a scan.
+    /// To a scan.
     Keys {
-        /// Where to go on; 0 when the scan is complete.
+        /// The cursor for the next call; 0 when the scan is complete.
         cursor: u64,
         /// The keys found, each with a value.
         keys: Vec<Key>,
     },
-    /// Of a count.
+    /// To a count: the number of keys.
     Count(u64),
-    /// The operation was not, or maybe not, carried out.
+    /// The operation was not carried out, or may not have been.
     Failed(Failure),
 }
 
@@ -140,9 +139,9 @@ pub enum Failure {
     Unavailable(String),
     /// The keyspace cannot give that level. It did not happen.
     BadLevel {
-        /// What was asked.
+        /// The level that was asked for.
         asked: Level,
-        /// What this keyspace offers.
+        /// The levels that this keyspace offers.
         offered: Vec<Level>,
     },
     /// This kind of keyspace has no such operation. It did not happen.

@@ -1,29 +1,30 @@
-//! What a keyspace's configuration may set of a protocol, by name.
+//! The settings of a protocol that a keyspace's configuration may change, by name.
 //!
-//! A protocol lists its [`Parameter`]s over its own configuration, a plain struct whose `Default` has the defaults. From that list follow what
-//! a file may say, what is wrong with it, the reference in the docs, and what simulated worlds try.
+//! A protocol lists its [`Parameter`]s. Each refers to a field of the protocol's own configuration, a plain struct whose `Default` has the defaults.
+//! The list determines what a configuration file may say, what is reported as wrong with it, the reference in the docs, and the values that simulated
+//! worlds try.
 use crate::{Micros, Protocol};
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
-/// One of them.
+/// One parameter of a protocol with the configuration `C`.
 pub struct Parameter<C: 'static> {
-    /// Its name in files.
+    /// Its name in configuration files.
     pub name: &'static str,
     /// What it is, in one sentence.
     pub what: &'static str,
-    /// Where it stands in the configuration.
+    /// Returns the field of the configuration that it sets.
     pub of: fn(&mut C) -> Setting<'_>,
 }
 
-/// A place in a configuration, and what may stand there.
+/// A field of a configuration, and the values that it may have.
 pub enum Setting<'a> {
-    /// How often something happens, or how long it may take: from 1 ms to a minute.
+    /// A time: how often something happens, or how long it may take, from 1 ms to 60 s.
     Interval(&'a mut Micros),
-    /// How many, or how much.
+    /// A whole number, and the range that it must be in.
     Count(&'a mut usize, RangeInclusive<usize>),
 }
 
-/// What a parameter is set to.
+/// The value that a parameter is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
     /// A time.
@@ -32,46 +33,46 @@ pub enum Value {
     Count(usize),
 }
 
-/// What a file says of a parameter.
+/// What a configuration file gives as the value of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given<'a> {
     /// Text in quotes.
     Text(&'a str),
     /// A whole number.
     Number(i64),
-    /// Something else, such as a list.
+    /// A value of any other kind, such as a list. The text names the kind.
     Other(&'a str),
 }
 
-/// What a file says is not what a protocol can be set to.
+/// A value in a configuration file that a protocol's parameter cannot have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSetting {
     /// What was found.
     pub found: String,
     /// What was expected.
     pub expected: String,
-    /// The protocol has no parameter of that name.
+    /// Whether the protocol has no parameter of that name.
     pub is_unknown: bool,
 }
 
-/// A parameter for people: a line of the reference.
+/// A parameter as a line of the reference for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterLine {
     /// Its name.
     pub name: &'static str,
     /// Its default.
     pub default: Value,
-    /// What it may be set to.
+    /// The values that it may have.
     pub expected: String,
-    /// What it is.
+    /// What it is, in one sentence.
     pub what: &'static str,
 }
 
-/// What is set of a protocol's parameters. The others have their defaults.
+/// The parameters that are set, and their values. All other parameters have their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings(BTreeMap<String, Value>);
 
-/// More often, a node would do nothing else; more seldom, nobody would see anything.
+/// The intervals that may be set. With a shorter one, a node would be busy with nothing else. With a longer one, a user would see no effect.
 const INTERVALS: RangeInclusive<Micros> = Micros::from_millis(1)..=Micros::from_millis(60_000);
 
 impl Setting<'_> {
@@ -110,14 +111,15 @@ impl Setting<'_> {
         match (self, value) {
             (Setting::Interval(place), Value::Interval(interval)) => *place = interval,
             (Setting::Count(place, _), Value::Count(count)) => *place = count,
-            // Two protocols may have parameters of the same name and different types; who is set by name alone keeps its default.
+            // Two protocols may have parameters of the same name and different types. A setting whose value has the wrong type changes nothing: the
+            // parameter keeps its default.
             _ => {}
         }
     }
 }
 
 impl<C: Default> Parameter<C> {
-    /// A parameter.
+    /// A parameter with its name, what it is, and its field.
     pub const fn new(name: &'static str, what: &'static str, of: fn(&mut C) -> Setting<'_>) -> Parameter<C> {
         Parameter { name, what, of }
     }
@@ -135,7 +137,7 @@ impl<C: Default> Parameter<C> {
 }
 
 impl Settings {
-    /// Sets one.
+    /// Sets a parameter.
     pub fn set(&mut self, name: impl Into<String>, value: Value) {
         self.0.insert(name.into(), value);
     }
@@ -145,15 +147,15 @@ impl Settings {
         self.0.iter().map(|(name, &value)| (name.as_str(), value))
     }
 
-    /// What one is set to.
+    /// The value that a parameter is set to, if it is set.
     pub fn get(&self, name: &str) -> Option<Value> {
         self.0.get(name).copied()
     }
 
-    /// Reads what a file says of a parameter of a protocol.
+    /// Reads the value that a configuration file gives for a parameter of a protocol.
     ///
     /// # Errors
-    /// If the protocol has no such parameter, or it cannot be set to that.
+    /// If the protocol has no such parameter, or if the parameter cannot have that value.
     pub fn read<P: Protocol>(name: &str, given: Given<'_>) -> Result<Value, BadSetting> {
         let bad = |found, expected, is_unknown| BadSetting {
             found,
@@ -179,8 +181,8 @@ impl Settings {
         value.ok_or_else(|| bad(found, place.expected(), false))
     }
 
-    /// A protocol's configuration with these settings; everything else has its default. A drawn world is drawn for any protocol: what this one
-    /// does not have is passed over.
+    /// A protocol's configuration with these settings; everything else has its default. Settings that the protocol does not have are ignored: the
+    /// settings of a drawn world are the same for every protocol.
     pub fn config<P: Protocol>(&self) -> P::Config {
         let mut config = P::Config::default();
         for parameter in P::PARAMETERS {
@@ -198,7 +200,7 @@ impl Settings {
 }
 
 impl<const N: usize> From<[(&str, Micros); N]> for Settings {
-    /// Intervals alone.
+    /// Settings that are all intervals.
     fn from(intervals: [(&str, Micros); N]) -> Settings {
         Settings(
             intervals
@@ -209,7 +211,7 @@ impl<const N: usize> From<[(&str, Micros); N]> for Settings {
 }
 
 impl Value {
-    /// As a file would say it.
+    /// Calls `read` with the value as a configuration file would give it.
     pub fn read_by<T>(self, read: impl FnOnce(Given<'_>) -> T) -> T {
         match self {
             Value::Interval(interval) => read(Given::Text(&interval.to_string())),

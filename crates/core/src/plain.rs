@@ -7,10 +7,10 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 
-/// A protocol whose clients know nothing that a token would have to carry: what an operation needs, its replicas find out. Such a protocol has a
-/// [`PlainSession`], and takes what that asks as it is.
+/// A protocol whose sessions know nothing that a token would have to carry: the replicas find out what an operation needs. Its sessions are
+/// [`PlainSession`]s, and it takes their requests as they are.
 pub trait PlainProtocol: Protocol<Request = PlainRequest, Response = PlainResponse> {
-    /// The levels that it offers.
+    /// The levels that the protocol offers.
     const LEVELS: Levels;
     /// See [`Session::OVERLAPS`].
     const OVERLAPS: bool;
@@ -19,13 +19,14 @@ pub trait PlainProtocol: Protocol<Request = PlainRequest, Response = PlainRespon
 /// One operation on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlainRequest {
-    /// The key's value.
+    /// Reads the key, at this level.
     Get(Key, Level),
-    /// A new value, or `None` to delete, and what the put asks for beside that: nothing, unless the protocol's descriptor says that it takes it.
+    /// Writes the key: its new value, or `None` to delete it; the level; and the put's options, which are `None` unless the protocol's descriptor
+    /// says that it takes them.
     Put(Key, Option<Bytes>, Level, Option<Box<PutOptions>>),
 }
 
-/// What came of it.
+/// The answer to a [`PlainRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlainResponse {
     /// The value, if the key has one.
@@ -35,13 +36,13 @@ pub enum PlainResponse {
         /// Whether the key had a value before.
         existed: bool,
     },
-    /// The write is done; this is the value before it, which it had to tell.
+    /// The write is done and had asked for the value before it: that value.
     Replaced(Option<Bytes>),
     /// The write's condition did not hold, and it was not carried out: see [`Answer::Unmet`].
     Unmet(Box<Unmet>),
-    /// It certainly was not carried out.
+    /// The operation was certainly not carried out, for this reason.
     Refused(String),
-    /// Nobody knows.
+    /// It is not known whether the operation was carried out, for this reason.
     Unknown(String),
 }
 
@@ -119,7 +120,7 @@ impl Wire for PlainRequest {
         })
     }
 
-    /// A condition's version is compared and nothing else: whatever time a client puts into it, no clock follows it.
+    /// A condition's version is only compared: whatever time a client gives it, no clock follows that time.
     fn newest(&self) -> Hlc {
         Hlc::ZERO
     }
@@ -149,7 +150,7 @@ enum Done {
     Unmet(ValueRecord),
 }
 
-/// What is, or was, at a key, as far as it is told.
+/// Whether a key has or had a value, and the value itself if the answer tells it.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ValueRecord {
     #[prost(bool, tag = "1")]
@@ -201,7 +202,7 @@ impl Wire for PlainResponse {
     }
 }
 
-/// A client that asks, for each key, the nearest replica of the key's partition. Reads of several keys are read one by one.
+/// A session that asks, for each key, the nearest replica of the key's partition. A read of several keys reads them one by one.
 pub struct PlainSession<P: PlainProtocol> {
     topology: Topology,
     /// Reads of several keys that are under way.
@@ -209,11 +210,11 @@ pub struct PlainSession<P: PlainProtocol> {
     of: std::marker::PhantomData<fn() -> P>,
 }
 
-/// The parts of a read of several keys.
+/// A read of several keys that is under way.
 struct Gathering {
     values: Vec<Option<Bytes>>,
     missing: usize,
-    /// What all parts prove together.
+    /// What the answers so far prove together.
     receipt: Option<Receipt>,
 }
 

@@ -1,12 +1,12 @@
 use crate::{Level, Micros};
 
-/// What a level promises its client. It is said here alone: the checker, the simulator's judge and the gateway go by it. Promises have no total
-/// order: `bounded(2s)` promises something that `causal` does not, and the other way round.
+/// What a level promises its client. This is the only place that defines it: the checker, the simulator's judge and the gateway all use it. Promises
+/// have no total order: `bounded(2s)` promises something that `causal` does not, and `causal` something that `bounded(2s)` does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Promise {
-    /// That what is read was written, and no more.
+    /// Every value that is read was written; nothing more.
     RealValues,
-    /// None of these is broken, within the key.
+    /// The session guarantees that are true here hold, within each key.
     Session {
         /// Read your writes.
         ryw: bool,
@@ -19,15 +19,15 @@ pub enum Promise {
     },
     /// It reflects every write that was acknowledged longer ago than this.
     Bounded(Micros),
-    /// One copy of the data explains it.
+    /// The answers are those of one copy of the data.
     OneCopy,
-    /// Some order explains it.
+    /// Some order of the operations explains the answers.
     Order(PromisedOrder),
-    /// How it is done. No client sees that.
+    /// How the operation is carried out. No client can observe it.
     Procedure,
 }
 
-/// An order of many operations, which one of them alone does not show.
+/// An order of many operations. One operation alone does not show whether it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PromisedOrder {
     /// `causal`.
@@ -41,7 +41,7 @@ pub enum PromisedOrder {
 }
 
 impl Level {
-    /// What it promises.
+    /// What the level promises.
     pub fn promise(self) -> Promise {
         let session = |ryw, mr, mw, wfr| Promise::Session { ryw, mr, mw, wfr };
         match self {
@@ -63,8 +63,8 @@ impl Level {
 }
 
 impl Promise {
-    /// Whether a client that is promised this sees nothing without what it depends on, on any key. One copy of each key implies it:
-    /// linearizable registers are linearizable together.
+    /// Whether a client with this promise never sees a version without everything that it depends on, on any key. One copy of each key implies it:
+    /// registers that are linearizable each are linearizable together.
     pub fn is_causal(self) -> bool {
         matches!(
             self,
@@ -72,7 +72,7 @@ impl Promise {
         )
     }
 
-    /// Whether a read of several keys shows them as of one moment. Where it need not, the keys may be read one by one.
+    /// Whether a read of several keys must show them as of one moment. If not, the keys may be read one by one.
     pub fn makes_snapshots(self) -> bool {
         matches!(
             self,

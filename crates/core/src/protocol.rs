@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 
 /// The server side of a replication protocol: one replica of one partition, as a state machine.
 ///
-/// Handlers take an input and emit outputs through the [`Context`]; nothing else happens inside. Time comes in with the
-/// input, chance comes from the seed, and what is written is durable before anything emitted after it leaves. So
-/// the same code runs in the server and in the simulator, and a run is determined by its inputs.
+/// Handlers take an input and emit outputs through the [`Context`]; nothing else happens inside. Time comes in with the input, randomness comes from
+/// the seed, and what is written is durable before anything emitted after it leaves. So the same code runs in the server and in the simulator, and a
+/// run is determined by its inputs.
 pub trait Protocol: Sized + Send + 'static {
-    /// How it is set up; its default has the defaults of all parameters.
+    /// Its configuration. The default has the defaults of all parameters.
     type Config: Clone + Default + Send + Sync + 'static;
     /// What this protocol's sessions ask of a replica.
     type Request: Wire + Send + 'static;
@@ -23,31 +23,31 @@ pub trait Protocol: Sized + Send + 'static {
     type Message: Wire + Clone + Send + 'static;
     /// When to wake up: an enum, one doc line each, beginning "When to".
     type Timer: Copy + Ord + Send + 'static;
-    /// What is kept with each version.
+    /// The metadata that is kept with each version.
     type Meta: Wire + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
-    /// What parked requests wait on: a monotone number, such as an entry of a vector.
+    /// The name of a line, on which parked requests wait: a number that only rises, such as an entry of a vector.
     type Line: Copy + Ord + Send + 'static;
 
-    /// What it is like.
+    /// The protocol's properties.
     const DESCRIPTOR: Descriptor;
-    /// What a keyspace's configuration may set.
+    /// The parameters that a keyspace's configuration may set.
     const PARAMETERS: &'static [Parameter<Self::Config>];
-    /// The bugs that drawn worlds must find when they are planted. There may be others, for scripts.
+    /// The bugs that worlds drawn from seeds must find when they are planted. [`Protocol::plant`] may know others, for scripts.
     const BUGS: &'static [Bug] = &[];
-    /// What it counts, for those who watch.
+    /// The numbers that it counts, for monitoring.
     const METRICS: &'static [Metric<Self>] = &[];
 
-    /// Puts the bug of a name into a configuration, to see whether tests notice it. False if this protocol has none of that name.
+    /// Plants the bug of this name into a configuration, to test whether tests find it. Returns false if the protocol has no bug of this name.
     fn plant(_config: &mut Self::Config, _bug: &str) -> bool {
         false
     }
 
-    /// Divides intervals of what it does seldom, and limits of what it remembers, by this: a simulated world of two seconds sees what a
-    /// server sees in an hour.
+    /// Divides by `by` the intervals of what the protocol does seldom, and the limits of what it remembers. So a simulated world of two seconds sees
+    /// what a server sees in an hour.
     fn shrink(_config: &mut Self::Config, _by: u32) {}
 
-    /// A replica over the store that an earlier life left, or a new one, with what was kept beside it. `seed` is all the
-    /// randomness there is.
+    /// A replica over a new store, or over the store that was left before a restart, with what was kept beside it. `seed` is the only source of
+    /// randomness.
     fn open(
         config: &Self::Config,
         me: ServerId,
@@ -58,36 +58,37 @@ pub trait Protocol: Sized + Send + 'static {
 
     // ---- what an input needs ------------------------------------------------------------------------------------
 
-    /// The keys that `request` may read or write, as far as this replica knows now. The driver makes them resident and asks again, until all are; then
-    /// the request is handled.
+    /// The keys that `request` may read or write, as far as this replica knows now. The driver makes them resident and asks again, until all keys are
+    /// resident. Then the request is handled.
     fn keys(&self, request: &Self::Request, each: &mut dyn FnMut(&Key));
 
-    /// The keys that a peer's `message` makes this replica read or write: those that it names, and those of what the replica has under way that it brings to
-    /// an end. Made resident likewise; if one cannot be read the message is lost.
+    /// The keys that a peer's `message` makes this replica read or write: those that the message names, and those of operations under way here that
+    /// it completes. The driver makes them resident as well. If one cannot be read, the message is dropped.
     fn message_keys(&self, _from: ServerId, _message: &Self::Message, _each: &mut dyn FnMut(&Key)) {}
 
-    /// The keys that `request` makes this replica ask other servers of its site for. If one of these cannot be asked, and will not be before
-    /// its node is restarted, the driver refuses the request.
+    /// The keys for which `request` makes this replica ask other servers of its site. If one of those servers cannot be asked until its node is
+    /// restarted, the driver refuses the request.
     fn keys_elsewhere(_request: &Self::Request, _each: &mut dyn FnMut(&Key)) {}
 
-    /// Whether `request` may write. While a node's disk has no room, those that do are refused and the others served.
+    /// Whether `request` may write. While a node's disk has no room, requests that may write are refused and all others are served.
     fn is_write(request: &Self::Request) -> bool;
 
     // ---- inputs ---------------------------------------------------------------------------------------------------
 
-    /// Once, before any other input.
+    /// Called once, before any other input.
     fn on_start(&mut self, cx: &mut Context<'_, Self>);
 
-    /// A session asks. Answer with [`Context::reply`], now or later, or park it with [`Context::wait`]; every request gets one reply.
+    /// A session asks. Answer with [`Context::reply`], now or later, or park the request with [`Context::wait`]. Every request gets exactly one
+    /// reply.
     fn on_request(&mut self, cx: &mut Context<'_, Self>, id: RequestId, request: Self::Request);
 
-    /// A peer's [`Context::send`] arrives. Some never do.
+    /// A message arrives that a peer sent with [`Context::send`]. Messages may be lost.
     fn on_message(&mut self, cx: &mut Context<'_, Self>, from: ServerId, message: Self::Message);
 
     /// A timer is due.
     fn on_timer(&mut self, cx: &mut Context<'_, Self>, timer: Self::Timer);
 
-    /// A parked request's deadline passed. It still gets its reply.
+    /// A parked request's deadline passed. The protocol must still reply to it.
     fn on_deadline(&mut self, _: &mut Context<'_, Self>, _id: RequestId, _request: Self::Request) {
         unreachable!("a protocol that parks requests says what becomes of them")
     }
@@ -95,13 +96,13 @@ pub trait Protocol: Sized + Send + 'static {
     /// The link to the node of a peer came up or went down.
     fn on_link(&mut self, _: &mut Context<'_, Self>, _peer: ServerId, _up: bool) {}
 
-    // ---- streams: never called where the descriptor says that there are none ----------------------------------------
+    // ---- streams: never called for a protocol without streams -------------------------------------------------------
 
     /// The next entry of a peer's durable stream: exactly once, in order, across crashes of either end. The
     /// stream's position commits with what this handler stages.
     ///
-    /// `from` is this replica itself for writes of its own that a power loss took and a peer gave back: they
-    /// must be put and replicated again.
+    /// For writes of its own that a power loss took and that a peer sends again, `from` is this replica itself. They must be put and replicated
+    /// again.
     fn on_replicated(
         &mut self,
         _: &mut Context<'_, Self>,
@@ -111,26 +112,27 @@ pub trait Protocol: Sized + Send + 'static {
     ) {
     }
 
-    /// A peer's [`Context::mark`], behind every stream entry that the peer had replicated before it.
+    /// A peer's [`Context::mark`] arrives, behind every stream entry that the peer had replicated before it.
     fn on_mark(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _message: Self::Message) {}
 
-    /// The link to a peer at another site is up, and it says what may be forgotten there. This comes before anything else of that peer.
+    /// The link to a peer at another site is up, and the peer says which deletes may be forgotten there. This comes before any other input from that
+    /// peer.
     fn on_resumed(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _forgotten: &Forgotten) {}
 
-    /// A peer at another site has given back the versions that this replica lost, as far as the peer still has them. Some it has not: newer ones have
-    /// replaced them there, and those may not be here yet. `returned` tells how new they may be: its cut has the newest such delete of each site,
-    /// and if this replica lost everything, `named` has what the peer keeps beside its versions.
+    /// A peer at another site has sent again the versions that this replica lost, as far as the peer still has them. Others are gone there, because
+    /// newer versions have replaced them, and those newer ones may not be here yet. `returned` tells how new they may be: its cut has the newest such
+    /// delete of each site. If this replica lost everything, `named` has what the peer keeps beside its versions.
     fn on_returned(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _returned: &Recovered) {}
 
-    /// The cut this replica covers: for each site, everything that site stamped up to this time is in the store (or was,
-    /// until something newer made it collectable). A full copy made now claims this much, and what comes again after a restart is passed
-    /// over up to here. So of another site it is no more than what no power loss can take there any more: what is given back after one
-    /// comes with its old time. A copy of a replica that claims nothing is merged into what is there.
+    /// The cut that this replica covers: for each site, everything that the site stamped up to this time is in the store (or was, until something
+    /// newer made it collectable). A full copy that is made now claims this cut. After a restart, what arrives again from up to this cut is skipped.
+    /// So the entry of another site must not be later than what no power loss can take at that site any more: versions that are sent back after a
+    /// power loss have their old times. A full copy of a replica that claims nothing is merged into what is here.
     fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         Vec::new()
     }
 
-    /// Which deletes may be forgotten, as far as it is known here. Peers are told when a link comes up ([`Protocol::on_resumed`]).
+    /// Which deletes may be forgotten, as far as this replica knows. Peers are told when a link comes up ([`Protocol::on_resumed`]).
     fn forgotten(&self) -> Forgotten {
         Forgotten::default()
     }
@@ -140,84 +142,89 @@ pub trait Protocol: Sized + Send + 'static {
     /// A full copy of `from` is about to replace, row by row, what it covers. `copied` is what `from` had beside its versions.
     fn on_copying(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
 
-    /// It has: for each site of its cut, everything stamped up to the time is here.
+    /// The full copy is in place: for each site of its cut, everything that was stamped up to that time is here.
     fn on_copied(&mut self, _: &mut Context<'_, Self>, _from: ServerId, _copied: &Recovered) {}
 
     // ---- what may be collected and forgotten ------------------------------------------------------------------------
 
-    /// Whether nobody may ask this replica any more for what is older than this version: then that is collected. Never asked of
-    /// a protocol without history.
+    /// Whether no request to this replica may read a version of the key that is older than this one. Then the older ones are collected. Never called
+    /// for a protocol without history.
     fn covered(&self, _version: &Version<Self::Meta>) -> bool {
         false
     }
 
-    /// Nobody asks for less than what was stamped up to here, and every site shows everything that was stamped up to here, whatever
-    /// is lost there: a delete up to here that is its key's newest version is forgotten. A protocol that cannot know that keeps all deletes.
+    /// Deletes that were stamped up to this time and are their keys' newest versions are forgotten. The protocol must know that no read asks for less
+    /// than everything that was stamped up to this time, and that every site shows all of that, whatever is lost there. A protocol that cannot know
+    /// that keeps all deletes.
     fn settled(&self) -> Hlc {
         Hlc::ZERO
     }
 
-    /// Everything that was stamped up to here is shown here, and others may know that: they may have forgotten deletes up to here.
+    /// Everything that was stamped up to this time is shown here, and other replicas may know that: they may have forgotten deletes up to this time.
     fn shown(&self) -> Hlc {
         Hlc::ZERO
     }
 
-    // ---- for those who watch ----------------------------------------------------------------------------------------
+    // ---- monitoring and tests ---------------------------------------------------------------------------------------
 
-    /// Whether this replica knows that its data directory is an old copy: it serves nothing then, and gives others nothing.
+    /// Whether this replica knows that its data directory is an old copy. It then serves nothing, and sends peers neither full copies nor what they
+    /// lost.
     fn is_outdated(&self) -> bool {
         false
     }
 
-    /// What it says of itself as every protocol does.
+    /// The numbers that every protocol reports.
     fn vitals(&self, _: Now) -> Vitals {
         Vitals::default()
     }
 
-    /// The invariants, with words. Called in tests and in the simulator, after each of the first thousand inputs and one in sixteen of the others.
+    /// Checks the protocol's invariants, and panics with words. Called in tests and in the simulator, after each of the first thousand inputs and one
+    /// in sixteen of the others.
     fn validate(&self) {}
 }
 
 /// What is kept of a replica beside its versions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
-    /// What [`Protocol::cut`] said when the last checkpoint was taken, or the copied replica's.
+    /// What [`Protocol::cut`] returned when the last checkpoint was taken; in a full copy, that of the copied replica.
     pub cut: Vec<(ReplicaId, Hlc)>,
     /// What was last staged under each name ([`Context::put_named`]).
     pub named: BTreeMap<String, Bytes>,
-    /// The protocol's own log; empty in a full copy, which stands for what its entries did.
+    /// The protocol's own log. Empty in a full copy, whose versions have the effects of the entries.
     pub journal: Journal,
-    /// Rows are missing here, and nobody knows which: the cut is empty. What `named` tells of was here once, and clients may know it.
+    /// Whether rows are missing here, and it is not known which: the cut is empty. What `named` speaks of was here once, and clients may have seen
+    /// it.
     pub lacks_rows: bool,
 }
 
 impl Recovered {
-    /// What was last staged under a name, if everything that it speaks of is here.
+    /// What was last staged under a name, if no rows are missing: everything that it speaks of is here.
     pub fn kept(&self, name: &str) -> Option<&Bytes> {
         self.named.get(name).filter(|_| !self.lacks_rows)
     }
 }
 
-/// What a replica says, when a link to another site comes up, of the deletes that are forgotten.
+/// What a replica says of the deletes that are forgotten, when a link to another site comes up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forgotten {
-    /// Deletes up to here may be forgotten, as far as the replica knows; `None` if it knows nothing, because a directory that was empty is still
-    /// being filled by peers.
+    /// Deletes up to this time may be forgotten, as far as the replica knows. `None` if it knows nothing: its directory was empty, and peers are
+    /// still filling it.
     pub until: Option<Hlc>,
-    /// The birth of the replica's own data directory, the time when it began, once the replica has promised anything, and those of the directories at other sites by whose word deletes were forgotten.
+    /// The births of data directories, which are the times when they began. They are the birth of the replica's own directory, once the replica has
+    /// promised anything, and those of the directories at other sites whose replicas' word allowed deletes to be forgotten.
     pub directories: BTreeMap<ReplicaId, u64>,
-    /// The newest births that the replica knows of other sites' directories: one with an earlier birth is an old copy.
+    /// The newest births that the replica knows of other sites' directories: a directory with an earlier birth is an old copy.
     pub met: BTreeMap<ReplicaId, u64>,
 }
 
 impl Forgotten {
-    /// Births are microseconds since 1970, or count on from there: none gets here in a hundred thousand years.
+    /// Births are microseconds since 1970, or count on from there. None gets here in a hundred thousand years.
     const LAST_BIRTH: u64 = 1 << 62;
 
     /// Checks a birth that comes from outside.
     ///
     /// # Errors
-    /// If no clock gives it.
+    /// If no clock gives such a time.
     pub fn check_birth(birth: u64) -> Result<u64, BadFrame> {
         match birth >= Forgotten::LAST_BIRTH {
             true => Err(BadFrame::new("the birth of a directory", birth.to_string())),
@@ -226,7 +233,7 @@ impl Forgotten {
     }
 }
 
-/// A request in flight: the driver's name for where the reply goes.
+/// A request in flight: the driver's number for it, from which the driver knows where the reply goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -248,7 +255,7 @@ impl RequestId {
         RequestId((index as u64) << Self::NUMBER_BITS | number)
     }
 
-    /// Request `number` among those that other nodes passed on.
+    /// Request `number` among those that other nodes forwarded.
     pub fn of_peer(number: u64) -> RequestId {
         RequestId(Self::FROM_PEER | number)
     }
@@ -268,21 +275,21 @@ impl RequestId {
     }
 }
 
-/// Something staged: it goes into the commit log with the batch it belongs to, in order.
+/// A staged write. It goes into the commit log with its batch, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write<M> {
-    /// A version; if `to` names sites, also the next entry of the durable stream to the replicas there.
+    /// A version. If `to` is not empty, it is also the next entry of the durable stream to those replicas.
     Put {
         /// Its key.
         key: Key,
         /// The version.
         version: Version<M>,
-        /// The sites it is streamed to.
+        /// The replicas that it is streamed to.
         to: ReplicaSet,
-        /// Key and version as they arrived from a peer, if they did: the driver need not encode them again.
+        /// Key and version as they arrived from a peer, if they did, so that the driver need not encode them again.
         encoded: Option<Bytes>,
     },
-    /// The next entry of the durable stream to the replicas at these sites, which is not stored here.
+    /// The next entry of the durable stream to these replicas, which is not stored here.
     Hint {
         /// Its key.
         key: Key,
@@ -295,10 +302,10 @@ pub enum Write<M> {
     Drop {
         /// Its key.
         key: Key,
-        /// Which version.
+        /// The version's identifier.
         id: crate::VersionId,
     },
-    /// A piece of the protocol's own state, by name; the last one counts.
+    /// A piece of the protocol's own state, by name. Of several pieces with one name, the last one counts.
     Named {
         /// The name.
         name: Cow<'static, str>,
@@ -320,13 +327,13 @@ pub enum Write<M> {
     Bound(Hlc),
 }
 
-/// What a handler sees and does. Emits in order; the order is kept.
+/// What a handler sees, and how it acts. Outputs keep the order in which they are emitted.
 pub struct Context<'a, P: Protocol> {
     /// The time of this input.
     pub now: Now,
-    /// Who this replica is.
+    /// This replica.
     pub me: ServerId,
-    /// Where the others are.
+    /// Where the keyspace's replicas are.
     pub topology: &'a Topology,
     /// How long the request at hand was parked before this run of it.
     pub waited: Micros,
@@ -351,14 +358,14 @@ impl<P: Protocol> Context<'_, P> {
         self.topology.others_of(self.me)
     }
 
-    /// A timestamp above all given and seen here, in this and every earlier life.
+    /// A timestamp above all that were given or seen here, also before restarts.
     pub fn stamp(&mut self) -> Hlc {
         let stamp = self.parts.clock.stamp(self.now);
         self.parts.keep_bound(stamp);
         stamp
     }
 
-    /// The time up to which this replica has stamped everything it ever will: every later stamp is above it.
+    /// Promises a time and returns it: every later stamp of this replica is above it.
     pub fn promise(&mut self) -> Hlc {
         let promise = self.parts.clock.tick(self.now);
         self.parts.keep_bound(promise);
@@ -366,25 +373,25 @@ impl<P: Protocol> Context<'_, P> {
         promise
     }
 
-    /// What a protocol has stamped or promised that goes by a clock of its own: every later stamp of it is above this.
+    /// Takes note of what a protocol with a clock of its own has stamped or promised: every later stamp of it is above this.
     pub fn promised(&mut self, promise: Hlc) {
         self.parts.promised = promise;
-        // For those who ask how far this replica is.
+        // So that `Replica::clock` tells how far this replica is.
         self.parts.clock.observe(promise);
     }
 
-    /// The last promise whose mark was sent when everything that it speaks of was on disk here: no power loss takes any of that.
+    /// The last promise whose mark was sent after everything stamped up to it was on disk here. No power loss takes any of that.
     pub fn settled_promise(&self) -> Hlc {
         self.parts.settled
     }
 
-    /// How many marks there were in this life ([`Context::mark`]).
+    /// The number of marks since this replica was opened ([`Context::mark`]).
     pub fn marks(&self) -> u64 {
         self.parts.marks
     }
 
-    /// How many of the first marks are settled: whatever was staged before the last of them is on disk here, and no power loss takes it. A promise
-    /// does not say that: a clock that is ahead of its wall clock gives the same promise again.
+    /// The number of marks, counted from the first, that are settled: whatever was staged before the last of them is on disk here, and no power loss
+    /// takes it. A promise does not say that: a clock that is ahead of its wall clock gives the same promise again.
     pub fn settled_marks(&self) -> u64 {
         self.parts.settled_marks
     }
@@ -394,30 +401,31 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.clock.observe(seen);
     }
 
-    /// Stages a version of a key that this input names. False, and nothing staged, if the store does not want it: it has it,
-    /// or (without history) something newer.
+    /// Stages a version of a key that this input names. Returns false and stages nothing if the store does not want it: the store already has it or
+    /// (without history) has something newer.
     pub fn put(&mut self, key: Key, version: Version<P::Meta>) -> bool {
         self.stage_version(key, version, ReplicaSet::default())
     }
 
-    /// Stages a version here and, in the same record, as the next entry of the durable stream to this
-    /// partition's replicas at `to`: each takes it in exactly once, in order, however long it is away.
+    /// Stages a version here and, in the same record, as the next entry of the durable stream to this partition's replicas at `to`. Each of them
+    /// receives it exactly once and in order, however long it is unreachable.
     ///
-    /// A version that the store does not want is not streamed either: what is newer was, or came from elsewhere and
-    /// its writer streams it.
+    /// A version that the store does not want is not streamed either: the newer version was streamed already, or came from another replica, which
+    /// streams it.
     pub fn replicate(&mut self, to: ReplicaSet, key: Key, version: Version<P::Meta>) -> bool {
         self.stage_version(key, version, to)
     }
 
-    /// Stages a version as the next entry of the durable stream to this partition's replicas at `to`, and leaves the store as it is: for replicas that
-    /// did not answer when they were told of a version which is here already. As with [`Context::replicate`] each takes it in exactly once, however
-    /// long it is away ([`Protocol::on_replicated`]). Literature calls that a hint (Dynamo, 4.6).
+    /// Stages a version as the next entry of the durable stream to this partition's replicas at `to`, without a write to the store. It is for a
+    /// version that is here already, and for replicas that did not answer when they were sent it. As with [`Context::replicate`], each of them
+    /// receives it exactly once, however long it is unreachable ([`Protocol::on_replicated`]). The literature calls that a hint (Dynamo, 4.6).
     ///
-    /// A replica's stream has what the replica stamped, in no order of stamps but behind its promises: whoever has heard a promise passes over what is older than that. So
-    /// a protocol that gives hints promises nothing ([`Context::promise`]) beyond the oldest write that it may still have to hint.
+    /// A replica's stream has the versions that the replica stamped. They need not be in the order of their stamps, but each must be newer than the
+    /// promises before it: a replica that has heard a promise skips what is older. So a protocol that gives hints must not promise
+    /// ([`Context::promise`]) more than the oldest write that it may still have to hint.
     ///
     /// # Panics
-    /// If another replica stamped the version, or this one has promised since that it stamps nothing older.
+    /// If another replica stamped the version, or if this replica has promised since then that it stamps nothing older.
     pub fn hint(&mut self, to: ReplicaSet, key: Key, version: Version<P::Meta>) {
         assert!(
             version.id.replica == self.me.replica(),
@@ -448,25 +456,26 @@ impl<P: Protocol> Context<'_, P> {
         wanted
     }
 
-    /// Drops of a key's chain what is older than its newest `covered` version, if the chain has grown long: hot keys need not
-    /// wait for a checkpoint.
+    /// If a key's chain has grown long, drops the versions that are older than its newest `covered` version. So chains of hot keys need not wait for
+    /// a checkpoint.
     pub fn collect(&mut self, key: &Key, covered: impl Fn(&Version<P::Meta>) -> bool) {
         self.store.collect(key.as_ref(), &covered);
     }
 
-    /// What is staged in this batch is synced before anything emitted after it leaves, whatever the keyspace's durability: a power loss takes nothing
-    /// of it. Nothing happens if nothing is staged.
+    /// Makes sure that the open batch is synced before anything that is emitted after it leaves, whatever the keyspace's durability. No power loss
+    /// takes anything of it. If nothing is staged, this does nothing.
     pub fn sync(&mut self) {
         self.parts.must_sync |= !self.parts.staged.is_empty();
     }
 
-    /// Stages a piece of the protocol's own state. There may be many, and each may be long: a checkpoint writes those that have changed.
+    /// Stages a piece of the protocol's own state, under a name. There may be many pieces, and each may be long: a checkpoint writes those that have
+    /// changed.
     pub fn put_named(&mut self, name: impl Into<Cow<'static, str>>, bytes: Bytes) {
         let (name, bytes) = (name.into(), Some(bytes));
         self.parts.staged.push(Write::Named { name, bytes });
     }
 
-    /// Stages that a piece of state is dropped.
+    /// Stages that the piece of state of this name is dropped.
     pub fn drop_named(&mut self, name: impl Into<Cow<'static, str>>) {
         let (name, bytes) = (name.into(), None);
         self.parts.staged.push(Write::Named { name, bytes });
@@ -484,28 +493,28 @@ impl<P: Protocol> Context<'_, P> {
         index
     }
 
-    /// Drops the journal's entries from `from` on: others were agreed on.
+    /// Drops the journal's entries from `from` on, because other entries were agreed on.
     pub fn truncate(&mut self, from: u64) {
         if self.parts.journal.truncate(from) {
             self.parts.staged.push(Write::Truncate(from));
         }
     }
 
-    /// Drops the journal's entries before `until`: what they did is in the store, and nobody needs them any more. If `until` is behind the last
-    /// entry, as after a full copy, none is left, and `until` is the index of the next one.
+    /// Drops the journal's entries before `until`: their effects are in the store, and no replica needs them any more. If `until` is behind the last
+    /// entry, as after a full copy, no entry is left, and `until` is the index of the next one.
     pub fn purge(&mut self, until: u64) {
         if self.parts.journal.purge(until) {
             self.parts.staged.push(Write::Purge(until));
         }
     }
 
-    /// Tells a server something that it may miss: in order with other sends to it, gone if the connection is.
+    /// Sends a message to a server. Messages to one server arrive in the order in which they were sent. A message is lost if the connection breaks.
     pub fn send(&mut self, to: ServerId, message: P::Message) {
         self.parts.emit(Emitted::Send { to, message });
     }
 
-    /// Tells this partition's replicas at `to` something that travels behind every stream entry so far. Never stored; only
-    /// the newest is kept while a peer is away or slow. Time promises are marks.
+    /// Sends a message to this partition's replicas at `to`, behind every stream entry so far. It is never stored: while a peer is unreachable or
+    /// slow, only the newest mark is kept for it. Promises of a time are marks.
     pub fn mark(&mut self, to: ReplicaSet, message: P::Message) {
         let promise = self.parts.promised;
         let number = self.parts.marks;
@@ -518,7 +527,7 @@ impl<P: Protocol> Context<'_, P> {
         });
     }
 
-    /// The receipt of an answer that is given here at a level, about a version. It proves nothing yet.
+    /// A receipt for an answer that this replica gives at a level, about a version. It proves nothing yet.
     pub fn receipt(&self, given: Level, version: Option<VersionId>) -> Receipt {
         Receipt {
             asked: given,
@@ -534,14 +543,13 @@ impl<P: Protocol> Context<'_, P> {
         }
     }
 
-    /// Whether this replica has everything that it ever acknowledged, as far as it knows. If not, nothing that it reads is a proof of
-    /// anything.
+    /// Whether this replica has everything that it ever acknowledged, as far as it knows. If not, its reads prove nothing.
     pub fn proves(&self) -> bool {
         !self.parts.takes_back
     }
 
-    /// Whether the node's disk has room. Without it, requests that write are refused before the protocol hears of them, and entries of streams wait. A message
-    /// that makes a replica store something is the protocol's own to refuse.
+    /// Whether the node's disk has room. If not, requests that write are refused before they reach the protocol, and stream entries wait. The
+    /// protocol itself must refuse messages that would make a replica store something.
     pub fn has_room(&self) -> bool {
         self.parts.has_room
     }
@@ -563,20 +571,21 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.timers.set(timer, self.now.monotonic + after);
     }
 
-    /// Lets `timer` fire as soon as these keys are in memory: [`Context::chain`] knows all of them then. For keys that an input does not name by itself, such as those of
-    /// journal entries that a message commits. Of two such calls the second may fire first, unless they share a key. If a key cannot be read, it is
-    /// tried again when the next timer of the replica is due. None of it outlives the process.
+    /// Fires `timer` as soon as these keys are in memory, so that [`Context::chain`] knows all of them. It is for keys that an input does not name by
+    /// itself, such as those of journal entries that a message commits. Of two such calls the second may fire first, unless they share a key. If a
+    /// key cannot be read, it is tried again when the next timer of the replica is due. A restart forgets these calls.
     pub fn when_resident(&mut self, keys: Vec<Key>, timer: P::Timer) {
         self.parts.wanted.push_back((keys, timer));
     }
 
-    /// Asks another replica of this partition for a full copy that is taken after now. It replaces what it covers here, as one that the driver asks for by itself
-    /// does: [`Protocol::on_copying`] and [`Protocol::on_copied`] hear of it. Requests are served meanwhile. The peer's stream, if it has one, waits.
+    /// Asks another replica of this partition for a full copy that is taken after now. As a copy that the driver asks for by itself, it replaces what
+    /// it covers here, and [`Protocol::on_copying`] and [`Protocol::on_copied`] are called. Requests are served meanwhile. The peer's stream, if it
+    /// has one, waits.
     ///
-    /// The copy's cut is what [`Protocol::cut`] said at the peer when its checkpoint began. Rows and what is kept by name may be newer: the copy has
-    /// everything up to the cut, and some of what came after it.
+    /// The copy's cut is what [`Protocol::cut`] returned at the peer when its checkpoint began. Rows and what is kept by name may be newer: the copy
+    /// has everything up to the cut, and some of what came after it.
     ///
-    /// If the link breaks, the copy is asked for again. Nothing of this outlives the process. Two calls before the copy begins are one.
+    /// If the link breaks, the copy is asked for again. A restart forgets the call. Two calls before the copy begins count as one.
     ///
     /// # Panics
     /// If `from` is not another replica of this partition.
@@ -596,15 +605,14 @@ impl<P: Protocol> Context<'_, P> {
         self.parts.waiting.park(line, point, deadline, since, id, request);
     }
 
-    /// Runs a request again, as one that has been parked: its keys may have been evicted meanwhile, and the driver makes them resident
-    /// first.
+    /// Runs a request again, like one that has been parked: its keys may have been evicted meanwhile, and the driver makes them resident first.
     pub fn run_again(&mut self, id: RequestId, request: P::Request) {
         let since = self.now.monotonic.since(self.waited);
         self.parts.waiting.again(since, id, request);
     }
 
-    /// `line` has reached `point`: wakes exactly the requests that waited for that much. A line never goes back;
-    /// a smaller point changes nothing.
+    /// `line` has reached `point`: wakes exactly the requests that wait for this point or a lower one. A line never goes back: a smaller point
+    /// changes nothing.
     pub fn advance(&mut self, line: P::Line, point: u64) {
         self.parts.waiting.advance(line, point);
     }

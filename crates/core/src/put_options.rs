@@ -9,14 +9,14 @@ use std::fmt;
 pub struct PutOptions {
     /// What must be true of the key when the put takes effect. If it is not, the put is not carried out.
     pub condition: Option<Condition>,
-    /// When the value expires. `None`: never, whatever was said of the value before.
+    /// When the value expires. `None`: never, even if the value before it had an expiry.
     pub expiry: Option<Expiry>,
-    /// Whether the answer tells the value that was there before.
+    /// Whether the answer contains the value that was there before.
     pub returns_previous: bool,
 }
 
-/// What must be true of a key when a put takes effect. It is looked at when the put is ordered among the other writes of the key, and not before:
-/// of two puts that both want the key to have no value, one is carried out.
+/// What must be true of a key when a put takes effect. It is tested when the put is ordered among the other writes of the key, and not before: of two
+/// puts that both want the key to have no value, only one is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The key has no value.
@@ -30,7 +30,7 @@ pub enum Condition {
 /// When a value expires: from then on its key has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// At this time, in microseconds since 1970. It may be over: then the key has no value as soon as the put is carried out.
+    /// At this time, in microseconds since 1970. If the time has passed, the key has no value as soon as the put is carried out.
     At(Micros),
     /// This long after the put is carried out.
     After(Micros),
@@ -38,17 +38,17 @@ pub enum Expiry {
     Kept,
 }
 
-/// What a put found at its key whose condition did not hold.
+/// What a put whose condition did not hold found at its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmet {
     /// Whether the key has a value.
     pub has_value: bool,
-    /// That value, if the put had to tell it.
+    /// That value, if the put asked for it.
     pub value: Option<Bytes>,
 }
 
 impl Condition {
-    /// Whether it holds for a key: whether that has a value, and its newest version.
+    /// Whether the condition holds for a key. `has_value` tells whether the key has a value, and `newest` is its newest version.
     pub fn holds(self, has_value: bool, newest: Option<VersionId>) -> bool {
         match self {
             Condition::Absent => !has_value,
@@ -69,7 +69,7 @@ impl fmt::Display for Condition {
 }
 
 impl Expiry {
-    /// When a value expires that is written now, in microseconds since 1970. `previous` is when the value that it replaces would have expired.
+    /// When a value that is written now expires, in microseconds since 1970. `previous` is when the value that it replaces would have expired.
     pub fn deadline(self, now: Micros, previous: Option<Micros>) -> Option<Micros> {
         match self {
             Expiry::At(time) => Some(time),
@@ -79,7 +79,7 @@ impl Expiry {
     }
 }
 
-/// Options on their way.
+/// The encoding of [`PutOptions`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PutOptionsRecord {
     #[prost(oneof = "ConditionRecord", tags = "1, 2, 3")]
@@ -133,10 +133,10 @@ impl From<&PutOptions> for PutOptionsRecord {
 }
 
 impl PutOptionsRecord {
-    /// The options that it stands for.
+    /// The options.
     ///
     /// # Errors
-    /// If they name no version, or one of a replica that no partition has; the error is what was found.
+    /// If a condition names no version, or a version of a replica that no partition has. The error is what was found.
     pub(crate) fn options(self) -> Result<PutOptions, String> {
         let condition = match self.condition {
             None => None,

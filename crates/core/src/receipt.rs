@@ -15,7 +15,7 @@ pub enum Route {
 pub struct Receipt {
     /// The level that was asked for, or the connection's or keyspace's default.
     pub asked: Level,
-    /// The level that was given. Weaker than `asked` only where the caller said so.
+    /// The level that was given. It is weaker than `asked` only if the caller allowed it.
     pub given: Level,
     /// The version that was read or written; `None` if the key has none.
     pub version: Option<VersionId>,
@@ -32,14 +32,14 @@ pub struct Receipt {
     pub clock_bound: Micros,
     /// Whether concurrent versions were found that last-writer-wins hides.
     pub siblings: bool,
-    /// What keyspaces of its kind prove beyond that.
+    /// What receipts of this family of protocols have beyond that.
     pub proof: Proof,
 }
 
-/// What receipts of one family of protocols have, and those of others do not.
+/// What receipts of one family of protocols have, and those of other families do not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Proof {
-    /// Nothing.
+    /// Nothing more.
     #[default]
     Plain,
     /// Causal keyspaces.
@@ -47,7 +47,7 @@ pub enum Proof {
         /// The causal cut that the answer was read at: of each other site, everything that it stamped up to this time was visible.
         /// Empty where the protocol keeps none.
         cut: Vector,
-        /// What was newer here and not shown, because something that it depends on is not here yet.
+        /// Versions that were newer here and not shown, because something that they depend on is not here yet.
         hidden: Hidden,
     },
 }
@@ -55,14 +55,14 @@ pub enum Proof {
 /// Versions that are here and cannot be shown yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hidden {
-    /// How many of them are newer than what was shown.
+    /// The number of them that are newer than what was shown.
     pub versions: u32,
-    /// The newest of them.
+    /// The newest of them, if there is one.
     pub newest: Option<VersionId>,
 }
 
 impl Hidden {
-    /// These and others.
+    /// These and `other`: the numbers are added, and the newer version is kept.
     fn and(self, other: Hidden) -> Hidden {
         Hidden {
             versions: self.versions.saturating_add(other.versions),
@@ -72,7 +72,7 @@ impl Hidden {
 }
 
 impl Proof {
-    /// More was not shown, in an answer of a causal keyspace.
+    /// Adds versions that were not shown, in a receipt of a causal keyspace. Other receipts do not change.
     pub fn hide(&mut self, more: Hidden) {
         if let Proof::Causal { hidden, .. } = self {
             *hidden = hidden.and(more);
@@ -98,7 +98,7 @@ impl Proof {
 }
 
 impl Receipt {
-    /// Two answers' receipts as one: the weaker of each, and the version and server of `other`.
+    /// Two answers' receipts as one. Of each claim it has the weaker one; its version and server are those of `other`.
     pub fn merged(self, other: Receipt) -> Receipt {
         Receipt {
             given: if self.given == self.asked {

@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 ///
 /// # The barrier
 ///
-/// A handler writes and answers in one breath, as the paper's pseudocode does. The replica makes that safe: what
-/// is written is staged into the open *batch*, and every output that follows a staged write is held until that batch
-/// is durable; an output with nothing staged before it waits for the earlier batches only. The order is total: a
-/// read after a write that is not yet durable waits too, so nothing is ever shown that a crash could take back.
+/// A handler writes and answers at once, as the paper's pseudocode does. The replica makes that safe. What is written is staged into the open
+/// *batch*, and every output that follows a staged write is held until that batch is durable. An output with nothing staged before it waits for the
+/// earlier batches only. The order is total: a read after a write that is not yet durable waits too, so nothing is ever shown that a crash could take
+/// back.
 ///
 /// ```text
 ///   inputs:    put x    get y     |            put z    get y
@@ -25,13 +25,12 @@ use std::collections::VecDeque;
 /// # Driving it
 ///
 /// 1. [`Replica::open`], then [`Replica::handle_input`] with [`Input::Start`].
-/// 2. `handle_input` with whatever comes: requests, messages, stream entries, marks. [`Input::Tick`] when
-///    [`Replica::next_deadline`] has passed.
-/// 3. [`Replica::take_ready`]: requests that waited and may run again, and [`Replica::take_wanted`]: timers; make their keys resident, hand
-///    them back. [`Replica::take_wanted_copy`]: ask that peer for a full copy.
+/// 2. `handle_input` with each input: requests, messages, stream entries, marks. [`Input::Tick`] when [`Replica::next_deadline`] has passed.
+/// 3. [`Replica::take_ready`] returns requests that waited and may run again, and [`Replica::take_wanted`] timers. Make their keys resident, then
+///    hand them in again. [`Replica::take_wanted_copy`] returns a peer: ask it for a full copy.
 /// 4. [`Replica::take_batch`]: append it to the log. Many inputs may go into one batch.
 /// 5. When the log has it: [`Replica::handle_durable`] with its number. Batches become durable in order.
-/// 6. [`Replica::poll_output`] until `None`: only what need not wait any more, in emission order.
+/// 6. [`Replica::poll_output`] until `None`: it returns only outputs that need not wait any more, in emission order.
 ///
 /// The store is lent with each input, because the driver shares it with checkpoints and scans.
 pub struct Replica<P: Protocol> {
@@ -40,97 +39,98 @@ pub struct Replica<P: Protocol> {
     topology: Topology,
     parts: Parts<P>,
     durable: u64,
-    /// The protocol's invariants are looked at after inputs.
+    /// Whether the protocol's invariants are checked after inputs.
     validates: bool,
-    /// How many inputs there were.
+    /// The number of inputs so far.
     inputs: u64,
 }
 
-/// After each of the first inputs the protocol's invariants are looked at, then after one in sixteen: a replica in which much waits takes long to look at.
+/// The number of inputs, from the first, after each of which the protocol's invariants are checked. After them it is one in sixteen: a replica in
+/// which many requests wait takes long to check.
 const ALL_VALIDATED: u64 = 1_000;
 const ONE_VALIDATED_IN: u64 = 16;
 
-/// What happens to a replica.
+/// An input to a replica.
 pub enum Input<P: Protocol> {
-    /// It begins.
+    /// The first input.
     Start,
-    /// A session asks; `waited` since when, if it was parked before.
+    /// A session asks.
     Request {
-        /// Its name.
+        /// The driver's number for the request.
         id: RequestId,
-        /// What is asked.
+        /// The request.
         request: P::Request,
-        /// When it was first parked, for one that [`Replica::take_ready`] returned.
+        /// When it was first parked, in monotonic time, for a request that [`Replica::take_ready`] returned.
         since: Option<Micros>,
     },
     /// A peer's message.
     Message {
-        /// Who sent it.
+        /// The server that sent it.
         from: ServerId,
         /// The message.
         message: P::Message,
     },
     /// The next entry of a peer's stream.
     Replicated {
-        /// Whose stream.
+        /// The server whose stream it is.
         from: ServerId,
         /// The key.
         key: Key,
         /// The version.
         version: Version<P::Meta>,
-        /// Both as they arrived, for the log; empty if they have to be encoded anew.
+        /// Key and version as they arrived, for the log. Empty if they have to be encoded again.
         encoded: Bytes,
     },
     /// A peer's mark, when all entries before it have been handled.
     Mark {
-        /// Who sent it.
+        /// The server that sent it.
         from: ServerId,
         /// The message.
         message: P::Message,
     },
-    /// A version of a full copy. It goes into the store; the protocol hears of the copy when it is complete.
+    /// A version of a full copy. It goes into the store; the protocol is told of the copy when it is complete.
     CopiedRow {
         /// The key.
         key: Key,
         /// The version.
         version: Version<P::Meta>,
     },
-    /// A peer at another site says where it is, and what it has forgotten.
+    /// A peer at another site says how far it is, and which deletes it has forgotten.
     Resumed {
-        /// Who says so.
+        /// The peer.
         from: ServerId,
         /// Which deletes may be forgotten there.
         forgotten: Forgotten,
     },
-    /// A peer has given back everything that it holds of what this replica lost, unless something newer has replaced it.
+    /// A peer has sent again every version that it holds of those that this replica lost. Newer versions have replaced the others there.
     Returned {
-        /// Who has.
+        /// The peer.
         from: ServerId,
-        /// What may have replaced it: deletes up to the times of its cut, and what `from` keeps beside its versions.
+        /// What may have replaced the others: deletes up to the times of its cut, and what `from` keeps beside its versions.
         returned: Recovered,
     },
     /// A full copy is about to be put in place.
     Copying {
-        /// Whose data.
+        /// The server whose data it is.
         from: ServerId,
-        /// What comes with its versions.
+        /// What that server keeps beside its versions.
         copied: Recovered,
     },
     /// A full copy is in place.
     Copied {
-        /// Whose data.
+        /// The server whose data it is.
         from: ServerId,
-        /// What came with its versions.
+        /// What that server keeps beside its versions.
         copied: Recovered,
     },
     /// A version was dropped from the store because a full copy covers it and does not have it.
     Dropped {
         /// The key.
         key: Key,
-        /// Which version.
+        /// The version's identifier.
         id: VersionId,
     },
-    /// The link to a peer's node changed.
+    /// The link to a peer's node came up or went down.
     Link {
         /// The peer.
         peer: ServerId,
@@ -142,37 +142,37 @@ pub enum Input<P: Protocol> {
         /// The timer.
         timer: P::Timer,
     },
-    /// Time passed.
+    /// Time passed: timers or deadlines may be due.
     Tick,
 }
 
 /// What a replica wants done.
 pub enum Output<P: Protocol> {
-    /// Send to a server; may be lost.
+    /// Send a message to a server. It may be lost.
     Send {
-        /// To whom.
+        /// The server.
         to: ServerId,
-        /// What.
+        /// The message.
         message: P::Message,
     },
-    /// Send to the partition's replicas at these sites, behind all their stream entries so far.
+    /// Send a message to these replicas of the partition, behind all their stream entries so far.
     Mark {
-        /// The sites.
+        /// The replicas.
         to: ReplicaSet,
-        /// What.
+        /// The message.
         message: P::Message,
         /// The last promise before it.
         promise: Hlc,
-        /// How many marks came before it in this life.
+        /// The number of marks before it since the replica was opened.
         number: u64,
     },
     /// Answer a request.
     Reply {
-        /// Which.
+        /// The request.
         id: RequestId,
         /// The answer.
         response: P::Response,
-        /// What it proves.
+        /// What the answer proves.
         receipt: Receipt,
     },
 }
@@ -186,29 +186,29 @@ pub struct Batch<M> {
     pub number: u64,
     /// What to log, in order.
     pub writes: Vec<Write<M>>,
-    /// It must be synced, not just written, before it counts as durable, whatever the keyspace's durability: it shows a
-    /// timestamp beyond the bound that is on disk.
+    /// Whether the batch must be synced, not just written, before it counts as durable, whatever the keyspace's durability. That is so if it shows a
+    /// timestamp that is not below the bound on disk, or if the protocol asked for it ([`Context::sync`]).
     pub must_sync: bool,
 }
 
-/// How many of the outputs that are held [`Replica::held_reply`] looks through.
+/// The number of held outputs, newest first, that [`Replica::held_reply`] looks through.
 const LAST_HELD: usize = 1024;
 
 /// Everything of a replica but its protocol: what a [`Context`] works on.
 pub(crate) struct Parts<P: Protocol> {
     pub clock: HybridClock,
     granted_bound: Hlc,
-    /// The last promise given, and the last whose mark went out when all of it was on disk.
+    /// The last promise given; and in `settled` the last whose mark was sent after everything stamped up to it was on disk.
     pub promised: Hlc,
     pub settled: Hlc,
-    /// How many marks there were, and how many of them went out, the last one when all that was staged before it was on disk.
+    /// The number of marks so far; and in `settled_marks` how many of them were sent, up to the last one before which everything staged was on disk.
     pub marks: u64,
     pub settled_marks: u64,
-    /// Peers may still give back what this replica had acknowledged: its answers prove nothing.
+    /// Whether peers may still send back what this replica had acknowledged and lost. Until they have, its answers prove nothing.
     pub takes_back: bool,
-    /// The node's disk has room for what need not be written.
+    /// Whether the node's disk has room for writes that may be refused.
     pub has_room: bool,
-    /// The version that is being handled, as it arrived.
+    /// The version that is being handled, encoded as it arrived.
     pub arrived: Option<(VersionId, Bytes)>,
     pub staged: Vec<Write<P::Meta>>,
     pub journal: Journal,
@@ -234,13 +234,13 @@ impl<P: Protocol> Parts<P> {
         self.held.push_back((after, output));
     }
 
-    /// Asks for a higher bound ahead of need, and holds back what lies beyond the one that is on disk.
+    /// Stages a higher bound before it is needed. If `shown` is not below the bound that is on disk, outputs are held until the open batch is synced.
     pub fn keep_bound(&mut self, shown: Hlc) {
         if let Some(bound) = self.clock.wanted_bound() {
             self.staged.push(Write::Bound(bound));
         }
         if shown >= self.granted_bound {
-            // The bound that covers it is still on its way to the disk: say it again in this batch, and wait for it.
+            // The bound that covers it is not on disk yet: stage it again in this batch, and wait for that.
             if self.staged.is_empty() {
                 self.staged.push(Write::Bound(self.clock.bound()));
             }
@@ -250,7 +250,7 @@ impl<P: Protocol> Parts<P> {
 }
 
 impl<P: Protocol> Replica<P> {
-    /// A replica whose clock continues above `bound`, the highest that any earlier life wrote down, over what was recovered.
+    /// A replica over what was recovered. Its clock continues above `bound`, the highest bound that was ever written.
     pub fn open(
         config: &P::Config,
         me: ServerId,
@@ -289,7 +289,7 @@ impl<P: Protocol> Replica<P> {
         }
     }
 
-    /// From now on the protocol's invariants are looked at after inputs, as they always are in a debug build.
+    /// From now on the protocol's invariants are checked after inputs, as they always are in a debug build.
     pub fn validate_always(&mut self) {
         self.validates = true;
     }
@@ -304,17 +304,17 @@ impl<P: Protocol> Replica<P> {
         self.parts.clock.last()
     }
 
-    /// The clock takes note of a timestamp that somebody else has seen.
+    /// Moves the clock to a timestamp that was seen elsewhere, if that is later.
     pub fn observe(&mut self, seen: Hlc) {
         self.parts.clock.observe(seen);
     }
 
-    /// How many outputs are held behind the barrier.
+    /// The number of outputs that are held behind the barrier.
     pub fn held(&self) -> usize {
         self.parts.held.len()
     }
 
-    /// How many requests are parked.
+    /// The number of requests that are parked.
     pub fn parked(&self) -> usize {
         self.parts.waiting.len()
     }
@@ -384,17 +384,17 @@ impl<P: Protocol> Replica<P> {
         }
     }
 
-    /// A request that waited and may run again.
+    /// A request that waited and may run again, if there is one.
     pub fn take_ready(&mut self) -> Option<Ready<P::Request>> {
         self.parts.waiting.take_ready()
     }
 
-    /// A timer that fires when these keys are in memory: to be handed back as [`Input::Resident`] then.
+    /// A timer that is to fire when these keys are in memory: hand it back as [`Input::Resident`] then.
     pub fn take_wanted(&mut self) -> Option<(Vec<Key>, P::Timer)> {
         self.parts.wanted.pop_front()
     }
 
-    /// A peer whose full copy is to be asked for.
+    /// A peer that is to be asked for a full copy.
     pub fn take_wanted_copy(&mut self) -> Option<ServerId> {
         self.parts.wanted_copies.pop_front()
     }
@@ -404,7 +404,7 @@ impl<P: Protocol> Replica<P> {
         &self.parts.journal
     }
 
-    /// The protocol's journal, whose changes a checkpoint takes.
+    /// The protocol's journal, for a checkpoint that takes its changes.
     pub fn journal_mut(&mut self) -> &mut Journal {
         &mut self.parts.journal
     }
@@ -429,7 +429,7 @@ impl<P: Protocol> Replica<P> {
         })
     }
 
-    /// Gives a batch's emptied list back, to be filled again.
+    /// Takes a batch's list of writes back, to be used for a later batch.
     pub fn recycle(&mut self, mut writes: Vec<Write<P::Meta>>) {
         if self.parts.staged.capacity() == 0 && writes.capacity() <= 1024 {
             writes.clear();
@@ -437,18 +437,18 @@ impl<P: Protocol> Replica<P> {
         }
     }
 
-    /// Whether peers may still give back what this replica had acknowledged in an earlier life. Until they have, nothing is proven.
+    /// Tells whether peers may still send back what this replica had acknowledged before it was opened. Until they have, nothing is proven.
     pub fn set_taking_back(&mut self, takes_back: bool) {
         self.parts.takes_back = takes_back;
     }
 
-    /// Whether the node's disk has room for what need not be written.
+    /// Tells whether the node's disk has room for writes that may be refused.
     pub fn set_room(&mut self, has_room: bool) {
         self.parts.has_room = has_room;
     }
 
-    /// Whether a version covers all that is older of its key: nobody asks for that any more, and nothing older will come. The one rule
-    /// for chains that are collected as they grow and for checkpoints.
+    /// Whether a version covers all older versions of its key: no request reads them any more, and no older one will come. The same rule is used for
+    /// chains that are collected as they grow and for checkpoints.
     pub fn covered(&self, version: &Version<P::Meta>) -> bool {
         self.protocol.covered(version)
     }
@@ -485,8 +485,8 @@ impl<P: Protocol> Replica<P> {
         self.parts.held.pop_front().map(|(_, output)| output)
     }
 
-    /// The answer to a request that is held because it is not durable yet, if it is among the last that were given. None while
-    /// timestamps beyond the bound that is on disk may be in it.
+    /// The answer to a request, if it is held because it is not durable yet and is among the last 1,024 outputs that are held. `None` while it may
+    /// contain timestamps beyond the bound that is on disk.
     pub fn held_reply(&self, asked: RequestId) -> Option<(&P::Response, &Receipt)> {
         if self.parts.clock.last() >= self.parts.granted_bound {
             return None;

@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The room on a simulated disk. Whoever has files there takes bytes of it and gives them back; clones are the same disk.
+/// The room on a simulated disk. What keeps files there takes bytes of it and frees them. Clones are the same disk.
 ///
-/// It is here because a commit log and a storage engine share one disk, and do not know each other.
+/// It is in this crate because a commit log and a storage engine share one disk, and do not know each other.
 #[derive(Debug, Clone)]
 pub struct Room(Arc<Mutex<Bytes>>);
 
@@ -12,11 +12,11 @@ struct Bytes {
     used: u64,
 }
 
-/// More than anybody fills, and far from what a `u64` counts.
+/// The capacity of a disk without a limit: more than any run fills, and far from what a `u64` counts.
 const ANY: u64 = u64::MAX / 4;
 
 impl Default for Room {
-    /// A disk that nobody fills.
+    /// A disk that never fills up.
     fn default() -> Room {
         Room(Arc::new(Mutex::new(Bytes {
             capacity: ANY,
@@ -30,7 +30,7 @@ impl Room {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes are free.
+    /// The number of bytes that are free.
     pub fn free(&self) -> u64 {
         self.bytes().free()
     }
@@ -51,7 +51,7 @@ impl Room {
         fits
     }
 
-    /// Takes as many of these bytes as are free, and returns how many.
+    /// Takes `wanted` bytes, or as many as are free. Returns the number that it took.
     pub fn take_some(&self, wanted: u64) -> u64 {
         let mut bytes = self.bytes();
         let taken = wanted.min(bytes.free());
@@ -59,13 +59,13 @@ impl Room {
         taken
     }
 
-    /// Counts bytes as used even if there is no room for them: files that were put there, or came back.
+    /// Counts bytes as used even if there is no room for them: for files that were put there or restored.
     pub fn add(&self, more: u64) {
         let mut bytes = self.bytes();
         bytes.used = bytes.used.saturating_add(more);
     }
 
-    /// Gives bytes back.
+    /// Frees bytes.
     pub fn give(&self, back: u64) {
         let mut bytes = self.bytes();
         bytes.used = bytes.used.saturating_sub(back);

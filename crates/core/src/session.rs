@@ -4,25 +4,25 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 
-/// The client side of a protocol: a state machine like the server side. It lives in the gateway for a Redis connection,
-/// in the Rust client, and in the simulator.
+/// The client side of a protocol: a state machine like the server side. It runs in the gateway for a Redis connection, in the Rust client, and in the
+/// simulator.
 ///
-/// An operation comes in with a `tag`, the driver's name for it; the session asks servers, each question with a
-/// `part` number of its own choosing, and answers the tag once. What it knows goes into a token, so that the client can go on elsewhere.
+/// An operation comes in with a `tag`, the driver's number for it. The session asks servers, numbers its questions with a `part` of its own choosing,
+/// and answers each tag once. What the session knows goes into a token, so that the client can go on elsewhere.
 pub trait Session: Sized + Send + 'static {
-    /// The server side.
+    /// The server side of the protocol.
     type Protocol: Protocol;
     /// What all sessions of one gateway know together, such as which replica leads a partition. It is lost with the process.
     type Shared: Default + Send + 'static;
-    /// When to wake up: an enum, one doc line each, beginning "When to". It may say for which operation.
+    /// When to wake up: an enum, one doc line each, beginning "When to". It may contain the tag of an operation.
     type Timer: Copy + Ord + Send + 'static;
 
     /// The levels that a keyspace of this protocol offers.
     const LEVELS: Levels;
 
-    /// Whether operations of one client that were sent without waiting may overlap. If not, each starts when the one before is answered, or
-    /// was heard ahead of that ([`Session::may_hear_ahead`]). Operations on the same key are always taken in order by the
-    /// replica they go to.
+    /// Whether operations of one client that were sent without waiting may overlap. If not, each starts when the one before it is answered, or when
+    /// the session has heard its answer ahead of that ([`Session::may_hear_ahead`]). Operations on the same key are always taken in order by the
+    /// replica that they go to.
     const OVERLAPS: bool;
 
     /// A new session at site `home`.
@@ -33,11 +33,11 @@ pub trait Session: Sized + Send + 'static {
         id: SessionId,
     ) -> Self;
 
-    /// Takes in the `state` that [`Session::token`] wrote, of a session here or elsewhere, on top of what this one knows: the next
-    /// operation comes after all that either has seen. No operation is under way. After an error the session is as it was.
+    /// Merges the `state` that [`Session::token`] of a session, here or elsewhere, wrote into what this session knows. The next operation comes after
+    /// all that either session has seen. Called while no operation is under way. After an error the session is unchanged.
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken>;
 
-    /// A client wants something, at a level that the keyspace offers.
+    /// A client asks for an operation, at a level that the keyspace offers.
     fn on_operation(
         &mut self,
         cx: &mut SessionContext<'_, Self>,
@@ -46,18 +46,19 @@ pub trait Session: Sized + Send + 'static {
         level: Level,
     );
 
-    /// A replica on this node has carried out an operation, and holds this answer until it is durable. Whether the session may have it now, by
-    /// [`Session::on_response`], and so begin the next operation; the client hears nothing before it is durable.
+    /// Whether the session may get an answer before it is durable. A replica on this node has carried out the operation, and holds this answer until
+    /// it is durable. If this is true, the session gets the answer now, by [`Session::on_response`], and may begin its next operation. The client
+    /// gets the answer when it is durable.
     ///
-    /// What the session asks next is not behind the replica's barrier: other replicas may make it durable, and show it, before what it
-    /// follows, which may yet be lost. So there may be nothing in the answer that others would have to find again: not what
-    /// has arrived from other sites, for one.
+    /// What the session asks next is not held behind the replica's barrier. Other replicas may make it durable, and show it, before the operation
+    /// that it follows, which may still be lost. So the answer must not contain anything that other replicas would then have to find again, such as
+    /// versions that have arrived from other sites.
     fn may_hear_ahead(&self, _response: &<Self::Protocol as Protocol>::Response) -> bool {
         false
     }
 
-    /// A server's answer to `part` of `tag`, or what became of it. It comes also when the operation was answered before, if the session asked several
-    /// servers.
+    /// A server's answer to `part` of `tag`, or why there is none. If the session asked several servers, answers also come after the operation was
+    /// answered.
     fn on_response(
         &mut self,
         cx: &mut SessionContext<'_, Self>,
@@ -72,28 +73,28 @@ pub trait Session: Sized + Send + 'static {
         unreachable!("a session that sets timers says what they do")
     }
 
-    /// Writes what the session knows.
+    /// Appends what the session knows, for [`Session::resume`].
     fn token(&self, out: &mut BytesMut);
 }
 
-/// A number that no other session has, drawn when the session begins. It is all the randomness that the session has. With the tag of an operation
-/// it names a write for good, so that a replica can tell a write that is asked for once more from a new one.
+/// A number that no other session has, drawn when the session begins. It is the session's only source of randomness. Together with the tag of an
+/// operation it names a write permanently, so that a replica can tell a write that is asked for again from a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// What became of a question to a server.
+/// The outcome of a question to a server.
 #[derive(Debug)]
 pub enum Outcome<R> {
-    /// It answered.
+    /// The server answered.
     Answered(R, Receipt),
-    /// It was not carried out, for this reason.
+    /// The request was not carried out, for this reason.
     Refused(String),
-    /// Nobody knows: the link broke, or time ran out.
+    /// It is not known whether the request was carried out: the link broke, or time ran out.
     Lost(String),
 }
 
 impl<R> Outcome<R> {
-    /// The failure to tell a client, for an operation that changes something if it was carried out.
+    /// The failure to report to the client, for an operation that changes something if it is carried out. `None` for an answer.
     pub fn into_failure(self) -> Option<Failure> {
         match self {
             Outcome::Answered(..) => None,
@@ -105,8 +106,8 @@ impl<R> Outcome<R> {
 
 /// What the driver knows of the servers that a session may ask: those of every site.
 pub trait Reach {
-    /// Of a partition, the replica that a client here had best ask: one on this node, or else one of this site that can be reached, or else
-    /// one of another site.
+    /// The replica of a partition that a client here should ask: one on this node, or else one of this site that can be reached, or else one of
+    /// another site.
     fn nearest(&self, partition: u16) -> ServerId;
 
     /// Of a partition, a replica of another site that can be reached, if there is one.
@@ -115,14 +116,14 @@ pub trait Reach {
     /// Whether a server is on this node, or the link to its node is up.
     fn is_reached(&self, server: ServerId) -> bool;
 
-    /// How long a server's node has taken lately to answer what sessions of this gateway have asked, beside the time for which an answer was
-    /// parked: about the link's round trip. Zero for servers on this node. `None` if none was asked yet.
+    /// How long a server's node has recently taken to answer questions of this gateway's sessions, without the time for which a request was parked.
+    /// That is about the link's round trip. Zero for servers on this node. `None` if no answer was measured yet.
     fn round_trip(&self, server: ServerId) -> Option<Micros>;
 }
 
-/// What a session sees and does.
+/// What a session sees, and how it acts.
 pub struct SessionContext<'a, S: Session> {
-    /// The time.
+    /// The time of this input.
     pub now: Now,
     /// How long a server may take to answer before the session hears that the answer is lost.
     pub patience: Micros,
@@ -138,22 +139,22 @@ pub struct SessionContext<'a, S: Session> {
 pub enum SessionStep<S: Session> {
     /// Ask a server.
     Ask {
-        /// For which operation.
+        /// The operation's tag.
         tag: u64,
-        /// Which of its questions.
+        /// The session's number for this question of the operation.
         part: u32,
-        /// Whom.
+        /// The server.
         server: ServerId,
-        /// What.
+        /// The request.
         request: <S::Protocol as Protocol>::Request,
     },
     /// Answer an operation.
     Answer {
-        /// The operation.
+        /// The operation's tag.
         tag: u64,
         /// The answer.
         answer: Answer,
-        /// What it proves.
+        /// What the answer proves.
         receipt: Option<Receipt>,
     },
     /// Set a timer, or set it again.
@@ -166,7 +167,7 @@ pub enum SessionStep<S: Session> {
 }
 
 impl<S: Session> SessionContext<'_, S> {
-    /// The replica of a key that a client here had best ask: [`Reach::nearest`].
+    /// The replica of a key that a client here should ask: [`Reach::nearest`].
     pub fn nearest(&self, topology: &Topology, key: &Key) -> ServerId {
         self.reach.nearest(topology.partition_of_slot(key.slot()))
     }

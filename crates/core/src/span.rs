@@ -2,7 +2,7 @@ use crate::Micros;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The longest span that people may write: about 31 years. Far from overflow, whatever is computed with it.
+/// The longest span that is accepted: about 31 years. It is far from overflow in any calculation.
 const LONGEST_US: u64 = 1_000_000_000_000_000;
 
 /// A span of time that does not parse.

@@ -16,7 +16,7 @@ impl Micros {
         Micros(ms * 1_000)
     }
 
-    /// A part of it, but at least ten milliseconds: see [`Protocol::shrink`](crate::Protocol::shrink).
+    /// The span divided by `by`, but at least ten milliseconds: see [`Protocol::shrink`](crate::Protocol::shrink).
     pub const fn shrunk(self, by: u32) -> Micros {
         let part = self.0 / by as u64;
         Micros(if part < 10_000 { 10_000 } else { part })
@@ -67,7 +67,7 @@ pub struct WallInterval {
 }
 
 impl WallInterval {
-    /// What a clock says that is never further than `bound` from true time.
+    /// The interval of a clock that is never further than `bound` from true time.
     pub fn around(reading: Micros, bound: Micros) -> WallInterval {
         WallInterval {
             earliest: reading.since(bound),
@@ -83,8 +83,8 @@ impl WallInterval {
             .max(self.reading.since(self.earliest))
     }
 
-    /// How long ago the oldest of these readings was, at most; none, if one of them is 0, for never, or of a time that cannot have
-    /// come: then somebody's clock is further off than is assumed.
+    /// How long ago the oldest of these readings was, at most. `None` if one of them is 0, which stands for never, or is later than the time can be:
+    /// then some clock is further from true time than is assumed.
     ///
     /// ```
     /// # use turnbuckle_core::{Micros, WallInterval};
@@ -118,10 +118,9 @@ pub struct Now {
 
 /// A wall clock that never jumps.
 ///
-/// A machine's wall clock may be set by an hour, by mistake and for half a second. Whoever stamps by it meanwhile has stamped an hour ahead,
-/// and everything that it writes in the next hour is held back everywhere else. So the reading goes on with the monotonic
-/// clock, and follows the wall clock by at most [`SteadyWall::MAX_SLEW_PPM`]. Time services correct more slowly than that; what
-/// is faster is somebody who sets the clock.
+/// A machine's wall clock may be set an hour ahead, by mistake and for half a second. A node that stamps by it meanwhile stamps an hour ahead, and
+/// everything that it writes in the next hour is held back at all other nodes. So the reading goes on with the monotonic clock, and follows the wall
+/// clock by at most [`SteadyWall::MAX_SLEW_PPM`]. Time services correct more slowly than that; a faster change means that the clock was set.
 ///
 /// ```text
 ///   wall clock     ____________|‾‾‾‾‾‾‾‾‾|___________________
@@ -129,27 +128,28 @@ pub struct Now {
 ///   interval       bound       an hour and bound    bound
 /// ```
 ///
-/// As long as the two differ, nobody knows which of them is right. So the interval contains both: what rests on it proves less, and
-/// stays true.
+/// As long as the two differ, it is not known which of them is right. So the interval contains both: claims that rest on it prove less, and stay
+/// true.
 ///
-/// A clock that was wrong when the process started and is set right later is followed just as slowly. Restarting the process is the way to
-/// take over what the clock says.
+/// If a clock was wrong when the process started and is set right later, the reading follows it just as slowly. To take over what the clock says at
+/// once, restart the process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SteadyWall {
-    /// A reading, and when it was: at most [`SteadyWall::ANCHOR_EVERY`] ago when it was last asked.
+    /// A time of the monotonic clock, and the reading at that time. When the reading was last asked for, that was at most
+    /// [`SteadyWall::ANCHOR_EVERY`] ago.
     anchor: Option<(Micros, Micros)>,
-    /// How far the reading has followed the wall clock since the two last agreed: if the wall clock is wrong, the reading is by so much.
+    /// How far the reading has followed the wall clock since the two last agreed. If the wall clock is wrong, the reading is wrong by this much.
     followed: Micros,
 }
 
 impl SteadyWall {
-    /// The reading follows the wall clock by at most so many microseconds in each second.
+    /// The most microseconds by which the reading follows the wall clock in each second.
     pub const MAX_SLEW_PPM: u64 = 1_000;
 
-    /// In less time than this nothing is followed: a microsecond is the least that a reading can be corrected by.
+    /// In less time than this the reading does not follow the wall clock: the smallest correction is one microsecond.
     const ANCHOR_EVERY: Micros = Micros(1_000_000 / Self::MAX_SLEW_PPM);
 
-    /// The time, from what both clocks say now. The wall clock is believed to be at most `bound` from true time.
+    /// The time, from what both clocks say now. True time is assumed to be at most `bound` from `wall`.
     pub fn now(&mut self, monotonic: Micros, wall: Micros, bound: Micros) -> Now {
         let (then, before) = *self.anchor.get_or_insert((monotonic, wall));
         // Clocks that were read before the anchor give a time before it.
@@ -183,7 +183,7 @@ mod tests {
     const BOUND: Micros = Micros(10);
     const HOUR: Micros = Micros::from_millis(3_600_000);
 
-    /// What the clock says after so many milliseconds, when it is ahead by so much.
+    /// The interval after `ms` milliseconds, if the wall clock is ahead by `ahead`.
     fn at(clock: &mut SteadyWall, ms: u64, ahead: Micros) -> WallInterval {
         let passed = Micros::from_millis(ms);
         clock.now(passed, Micros(1 << 50) + passed + ahead, BOUND).wall

@@ -2,12 +2,12 @@
 use crate::Micros;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When each timer is due, in monotonic time. Timers may be many, as those of all sessions of a gateway: each step takes logarithmic time. A replica is asked
-/// for the next one after every input: the answer is kept.
+/// When each timer is due, in monotonic time. There may be many timers, such as those of all sessions of a gateway: each step takes logarithmic time.
+/// A replica is asked for the next due time after every input, so that time is kept.
 #[derive(Debug)]
 pub struct Timers<T> {
     due: BTreeMap<T, Micros>,
-    /// The same, by time.
+    /// The same timers, by time.
     queue: BTreeSet<(Micros, T)>,
     next: Option<Micros>,
 }
@@ -22,12 +22,12 @@ impl<T: Copy + Ord> Timers<T> {
         self.find_next();
     }
 
-    /// When the first one is due.
+    /// When the first timer is due.
     pub fn next(&self) -> Option<Micros> {
         self.next
     }
 
-    /// Takes the one that is due first, if it is by now; of two that are due together, the lower one.
+    /// Takes the timer that is due first, if it is due at `now`. Of two that are due at the same time, it takes the lower one.
     pub fn take_due(&mut self, now: Micros) -> Option<T> {
         self.next.filter(|&next| next <= now)?;
         let (_, timer) = self.queue.pop_first()?;
@@ -57,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Beside a list that is searched each time.
+        /// Compares the timers with a list that is searched each time.
         #[test]
         fn the_next_one_is_known(steps in proptest::collection::vec((0u8..6, 0u64..20, any::<bool>()), 0..60)) {
             let (mut timers, mut list): (Timers<u8>, BTreeMap<u8, Micros>) = Default::default();

@@ -16,12 +16,12 @@ impl ClusterSecret {
         ClusterSecret(secret.into())
     }
 
-    /// A proof that whoever has the secret said `message`: HMAC-SHA-256.
+    /// The HMAC-SHA-256 of `message`: a proof that it was signed with the secret.
     pub fn sign(&self, message: &[u8]) -> [u8; 32] {
         self.mac().chain_update(message).finalize().into_bytes().into()
     }
 
-    /// Whether `signature` is that of `message`. Takes the same time whatever is wrong with it.
+    /// Whether `signature` is that of `message`. Takes the same time whatever is wrong with the signature.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.mac().chain_update(message).verify_slice(signature).is_ok()
     }
@@ -38,7 +38,7 @@ impl fmt::Debug for ClusterSecret {
     }
 }
 
-/// What a token says about where it belongs. The rest is the session's own, opaque to everybody else.
+/// What a token says about where it belongs. The rest of it is the session's state, which no other code reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenHeader {
     /// The cluster's name.
@@ -53,7 +53,7 @@ pub enum BadToken {
     /// Not a token, or cut short.
     #[error("not a session token: expected {}, found {}", .0.expected, .0.found)]
     Malformed(#[from] BadFrame),
-    /// Written by a release that this one does not understand.
+    /// The token has a version of the format that this release does not read.
     #[error(
         "not a session token: expected what SESSION TOKEN answered, of version {}; found version {found}",
         TokenHeader::VERSION
@@ -62,7 +62,7 @@ pub enum BadToken {
         /// The version that the token carries.
         found: u8,
     },
-    /// Changed on its way, or signed by another cluster.
+    /// The token was changed on its way, or signed by another cluster.
     #[error("the session token's signature is not of this cluster")]
     Signature,
     /// A token of another cluster or keyspace.
@@ -75,7 +75,7 @@ pub enum BadToken {
         /// The name in the token.
         found: String,
     },
-    /// A session has no room for what it knows and what the token knows.
+    /// The session has no room for both what it knows and what the token knows.
     #[error("the session token does not fit beside what this session has seen: {0}")]
     NoRoom(String),
 }
@@ -86,7 +86,7 @@ impl TokenHeader {
     /// The version of the format that this release writes and reads.
     pub const VERSION: u8 = 1;
 
-    /// The longest token that is looked at, in bytes.
+    /// The longest token that is accepted, in bytes.
     pub const MAX_BYTES: usize = 64 * 1024;
 
     /// A signed token with the session's `state` inside.

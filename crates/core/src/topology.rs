@@ -8,11 +8,11 @@ pub struct SiteId(pub u16);
 /// One replica of one partition of a keyspace: a server in the papers' sense. Placement maps it to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ServerId {
-    /// The site it stands in.
+    /// The site where it is placed.
     pub site: SiteId,
     /// The partition whose keys it holds.
     pub partition: u16,
-    /// Which of the partition's members inside the site.
+    /// Its number among the partition's members in the site, from 0.
     pub member: u16,
 }
 
@@ -22,18 +22,17 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// A replica by its place among those of its partition: its site, and which of the members there it is. Where each site has one member, its number is
-/// the site's.
+/// A replica within its partition: its site, and its number among the members there. If each site has one member, the replica's number is the site's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ReplicaId(pub u16);
 
 impl ReplicaId {
-    /// How many sites a cluster can have.
+    /// The most sites that a cluster can have.
     pub const MAX_SITES: u16 = 16;
-    /// How many members a partition can have inside a site.
+    /// The most members that a partition can have inside a site.
     pub const MAX_MEMBERS: u16 = 8;
 
-    /// The replica of a member at a site, if there can be one.
+    /// The replica of a member at a site; `None` if no site or member can have that number.
     pub fn of(site: SiteId, member: u16) -> Option<ReplicaId> {
         let is_one = site.0 < Self::MAX_SITES && member < Self::MAX_MEMBERS;
         is_one.then_some(ReplicaId(member * Self::MAX_SITES + site.0))
@@ -44,12 +43,12 @@ impl ReplicaId {
         SiteId(self.0 % Self::MAX_SITES)
     }
 
-    /// Which of the members there it is.
+    /// Its number among the members there, from 0.
     pub fn member(self) -> u16 {
         self.0 / Self::MAX_SITES
     }
 
-    /// The name people know it by, at a site of that name.
+    /// The name that people know it by. `site` is the name of its site.
     pub fn name(self, site: &str) -> String {
         match self.member() {
             0 => site.to_string(),
@@ -75,7 +74,7 @@ impl ServerId {
         }
     }
 
-    /// Which of its partition's replicas it is.
+    /// Its identifier within its partition.
     pub fn replica(self) -> ReplicaId {
         ReplicaId(self.member * ReplicaId::MAX_SITES + self.site.0)
     }
@@ -95,7 +94,7 @@ impl ServerId {
 pub struct ReplicaSet(pub u128);
 
 impl ReplicaSet {
-    /// How many replicas a partition can have.
+    /// The most replicas that a partition can have.
     pub const MAX: u16 = ReplicaId::MAX_SITES * ReplicaId::MAX_MEMBERS;
 
     /// The set of `replica` alone.
@@ -120,12 +119,12 @@ impl ReplicaSet {
         ReplicaSet(self.0 | other.0)
     }
 
-    /// How many there are.
+    /// The number of replicas in it.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there is none.
+    /// Whether it has no replicas.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -150,7 +149,7 @@ impl FromIterator<ReplicaId> for ReplicaSet {
     }
 }
 
-/// Where the replicas of one keyspace stand. Cheap to clone.
+/// Where the replicas of one keyspace are placed. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     sites: Arc<[String]>,
@@ -192,10 +191,10 @@ impl Topology {
         }
     }
 
-    /// The same, with each partition at so many of the sites only.
+    /// The same, with each partition at `replica_sites` of the sites only.
     ///
     /// # Panics
-    /// If there are not so many, or none: the configuration is checked before.
+    /// If there are fewer sites, or if `replica_sites` is 0: the configuration is checked before.
     pub fn at_some_sites(self, replica_sites: u16) -> Topology {
         assert!(
             (1..=self.sites.len()).contains(&usize::from(replica_sites)),
@@ -213,7 +212,8 @@ impl Topology {
         (0..self.sites.len() as u16).map(SiteId)
     }
 
-    /// The sites at which a partition stands. A partition that does not stand at all of them begins at the one of its number, counted around.
+    /// The sites at which a partition is placed. If it is not at all sites, its first site is the partition's number modulo the number of sites, and
+    /// the next sites follow, around the end.
     pub fn sites_of(&self, partition: u16) -> impl Iterator<Item = SiteId> + use<> {
         let (count, first) = (self.sites.len() as u16, partition);
         let first = match self.replica_sites == count {
@@ -223,12 +223,12 @@ impl Topology {
         (0..self.replica_sites).map(move |place| SiteId((first % count + place) % count))
     }
 
-    /// Whether each partition stands at all sites.
+    /// Whether each partition is placed at all sites.
     pub fn is_everywhere(&self) -> bool {
         usize::from(self.replica_sites) == self.sites.len()
     }
 
-    /// At how many sites each partition stands, if not at all.
+    /// The number of sites at which each partition is placed; `None` if it is at all of them.
     pub fn some_sites(&self) -> Option<u16> {
         (!self.is_everywhere()).then_some(self.replica_sites)
     }
@@ -250,17 +250,17 @@ impl Topology {
         whole.replicas_of(0)
     }
 
-    /// The name people know a replica by: its site's, with its number there if it is not the first.
+    /// The name that people know a replica by: its site's, with its number there if it is not the first.
     pub fn replica_name(&self, replica: ReplicaId) -> String {
         replica.name(self.site_name(replica.site()))
     }
 
-    /// How many sites there are.
+    /// The number of sites.
     pub fn site_count(&self) -> usize {
         self.sites.len()
     }
 
-    /// The name people know a site by.
+    /// The name that people know a site by.
     pub fn site_name(&self, site: SiteId) -> &str {
         &self.sites[usize::from(site.0)]
     }
@@ -273,20 +273,20 @@ impl Topology {
             .map(|place| SiteId(place as u16))
     }
 
-    /// How many partitions the keyspace has.
+    /// The number of partitions of the keyspace.
     pub fn partitions(&self) -> u16 {
         self.partitions
     }
 
-    /// How many replicas of a partition each site has.
+    /// The number of replicas of a partition that each site has.
     pub fn members(&self) -> u16 {
         self.members
     }
 
-    /// That all these are replicas of a partition: what comes from outside may name others.
+    /// Checks that all these can be replicas of a partition: input from outside may name others.
     ///
     /// # Errors
-    /// If one is not; it says which.
+    /// If one cannot; the error names it.
     pub fn check_replicas(&self, named: ReplicaSet) -> Result<(), BadFrame> {
         let strangers = ReplicaSet(named.0 & !self.replicas().0);
         match strangers.iter().next() {
@@ -306,7 +306,7 @@ impl Topology {
             && self.sites_of(server.partition).any(|site| site == server.site)
     }
 
-    /// The partition that holds a hash slot. Partitions are contiguous ranges of slots, as even as can be.
+    /// The partition that holds a hash slot. Partitions are contiguous ranges of slots, of sizes as equal as possible.
     pub fn partition_of_slot(&self, slot: u16) -> u16 {
         (u32::from(slot) * u32::from(self.partitions) / u32::from(crate::HASH_SLOTS)) as u16
     }

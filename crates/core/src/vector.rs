@@ -11,14 +11,14 @@ use std::{cmp::Ordering, fmt};
 pub struct Vector(SmallVec<[Hlc; 4]>);
 
 impl Clone for Vector {
-    /// One copy of memory, where the derived one would go entry by entry: every answer has two.
+    /// Copies the memory at once, where the derived function would copy entry by entry: every answer has two vectors.
     fn clone(&self) -> Vector {
         Vector(SmallVec::from_slice(&self.0))
     }
 }
 
 impl Vector {
-    /// Nothing of any replica.
+    /// Zero for every replica.
     pub const ZERO: Vector = Vector(SmallVec::new_const());
 
     /// The vector of one version: `{<sr, ut>}`.
@@ -28,7 +28,7 @@ impl Vector {
         vector
     }
 
-    /// The same time for so many replicas.
+    /// The same time for each of the first `replicas` replicas.
     pub fn filled(replicas: usize, at: Hlc) -> Vector {
         Vector(SmallVec::from_elem(at, replicas))
     }
@@ -38,7 +38,7 @@ impl Vector {
         self.0.get(usize::from(replica.0)).copied().unwrap_or(Hlc::ZERO)
     }
 
-    /// Raises a replica's entry to `at`, if it is below. Says whether it was.
+    /// Raises a replica's entry to `at`, if it is lower. Returns whether it was.
     pub fn raise(&mut self, replica: ReplicaId, at: Hlc) -> bool {
         if self.at(replica) >= at {
             return false;
@@ -50,7 +50,7 @@ impl Vector {
     /// Sets a replica's entry, whatever it was.
     ///
     /// # Panics
-    /// If there cannot be such a replica: those from outside are checked before.
+    /// If there cannot be such a replica: replicas from outside are checked before.
     pub fn set(&mut self, replica: ReplicaId, at: Hlc) {
         assert!(
             replica.0 < ReplicaSet::MAX,
@@ -64,7 +64,7 @@ impl Vector {
         self.0[place] = at;
     }
 
-    /// The entry-wise maximum, into this one.
+    /// Raises this vector to the entry-wise maximum of both.
     pub fn merge(&mut self, other: &Vector) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), Hlc::ZERO);
@@ -74,14 +74,14 @@ impl Vector {
         }
     }
 
-    /// The entry-wise maximum.
+    /// This vector, raised to the entry-wise maximum of both.
     #[must_use]
     pub fn merged(mut self, other: &Vector) -> Vector {
         self.merge(other);
         self
     }
 
-    /// The entry-wise minimum, into this one.
+    /// Lowers this vector to the entry-wise minimum of both.
     pub fn meet(&mut self, other: &Vector) {
         self.0.truncate(other.0.len());
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
@@ -101,13 +101,13 @@ impl Vector {
         id.at <= self.at(id.replica)
     }
 
-    /// The entries that say something, by replica.
+    /// The entries that are not zero, by replica.
     pub fn entries(&self) -> impl Iterator<Item = (ReplicaId, Hlc)> + '_ {
         let named = self.0.iter().enumerate().filter(|(_, at)| **at != Hlc::ZERO);
         named.map(|(place, &at)| (ReplicaId(place as u16), at))
     }
 
-    /// The replicas whose entries say something.
+    /// The replicas whose entries are not zero.
     pub fn replicas(&self) -> ReplicaSet {
         self.entries().map(|(replica, _)| replica).collect()
     }
@@ -117,13 +117,13 @@ impl Vector {
         self.0.iter().copied().max().unwrap_or(Hlc::ZERO)
     }
 
-    /// The smallest entry of so many replicas: what GentleRain calls GST.
+    /// The smallest entry of the first `replicas` replicas: what GentleRain calls GST.
     pub fn oldest(&self, replicas: usize) -> Hlc {
         let entries = (0..replicas as u16).map(|replica| self.at(ReplicaId(replica)));
         entries.min().unwrap_or(Hlc::ZERO)
     }
 
-    /// Appends the entries that say something: how many (a byte), then for each its replica (two bytes) and time (eight).
+    /// Appends the entries that are not zero: their number (one byte), then for each its replica (two bytes) and its time (eight bytes).
     pub fn put(&self, out: &mut BytesMut) {
         out.put_u8(self.entries().count() as u8);
         for (replica, at) in self.entries() {
@@ -150,7 +150,7 @@ impl Vector {
         Ok(vector)
     }
 
-    /// Bytes that it takes on the heap.
+    /// The heap memory that it takes, in bytes.
     pub fn heap_bytes(&self) -> usize {
         match self.0.spilled() {
             true => self.0.capacity() * size_of::<Hlc>(),

@@ -35,7 +35,7 @@ pub struct Version<M> {
     pub meta: M,
 }
 
-/// A version without metadata on its way, or none: part of messages that `prost` derives ([`crate::Record`]).
+/// The encoding of a version without metadata, or of none: part of messages that `prost` derives ([`crate::Record`]).
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct VersionRecord {
     /// When it was stamped; 0 for no version.
@@ -60,7 +60,7 @@ impl VersionRecord {
         }
     }
 
-    /// The version, if there is one. A record from outside was checked before.
+    /// The version, if there is one. A record from outside must have been checked before.
     pub fn version(self) -> Option<Version<()>> {
         let id = VersionId {
             at: Hlc(self.at),
@@ -70,7 +70,7 @@ impl VersionRecord {
         (self.at > 0).then_some(Version { id, value, meta: () })
     }
 
-    /// Looks at what came from outside: see [`crate::Record::check`].
+    /// Checks what came from outside: see [`crate::Record::check`].
     ///
     /// # Errors
     /// If no partition has such a replica.
@@ -96,8 +96,7 @@ impl VersionRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain<M> {
     newest: Version<M>,
-    /// Oldest first, so that a hot key's newest version is put at the end. Boxed, because almost every chain has one version and
-    /// memory is what a store is made of.
+    /// Oldest first, so that a hot key's newest version is put at the end. Boxed to save memory: almost every chain has one version.
     #[allow(
         clippy::box_collection,
         reason = "eight bytes instead of 24 in every chain of one"
@@ -105,7 +104,7 @@ pub struct Chain<M> {
     older: Option<Box<Vec<Version<M>>>>,
 }
 
-/// Room for as many older versions as there usually are before they are collected.
+/// The initial room for older versions: there are usually this many before they are collected.
 const FEW: usize = 3;
 
 impl<M> Chain<M> {
@@ -127,28 +126,28 @@ impl<M> Chain<M> {
         std::iter::once(&self.newest).chain(self.older.iter().flat_map(|older| older.iter().rev()))
     }
 
-    /// The newest version of which `wanted` is true: the question every protocol asks.
+    /// The newest version of which `wanted` is true. Every protocol asks for that.
     pub fn latest(&self, wanted: impl Fn(&Version<M>) -> bool) -> Option<&Version<M>> {
         self.iter().find(|version| wanted(version))
     }
 
-    /// How many versions there are; at least one.
+    /// The number of versions; at least one.
     #[allow(clippy::len_without_is_empty, reason = "a chain is never empty")]
     pub fn len(&self) -> usize {
         1 + self.older.as_ref().map_or(0, |older| older.len())
     }
 
-    /// Whether it has just grown to `few` versions, or to twice as many as when this was last so. Who looks through it only then pays
-    /// for a few versions at each write, however many must stay.
+    /// Whether the chain has at least `few` versions, and their number is a power of two: it has doubled since this was last so. A caller that looks
+    /// through the chain only then looks at few versions for each write, on average, however many versions must stay.
     pub fn has_doubled(&self, few: usize) -> bool {
         self.len() >= few && self.len().is_power_of_two()
     }
 
-    /// Puts a version where it belongs. Returns false, and changes nothing, if it was there already.
+    /// Inserts a version in its place. Returns false, and changes nothing, if it was there already.
     pub fn insert(&mut self, version: Version<M>) -> bool {
         if version.id > self.newest.id {
             let previous = std::mem::replace(&mut self.newest, version);
-            // Most have one older version for a while, and some have thousands.
+            // Most chains have one older version for a while, and some have thousands.
             self.older
                 .get_or_insert_with(|| Box::new(Vec::with_capacity(FEW)))
                 .push(previous);
@@ -172,8 +171,8 @@ impl<M> Chain<M> {
         self.older = None;
     }
 
-    /// Drops what nobody may ask for any more: everything older than the newest version that is `covered`.
-    /// Returns how many versions went.
+    /// Drops the versions that no request may read any more: all that are older than the newest `covered` version. Returns the number of versions
+    /// that were dropped.
     pub fn collect(&mut self, covered: impl Fn(&Version<M>) -> bool) -> usize {
         let Some(keep) = self.iter().position(covered).map(|place| place + 1) else {
             return 0;
@@ -202,12 +201,13 @@ pub trait Versions<M>: Send {
     /// If the key is not resident: the handler asked for a key that its input does not name.
     fn chain(&self, key: &[u8]) -> Option<&Chain<M>>;
 
-    /// Adds a version to the key's chain. Returns false, and changes nothing, if it was there already.
+    /// Adds a version to the key's chain. Returns false, and changes nothing, if it was there already or, in a store without history, if a newer one
+    /// is there.
     fn put(&mut self, key: &Key, version: Version<M>) -> bool;
 
     /// Drops what is older than the chain's newest covered version, if the chain is long.
     fn collect(&mut self, key: &[u8], covered: &dyn Fn(&Version<M>) -> bool);
 
-    /// How many keys have a value, i.e. a newest version that is not a delete.
+    /// The number of keys that have a value, i.e. a newest version that is not a delete.
     fn live_keys(&self) -> u64;
 }

@@ -1,20 +1,20 @@
 use crate::Hlc;
 
-/// What every protocol says of a replica, for those who watch. What a protocol counts beyond that are its [`crate::Metric`]s.
+/// The numbers that every protocol reports of a replica, for monitoring. What a protocol counts beyond that are its [`crate::Metric`]s.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vitals {
-    /// Everything that was stamped up to here, anywhere, can be seen here. None where that is not what is waited for.
+    /// Everything that was stamped up to this time, at any site, can be seen here. `None` for a protocol that does not wait for that.
     pub stable_until: Option<Hlc>,
-    /// Deletes that were stamped up to here may be forgotten: every site shows them. None before anything is known.
+    /// Deletes that were stamped up to this time may be forgotten: every site shows them. `None` before any such time is known.
     pub deletes_until: Option<Hlc>,
-    /// The data directory is an old copy: nothing is served.
+    /// Whether the data directory is an old copy: nothing is served.
     pub is_outdated: bool,
-    /// The data directory was empty, and peers are still filling it.
+    /// Whether the data directory was empty and peers are still filling it.
     pub is_filling: bool,
 }
 
 impl Vitals {
-    /// Those of another partition as well.
+    /// Combines them with those of another partition: the earlier times, and what is true of either.
     pub fn merge(&mut self, other: Vitals) {
         let earlier = |one: Option<Hlc>, other: Option<Hlc>| one.into_iter().chain(other).min();
         self.stable_until = earlier(self.stable_until, other.stable_until);

@@ -1,11 +1,11 @@
-//! What the sessions of one gateway have around them: servers to ask, and what they know together.
+//! What the sessions of one gateway share: the servers that they can ask, and what they know together.
 use std::{collections::BTreeMap, sync::Arc};
 use turnbuckle_core::{
     Micros, Now, Protocol, Reach, Receipt, Route, ServerId, Session, SessionContext, SessionStep,
 };
 use turnbuckle_node::{Keyspace, NodeId};
 
-/// What sessions of one keyspace have around them.
+/// What the sessions of one keyspace share.
 pub(crate) struct Around<S: Session> {
     servers: Servers<S::Protocol>,
     shared: S::Shared,
@@ -24,7 +24,7 @@ impl<S: Session> Around<S> {
         }
     }
 
-    /// What a session sees and does.
+    /// The context of a session: what it sees, and how it acts.
     pub fn context<'a>(&'a mut self, now: Now, steps: &'a mut Vec<SessionStep<S>>) -> SessionContext<'a, S> {
         SessionContext {
             now,
@@ -35,7 +35,7 @@ impl<S: Session> Around<S> {
         }
     }
 
-    /// A server has answered, and took this long.
+    /// Takes note that a server took this long to answer. Only answers of other nodes count.
     pub fn learn(&mut self, took: Micros, receipt: &Receipt) {
         if receipt.route == Route::Forwarded {
             let node = self.servers.keyspace.node_of(receipt.server);
@@ -46,10 +46,10 @@ impl<S: Session> Around<S> {
     }
 }
 
-/// The servers that can be asked, and how long their nodes take.
+/// The servers that can be asked, and the round trips to their nodes.
 struct Servers<P: Protocol> {
     keyspace: Arc<Keyspace<P>>,
-    /// Smoothed, by node.
+    /// The smoothed round trip to each node.
     round_trips: BTreeMap<NodeId, Micros>,
 }
 
@@ -74,7 +74,7 @@ impl<P: Protocol> Reach for Servers<P> {
     }
 }
 
-/// As TCP smooths its round trips: an eighth of what is new (RFC 6298, 2.3).
+/// Smooths round trips as TCP does: a new one counts for an eighth (RFC 6298, 2.3).
 fn smooth(so_far: Micros, new: Micros) -> Micros {
     Micros(so_far.0 - so_far.0 / 8 + new.0 / 8)
 }

@@ -39,40 +39,40 @@ pub(crate) trait AnyDoors {
 pub(crate) struct Doors<S: Session> {
     keyspace: Arc<Keyspace<S::Protocol>>,
     levels: KeyspaceLevels,
-    /// Which keyspace of the gateway.
+    /// The keyspace's index in the gateway.
     index: u32,
     options: GatewayOptions,
     header: TokenHeader,
     home: SiteId,
     doors: Slab<Door<S>>,
     asks: Slab<Ask<S>>,
-    /// What sessions have around them.
+    /// What the sessions of this keyspace share.
     around: Around<S>,
-    /// Of all sessions, by door. Those of a door that is closed find nobody.
+    /// The timers of all sessions, by door. A timer of a closed door does nothing when it is due.
     timers: Timers<(u64, S::Timer)>,
-    /// Where sessions' numbers come from.
+    /// The source of the sessions' numbers.
     random: ChaCha8Rng,
-    /// Emptied and used again.
+    /// A buffer that is emptied and used again.
     steps: Vec<SessionStep<S>>,
-    /// What was answered at once.
+    /// Answers that servers of this node gave at once, until they are handed out.
     answered: Vec<Delivery<S::Protocol>>,
-    /// Answers that are being handed out. Emptied and used again.
+    /// Answers that are being handed out. The buffer is emptied and used again.
     taken: Vec<Delivery<S::Protocol>>,
 }
 
 struct Door<S> {
     session: S,
-    /// The operation that others wait for, unless they all start at once.
+    /// The operation that queued operations wait for. None if operations may overlap.
     busy: Option<Busy>,
-    /// Operations that wait for the one before.
+    /// Operations that wait for the one before them.
     queue: VecDeque<(u64, Operation)>,
-    /// Operations, oldest first, and whether they have been answered; the first has not.
+    /// The tags of open operations, oldest first, and whether each has been answered. The first has not.
     open: VecDeque<(u64, bool)>,
     counts: BTreeMap<u64, Count>,
 }
 
 impl<S> Door<S> {
-    /// An operation is answered. False if it was before, or never came in. Tags rise, so the place is found by halving.
+    /// Marks an operation as answered. Returns false if it was answered before, or never came in. Tags rise, so a binary search finds the place.
     fn finish(&mut self, tag: u64) -> bool {
         self.busy = self.busy.take().filter(|busy| busy.tag != tag);
         let Ok(place) = self.open.binary_search_by_key(&tag, |&(tag, _)| tag) else {
@@ -86,14 +86,14 @@ impl<S> Door<S> {
     }
 }
 
-/// The newest operation, until its session knows what came of it.
+/// The newest operation, until its session knows its outcome.
 struct Busy {
     tag: u64,
-    /// The newest of its questions.
+    /// The number of its newest question.
     ask: Option<u64>,
 }
 
-/// A count under way: partitions that have not answered, keys so far.
+/// A count under way: the number of partitions that have not answered, and of keys so far.
 struct Count {
     missing: u16,
     keys: u64,
@@ -105,11 +105,11 @@ struct Ask<S: Session> {
     tag: u64,
     part: u32,
     server: ServerId,
-    /// When it was asked.
+    /// When it was asked, in monotonic time.
     since: Micros,
-    /// It is about keys: the session knows nothing of it.
+    /// Whether it is part of a scan or a count. The session knows nothing of those.
     is_survey: bool,
-    /// The session has heard the answer ahead of time. This is what it made of it, to be done once the answer comes.
+    /// If the session has heard the answer before it was durable: the steps that the session took, to be performed once the answer comes.
     ahead: Option<Vec<SessionStep<S>>>,
 }
 
@@ -190,7 +190,7 @@ impl<S: Session> Doors<S> {
                 );
             }
             operation => {
-                // What the keyspace does not take no session hears of.
+                // An operation that the keyspace does not take never reaches a session.
                 let refused = S::Protocol::DESCRIPTOR.refusal(self.keyspace.name(), &operation);
                 let level = match refused.map_or_else(|| self.levels.resolve(&operation), Err) {
                     Ok(level) => level,
@@ -255,7 +255,7 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Remembers a question.
+    /// Records a question to a server, and returns its number. `None` if too many questions are open.
     fn note(
         &mut self,
         now: Now,
@@ -295,7 +295,7 @@ impl<S: Session> Doors<S> {
         let Some(door) = self.doors.find(door_number) else {
             return;
         };
-        // Exactly once: what comes after a failure is passed over.
+        // Each operation is answered exactly once: answers that come after a failure are dropped.
         if door.finish(tag) {
             let answer = self.explained(answer);
             answers.push((
@@ -309,7 +309,7 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Whoever has waited in vain is told if that may be because some node does not have the keyspace.
+    /// Adds to a failure that some node does not have the keyspace, if that may be its reason.
     fn explained(&self, answer: Answer) -> Answer {
         let explain = |why: String| {
             let name = format!("'{}'", self.keyspace.name());
@@ -325,8 +325,8 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Passes on operations that waited. What is answered at once waits for [`Doors::drain`]: so however many
-    /// operations waited, none is begun inside another.
+    /// Begins operations that waited. What is answered at once waits for [`Doors::drain`]: so however many operations waited, none is begun inside
+    /// another.
     fn advance(&mut self, now: Now, door_number: u64, answers: &mut Answers) {
         loop {
             self.hear_ahead(now, door_number);
@@ -344,7 +344,7 @@ impl<S: Session> Doors<S> {
         }
     }
 
-    /// Operations wait for one that waits for the disk alone: lets the session go on, and keeps what it would tell the client.
+    /// If operations wait for one that waits for the disk alone: lets the session go on, and keeps what the session would tell the client.
     fn hear_ahead(&mut self, now: Now, door_number: u64) {
         let Some(door) = self.doors.find(door_number) else {
             return;
@@ -374,7 +374,7 @@ impl<S: Session> Doors<S> {
         let outcome = Outcome::Answered(response, receipt);
         door.session
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
-        // A session that has more to ask for this operation goes on when the answer is here.
+        // If the session has more to ask for this operation, it goes on when the answer comes.
         let answered =
             |step: &SessionStep<_>| matches!(step, SessionStep::Answer { tag: of, .. } if *of == tag);
         if steps.iter().any(answered) {
@@ -383,10 +383,10 @@ impl<S: Session> Doors<S> {
         ask.ahead = Some(steps);
     }
 
-    /// Hands what was delivered to the sessions.
+    /// Hands delivered answers to the sessions.
     fn drain(&mut self, now: Now, answers: &mut Answers) {
         loop {
-            // What is in the mailbox was asked earlier than what was answered at once.
+            // Answers in the mailbox belong to earlier questions than those that were answered at once.
             let mut taken = std::mem::take(&mut self.taken);
             self.keyspace.take_deliveries(self.options.loop_index, &mut taken);
             taken.append(&mut self.answered);
@@ -515,7 +515,7 @@ impl<S: Session> AnyDoors for Doors<S> {
 
     fn close(&mut self, door: u64) {
         self.doors.remove(door);
-        // Answers still on their way find nobody.
+        // Answers that are still on their way will be dropped.
         if self.asks.len() > 0 {
             for number in self.asks.numbers(|ask| ask.door == door) {
                 self.asks.remove(number);
@@ -528,7 +528,7 @@ impl<S: Session> AnyDoors for Doors<S> {
             return;
         };
         if door.busy.is_some() {
-            // Who comes behind others waits with them.
+            // An operation behind waiting ones waits, too.
             let is_next = door.queue.is_empty();
             door.queue.push_back((tag, operation));
             if is_next {
@@ -550,7 +550,7 @@ impl<S: Session> AnyDoors for Doors<S> {
     }
 
     fn tick(&mut self, now: Now, answers: &mut Answers) {
-        // Not those that are set on the way, which may be due at once.
+        // Timers that are set while these fire are left for the next tick, even if they are due at once.
         let due = std::iter::from_fn(|| self.timers.take_due(now.monotonic));
         for (door_number, timer) in due.collect::<Vec<_>>() {
             let Some(door) = self.doors.find(door_number) else {

@@ -9,7 +9,7 @@ use turnbuckle_node::Keyspace;
 /// Answers to operations, by door and tag.
 pub(crate) type Answers = Vec<(DoorId, u64, Answered)>;
 
-/// How a gateway is to be.
+/// The settings of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
     /// The loop it belongs to: where its answers are delivered.
@@ -18,9 +18,9 @@ pub struct GatewayOptions {
     pub cluster: String,
     /// The cluster's secret, for tokens.
     pub secret: ClusterSecret,
-    /// A question that a server has not answered by then is given up, and an operation without any other fails.
+    /// A question that a server has not answered after this time is given up. An operation without any other open question then fails.
     pub deadline: Micros,
-    /// Where the numbers of its sessions come from. No other gateway has the same, in this life of the node or another.
+    /// The seed of its sessions' numbers. No other gateway may have the same seed, in this run of the node or another.
     pub seed: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct KeyspaceAbout {
     pub name: String,
     /// The levels of its operations.
     pub levels: KeyspaceLevels,
-    /// How many partitions it has.
+    /// The number of its partitions.
     pub partitions: u16,
 }
 
@@ -73,7 +73,7 @@ impl Gateway {
         })
     }
 
-    /// Opens a door to a keyspace, with a new session; none if there is no keyspace of this name.
+    /// Opens a door to a keyspace, with a new session. `None` if there is no keyspace of this name.
     pub fn open(&mut self, keyspace: &str) -> Option<DoorId> {
         let index = self.keyspaces.iter().position(|doors| doors.name() == keyspace)?;
         let number = self.keyspaces[index].open();
@@ -83,8 +83,7 @@ impl Gateway {
         })
     }
 
-    /// Lets the session take in what the one of the token had seen, besides what it has seen itself. No operation of the door is
-    /// outstanding.
+    /// Merges what the token's session had seen into what this door's session has seen. Call it while no operation of the door is open.
     pub fn resume(&mut self, door: DoorId, token: &[u8]) -> Result<(), BadToken> {
         self.keyspaces[door.keyspace as usize].resume(door.number, token)
     }
@@ -94,7 +93,8 @@ impl Gateway {
         self.keyspaces[door.keyspace as usize].close(door.number);
     }
 
-    /// An operation enters; the tags of a door's operations rise. What can be answered now is appended to `answers`, of this operation and maybe of others.
+    /// Begins an operation. The tags of a door's operations must rise. Answers that can be given now, to this operation and maybe to others, are
+    /// appended to `answers`.
     pub fn operate(
         &mut self,
         now: Now,
@@ -106,7 +106,7 @@ impl Gateway {
         self.keyspaces[door.keyspace as usize].operate(now, door.number, tag, operation, answers);
     }
 
-    /// What has been answered meanwhile. Call it after each commit, and when the loop was woken.
+    /// Appends the answers that have come meanwhile to `answers`. Call it after each commit, and when the loop was woken.
     pub fn collect(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
         for doors in &mut self.keyspaces {
             doors.collect(now, answers);
@@ -121,7 +121,7 @@ impl Gateway {
             .min()
     }
 
-    /// Lets sessions go on whose timers are due.
+    /// Fires the timers of sessions that are due.
     pub fn tick(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
         for doors in &mut self.keyspaces {
             if doors.next_deadline().is_some_and(|due| due <= now.monotonic) {
@@ -130,7 +130,7 @@ impl Gateway {
         }
     }
 
-    /// Fails operations whose time is up. Call it now and then: it decides how late a failure may come.
+    /// Fails operations whose deadline has passed. Call it regularly: the time between two calls is the most by which a failure is late.
     pub fn expire(&mut self, now: Now, answers: &mut Vec<(DoorId, u64, Answered)>) {
         for doors in &mut self.keyspaces {
             doors.expire(now, answers);
@@ -142,7 +142,7 @@ impl Gateway {
         self.keyspaces[door.keyspace as usize].token(door.number)
     }
 
-    /// How many questions to servers wait for an answer.
+    /// The number of questions to servers that wait for an answer.
     pub fn open_asks(&self) -> usize {
         self.keyspaces.iter().map(|doors| doors.open_asks()).sum()
     }

@@ -1,6 +1,6 @@
-//! Things by number, where a number that was given up never again means something else.
+//! A table of values by number. The number of a removed value finds nothing, until its slot has been used 2^24 times more.
 
-/// How many bits of a number tell which slot, and how many which of its tenants.
+/// The bits of a number that are its slot, and those that are the tenant: how often the slot was used before.
 const SLOT_BITS: u32 = 24;
 const TENANT_BITS: u32 = 24;
 
@@ -25,7 +25,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts something in, unless there are 16 million things already.
+    /// Inserts a value and returns its number. `None` if there are 16 million values (2^24) already.
     pub fn insert(&mut self, value: T) -> Option<u64> {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -68,7 +68,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// The numbers of those of which `wanted` is true.
+    /// The numbers of the values of which `wanted` is true.
     pub fn numbers(&self, wanted: impl Fn(&T) -> bool) -> Vec<u64> {
         let slots = self.slots.iter().zip(0_u64..);
         slots

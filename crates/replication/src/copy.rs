@@ -6,7 +6,7 @@
 //!                                        what is here     are removed
 //! ```
 //!
-//! One at a time: staged rows share a place. Another one that is offered meanwhile is declined and asked for again afterwards.
+//! One copy at a time is received, because staged rows share one place. A copy that is offered meanwhile is declined, and asked for again afterwards.
 use crate::{CopyBeginFrame, StreamPosition, cut_from_frames};
 use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Hlc, Recovered, ReplicaId, Topology};
@@ -14,19 +14,19 @@ use turnbuckle_core::{BadFrame, Hlc, Recovered, ReplicaId, Topology};
 /// A full copy that is being received.
 #[derive(Debug, Clone)]
 pub struct CopyIn {
-    /// Whose data it is.
+    /// The replica whose data it is.
     pub from: ReplicaId,
-    /// Where the stream goes on afterwards.
+    /// Where the stream continues after the copy.
     pub resume: StreamPosition,
     /// What the copy covers, and what its source keeps beside its versions.
     pub copied: Recovered,
-    /// How far its source had taken in the streams of other sites.
+    /// How far its source had received the streams of other replicas.
     pub received: BTreeMap<ReplicaId, StreamPosition>,
-    /// How far its rows may go in the streams of other sites.
+    /// How far in the streams of other replicas its rows may reach.
     held: BTreeMap<ReplicaId, StreamPosition>,
-    /// Rows are missing there as well.
+    /// Whether rows are missing at its source as well.
     pub is_partial: bool,
-    /// The protocol has asked for it.
+    /// Whether the protocol has asked for it.
     pub(crate) is_wanted: bool,
     /// How far it is.
     pub state: CopyState,
@@ -49,7 +49,7 @@ impl CopyIn {
     /// A copy that begins.
     ///
     /// # Errors
-    /// If it names a site, a place or a time that cannot be.
+    /// If the frame names a replica, a position or a time that cannot exist.
     pub fn parse(from: ReplicaId, frame: &CopyBeginFrame, topology: &Topology) -> Result<CopyIn, BadFrame> {
         let cut = cut_from_frames(&frame.cut)?;
         let mut places = frame.received.iter().chain(&frame.held);
@@ -80,13 +80,13 @@ impl CopyIn {
             .unwrap_or(Hlc::ZERO)
     }
 
-    /// How far its rows may go in the streams of its source and of others.
+    /// How far in the streams of its source and of other replicas its rows may reach.
     pub fn held(&self) -> impl Iterator<Item = (ReplicaId, StreamPosition)> {
         let of_others = self.held.iter().map(|(&replica, &place)| (replica, place));
         of_others.chain([(self.from, self.resume)])
     }
 
-    /// What of a site it covers.
+    /// The time up to which it covers what a replica stamped. Zero if its cut does not name the replica.
     pub fn covers_of(&self, replica: ReplicaId) -> Hlc {
         let mut cut = self.copied.cut.iter();
         cut.find(|(origin, _)| *origin == replica)

@@ -1,42 +1,43 @@
-//! Rows that peers have asked for: full copies, and what is given back. Each waits for a checkpoint that begins after it was asked for.
+//! Rows that peers have asked for: full copies, and versions that a peer has lost. Each errand waits for a checkpoint that begins after it was asked
+//! for.
 use crate::{Incoming, Repair, StreamPosition};
 use std::{cmp::Reverse, collections::BTreeMap, mem::discriminant};
 use turnbuckle_core::{Hlc, ReplicaId};
 
-/// What a take-back asks for: versions of the peer that were stamped after `since`.
+/// What a take-back asks for: versions that the peer stamped after `since`, and lost.
 #[derive(Debug, Clone, Copy)]
 pub struct TakeBack {
-    /// After this.
+    /// The time after which they were stamped.
     pub since: Hlc,
-    /// Deletes up to here may be forgotten elsewhere.
+    /// Deletes up to this time may be forgotten at other replicas.
     pub forgettable: Hlc,
 }
 
-/// What rows are sent for.
+/// Why rows are sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     /// A full copy.
     Copy,
-    /// Giving back what the peer lost.
+    /// Versions that the peer has lost.
     Return(TakeBack),
 }
 
 /// Rows that a peer has asked for and that wait for a checkpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Errand {
-    /// What they are for.
+    /// Why the rows are sent.
     pub purpose: Purpose,
-    /// The checkpoint under way began after they were asked for: it has them.
+    /// Whether the checkpoint under way began after the rows were asked for, and so has them.
     in_checkpoint: bool,
-    /// The peer lacks rows itself: its stream is to be taken in up to here before such a checkpoint begins. Others are given nothing while rows
-    /// are missing here and can still come: what comes with a copy is not streamed to them any more.
+    /// If the peer lacks rows itself: its stream must be received up to this position before such a checkpoint begins. As long as rows are missing
+    /// here and can still come, no peer is sent rows: what comes with a copy is not streamed to peers any more.
     behind: Option<StreamPosition>,
-    /// How many entries of this lane's stream the peer has taken in.
+    /// How many entries of this lane's stream the peer has received.
     has: u64,
 }
 
 impl Errand {
-    /// A peer whose rows are all there gets back what it lost.
+    /// Sends a peer, which lacks no other rows, what it has lost.
     pub fn give_back(since: Hlc) -> Errand {
         let forgettable = Hlc::ZERO;
         Errand::again(Purpose::Return(TakeBack { since, forgettable }))
@@ -51,7 +52,7 @@ impl Errand {
         }
     }
 
-    /// What was begun and could not be read is begun once more.
+    /// Begins an errand once more, whose rows could not be read.
     pub fn again(purpose: Purpose) -> Errand {
         Errand {
             purpose,
@@ -62,12 +63,12 @@ impl Errand {
     }
 }
 
-/// What peers have asked for, at most one errand of each kind for each of them.
+/// What peers have asked for: at most one errand of each kind for each peer.
 #[derive(Default)]
 pub struct Errands(BTreeMap<ReplicaId, Vec<Errand>>);
 
 impl Errands {
-    /// A peer needs rows, and for them a checkpoint that begins after now.
+    /// A peer needs rows, and for them a checkpoint that begins after now. An errand of the same kind for the peer is replaced.
     pub fn want(&mut self, replica: ReplicaId, errand: Errand) {
         let wanted = self.0.entry(replica).or_default();
         wanted.retain(|other| discriminant(&other.purpose) != discriminant(&errand.purpose));
@@ -77,19 +78,19 @@ impl Errands {
         });
     }
 
-    /// The link to a peer is down: it asks again.
+    /// The link to a peer is down. Its errands are dropped: the peer asks again.
     pub fn silence(&mut self, replica: ReplicaId) {
         self.0.remove(&replica);
     }
 
-    /// A peer has said anew where it is: a copy that it waits for is of no use any more.
+    /// A peer has reported its position again: a copy that it waits for is of no use any more, and is dropped.
     pub fn drop_copies(&mut self, replica: ReplicaId) {
         if let Some(errands) = self.0.get_mut(&replica) {
             errands.retain(|errand| matches!(errand.purpose, Purpose::Return(_)));
         }
     }
 
-    /// Nothing is given back to anybody. Returns who waits for that.
+    /// Drops all errands that send peers what they have lost. Returns the peers that wait for them.
     pub fn drop_returns(&mut self) -> Vec<ReplicaId> {
         let is_return = |errand: &mut Errand| matches!(errand.purpose, Purpose::Return(_));
         let mut waiting = Vec::new();
@@ -99,7 +100,7 @@ impl Errands {
         waiting
     }
 
-    /// Whether a checkpoint is to begin for a peer.
+    /// Whether a checkpoint is to begin because a peer waits for it.
     pub fn wants_checkpoint<E, M>(&self, lacks: &Lacks<'_, E, M>) -> bool {
         let is_next = |replica, errand: &Errand| !errand.in_checkpoint && self.is_due(replica, errand, lacks);
         let mut wanted = self.0.iter();
@@ -117,7 +118,7 @@ impl Errands {
         self.0 = wanted;
     }
 
-    /// The checkpoint is over: what peers asked for before it began. With `takes_all`, a planted bug, what they asked for later as well.
+    /// The checkpoint is over: takes out what peers asked for before it began. With `takes_all`, a planted bug, also what they asked for later.
     pub fn take_done(&mut self, takes_all: bool) -> Vec<(ReplicaId, Errand)> {
         let mut taken = Vec::new();
         for (&replica, errands) in &mut self.0 {
@@ -127,9 +128,9 @@ impl Errands {
         taken
     }
 
-    /// Whether a checkpoint may begin for a peer. A replica that lacks rows itself waits for nothing of a peer that lacks rows, too. To another one it gives
-    /// back what that has lost, or sends a copy where its log does not reach back, only if nobody else can send a copy first: the peer sends its
-    /// copy afterwards, and each would wait for the other.
+    /// Whether a checkpoint may begin for a peer. If rows are missing both here and at the peer, this replica waits for nothing. If rows are missing
+    /// only here, it sends the peer what the peer has lost, or a copy where its log does not reach back, only if no other peer can send a copy first.
+    /// Otherwise the two would wait for each other, because the peer sends its copy afterwards.
     fn is_due<E, M>(&self, replica: ReplicaId, errand: &Errand, lacks: &Lacks<'_, E, M>) -> bool {
         match (lacks.repair, errand.behind) {
             (None, behind) => lacks.logged(replica) >= behind.unwrap_or_default(),
@@ -138,8 +139,8 @@ impl Errands {
         }
     }
 
-    /// Every peer whose copy is needed waits for rows of this lane itself, and none of them has taken in more of it than this one. The one that has most goes
-    /// first: its copy may bring what the next one lacks.
+    /// Whether every peer whose copy is needed here waits for rows of this lane itself, and none of them has received more of its stream than
+    /// `replica`. The peer that has most goes first: its copy may bring what the next one lacks.
     fn is_first_to_be_served(&self, repair: &Repair, replica: ReplicaId, has: u64) -> bool {
         let is_behind = |other: ReplicaId| {
             let waits = self.0.get(&other);
@@ -150,16 +151,16 @@ impl Errands {
     }
 }
 
-/// What a lane that is asked for rows lacks itself.
+/// What is missing at a lane that is asked for rows.
 pub struct Lacks<'a, E, M> {
-    /// Its rows that are missing.
+    /// The repair of its missing rows, if rows are missing.
     pub repair: Option<&'a Repair>,
-    /// How far it has taken in the streams of its peers.
+    /// How far it has received the streams of its peers.
     pub incoming: &'a Incoming<E, M>,
 }
 
 impl<E, M> Lacks<'_, E, M> {
-    /// How far it has taken in the stream of a peer, as far as the log knows.
+    /// How far it has received the stream of a peer, according to the log.
     fn logged(&self, replica: ReplicaId) -> StreamPosition {
         let stream = self.incoming.stream(replica);
         stream.map(|stream| stream.logged()).unwrap_or_default()
@@ -181,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Streams that were taken in up to 9.
+    /// Streams that were received up to 9.
     fn streams() -> Incoming<(), ()> {
         let received = BTreeMap::from([(B, at(9)), (C, at(9))]);
         Incoming::new([B, C].into_iter(), &received, 1 << 20, &Arc::default())

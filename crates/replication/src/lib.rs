@@ -1,11 +1,11 @@
-//! Replication by durable streams: what a protocol that replicates every version to its peers stands on. Bytes only: no key, no version, no protocol, no
-//! socket and no disk is known here. What entries and marks decode to is a type parameter, and decoding is left to who drives it.
+//! Replication by durable streams, for protocols that replicate every version to their peers. This crate handles bytes only: it knows no key, no
+//! version, no protocol, no socket and no disk. What entries and marks decode to is a type parameter, and decoding is left to the driver.
 //!
-//! - `stream` is the source of a stream: what is sent to whom, from where on, and what a receiver that knows more gives back.
+//! - `stream` is the source of a stream: what is sent to which receiver, from which position on, and what a receiver that has more sends back.
 //! - `incoming` is the receiver of its peers' streams, and `copy` is the full copy that arrives from one of them.
-//! - `take_back` is what a source may have lost in earlier lives, and `unheard` what it must hear of that before it answers.
-//! - `errand` is what peers have asked for row by row, and `repair` what is missing here.
-//! - `wire` is what the two ends say to each other and write down.
+//! - `take_back` is what a replica may have lost of earlier incarnations, and `unheard` what it must hear of that from its peers before it answers.
+//! - `errand` is the rows that peers have asked for, and `repair` the rows that are missing here.
+//! - `wire` is the frames that the two ends exchange and the records that they write down.
 mod copy;
 pub use copy::{CopyIn, CopyState};
 mod errand;

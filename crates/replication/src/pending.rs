@@ -1,7 +1,7 @@
-//! What has arrived over a link and waits for its turn: in order, and bounded.
+//! Items that have arrived over a link and wait for their turn: in order, and bounded.
 //!
-//! A stream's source stops a window ahead of its acknowledgement, so more than that is refused. What a peer gives back has no
-//! window: while much of it waits, the driver does not read from links.
+//! A stream's source stops a window ahead of its acknowledgement, so more than that is refused. What a peer sends back has no window: while too many
+//! bytes of it wait, the driver does not read from links.
 use crate::StreamPosition;
 use std::{
     collections::VecDeque,
@@ -18,20 +18,21 @@ pub enum Item<E, M> {
     Entry {
         /// The entry.
         entry: E,
-        /// Where it stands in the stream: the position advances with each entry, so that it is never behind what is in the store.
+        /// Its position in the stream. The position advances with each entry, so that it is never behind what is in the store.
         at: StreamPosition,
     },
-    /// All entries up to here have been handed on.
+    /// All entries up to this position have been handed on.
     Reached(StreamPosition),
     /// A mark; its entries came before it.
     Mark(M),
-    /// Something of our own that we lost and get back.
+    /// A version of this replica that was lost here and that the peer sends back.
     Returned(E),
-    /// That was all, and the stream to that peer goes on from here. What may have replaced the entries that were not given back.
+    /// The peer has sent back everything, and the stream to it continues from here. It says what may have replaced the versions that were not sent
+    /// back.
     ReturnedEnd(Recovered),
 }
 
-/// What an item costs beside its bytes.
+/// The bytes that an item counts beside its length.
 const ITEM_BYTES: usize = 128;
 
 impl<E, M> Item<E, M> {
@@ -40,13 +41,13 @@ impl<E, M> Item<E, M> {
     }
 }
 
-/// The queue of one peer's items, each with what it costs in bytes.
+/// The queue of one peer's items, each with the bytes that it counts.
 pub(crate) struct Pending<E, M> {
     items: VecDeque<(Item<E, M>, usize)>,
-    /// Of the stream alone.
+    /// The bytes of waiting items that came by the stream.
     stream_bytes: usize,
     max_stream_bytes: usize,
-    /// Given back by all peers to all lanes of the node.
+    /// The bytes of waiting items that all peers have sent back to all lanes of the node.
     returned_bytes: Arc<AtomicUsize>,
 }
 
@@ -56,7 +57,7 @@ impl<E, M> Pending<E, M> {
         Pending {
             items: VecDeque::new(),
             stream_bytes: 0,
-            // A source counts otherwise, and one entry may be larger than its window.
+            // A source counts differently, and one entry may be larger than its window.
             max_stream_bytes: 16 * window_bytes + (1 << 30),
             returned_bytes,
         }
@@ -84,7 +85,7 @@ impl<E, M> Pending<E, M> {
         Some(item)
     }
 
-    /// Adds an item that came in so many bytes.
+    /// Adds an item that came in `bytes` bytes.
     ///
     /// # Errors
     /// If the source is further ahead than any source goes.
@@ -94,7 +95,7 @@ impl<E, M> Pending<E, M> {
             return Err(BadFrame::new("a source that keeps to its window", found));
         }
         let bytes = bytes + ITEM_BYTES;
-        // The newest mark says all that those before it say: a stream that is held does not pile them up.
+        // The newest mark says all that the marks before it say: so marks do not pile up in a stream that is held.
         if let (Item::Mark(_), Some((Item::Mark(_), _))) = (&item, self.items.back()) {
             self.stream_bytes -= self.items.pop_back().map_or(0, |(_, bytes)| bytes);
         }
@@ -106,7 +107,7 @@ impl<E, M> Pending<E, M> {
         Ok(())
     }
 
-    /// Drops what came by the stream, and keeps what was given back.
+    /// Drops the items that came by the stream, and keeps those that were sent back.
     pub fn drop_stream(&mut self) {
         self.items.retain(|(item, _)| item.is_returned());
         self.stream_bytes = 0;

@@ -1,28 +1,29 @@
-//! What a replica lacks of which rows are missing, and whose full copies bring it back.
+//! What a replica with missing rows lacks, and the peers whose full copies restore it.
 //!
-//! Nobody knows which rows are missing. But what every peer's stream had brought here is known, and so is how far each peer had heard the others when it
-//! made a copy. A peer is waited for until some copy is in place that had heard as much of it as this replica.
+//! It is not known which rows are missing. But it is known how far each peer's stream was received here, and how far each peer had received the other
+//! streams when it made a copy. The replica waits for a peer until that peer's own copy is in place, or a copy whose source had received at least as
+//! much of the peer's stream as this replica.
 use crate::{CopyIn, LAST_PLACE, ReceivedRecord, StreamPosition};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{Micros, ReplicaId};
 
-/// What is still missing.
+/// The rows that are still missing.
 #[derive(Debug, Clone)]
 pub struct Repair {
-    /// Of each peer: how far its stream was taken in here. Until a copy is in place that has as much, rows of it may be missing.
+    /// For each peer, how far its stream was received here. Until a copy that has as much of it is in place, rows of that peer may be missing.
     waits: BTreeMap<ReplicaId, StreamPosition>,
-    /// No copy is in place yet: nothing is covered.
+    /// Whether no copy is in place yet: nothing is covered.
     pub is_blank: bool,
-    /// The lane's own stream was lost as well.
+    /// Whether the lane's own stream was lost as well.
     pub lost_stream: bool,
-    /// Peers that lack rows as well, and have sent what they have.
+    /// Peers at which rows are missing as well, and that have sent the rows that they have.
     partial: BTreeSet<ReplicaId>,
-    /// When a peer was last asked.
+    /// When a peer was last asked for a copy, in monotonic time.
     asked_at: Micros,
 }
 
-/// What a repair still waits for.
+/// The record of what a repair still waits for.
 #[derive(Clone, PartialEq, Message)]
 pub struct RepairRecord {
     #[prost(message, repeated, tag = "1")]
@@ -34,23 +35,23 @@ pub struct RepairRecord {
 }
 
 impl RepairRecord {
-    /// Checks what comes from outside.
+    /// Checks a record from outside.
     ///
     /// # Errors
-    /// If it names a site or a place that cannot be.
+    /// If it names a replica or a position that cannot exist.
     pub fn check(&self) -> Result<(), turnbuckle_core::BadFrame> {
         self.waits.iter().try_for_each(|wait| wait.check())
     }
 }
 
-/// Further than any stream: only the site's own copy will do.
+/// A position beyond any stream: only a full copy from the peer itself ends the wait for it.
 const NEVER: StreamPosition = StreamPosition {
     incarnation: LAST_PLACE,
     number: LAST_PLACE,
 };
 
 impl Repair {
-    /// Rows are missing from a table whose meta is there, or not.
+    /// A repair of a table with missing rows. `has_meta` says whether the table's metadata is there; if not, the lane's own stream is lost as well.
     pub fn of_all(others: impl Iterator<Item = ReplicaId>, has_meta: bool) -> Repair {
         Repair {
             waits: others.map(|replica| (replica, NEVER)).collect(),
@@ -61,7 +62,7 @@ impl Repair {
         }
     }
 
-    /// As a checkpoint has left it.
+    /// The repair as a checkpoint has left it.
     pub fn restore(record: &RepairRecord) -> Repair {
         Repair {
             waits: record.waits.iter().map(|wait| wait.parts()).collect(),
@@ -72,7 +73,7 @@ impl Repair {
         }
     }
 
-    /// For a checkpoint.
+    /// The record for a checkpoint.
     pub fn record(&self) -> RepairRecord {
         let waits = self.waits.iter();
         let waits = waits.map(|(&replica, &at)| ReceivedRecord::new(replica, at));
@@ -83,7 +84,7 @@ impl Repair {
         }
     }
 
-    /// The log is replayed: how far each stream was taken in is known.
+    /// The log is replayed: from now on it is known how far each stream was received.
     pub fn begin(&mut self, received: impl Fn(ReplicaId) -> Option<StreamPosition>) {
         let unknown = self.waits.iter_mut().filter(|(_, at)| **at == NEVER);
         for (&replica, at) in unknown.filter(|_| !self.lost_stream) {
@@ -110,7 +111,7 @@ impl Repair {
         self.is_blank || self.waits.contains_key(&replica)
     }
 
-    /// The next peer to be asked for a copy: one after the other, unless one takes its time.
+    /// The next peer to be asked for a copy. Peers are asked one after the other, but the next one is asked when `patience` has passed.
     pub fn next_to_ask(
         &mut self,
         now: Micros,
@@ -129,18 +130,18 @@ impl Repair {
         Some(next)
     }
 
-    /// The peers from which something that is missing may still come.
+    /// The peers from which missing rows may still come.
     pub fn open(&self) -> impl Iterator<Item = ReplicaId> {
         let open = self.waits.keys();
         open.filter(|replica| !self.partial.contains(replica)).copied()
     }
 
-    /// Whether nobody has more.
+    /// Whether no peer has more of the missing rows.
     pub fn is_over(&self) -> bool {
         self.waits.keys().all(|replica| self.partial.contains(replica))
     }
 
-    /// Whether everything is back.
+    /// Whether all rows are restored.
     pub fn is_whole(&self) -> bool {
         self.waits.is_empty()
     }
@@ -162,7 +163,7 @@ mod tests {
         }
     }
 
-    /// A repair of one that had heard b up to 40 and c up to 17.
+    /// A repair of a replica that had received b up to 40 and c up to 17.
     fn repair() -> Repair {
         let mut repair = Repair::of_all([B, C].into_iter(), true);
         repair.begin(|replica| Some(if replica == B { at(40) } else { at(17) }));

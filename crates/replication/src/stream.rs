@@ -1,7 +1,7 @@
 //! The durable stream of one lane: what `replicate` means.
 //!
-//! Every lane is the **source** of one stream and a **receiver** of one from each other site. The entries of a stream are
-//! versions, numbered from 1 without gaps; they lie in the source's commit log, and nowhere else on disk.
+//! Every lane is the **source** of one stream and a **receiver** of one from each other site. The entries of a stream are versions, numbered from 1
+//! without gaps. They are in the source's commit log, and nowhere else on disk.
 //!
 //! ```text
 //!   source, site a                                        receiver, site b
@@ -12,22 +12,21 @@
 //!   acked <= received <= sent <= ready < next
 //! ```
 //!
-//! *Exactly once*: the receiver's position commits in the same record as what the entry wrote; a frame says which
-//! position it continues from, and one that does not fit is refused. When a link comes up the receiver says where it
-//! is ([`Outgoing::resume`]), and the source goes on from there: from memory, from its log, or, where the log does not
-//! reach back so far, with a full copy.
+//! *Exactly once*: the receiver's position commits in the same record as what the entry wrote. A frame says which position it continues from, and one
+//! that does not fit is refused. When a link comes up, the receiver reports its position ([`Outgoing::resume`]), and the source continues from there:
+//! from memory, from its log or, if the log does not reach back as far, with a full copy.
 //!
-//! *Incarnations*: when a node is opened its streams begin a new incarnation, synced before anything else. If the end of the log
-//! was lost (a power cut under `interval` or `none`), numbers are used again; the incarnation tells the old 101 from the new one.
-//! A receiver that is further than the source remembers gives the difference back first ([`Resumption::TakeBack`]); so does
-//! one that knows a life of which the source, having lost its directory, knows nothing. A receiver may also hold what the stream never brought
-//! it: the full copy of a third site did. So it says how far that goes, beside where it is ([`Outgoing::lost`]).
+//! *Incarnations*: when a node is opened, its streams begin a new incarnation, synced before anything else. If the end of the log was lost (a power
+//! cut under `interval` or `none`), numbers are used again; the incarnation tells the old 101 from the new one. A receiver that is further than the
+//! source remembers first sends the difference back ([`Resumption::TakeBack`]). So does a receiver that knows an incarnation of which the source,
+//! having lost its directory, knows nothing. A receiver may also hold versions that the stream never brought it, but the full copy of a third site
+//! did. So it reports how far those reach, beside its own position ([`Outgoing::lost`]).
 //!
-//! *Marks* travel behind the entries that came before them, once those are synced. Only the newest one is kept, so a slow peer
-//! costs one.
+//! *Marks* travel behind the entries that came before them, once those are synced. Only the newest one is kept, so a slow peer costs the memory of
+//! one mark.
 //!
-//! *Memory*: the newest entries are kept in memory up to a limit, for all peers together; a peer that lags further is fed
-//! from the log. A peer is never sent more than a window ahead of its acknowledgement.
+//! *Memory*: the newest entries are kept in memory up to a limit, for all peers together. A peer that is further behind gets its entries from the
+//! log. A peer is never sent more than a window ahead of its acknowledgement.
 mod cursor;
 mod lives;
 mod resume;
@@ -46,20 +45,20 @@ use turnbuckle_log::Position;
 /// A place in a stream: everything up to and including `number` of `incarnation`. (0, 0) is before everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct StreamPosition {
-    /// Which life of the source wrote it.
+    /// The incarnation of the source that wrote the entry.
     pub incarnation: u64,
     /// The entry's number.
     pub number: u64,
 }
 
-/// How far memory and frames may go.
+/// Limits of memory and frames.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamLimits {
     /// Newest entries kept in memory for peers, in bytes.
     pub tail_bytes: usize,
-    /// How far a peer is sent ahead of its acknowledgement, in bytes.
+    /// The most that a peer is sent ahead of its acknowledgement, in bytes.
     pub window_bytes: usize,
-    /// The most of one frame, in bytes, unless a single entry is larger.
+    /// A frame that has this many bytes gets no further entry.
     pub frame_bytes: usize,
 }
 
@@ -73,7 +72,7 @@ impl Default for StreamLimits {
     }
 }
 
-/// How many bytes of log lie between two entries of the index.
+/// The least number of bytes of log between two entries of the index.
 const INDEX_EVERY_BYTES: u64 = 64 << 10;
 
 /// The source's side of a stream.
@@ -88,25 +87,25 @@ pub struct Outgoing {
     tail_bytes: usize,
     /// (n, p): the log holds entry n, and those after it, at or behind p. Sparse, rising.
     index: VecDeque<(u64, Position)>,
-    /// The index is that of a checkpoint.
+    /// Whether the index is that of a checkpoint.
     is_restored: bool,
     cursors: BTreeMap<ReplicaId, Cursor>,
     times: ReadyTimes,
 }
 
-/// An entry on its way.
+/// An entry of a stream.
 #[derive(Clone)]
 pub struct Entry {
-    /// Its place among those of its source, counted from 1.
+    /// Its number among the entries of its source, counted from 1.
     pub number: u64,
-    /// The sites it goes to.
+    /// The replicas that it goes to.
     pub to: ReplicaSet,
-    /// What it is, encoded.
+    /// The entry, encoded.
     pub bytes: Bytes,
 }
 
 impl Outgoing {
-    /// A source that has written nothing, with receivers at these sites.
+    /// A source that has written nothing, with these receivers.
     pub fn new(limits: StreamLimits, sites: impl Iterator<Item = ReplicaId>) -> Outgoing {
         Outgoing {
             limits,
@@ -130,7 +129,7 @@ impl Outgoing {
         self.lives = Lives::restore(incarnations);
     }
 
-    /// Where entries lie in the log, for a checkpoint to remember.
+    /// Where entries are in the log, for a checkpoint to remember.
     pub fn index(&self) -> impl Iterator<Item = (u64, Position)> + '_ {
         self.index.iter().copied()
     }
@@ -141,7 +140,7 @@ impl Outgoing {
         self.is_restored = true;
     }
 
-    /// An entry found in the log at `position` is at hand for peers. Those before `next` were in the checkpoint.
+    /// Takes in an entry that was found in the log at `position`, so that peers can be sent it. Those before `next` were in the checkpoint.
     pub fn replay(&mut self, entry: Entry, position: Position) -> Result<(), BadFrame> {
         if entry.number > self.next {
             let found = format!("entry {}", entry.number);
@@ -156,7 +155,7 @@ impl Outgoing {
             .back()
             .is_some_and(|&(last, at)| last < entry.number && at < position);
         match is_new && is_behind && std::mem::take(&mut self.is_restored) {
-            // What the checkpoint remembered may have been purged since, and with it the only place from which this one is found.
+            // The positions that the checkpoint remembered may have been purged since. Then this is the only one from which the entry is found.
             true => self.index.push_back((entry.number, position)),
             false => self.note_position(entry.number, position),
         }
@@ -168,13 +167,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// A life found in the log. It begins where the one before has come to.
+    /// Takes in an incarnation that was found in the log. It begins where the one before it had come to.
     pub fn replay_incarnation(&mut self, incarnation: Incarnation) -> Result<(), BadFrame> {
         self.lives.replay(incarnation, self.next)
     }
 
-    /// Begins a new life; the caller writes the returned incarnation down, synced, before anything else. Its number is at
-    /// least `number`, which is the time of day: so it is a new one even where the directory with the old ones was lost.
+    /// Begins a new incarnation. The caller must write the returned incarnation down, synced, before anything else. Its number is at least `number`,
+    /// which is the time of day: so it is new even if the directory with the old ones was lost.
     pub fn begin(&mut self, number: u64, clock: Hlc) -> Incarnation {
         self.lives.begin(number, self.next, clock)
     }
@@ -191,7 +190,7 @@ impl Outgoing {
         self.ready
     }
 
-    /// The number of this life; 0 before the first.
+    /// The number of this incarnation; 0 before the first.
     pub fn incarnation(&self) -> u64 {
         self.lives.newest()
     }
@@ -201,18 +200,18 @@ impl Outgoing {
         self.lives.of(number)
     }
 
-    /// The lives that are remembered, oldest first.
+    /// The incarnations that are remembered, oldest first.
     pub fn incarnations(&self) -> &[Incarnation] {
         self.lives.all()
     }
 
-    /// The number of the next entry.
+    /// Takes the number of the next entry.
     pub fn assign(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
     }
 
-    /// The log holds entry `number` and what follows at or behind `position`.
+    /// Notes that the log holds entry `number` and what follows at or behind `position`.
     pub fn note_position(&mut self, number: u64, position: Position) {
         if self
             .index
@@ -278,7 +277,7 @@ impl Outgoing {
         }
     }
 
-    /// A mark for these sites, behind every entry so far. Returns whether anybody can be sent it.
+    /// Sets the mark for these replicas, behind every durable entry so far. It replaces a mark that was not sent yet.
     pub fn set_mark(&mut self, to: ReplicaSet, body: &Bytes) {
         for (&replica, cursor) in &mut self.cursors {
             if to.contains(replica) {
@@ -294,7 +293,7 @@ impl Outgoing {
 
     // ---- peers ----------------------------------------------------------------------------------------------
 
-    /// How far the receiver at a site is.
+    /// How far a receiver is.
     pub fn cursor(&mut self, replica: ReplicaId) -> Option<&mut Cursor> {
         self.cursors.get_mut(&replica)
     }
@@ -304,14 +303,14 @@ impl Outgoing {
         self.cursors.iter().map(|(&replica, cursor)| (replica, cursor))
     }
 
-    /// The link to the receiver at a site is down.
+    /// The link to a receiver is down.
     pub fn silence(&mut self, replica: ReplicaId) {
         if let Some(cursor) = self.cursors.get_mut(&replica) {
             cursor.set_state(CursorState::Silent);
         }
     }
 
-    /// The oldest entry that memory or the log still holds.
+    /// The number of the oldest entry that memory or the log still holds.
     pub fn oldest(&self) -> u64 {
         let in_log = self.index.front().map(|&(number, _)| number);
         let in_memory = self.tail.front().map(|entry| entry.number);
@@ -335,7 +334,7 @@ impl Outgoing {
         self.trim();
     }
 
-    /// The next thing to send to a site, at most one frame.
+    /// The next thing to send to a receiver, at most one frame.
     pub fn step(&mut self, replica: ReplicaId) -> Step {
         let Outgoing {
             limits,
@@ -384,8 +383,8 @@ impl Outgoing {
         frame
     }
 
-    /// The next frame from entries read from the log; `next` is where to read on. The entries may begin before what is
-    /// needed and end after what is durable.
+    /// The next frame from entries that were read from the log; `next` is the position to read on from. The entries may begin before what is needed
+    /// and end after what is durable.
     pub fn step_from_log(&mut self, replica: ReplicaId, read: &[Entry], next: Position) -> Step {
         let Outgoing {
             limits,
@@ -419,16 +418,18 @@ impl Outgoing {
         frame
     }
 
-    /// From which log position on records may still be needed, by peers that are fed or, if `absent` counts, by all.
+    /// The log position from which on records may still be needed: by peers that are sent something or, if `absent`, by all peers. `None` if none are
+    /// needed.
     pub fn needed(&self, absent: bool) -> Option<Position> {
         let needs = self.cursors.values().filter_map(|cursor| match cursor.state {
-            // A row may be damaged before the copy is there, and nobody else has it: what the log has of it can be streamed.
+            // If `absent`, entries before the copy are kept: a row may be damaged before the copy is there, and no other replica may have it. What
+            // the log has of it can still be streamed.
             CursorState::Copying { resume } if !absent => Some(resume),
             CursorState::Silent if !absent => None,
             _ => Some(cursor.acked),
         });
         let after = needs.min()?;
-        // What is appended and not durable yet counts: the index may name only what comes before and after it.
+        // Entries that are appended and not durable yet count: the index may name only what comes before and after them.
         if after + 1 >= self.next {
             return None;
         }
@@ -442,7 +443,7 @@ impl Outgoing {
 
     /// The log begins at `start` now.
     pub fn purged(&mut self, start: Position) {
-        // The first index entry must stay true: what it names, and all that follows, is still there.
+        // The first index entry must stay true: the entry that it names, and all that follow, are still there.
         while self.index.front().is_some_and(|&(_, position)| position < start) {
             self.index.pop_front();
         }

@@ -1,45 +1,46 @@
-//! What a replica may have stamped in earlier lives and lost, and which peers may give it back.
+//! What a replica may have stamped in earlier incarnations and lost, and which peers may send it back.
 //!
-//! A replica that begins a life cannot know what it has lost: a power loss takes the end of a log, and a directory may be an empty one or an old copy. Its
-//! peers know: each says how far it has this replica's stream, and gives back what the replica has lost of it. Until all of them have, the
-//! replica promises nothing: what comes back has an old stamp.
+//! A replica that begins an incarnation cannot know what it has lost: a power loss takes the end of a log, and a directory may be an empty one or an
+//! old copy. Its peers know. Each peer reports how far it has this replica's stream, and sends back what the replica has lost of it. Until all peers
+//! have done so, the replica promises nothing: what is sent back has an old stamp.
 //!
 //! ```text
 //!   begin        unsettled: b c      b resumes: nothing was lost         unsettled: c
 //!                                    c resumes: it holds more            c gives back .. that is on disk     unsettled: nobody
 //! ```
 //!
-//! A protocol without streams has none of this: what it must not lose it syncs, and what it has lost its driver copies.
+//! A protocol without streams needs none of this. It syncs what it must not lose, and its driver restores what was lost by full copies.
 use crate::{Outgoing, StreamPosition};
 use turnbuckle_core::{Forgotten, Hlc, Micros, ReplicaId, ReplicaSet};
 
-/// How long others wait at most for what is given to them: a site that was away itself is heard only when it has sent a full copy.
+/// The longest time that peers wait for lost versions and full copies because some site was not heard. A site that was unreachable itself is heard
+/// only when it has sent a full copy.
 const GIVES_AFTER: Micros = Micros::from_millis(10_000);
 
-/// What a replica knows of its earlier lives, and what it still waits to hear of them.
+/// What a replica knows of its earlier incarnations, and which peers it still has to hear about them.
 pub struct EarlierLives {
     me: ReplicaId,
-    /// Everything this replica stamped in its earlier lives up to here is in the last checkpoint. The log behind it may hold more, but
-    /// with gaps: what peers give back comes in no order, and a crash may end that in the middle.
+    /// Everything that this replica stamped in earlier incarnations up to this time is in the last checkpoint. The log behind it may hold more, but
+    /// with gaps: what peers send back comes in no order, and a crash may interrupt that.
     recovered: Hlc,
-    /// Peers that may hold something this replica stamped later in an earlier life, and lost. Nothing that no power loss could have taken is among
-    /// that, so it does not wait for ever for a site that is away.
+    /// Peers that may hold something that this replica stamped later in an earlier incarnation, and lost. Only what a power loss could have taken can
+    /// be among that, so the replica does not wait forever for a site that is unreachable.
     unsettled: ReplicaSet,
     patient_until: Micros,
-    /// Every peer has given back what it held of this lane when its directory was empty: that is in the log or the last checkpoint.
+    /// Whether every peer has sent back what it held of this lane when the lane's directory was empty. That is in the log or the last checkpoint.
     is_given_back: bool,
-    /// A peer has spoken of an earlier life, of which nothing is on this disk.
+    /// Whether a peer has named an earlier incarnation of which nothing is on this disk.
     is_forgotten: bool,
-    /// A peer has shown that the directory was lost, or is an old copy: stamps may have been given of which nobody here knows.
+    /// Whether a peer has shown that the directory was lost, or is an old copy: this replica may have given stamps that it does not know of.
     has_lost_directory: bool,
-    /// Peers that have not said in this life where they are.
+    /// Peers that have not reported their position in this incarnation.
     unheard_of: ReplicaSet,
-    /// From then on others are given rows although some site was not heard.
+    /// From this time on, in monotonic time, peers are sent rows even if some site was not heard.
     gives_from: Micros,
 }
 
 impl EarlierLives {
-    /// As the last checkpoint left it.
+    /// The state as the last checkpoint left it.
     pub fn restore(me: ReplicaId, recovered: Hlc, is_given_back: bool) -> EarlierLives {
         EarlierLives {
             me,
@@ -54,12 +55,12 @@ impl EarlierLives {
         }
     }
 
-    /// A record of the log says whether all was given back.
+    /// Replays a record of the log that says whether everything was sent back.
     pub fn replay(&mut self, is_given_back: bool) {
         self.is_given_back |= is_given_back;
     }
 
-    /// A new life begins: any of `peers` may hold what was lost. `is_first`: nobody can hold anything.
+    /// A new incarnation begins: any of `peers` may hold what was lost. `is_first`: the keyspace is new, so no peer can hold anything.
     pub fn begin(&mut self, now: Micros, peers: ReplicaSet, patience: Micros, is_first: bool) {
         (self.unsettled, self.unheard_of) = (peers, peers);
         self.patient_until = now + patience;
@@ -69,19 +70,19 @@ impl EarlierLives {
         };
     }
 
-    // ---- what is decided by it ------------------------------------------------------------------------------
+    // ---- what it decides ------------------------------------------------------------------------------------
 
-    /// Up to where the last checkpoint has everything of earlier lives.
+    /// The time up to which the last checkpoint has everything of earlier incarnations.
     pub fn recovered(&self) -> Hlc {
         self.recovered
     }
 
-    /// Whether all was given back that peers held when the directory was empty.
+    /// Whether peers have sent back everything that they held when the directory was empty.
     pub fn is_given_back(&self) -> bool {
         self.is_given_back
     }
 
-    /// Whether a peer has spoken of an earlier life, of which nothing is on this disk.
+    /// Whether a peer has named an earlier incarnation of which nothing is on this disk.
     pub fn is_forgotten(&self) -> bool {
         self.is_forgotten
     }
@@ -91,12 +92,12 @@ impl EarlierLives {
         self.unsettled
     }
 
-    /// Whether nobody holds anything that was lost here: what is promised is kept.
+    /// Whether no peer holds anything that was lost here: then a promise will be kept.
     pub fn is_settled(&self) -> bool {
         self.unsettled.is_empty()
     }
 
-    /// What this replica knows to have of what it stamped itself, if its protocol says `until`.
+    /// The time up to which this replica knows to have what it stamped itself, if its protocol says `until`.
     pub fn known(&self, until: Hlc) -> Hlc {
         match self.is_settled() {
             true => until,
@@ -104,27 +105,28 @@ impl EarlierLives {
         }
     }
 
-    /// Whether peers may hold what this replica has lost, and are waited for: for as long as it takes, if its directory was lost or is an old copy.
+    /// Whether the replica waits for peers that may hold what it has lost. If its directory was lost or is an old copy, it waits for as long as it
+    /// takes.
     pub fn takes_back(&self, now: Micros) -> bool {
         !self.is_settled() && (now < self.patient_until || self.has_lost_directory)
     }
 
-    /// Whether others may be given what they lost, or a full copy. Before all have been heard this directory may be an old one, and what was deleted
-    /// since would come back there.
+    /// Whether peers may be sent what they have lost, or a full copy. Before all peers have been heard, this directory may be an old copy, and what
+    /// was deleted since would come back at the peer.
     pub fn may_give(&self, now: Micros) -> bool {
         self.unheard_of.is_empty() || now >= self.gives_from
     }
 
-    /// The peers that have not said in this life where they are.
+    /// The peers that have not reported their position in this incarnation.
     pub fn unheard_of(&self) -> ReplicaSet {
         self.unheard_of
     }
 
     // ---- what is heard --------------------------------------------------------------------------------------
 
-    /// A peer may know this replica by a life of which nothing is on its disk, or not all: by its stream, by what copies of third
-    /// sites have brought from there (`at`), or by the birth of its directory, which is `birth` as far as it is known here. With `syncs_all` every
-    /// write is synced before it is acknowledged or sent, and no power loss takes any.
+    /// A peer reports what it knows of this replica. It may know an incarnation of which nothing is on this disk, or not all: by the stream, by what
+    /// full copies from third sites have brought there (both positions are in `at`), or by the birth of this replica's directory, which is `birth` as
+    /// far as it is known here. With `syncs_all`, every write is synced before it is acknowledged or sent, and no power loss takes any.
     pub fn hear_of(
         &mut self,
         at: [StreamPosition; 2],
@@ -142,21 +144,21 @@ impl EarlierLives {
         self.has_lost_directory |= self.is_forgotten || at.into_iter().any(is_lost);
     }
 
-    /// A peer has said where it is. Returns whether this replica's clock is to be put ahead for it: it may have given stamps of which nobody
-    /// here knows, beyond the newest that the peer has heard.
+    /// A peer has reported its position. Returns whether this replica's clock must be moved ahead because of that: the replica may have given stamps
+    /// that it does not know of, beyond the newest stamp that the peer has heard.
     pub fn hear(&mut self, peer: ReplicaId) -> bool {
         let is_first_word = self.unheard_of.contains(peer);
         self.unheard_of = self.unheard_of.without(peer);
         is_first_word && self.has_lost_directory
     }
 
-    /// A peer holds nothing that was lost here. Returns whether that was the last one since the directory was empty: it is to be written down.
+    /// A peer holds nothing that was lost here. Returns whether it is the last peer since the directory was empty: the caller must write that down.
     pub fn settle(&mut self, peer: ReplicaId) -> bool {
         self.unsettled = self.unsettled.without(peer);
         self.is_settled() && !self.is_given_back
     }
 
-    /// That all was given back is written down.
+    /// Notes that it is written down that everything was sent back.
     pub fn note_given_back(&mut self) {
         self.is_given_back = true;
     }

@@ -1,9 +1,10 @@
-//! What a replica must hear after a start, before it answers anybody.
+//! What a replica must hear from its peers after a start, before it answers requests.
 //!
-//! **An empty directory may have been lost.** Then peers hold versions that this site stamped in a life of which it knows nothing. Whoever
-//! has read them must not be told that there is nothing. And some may lie ahead of its wall clock, since each restart leads a clock by up to
-//! three seconds: what it stamped below those would be passed over everywhere, because the older version of the key would win. So requests wait until every
-//! other site has given back what it holds. By then each has said how far its clock is, which is above all that this site ever told it.
+//! **An empty directory may mean that the old one was lost.** Then peers hold versions that this site stamped in an incarnation of which it knows nothing. A
+//! client that has read them must not be told that there is nothing. And some of them may be ahead of this site's wall clock, since each restart
+//! moves a clock ahead by up to three seconds. What the site stamps below those would be ignored at all sites, because the older version of the key
+//! would win. So requests wait until every other site has sent back what it holds. By then each site has reported its clock, which is above
+//! everything that this site ever sent to it.
 //!
 //! ```text
 //!   site b: directory lost                        site a
@@ -14,30 +15,31 @@
 //!      | stamps x with 105                           |
 //! ```
 //!
-//! It waits for at least one other site: alone it cannot tell a new cluster from a lost directory. If none that it has heard after two seconds speaks of an
-//! earlier life, it serves: the cluster is new, and one site may be late. But once a peer speaks of an earlier life of this node, its directory was
-//! lost, and it waits for all sites: what it answered and stamped in that life may be known to a site that is away, and to no other. Its requests are
-//! refused meanwhile, by the names of those sites, and it promises nothing.
+//! The replica waits for at least one other site: alone it cannot tell a new cluster from a lost directory. If no site that it has heard after two
+//! seconds names an earlier incarnation, it serves: the cluster is new, and one site may be late. But once a peer names an earlier incarnation of
+//! this node, the directory was lost, and the replica waits for all sites. What it answered and stamped in that incarnation may be known to an
+//! unreachable site, and to no other. Meanwhile its requests are refused with the names of those sites, and it promises nothing.
 //!
-//! What it stamped last may have reached nobody but its clients. Where its clock was ahead of the wall clock it counted on from the newest stamp that it had
-//! heard. Its peers know that one, and from there it would give the same stamps to other values. So its clock is put ahead by as much as a
-//! restart puts the first bound, once for each peer that is heard: nobody counts that far while a message is under way. The same holds for an old copy of a
-//! directory, whose peers know more of its stream than it does.
+//! The last stamps of that incarnation may have reached clients and no peer. While the site's clock was ahead of its wall clock, it counted on from
+//! the newest stamp that it had heard. Its peers know that stamp too, and counting on from there the replica would give the same stamps to other
+//! values. So its clock is moved ahead, once for each peer that is heard, by the distance at which a restart sets the first bound: no clock counts
+//! that far while a message is under way. The same holds for an old copy of a directory, if its peers know more of its stream than it does.
 //!
-//! Once all have given back, that is written down. A node that is restarted before asks all of them again.
+//! When all sites have sent back what they hold, that is written down. A node that is restarted before that asks all of them again.
 //!
-//! **A directory with something in it may be an old copy.** A peer says what it has forgotten when the link to it comes up. If deletes are among that which
-//! the copy does not have, the replica refuses to serve. So requests wait for the word of any other site. And nothing is given to others, rows that they
-//! lost or a full copy, before all other sites were heard, ten seconds at most: what was deleted since would come back there. One that knows that
-//! it is old gives nothing, and whoever waits for what it gives back is told that there is nothing. One that serves has lost what it wrote after it was made,
-//! and others may not have that either: where writes are synced, a peer that holds more than the copy shows that it is one, and it promises nothing until
-//! all have given back what they hold. Under `interval` and `none` an old copy looks like the end of a log that a power loss took.
+//! **A directory that is not empty may be an old copy.** A peer reports which deletes it has forgotten when the link to it comes up. If the copy
+//! lacks some of these deletes, the replica refuses to serve. So requests wait for the word of any other site. And the replica sends peers nothing,
+//! neither rows that they lost nor a full copy, before all other sites were heard, ten seconds at most: what was deleted since would come back there.
+//! A replica that knows that its directory is an old copy sends nothing back, and tells the peers that wait for it that there is nothing. An old copy
+//! that serves has lost what was written after it was made, and other replicas may not have that either. Where writes are synced, a peer that holds
+//! more than the copy shows that it is one, and the replica promises nothing until all peers have sent back what they hold. Under `interval` and
+//! `none`, an old copy looks like a log that lost its end in a power loss.
 //!
-//! For that word requests wait two seconds at most, then they are served.
+//! Requests wait for that word two seconds at most. Then they are served.
 use std::collections::VecDeque;
 use turnbuckle_core::{Micros, ReplicaId, ReplicaSet};
 
-/// How long requests wait at most.
+/// The longest time that requests wait.
 const PATIENCE: Micros = Micros::from_millis(2_000);
 
 /// What a replica waits for after a start, and the inputs that wait for it.
@@ -48,19 +50,19 @@ pub struct Unheard<T> {
 }
 
 enum Missing {
-    /// What these peers give back.
+    /// What these peers send back.
     Returns(ReplicaSet),
-    /// What any peer has forgotten.
+    /// The word of any peer: what it has forgotten.
     Word,
 }
 
 impl<T> Unheard<T> {
-    /// The directory was empty: what these peers give back is waited for.
+    /// The directory was empty: inputs wait for what these peers send back.
     pub fn returns(now: Micros, peers: ReplicaSet) -> Unheard<T> {
         Unheard::new(now, Missing::Returns(peers))
     }
 
-    /// The directory may be an old copy: the word of any peer is waited for.
+    /// The directory may be an old copy: inputs wait for the word of any peer.
     pub fn word(now: Micros) -> Unheard<T> {
         Unheard::new(now, Missing::Word)
     }
@@ -73,7 +75,7 @@ impl<T> Unheard<T> {
         }
     }
 
-    /// An input waits, for at most two seconds since the start.
+    /// Lets an input wait, until two seconds after the start at most.
     ///
     /// # Errors
     /// If those have passed: the input.
@@ -85,52 +87,52 @@ impl<T> Unheard<T> {
         Ok(())
     }
 
-    /// Until when inputs wait, if any does.
+    /// The time until which inputs wait, in monotonic time; `None` if none waits.
     pub fn until(&self) -> Option<Micros> {
         (!self.waiting.is_empty()).then_some(self.until)
     }
 
-    /// How many inputs wait.
+    /// The number of inputs that wait.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Whether no input waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Takes out all that waits.
+    /// Takes out all inputs that wait.
     pub fn take_waiting(&mut self) -> VecDeque<T> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Whether it has taken longer than inputs wait.
+    /// Whether the time that inputs may wait has passed.
     pub fn is_late(&self, now: Micros) -> bool {
         now >= self.until
     }
 
-    /// Whether what peers give back is still missing, and late.
+    /// Whether what peers send back is still missing, and late.
     pub fn returns_are_late(&self, now: Micros) -> bool {
         matches!(self.missing, Missing::Returns(_)) && self.is_late(now)
     }
 
-    /// A peer has said what it has forgotten.
+    /// A peer has reported what it has forgotten.
     pub fn hear_word(&mut self) {
         if matches!(self.missing, Missing::Word) {
             self.missing = Missing::Returns(ReplicaSet::default());
         }
     }
 
-    /// A peer holds nothing more of this replica.
+    /// A peer has nothing more of this replica to send back.
     pub fn hear_return(&mut self, peer: ReplicaId) {
         if let Missing::Returns(peers) = &mut self.missing {
             *peers = peers.without(peer);
         }
     }
 
-    /// Whether nothing is missing any more, or it is not waited for any longer. `is_new`: some peer was heard, none speaks of an earlier life, and
-    /// none is giving back.
+    /// Whether nothing is missing any more, or the replica does not wait for it any longer. `is_new`: some peer was heard, no peer names an earlier
+    /// incarnation, and none is sending back.
     pub fn is_over(&self, now: Micros, is_new: bool) -> bool {
         match self.missing {
             Missing::Returns(peers) => peers.is_empty() || self.is_late(now) && is_new,

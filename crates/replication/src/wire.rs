@@ -1,5 +1,5 @@
-//! What the ends of a stream say to each other, and what each of them writes down of it. Prost stays in here: the field tags are what survives a
-//! rolling upgrade, the types around it are ours.
+//! The frames that the ends of a stream send each other, and the records that each of them writes down. Prost stays in this module: the field tags
+//! must survive a rolling upgrade, and other modules use types of their own.
 mod records;
 pub use records::{
     CutFrame, IncarnationRecord, LAST_PLACE, NamedRecord, ReceivedRecord, add_named, check_lives,
@@ -12,7 +12,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Forgotten, Hlc, ReplicaId, Topology};
 
-/// What the two ends of a stream say to each other. Streams run from their source (`from` of entries, marks and copies) to a receiver.
+/// The body of a frame between the two ends of a stream. Streams run from their source (`from` of entries, marks and copies) to a receiver.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum StreamBody {
     /// The next entries of a stream.
@@ -21,31 +21,31 @@ pub enum StreamBody {
     /// A mark, behind the entries up to a position.
     #[prost(message, tag = "8")]
     Mark(MarkFrame),
-    /// The receiver has everything up to here, durably.
+    /// The receiver has everything up to this position, durably.
     #[prost(message, tag = "9")]
     Ack(PositionFrame),
-    /// The receiver has everything up to here and wants what follows.
+    /// The receiver has everything up to this position and wants what follows.
     #[prost(message, tag = "10")]
     Resume(ResumeFrame),
-    /// The source lost what it stamped after a time: the receiver is to give it back; then it will count as being at a position.
+    /// The source lost what it stamped after a time. The receiver must send it back; then it counts as being at a position.
     #[prost(message, tag = "11")]
     TakeBack(TakeBackFrame),
-    /// What the receiver gives back.
+    /// Versions that the receiver sends back.
     #[prost(message, tag = "12")]
     Returned(ReturnedFrame),
-    /// A full copy begins; afterwards the stream goes on behind a position.
+    /// A full copy begins; afterwards the stream continues behind a position.
     #[prost(message, tag = "13")]
     CopyBegin(CopyBeginFrame),
     /// Rows of a full copy.
     #[prost(message, tag = "14")]
     CopyRows(CopyRowsFrame),
-    /// The source holds durably what it was given back: the receiver counts as being at a position, and entries follow.
+    /// The source holds durably what was sent back: the receiver counts as being at a position, and entries follow.
     #[prost(message, tag = "15")]
     TakenBack(PositionFrame),
 }
 
 impl StreamBody {
-    /// The incarnation and the numbers that it speaks of.
+    /// The incarnation and the numbers that it contains.
     pub fn places(&self) -> [u64; 3] {
         let of = |position: &PositionFrame| [position.incarnation, position.number, 0];
         match self {
@@ -62,7 +62,7 @@ impl StreamBody {
         }
     }
 
-    /// What it is, in a few words; `entry_words` says what an encoded entry is.
+    /// What it is, in a few words. `entry_words` describes an encoded entry.
     pub fn words(&self, entry_words: impl Fn(&Bytes) -> Option<String>) -> String {
         let places = |first: u64, last: u64| match last.saturating_sub(first) {
             0 | 1 => format!("{last}"),
@@ -90,13 +90,13 @@ impl StreamBody {
 /// The next entries of a stream.
 #[derive(Clone, PartialEq, Message)]
 pub struct EntriesFrame {
-    /// The life of the source that wrote them.
+    /// The incarnation of the source that wrote them.
     #[prost(uint64, tag = "1")]
     pub incarnation: u64,
     /// The position that the receiver must be at.
     #[prost(uint64, tag = "2")]
     pub previous: u64,
-    /// The position it is at afterwards: entries for other sites only are skipped.
+    /// The position that it is at afterwards. Entries that are only for other receivers are skipped.
     #[prost(uint64, tag = "3")]
     pub last: u64,
     /// Encoded entries.
@@ -107,10 +107,10 @@ pub struct EntriesFrame {
     pub numbers: Vec<u64>,
 }
 
-/// A mark, and what it travels behind.
+/// A mark, and the place that it travels behind.
 #[derive(Clone, PartialEq, Message)]
 pub struct MarkFrame {
-    /// The life of the source.
+    /// The incarnation of the source.
     #[prost(uint64, tag = "1")]
     pub incarnation: u64,
     /// The number of the entry that it travels behind.
@@ -121,7 +121,7 @@ pub struct MarkFrame {
     pub body: Bytes,
 }
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct PositionFrame {
     #[prost(uint64, tag = "1")]
@@ -130,30 +130,31 @@ pub struct PositionFrame {
     number: u64,
 }
 
-/// Where a receiver is.
+/// The word of a receiver: its position, and what else it reports when a link comes up.
 #[derive(Clone, PartialEq, Message)]
 pub struct ResumeFrame {
     #[prost(uint64, tag = "1")]
     incarnation: u64,
-    /// The number of the last entry that was taken in.
+    /// The number of the last entry that was received.
     #[prost(uint64, tag = "2")]
     pub number: u64,
-    /// Rows are missing: a full copy is to come first, of who has taken in the receiver's own stream up to here.
+    /// If rows are missing: a full copy must come first, from a source that has received the receiver's own stream up to this position.
     #[prost(message, optional, tag = "3")]
     pub copy: Option<PositionFrame>,
     /// The receiver's clock: it is above everything that the receiver has heard of the source.
     #[prost(fixed64, tag = "4")]
     pub clock: u64,
-    /// Deletes up to here may be forgotten at the receiver. None if its directory was empty and is still being filled.
+    /// Deletes up to this time may be forgotten at the receiver. None if its directory was empty and is still being filled.
     #[prost(fixed64, optional, tag = "5")]
     forgotten: Option<u64>,
-    /// The births of data directories: the receiver's own, and those by whose word deletes were forgotten.
+    /// The births of data directories: the receiver's own, and those of the replicas whose word allowed deletes to be forgotten.
     #[prost(message, repeated, tag = "6")]
     directories: Vec<DirectoryFrame>,
-    /// Full copies of third sites may have brought the receiver what the source wrote up to here, which is further than the stream has.
+    /// Full copies from third sites may have brought the receiver what the source wrote up to this position, which is further than the stream has
+    /// come.
     #[prost(message, optional, tag = "7")]
     pub held: Option<PositionFrame>,
-    /// How often the receiver has said where it is: a full copy names the word that it answers.
+    /// The number of this word: how many times the receiver has reported its position. A full copy names the word that it answers.
     #[prost(uint64, tag = "8")]
     pub word_number: u64,
     /// The newest births that the receiver knows of other sites' directories.
@@ -191,7 +192,7 @@ fn births(directories: &[DirectoryFrame], topology: &Topology) -> Result<BTreeMa
 }
 
 impl ResumeFrame {
-    /// A receiver is there; `copy` says how far the source of a full copy has to be, if one is needed first.
+    /// The word of a receiver at a position. `copy` says how far the source of a full copy must be, if one is needed first.
     pub fn new(
         at: StreamPosition,
         clock: Hlc,
@@ -214,7 +215,7 @@ impl ResumeFrame {
     /// What the receiver says of forgotten deletes.
     ///
     /// # Errors
-    /// If it names a site that there is not.
+    /// If it names a replica that does not exist.
     pub fn word(&self, topology: &Topology) -> Result<Forgotten, BadFrame> {
         Ok(Forgotten {
             until: self.forgotten.map(Hlc),
@@ -223,7 +224,7 @@ impl ResumeFrame {
         })
     }
 
-    /// Where it is.
+    /// The receiver's position.
     pub fn at(&self) -> StreamPosition {
         StreamPosition {
             incarnation: self.incarnation,
@@ -235,47 +236,47 @@ impl ResumeFrame {
 /// What a source has lost.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct TakeBackFrame {
-    /// What was stamped after this is to be given back.
+    /// The time after which versions were stamped that must be sent back.
     #[prost(fixed64, tag = "1")]
     pub since: u64,
 }
 
-/// Something of what a source has lost.
+/// A part of what a source has lost.
 #[derive(Clone, PartialEq, Message)]
 pub struct ReturnedFrame {
     /// Versions, encoded.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub entries: Vec<Bytes>,
-    /// There are no more.
+    /// Whether this is the last frame.
     #[prost(bool, tag = "2")]
     pub end: bool,
-    /// With the end: deletes have kept versions from being given back. The newest such delete of each site.
+    /// In the last frame: the newest delete of each site that kept versions from being sent back.
     #[prost(message, repeated, tag = "3")]
     pub withheld: Vec<CutFrame>,
-    /// If all was asked for: what the giver's protocol keeps beside its versions, or a part of that.
+    /// If everything was asked for: what the sender's protocol keeps beside its versions, or a part of that.
     #[prost(message, repeated, tag = "4")]
     pub named: Vec<NamedRecord>,
 }
 
-/// What a full copy says in front of its rows.
+/// The frame of a full copy in front of its rows.
 #[derive(Clone, PartialEq, Message)]
 pub struct CopyBeginFrame {
-    /// The stream goes on behind this.
+    /// The stream continues behind this position.
     #[prost(message, required, tag = "1")]
     pub resume: PositionFrame,
-    /// What the rows cover.
+    /// The cut that the rows cover.
     #[prost(message, repeated, tag = "2")]
     pub cut: Vec<CutFrame>,
-    /// How far the source has taken in the streams of other sites.
+    /// How far the source has received the streams of other replicas.
     #[prost(message, repeated, tag = "4")]
     pub received: Vec<ReceivedRecord>,
-    /// Rows are missing at the source as well.
+    /// Whether rows are missing at the source as well.
     #[prost(bool, tag = "5")]
     pub is_partial: bool,
-    /// How far the rows may go in the streams of other sites, with what copies have brought to the source.
+    /// How far in the streams of other replicas the rows may reach, with what full copies have brought to the source.
     #[prost(message, repeated, tag = "6")]
     pub held: Vec<ReceivedRecord>,
-    /// Which word of the receiver it answers. One that answers an earlier word than the last is followed by another copy, or by entries.
+    /// The number of the receiver's word that it answers. If that is not the last word, another copy or entries follow.
     #[prost(uint64, tag = "7")]
     pub answers: u64,
 }
@@ -283,10 +284,10 @@ pub struct CopyBeginFrame {
 /// Rows of a full copy.
 #[derive(Clone, PartialEq, Message)]
 pub struct CopyRowsFrame {
-    /// Encoded entries, by key in the order of the engine's rows; those of one key may go on in the next frame.
+    /// Encoded entries, by key in the order of the engine's rows. The entries of one key may continue in the next frame.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub entries: Vec<Bytes>,
-    /// There are no more.
+    /// Whether this is the last frame.
     #[prost(bool, tag = "2")]
     pub end: bool,
     /// What the source's protocol keeps beside its versions, or a part of that.

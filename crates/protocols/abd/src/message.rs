@@ -1,34 +1,34 @@
-//! What replicas tell each other.
+//! The messages between replicas.
 use bytes::Bytes;
 use turnbuckle_core::{Hlc, Record, ReplicaSet, VersionRecord};
 
 /// A message about one operation.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Message {
-    /// The coordinator's number for the operation, never given twice.
+    /// The coordinator's number for the operation, which is never used twice.
     #[prost(uint64, tag = "1")]
     pub operation: u64,
-    /// Its key. An answer leaves it out: the operation tells it.
+    /// The operation's key. An answer leaves it out: the coordinator knows it by the operation.
     #[prost(bytes = "bytes", tag = "2")]
     pub key: Bytes,
-    /// What is said of it.
+    /// What is asked or answered.
     #[prost(oneof = "Body", tags = "3, 4, 5, 6")]
     pub body: Option<Body>,
 }
 
-/// What is said of it.
+/// What a message asks or answers.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Body {
-    /// Which version have you?
+    /// A question: which version of the key does the receiver have?
     #[prost(message, tag = "3")]
     Query(()),
-    /// This one, or none.
+    /// The answer to a query: the newest version, or none.
     #[prost(message, tag = "4")]
     Found(VersionRecord),
-    /// Keep this version, unless you have a newer one.
+    /// A request to store this version, unless the receiver has a newer one.
     #[prost(message, tag = "5")]
     Store(VersionRecord),
-    /// That, or something newer, is on disk.
+    /// The answer to a store: that version, or a newer one, is on disk.
     #[prost(message, tag = "6")]
     Stored(()),
 }

@@ -7,16 +7,16 @@ use turnbuckle_core::{
     Setting, Topology, Version, VersionId, VersionRecord,
 };
 
-/// How a keyspace is set up.
+/// The configuration of an ABD keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AbdConfig {
     /// How long a replica may take to answer before it is asked again.
     pub retry: Micros,
     /// How long an operation may wait for a majority.
     pub patience: Micros,
-    /// Planted: a read does not write back what it found.
+    /// Planted bug: a read does not write back what it found.
     pub reads_without_write_back: bool,
-    /// Planted: a write is stamped by the coordinator's clock, and nobody is asked.
+    /// Planted bug: a write is stamped by the coordinator's clock, and no other replica is asked.
     pub stamps_without_asking: bool,
 }
 
@@ -31,13 +31,13 @@ impl Default for AbdConfig {
     }
 }
 
-/// One replica of one partition. Its versions are in the driver's store; here is what it has under way.
+/// One replica of one partition. Its versions are in the driver's store; this has the operations that are under way.
 pub struct Abd {
     config: AbdConfig,
     replicas: usize,
     /// The operations that it coordinates, by their numbers.
     open: BTreeMap<u64, Open>,
-    /// How many operations found no majority in time.
+    /// The number of operations that reached no majority in time.
     given_up: u64,
 }
 
@@ -48,9 +48,9 @@ struct Open {
     phase: Phase,
     /// The replicas that have answered in this phase.
     answered: ReplicaSet,
-    /// In the first phase, the newest version that was found; in the second, the one that a majority shall have.
+    /// In the first phase, the newest version that was found; in the second, the version that a majority is to store.
     version: Option<Version<()>>,
-    /// All that have answered the query have that one.
+    /// Whether all replicas that have answered the query have that version.
     agreed: bool,
     /// Whether the key had a value before.
     existed: bool,
@@ -63,10 +63,10 @@ enum Phase {
     Store,
 }
 
-/// When to do what.
+/// When to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// When to ask those again who have not answered, and to give up what has waited too long.
+    /// When to ask replicas again that have not answered, and to give up operations that have waited too long.
     Retry,
 }
 
@@ -143,7 +143,7 @@ impl Protocol for Abd {
         each(request.key());
     }
 
-    /// An answer may complete a phase: then the key of its operation is written.
+    /// An answer may complete a phase. In that case the key of its operation is written.
     fn message_keys(&self, _: ServerId, message: &Message, each: &mut dyn FnMut(&Key)) {
         match (&message.body, self.open.get(&message.operation)) {
             (Some(Body::Query(()) | Body::Store(_)), _) => each(&Key(message.key.clone())),
@@ -161,7 +161,7 @@ impl Protocol for Abd {
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
-        // A stamp is never given twice, in no life of this replica.
+        // A stamp is never given twice, not even across restarts of this replica.
         let operation = cx.stamp().0;
         let asks = !(self.config.stamps_without_asking && request.is_write());
         let open = Open {
@@ -205,7 +205,7 @@ impl Protocol for Abd {
         for (_, open) in self.open.extract_if(.., |_, open| now >= open.since + patience) {
             self.given_up += 1;
             let why = "no majority of the sites was reached in time".to_string();
-            // Some replica may have it.
+            // Some replica may have stored the write.
             let response = match open.phase == Phase::Store && open.request.is_write() {
                 true => PlainResponse::Unknown(why),
                 false => PlainResponse::Refused(why),
@@ -228,7 +228,7 @@ impl Protocol for Abd {
 }
 
 impl Abd {
-    /// A phase begins. Where there is one site, this replica is the majority.
+    /// Begins a phase. If there is only one site, this replica is the majority.
     fn ask(&mut self, cx: &mut Cx<'_>, operation: u64, open: Open) {
         ask_silent(cx, operation, &open);
         match is_majority(open.answered, self.replicas) {
@@ -237,7 +237,7 @@ impl Abd {
         }
     }
 
-    /// A replica has answered: what it has found, or that it has stored.
+    /// A replica has answered: with what it has found, or that it has stored.
     fn on_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -257,7 +257,7 @@ impl Abd {
                 }
             }
             (None, Phase::Store) => {}
-            // Too late for its phase.
+            // The answer is too late for its phase.
             _ => return,
         }
         open.answered = open.answered.union(ReplicaSet::one(from.replica()));
@@ -276,11 +276,11 @@ impl Abd {
         }
     }
 
-    /// What was found, or what the client writes, goes to a majority.
+    /// Sends what was found, or what the client writes, to a majority.
     fn store(&mut self, cx: &mut Cx<'_>, operation: u64, mut open: Open) {
         open.existed = open.is_there();
         if let (true, PlainRequest::Put(_, value, ..)) = (open.stamps(), &open.request) {
-            // Above everything that was acknowledged when the operation began.
+            // The stamp is above everything that was acknowledged when the operation began.
             cx.observe(id_of(open.version.as_ref()).at);
             let id = VersionId {
                 at: cx.stamp(),
@@ -299,14 +299,14 @@ impl Abd {
 }
 
 impl Open {
-    /// Whether what was found is a value.
+    /// Whether the version that was found has a value.
     fn is_there(&self) -> bool {
         self.version
             .as_ref()
             .is_some_and(|version| version.value.is_some())
     }
 
-    /// Whether it stamps a version of its own. A delete of what is not there does not.
+    /// Whether the operation stamps a version of its own. A delete of a key without a value does not.
     fn stamps(&self) -> bool {
         match &self.request {
             PlainRequest::Get(..) => false,
@@ -319,7 +319,7 @@ fn is_majority(answered: ReplicaSet, replicas: usize) -> bool {
     2 * answered.len() > replicas
 }
 
-/// Asks those who have not answered.
+/// Asks the replicas that have not answered.
 fn ask_silent(cx: &mut Cx<'_>, operation: u64, open: &Open) {
     for peer in cx.peers().filter(|peer| !open.answered.contains(peer.replica())) {
         let body = match open.phase {
@@ -330,7 +330,8 @@ fn ask_silent(cx: &mut Cx<'_>, operation: u64, open: &Open) {
     }
 }
 
-/// Stores a version, on disk before anybody hears of it, unless it has that or a newer one. False if there is no room on the disk.
+/// Stores a version, unless this replica has it or a newer one. It is on disk before any message about it leaves. Returns false if the disk has no
+/// room.
 fn keep(cx: &mut Cx<'_>, key: Key, version: Option<Version<()>>) -> bool {
     let newest = cx.chain(&key).map(|chain| chain.newest().id);
     let Some(version) = version.filter(|version| newest < Some(version.id)) else {
@@ -349,7 +350,7 @@ fn say(cx: &mut Cx<'_>, to: ServerId, operation: u64, key: Key, body: Body) {
     cx.send(to, Message { operation, key, body });
 }
 
-/// A majority has it.
+/// Answers the client: a majority has the version.
 fn reply(cx: &mut Cx<'_>, open: Open) {
     let receipt = Receipt {
         staleness: Some(Micros(0)),
@@ -368,13 +369,13 @@ fn reply(cx: &mut Cx<'_>, open: Open) {
     cx.reply(open.id, response, receipt);
 }
 
-/// The place of a version in the order of all; of none, before all.
+/// A version's place in the order of all versions. The place of no version is before all others.
 fn id_of(version: Option<&Version<()>>) -> VersionId {
     version.map(|version| version.id).unwrap_or_default()
 }
 
 impl PlainProtocol for Abd {
     const LEVELS: Levels = Levels::of_both(&[Level::Linearizable]);
-    /// The replica takes two writes of one client to one key in any order: so the second waits for the first.
+    /// A replica may take two writes of one client to one key in any order, so the second waits for the first.
     const OVERLAPS: bool = false;
 }

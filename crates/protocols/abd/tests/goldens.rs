@@ -1,4 +1,4 @@
-//! What ABD does, step by step, and what of the gallery of anomalies it prevents. `UPDATE_GOLDENFILES=1` writes the answers anew; read the diff.
+//! What ABD does, step by step, and which anomalies of the gallery it prevents. `UPDATE_GOLDENFILES=1` writes the answers again; read the diff.
 use std::path::Path;
 use turnbuckle_abd::{AbdConfig, AbdSession};
 use turnbuckle_sim::Verdict;

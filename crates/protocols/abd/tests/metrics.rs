@@ -1,4 +1,4 @@
-//! What ABD counts.
+//! The metrics of ABD.
 use turnbuckle_abd::{AbdConfig, AbdSession};
 use turnbuckle_core::{Key, Level, Micros, Operation, Reading, SiteId};
 use turnbuckle_node::NodeId;

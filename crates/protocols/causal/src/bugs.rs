@@ -1,4 +1,4 @@
-//! Bugs that can be planted into these protocols, each one a rule left out. Tests switch them on, one at a time, and must notice.
+//! Bugs that can be planted into these protocols. Each leaves out one rule. Tests switch them on, one at a time, and must find each.
 
 use turnbuckle_core::Bug;
 
@@ -23,7 +23,7 @@ pub(crate) const PROVES_BY_THE_LEAST_CLOCK: Bug = Bug::new(
     "freshness is proven while a clock is seen to be beyond its bound",
 );
 
-/// Which of them are in. None outside tests.
+/// The bugs that are planted. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bugs {
     /// A delete is forgotten once every site has stamped beyond it, whether it is shown there or not.
@@ -32,20 +32,20 @@ pub struct Bugs {
     pub answers_above_what_it_has: bool,
     /// The answer to a delete does not carry what was stable where it was made.
     pub deletes_tell_nothing_stable: bool,
-    /// GentleRain proves freshness by the least clock alone, however far ahead another one is.
+    /// GentleRain proves freshness by the lowest clock alone, however far ahead another one is.
     pub proves_by_the_least_clock: bool,
-    /// An old copy of a data directory is served as if it were the last.
+    /// An old copy of a data directory is served as if it were the latest.
     pub serves_an_old_directory: bool,
-    /// A site that has lost versions which newer ones had replaced elsewhere does not tell third sites.
+    /// A site that has lost versions does not tell third sites of those that newer ones had replaced elsewhere.
     pub tells_nothing_replaced: bool,
-    /// In COPS, a partition that has begun answers when it has waited as long as for a site that is away, also while a copy is under way.
+    /// In COPS, a partition that has just started answers when it has waited as long as for an unreachable site, even while a full copy is under way.
     pub answers_before_a_copy: bool,
-    /// A site writes down what it shows while peers may still give back deletes that it lost.
+    /// A site writes down what it shows while peers may still send back deletes that it lost.
     pub keeps_shown_while_taking_back: bool,
 }
 
 impl Bugs {
-    /// The one of a name, to be switched on.
+    /// The bug of this name, to be switched on. `None` if there is none.
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
             "forgets_deletes_early" => &mut self.forgets_deletes_early,

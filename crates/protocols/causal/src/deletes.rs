@@ -1,10 +1,10 @@
 //! # When a delete may be forgotten
 //!
-//! A delete is a version without a value. It must stay while anybody could still show what it deleted:
+//! A delete is a version without a value. It must be kept while any site could still show what it deleted:
 //!
-//! - a site to which the delete has not come yet shows the old value, and so would whoever moves there. Nobody could tell that this is
-//!   wrong: "nothing" that was read without a version is no dependency;
-//! - a site that loses its directory is given back what its peers hold. If one of them holds the old value alone, it comes back.
+//! - a site that the delete has not reached yet shows the old value, also to a client that moves there. The site cannot tell that this is wrong: a
+//!   read that found nothing, without a version, is no dependency;
+//! - a site that loses its directory is sent what its peers hold. If one of them holds the old value and not the delete, the value comes back.
 //!
 //! So a delete is forgotten only when **every site shows it**, and has that on its disk.
 //!
@@ -16,17 +16,17 @@
 //!      | min = 10: x's delete is remembered, and who reads x has seen version 17
 //! ```
 //!
-//! - What a replica *shows* is written down and synced before it is said: a restart shows no less. It counts as said only on the link
-//!   that there is now. While a site is away no delete is forgotten.
-//! - While peers may still give back what a replica has lost, it writes down nothing more as shown: one of its own deletes may be among that.
-//!   After a restart it would count as shown, and the others would forget that delete before it is back.
-//! - What may be *forgotten* is written down, synced and then said, too, in heartbeats and first of all when a link comes up. A replica that
-//!   is told of more than it has written down itself as shown has lost its directory since, or has been given an old copy of it. An old one
+//! - What a replica *shows* is written down and synced before it is reported: after a restart it shows no less. A report counts only on the link over
+//!   which it came, while that link is up. While a site is unreachable, no delete is forgotten.
+//! - While peers may still send back what a replica has lost, the replica writes down nothing more as shown: one of its own deletes may be among
+//!   that. After a restart that delete would count as shown, and the other replicas would forget it before it is sent back.
+//! - What may be *forgotten* is written down, synced and then reported, too, in heartbeats and first of all when a link comes up. If a replica hears
+//!   that more was forgotten than it has written down itself as shown, it has lost its directory since, or runs on an old copy of it. An old copy
 //!   refuses to serve: a delete of its own may be forgotten everywhere, and what it deleted is still there.
-//! - A lost one is *filled* by its peers, and shows nothing until it has caught up. Nobody forgets a delete meanwhile. A copy of it that was made before it
-//!   had caught up says nothing of what it showed later. So each directory has a *birth*, the time when it began, and whoever forgets deletes
-//!   writes down the births of the directories by whose word it does, and says them when a link comes up. A replica that is being
-//!   filled, and hears that its own directory was among them, is an old copy.
+//! - A lost directory is *filled* by its peers, and shows nothing until it has caught up. No replica forgets a delete meanwhile. A copy of the
+//!   directory that was made before it had caught up does not tell what it showed later. So each directory has a *birth*, the time when it began. A
+//!   replica that forgets deletes writes down the births of the directories whose reports allowed that, and reports them when a link comes up. If a
+//!   replica that is being filled hears that its own directory was among them, its directory is an old copy.
 //!
 //! ```text
 //!   site b: directory 7, being filled          sites a and c
@@ -39,11 +39,11 @@
 //!
 //! # When a directory is older than one that has served since
 //!
-//! A directory is copied and then lost. An empty one takes its place, and serves. Then the copy is put back. What it alone has would be
-//! shown there, and nowhere else: peers have heard promises of the life between. They cover by these what its site stamped before, and pass it over when
-//! it comes. So a directory is also an old copy if anybody has met a *later* one of its site. Births are said in heartbeats, too. A site writes
-//! down the newest birth that it knows of each other, before anything that this directory says behind it, and says all of them
-//! when a link comes up. So a site that has lost its own directory learns them again.
+//! Suppose that a directory is copied and then lost. An empty one takes its place, and serves. Then the copy is put back. Versions that only the copy
+//! has would be shown there, and at no other site: peers have heard promises of the directory between. These promises cover what the site stamped
+//! before, so the peers skip such versions when they arrive. So a directory is also an old copy if any site has met a *later* directory of the same
+//! site. Births are reported in heartbeats, too. A site writes down the newest birth that it knows of each other site, before anything that the
+//! directory of this birth reports next, and reports all of them when a link comes up. So a site that has lost its own directory learns them again.
 //!
 //! ```text
 //!   site b                                   site a                            site c (cut off from b)
@@ -56,12 +56,13 @@
 //!      | directory 7: an old copy
 //! ```
 //!
-//! - "Later" is said of births, not "another": who was away when directory 8 began knows only 7, and must not have 8 refused.
-//! - Births come from wall clocks, and a clock can be set back between two of them. A directory that began in this life of its process is no copy. So if it
-//!   hears of a birth that is as late as its own, it takes a later one. So does one that was restarted before it had heard from anybody: of its earlier lives
-//!   nobody can have told it. That it was told is written down.
-//! - A birth is said only when it is on disk: one that a power loss takes would have its own directory refused. And only by who promises: an empty
-//!   directory that was put in place by mistake, and has served nothing, must not have the one before it refused.
+//! - A directory is refused if a "later" birth is known, not if "another" one is: a site that was unreachable when directory 8 began knows only 7,
+//!   and must not have 8 refused.
+//! - Births come from wall clocks, and a clock can be set back between two of them. A directory that began in this run of its process is no copy. So
+//!   if it hears of a birth that is as late as its own, it takes a later one. So does a directory that was restarted before it had heard from any
+//!   site: no site can have told it of its earlier runs. That it has heard from a site is written down.
+//! - A birth is reported only when it is on disk: if a power loss took it, the directory would itself be refused. And only a replica that promises
+//!   reports it: an empty directory that was put in place by mistake, and has served nothing, must not have the one before it refused.
 mod found;
 #[cfg(test)]
 mod tests;
@@ -71,42 +72,43 @@ use found::Found;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, ReplicaId, ServerId, Topology, Vitals};
 
-/// The name under which it is written down.
+/// The name under which this is written down.
 const NAME: &str = "deletes";
 
 /// What one replica knows of the deletes that may be forgotten.
 pub(crate) struct Deletes {
     me: ReplicaId,
     others: Vec<ReplicaId>,
-    /// What each other site has said last on the link that there is now.
+    /// What each other site has last reported, on the link that is up now.
     theirs: BTreeMap<ReplicaId, Said>,
     /// The birth of this directory; none before the first start.
     directory: Option<u64>,
     /// The newest births of the other sites' directories that are known.
     met: BTreeMap<ReplicaId, u64>,
-    /// No other site was heard since this directory began, or it began in this life: nobody can say which came first, this one or another.
+    /// Whether no other site was heard since this directory began, or it began in this run: then no site can tell which came first, this directory or
+    /// another.
     is_young: bool,
-    /// A site was heard since this directory began.
+    /// Whether a site was heard since this directory began.
     was_told: bool,
-    /// This directory's birth was said to others: it has everything that others could give back, and promises.
+    /// Whether this directory's birth was reported to other sites: it has everything that they could send back, and it promises.
     was_said: bool,
-    /// A birth is known that is not written down.
+    /// Whether a birth is known that is not written down.
     is_unwritten: bool,
-    /// The directories by whose word deletes were forgotten, here or elsewhere.
+    /// The births of the directories whose reports allowed deletes to be forgotten, here or at other sites.
     vouched: BTreeMap<ReplicaId, u64>,
-    /// The most that any of them has said to be forgotten.
+    /// The latest time up to which any other site has reported deletes as forgotten.
     forgotten_elsewhere: Hlc,
-    /// How much of both was written down while the directory is being filled.
+    /// How much of both was written down while the directory is being filled: that time, and the number of births.
     heard: (Hlc, usize),
-    /// What is on disk here.
+    /// What is on disk here, and may be reported.
     kept: Said,
     /// What is written down and may not be on disk yet.
     written: Said,
-    /// The number of the mark that goes out behind what is written down: when it is settled, that is on disk.
+    /// The number of the mark that is sent behind what is written down, and what that is. When the mark is settled, it is on disk.
     pending: Option<(u64, Said)>,
-    /// Peers are still filling the directory.
+    /// Whether peers are still filling the directory.
     is_filling: bool,
-    /// This life began while the directory was being filled.
+    /// Whether this run began while the directory was being filled.
     was_empty: bool,
     outdated: Option<Outdated>,
     /// Planted bugs.
@@ -114,14 +116,14 @@ pub(crate) struct Deletes {
     keeps_shown_while_taking_back: bool,
 }
 
-/// What replicas tell each other about deletes, in their heartbeats.
+/// What replicas report about deletes, in their heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Said {
-    /// The birth of the sender's directory; 0 while that is not on its disk. Nothing is said while peers may still give back something.
+    /// The birth of the sender's directory. 0 while that is not on its disk, and while peers may still send something back.
     pub birth: u64,
-    /// Everything that any site stamped up to here is shown by the sender, now and after any restart.
+    /// Everything that any site stamped up to this time is shown by the sender, now and after any restart.
     pub shown: Hlc,
-    /// Deletes that were stamped up to here may be forgotten at the sender.
+    /// Deletes that were stamped up to this time may be forgotten at the sender.
     pub forgotten: Hlc,
 }
 
@@ -135,14 +137,14 @@ enum Outdated {
 }
 
 impl Deletes {
-    /// What an earlier life has left.
+    /// The state as it was left before a restart.
     pub fn open(me: ServerId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
-        // Written by this code; if it does not decode, nothing is known.
+        // This code wrote it. If it does not decode, nothing is known.
         let found = recovered.kept(NAME).and_then(Found::recall);
         let directory = found.as_ref().map(|found| found.said.birth);
         let found = found.unwrap_or_default();
         let is_filling = found.said.shown == Hlc::ZERO;
-        // What is written down in a directory that is being filled is what others have said.
+        // In a directory that is being filled, what is written down as forgotten is what other sites have reported.
         let forgotten_elsewhere = match is_filling {
             true => found.said.forgotten,
             false => Hlc::ZERO,
@@ -175,7 +177,7 @@ impl Deletes {
         }
     }
 
-    /// Writes down that there is a directory.
+    /// Writes down that the directory has begun, if it is new.
     pub fn start<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         if self.directory.is_none() {
             self.begin(cx.now.wall.reading.0);
@@ -183,14 +185,14 @@ impl Deletes {
         }
     }
 
-    /// The directory is called by this birth from now on.
+    /// This is the directory's birth from now on.
     fn begin(&mut self, birth: u64) {
         self.directory = Some(birth);
         self.written.birth = birth;
         self.is_unwritten = true;
     }
 
-    /// Writes down what is shown here. Call it once a second or so.
+    /// Writes down what is shown here. Call it about once a second.
     pub fn keep<P: Protocol>(&mut self, cx: &mut Context<'_, P>, shown: Hlc) {
         let is_given_back = cx.settled_marks() > 0 || self.keeps_shown_while_taking_back;
         if !is_given_back || !self.has_caught_up(shown) {
@@ -209,8 +211,8 @@ impl Deletes {
         self.write(cx);
     }
 
-    /// Writes down what others have said to be forgotten. They may lose their directories while this one is being filled, and be filled from
-    /// here: nobody else could tell an old copy then.
+    /// Writes down what other sites have reported as forgotten. They may lose their directories while this one is being filled, and be filled from
+    /// here. In that case no other site could tell that a copy is old.
     fn keep_heard<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         let heard = (self.forgotten_elsewhere, self.vouched.len());
         if std::mem::replace(&mut self.heard, heard) != heard {
@@ -218,7 +220,7 @@ impl Deletes {
         }
     }
 
-    /// Writes down births at once: what their directories say next is then behind that in the log.
+    /// Writes down births at once: what their directories report next is then behind that in the log.
     fn write_news<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         if std::mem::take(&mut self.is_unwritten) {
             self.write(cx);
@@ -252,20 +254,20 @@ impl Deletes {
         !self.is_filling || (has_heard_all && shown > Hlc::ZERO && shown >= self.forgotten_elsewhere)
     }
 
-    /// What every site shows.
+    /// The time up to which every site shows everything.
     fn shown_everywhere(&self) -> Hlc {
         let theirs = |replica| self.theirs.get(replica).map_or(Hlc::ZERO, |said| said.shown);
         let theirs = self.others.iter().map(theirs).min();
         theirs.unwrap_or(Hlc::LATEST).min(self.kept.shown)
     }
 
-    /// What the heartbeat says that is marked next.
+    /// What the heartbeat reports that is marked next.
     pub fn said<P: Protocol>(&mut self, cx: &Context<'_, P>) -> Said {
         self.said_in(cx.marks(), cx.settled_marks())
     }
 
-    /// What the mark with number `next` says. What was staged before `settled` marks is on disk, and all of `written` is staged. None is settled
-    /// before peers have given back everything.
+    /// What the mark with number `next` reports. What was staged before `settled` marks is on disk, and all of `written` is staged. No mark is
+    /// settled before peers have sent back everything.
     fn said_in(&mut self, next: u64, settled: u64) -> Said {
         if let Some((_, said)) = self.pending.take_if(|(behind, _)| *behind < settled) {
             self.kept = said;
@@ -281,7 +283,8 @@ impl Deletes {
         }
     }
 
-    /// What a site's heartbeat says. True if more was forgotten there than is shown here: this directory was lost, or is an old one.
+    /// Takes in what a site's heartbeat reports. Returns true if more was forgotten there than is shown here: this directory was lost, or is an old
+    /// one.
     pub fn heard<P: Protocol>(&mut self, cx: &mut Context<'_, P>, replica: ReplicaId, said: Said) -> bool {
         let is_behind = self.hear(replica, said);
         self.write_news(cx);
@@ -309,7 +312,7 @@ impl Deletes {
         }
     }
 
-    /// What a site says when the link to it comes up, before anything else. True as with [`Deletes::heard`].
+    /// Takes in what a site reports when the link to it comes up, before anything else. Returns the same as [`Deletes::heard`].
     pub fn resumed<P: Protocol>(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -340,8 +343,8 @@ impl Deletes {
         self.hear_forgotten(word.until.unwrap_or_default())
     }
 
-    /// The newest birth of this site's directories that another site knows. What is being filled under a birth that is not on disk yet has
-    /// told it to nobody.
+    /// Takes in the newest birth of this site's directories that another site knows. While this directory's own birth is not on disk, no site was
+    /// told of it: an equal birth is that of another directory.
     fn hear_of_mine(&mut self, known: Option<u64>) {
         let is_told = Some(self.kept.birth) == self.directory;
         let is_another = |known: &u64| match is_told {
@@ -356,7 +359,7 @@ impl Deletes {
         self.is_unwritten |= !std::mem::replace(&mut self.was_told, true);
     }
 
-    /// A birth of another site's directory.
+    /// Takes in a birth of another site's directory.
     fn meet(&mut self, replica: ReplicaId, birth: u64) {
         let known = self.met.get(&replica).copied().unwrap_or_default();
         if replica != self.me && birth > known {
@@ -365,12 +368,13 @@ impl Deletes {
         }
     }
 
-    /// The link to a site is down: what it shows when it is back is not known.
+    /// The link to a site is down: it is not known what the site will show when it is back.
     pub fn left(&mut self, replica: ReplicaId) {
         self.theirs.remove(&replica);
     }
 
-    /// What is shown here, as it may have been said: in a life that was lost with its directory anything.
+    /// The time up to which this site may have reported that it shows everything. While the directory is being filled that can be any time, because
+    /// the directory before it was lost.
     pub fn shown(&self) -> Hlc {
         match self.is_filling {
             true => Hlc::LATEST,
@@ -378,12 +382,12 @@ impl Deletes {
         }
     }
 
-    /// Deletes that were stamped up to here may be forgotten.
+    /// Deletes that were stamped up to this time may be forgotten.
     pub fn forgotten(&self) -> Hlc {
         self.kept.forgotten
     }
 
-    /// As it is told to peers when a link comes up. While a directory is being filled, that is what others have said.
+    /// What peers are told when a link comes up. While the directory is being filled, that is what other sites have reported.
     pub fn word(&self) -> Forgotten {
         let until = match self.is_filling {
             false => Some(self.kept.forgotten),
@@ -398,7 +402,7 @@ impl Deletes {
         }
     }
 
-    /// What is told of it, and of what is stable, where that is waited for.
+    /// The vitals, with what is stable, where a protocol waits for that.
     pub fn vitals(&self, stable_until: Option<Hlc>) -> Vitals {
         Vitals {
             stable_until,
@@ -408,7 +412,7 @@ impl Deletes {
         }
     }
 
-    /// Why nothing is served, if nothing is.
+    /// Why this replica serves nothing. `None` if it serves.
     pub fn refusal(&self) -> Option<&'static str> {
         self.outdated.map(|why| match why {
             Outdated::Deletes => {

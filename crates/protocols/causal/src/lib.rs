@@ -1,20 +1,19 @@
 //! The family of protocols in which every site takes writes and passes them on asynchronously.
 //!
-//! A write is acknowledged by the replica at hand, at once; it reaches the other sites through the durable stream, when they can be
-//! reached. What the family's members differ in is **when a version that has arrived may be seen**:
+//! A write is acknowledged at once by the replica that takes it. It reaches the other sites through the durable stream, when they can be reached. The
+//! protocols of the family differ in **when a version that has arrived may be seen**:
 //!
 //! | protocol | a remote version is visible | metadata |
 //! |---|---|---|
 //! | [`eventual`] | when it arrives | none |
 //! | [`cops`] | when each version that it depends on is visible | a list of versions |
 //! | [`causalspartanx`] | when its site's entry of DSV covers it, and the others what it depends on | a vector |
-//! | [`gentlerain`] | when GST covers it, the least time that any partition has heard of from any site | a number |
+//! | [`gentlerain`] | when GST covers it, the lowest time up to which any partition has heard from any site | a number |
 //!
-//! What those that go by time share, how a site knows what it has everything of, is in [`stable`].
+//! What the protocols that go by time share is in [`stable`]: how a site knows up to when it has everything.
 //!
-//! Whatever arrives in whatever order, every site keeps the same version of a key in the end: the newest by
-//! `(timestamp, site)`. That is *last writer wins*, with a hybrid logical clock as the judge: a write made after another
-//! was seen is always newer, whatever the wall clocks say.
+//! In whatever order versions arrive, every site keeps the same version of a key in the end: the newest by `(timestamp, site)`. That is *last writer
+//! wins*, decided by a hybrid logical clock: a write made after another was seen is always newer, whatever the wall clocks say.
 mod bugs;
 pub use bugs::Bugs;
 pub mod causalspartanx;

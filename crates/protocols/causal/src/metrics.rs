@@ -1,9 +1,9 @@
-//! What protocols count in which a version that is here may not be seen yet.
+//! The metrics of protocols in which a version that is here may not be seen yet.
 use turnbuckle_core::{Hlc, Metric, Now, Protocol, Reading, ReplicaId};
 
 type ByPeer<P> = fn(&P, Now) -> Vec<(ReplicaId, Reading)>;
 
-/// The metrics, by what reads them: how many versions are hidden, the lag of each other site, and how long its versions took.
+/// The metrics, by what reads them: the number of hidden versions, the lag of each other site, and how long its versions took.
 pub(crate) const fn of_hidden_versions<P: Protocol>(
     hidden: fn(&P, Now) -> Reading,
     lag: ByPeer<P>,

@@ -1,7 +1,7 @@
-//! What tests of sessions need.
+//! Helpers for tests of sessions.
 use turnbuckle_core::{Micros, Now, Reach, ServerId, Session, SessionContext, SessionStep};
 
-/// A session that asks only servers that it knows by itself.
+/// The servers of a session that knows by itself which ones to ask. Nothing is asked of this.
 struct Unasked;
 
 impl Reach for Unasked {
@@ -22,7 +22,7 @@ impl Reach for Unasked {
     }
 }
 
-/// What a session wants done when it takes something in.
+/// The steps that a session takes when it takes something in.
 pub(crate) fn steps_of<S: Session<Shared = ()>>(
     monotonic: Micros,
     take_in: impl FnOnce(&mut SessionContext<'_, S>),

@@ -1,9 +1,9 @@
-//! How the family's messages look on the wire: a byte that says which, then the fields in their order.
+//! The encoding of the family's messages: a byte for the kind, then the fields in their order.
 //!
 //! Other protocols derive their messages ([`turnbuckle_core::Record`]). These are written by hand, for three reasons:
 //!
 //! - They are made of vectors, timestamps and names of versions. A derived message would need a mirror of each type and of each variant.
-//! - What a version depends on and what a session knows are written by the same functions. They lie in rows and in tokens.
+//! - What a version depends on and what a session knows are written by the same functions. They are stored in rows and in tokens.
 //! - A frame that ends too early is refused. A derived message would read a field that is missing as zero.
 use crate::deletes::Said;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -120,7 +120,7 @@ impl Reader {
         self.number().map(Micros)
     }
 
-    /// How many of something follow, each of at least one byte.
+    /// The number of items that follow, each of at least one byte.
     pub fn count(&mut self) -> Result<usize, BadFrame> {
         let bad = self.cut_short();
         match self.rest.try_get_u32().map_err(bad)? as usize {

@@ -1,5 +1,6 @@
-//! Worlds in which rows on disks are damaged while nodes crash and links are cut, bent to tables that are read again and again. Every
-//! protocol keeps its promises in them; with a rule of the repair left out it does not, and that is seen. `SEEDS=1..500` runs others.
+//! Simulated worlds in which rows on disks are damaged while nodes crash and links are cut. They are bent so that tables are read again and again.
+//! Every protocol keeps its promises in them. If a rule of the repair is left out, a protocol does not, and the tests notice it. `SEEDS=1..500` runs
+//! other seeds.
 use std::ops::RangeInclusive;
 use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsConfig, CopsSession, Eventual,
@@ -51,7 +52,7 @@ fn world(seed: u64) -> Scenario {
     world.jitter = Jitter::Uniform(Micros(random.of(100..=5_000)));
     (world.nodes_per_site, world.partitions) = (nodes_per_site, random.of(nodes_per_site as u64..=2) as u16);
     world.memory_limit_bytes = *random.pick(&[1 << 10, 8 << 10]);
-    // What is damaged before any peer has it, and no longer in the log, is lost.
+    // A row that is damaged before any peer has it, and that is no longer in the log, is lost.
     world.retained_log_bytes = 8 << 20;
     world.checkpoint_interval = Micros::from_millis(*random.pick(&[50, 300]));
     world.segment_bytes = 1 << 10;
@@ -93,7 +94,7 @@ fn world(seed: u64) -> Scenario {
     scenario
 }
 
-/// While rows of a node are damaged its wall clock is an hour ahead.
+/// While rows of a node are damaged, its wall clock is an hour ahead.
 fn jump_beside(fault: &Fault) -> Option<Fault> {
     let FaultKind::Damage { node, .. } = fault.kind else {
         return None;
@@ -133,7 +134,7 @@ fn keeps_its_promises<S: Session>(config: impl Fn(&Scenario) -> Config<S>) {
     }
 }
 
-/// Runs worlds until one says that something is wrong.
+/// Runs worlds until one shows that something is wrong.
 fn is_caught<S: Session>(bug: &str, config: impl Fn(&Scenario) -> Config<S>) {
     for seed in seeds(1..=60) {
         let mut scenario = world(seed);
@@ -186,8 +187,9 @@ fn cops_keeps_its_promises() {
     keeps_its_promises::<CopsSession>(cops);
 }
 
-/// A drawn world. The first copy is in place, so a peer that was asked before is asked again, while its copy is under way. Were that copy taken as well as
-/// the one that answers the second word, the peer would be told twice where its stream goes on: "expected a mark behind its entries".
+/// A world drawn from a seed. The first copy is in place, so a peer that was asked before is asked again, while its copy is under way. If that copy
+/// were taken as well as the one that answers the second word, the peer would be told twice where its stream continues: "expected a mark behind its
+/// entries".
 #[test]
 fn a_peer_that_is_asked_again_while_its_copy_is_under_way_is_taken_at_the_last_word() {
     let scenario = Draw::new(17_679).scenario();
@@ -201,13 +203,13 @@ fn what_damage_left_is_not_everything() {
     is_caught::<CausalSpartanXSession>("serves_what_damage_left", causalspartanx);
 }
 
-/// A peer that has not heard what this side had cannot bring it back.
+/// A peer that has not received what this side had cannot restore it.
 #[test]
 fn a_copy_of_who_has_heard_less_is_not_enough() {
     is_caught::<EventualSession>("repaired_by_any_copy", eventual);
 }
 
-/// The clock is an hour ahead while the node is opened anew, and right again a moment later.
+/// The clock is an hour ahead while the node is opened again, and right again a moment later.
 #[test]
 fn a_node_that_is_opened_anew_keeps_its_clock() {
     is_caught::<EventualSession>("opens_with_a_new_clock", eventual);

@@ -1,6 +1,6 @@
-//! Worlds in which nodes lose their data directories, get old copies of them or lose power alone in their site, bent to where deletes are
-//! forgotten and given back. Every protocol keeps its promises in them; with one of its rules left out, it does not, and that is seen.
-//! `SEEDS=1..500` runs others.
+//! Simulated worlds in which nodes lose their data directories, get old copies of them or lose power alone in their site. They are bent so that
+//! deletes are forgotten and lost versions sent back. Every protocol keeps its promises in them. If one of its rules is left out, it does not, and
+//! the tests notice it. `SEEDS=1..500` runs other seeds.
 use std::ops::RangeInclusive;
 use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsConfig, CopsSession, Eventual,
@@ -44,7 +44,7 @@ fn fault(at_ms: u64, span_ms: u64, kind: FaultKind) -> Fault {
     }
 }
 
-/// Few keys, many deletes, and checkpoints again and again.
+/// Few keys, many deletes, and frequent checkpoints.
 fn base(seed: u64, sites: &[&str], delay_ms: u64, nodes_per_site: usize) -> (Scenario, Random) {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9));
     let mut draw = Draw::new(seed);
@@ -98,7 +98,7 @@ fn cut_and_lost(seed: u64) -> Scenario {
     scenario
 }
 
-/// One of the two nodes of a site loses its directory, or what is not on its disk.
+/// One of the two nodes of a site loses its directory or, in a power loss, what is not on its disk.
 fn one_of_two(seed: u64) -> Scenario {
     let (mut scenario, mut random) = base(seed, &["a", "b"], 40, 2);
     scenario.world.durability = *random.pick(&[
@@ -117,7 +117,7 @@ fn one_of_two(seed: u64) -> Scenario {
     scenario
 }
 
-/// One of the two nodes of a site loses its directory. Its disk is slow: what it gets back takes longer to be put in place than a request may wait.
+/// One of the two nodes of a site loses its directory. Its disk is slow: it takes longer to put the restored data in place than a request may wait.
 fn slow_disk(seed: u64) -> Scenario {
     let (mut scenario, mut random) = base(seed, &["a", "b", "c"], 10, 2);
     let node = random.below(6) as u16;
@@ -150,7 +150,7 @@ fn old(seed: u64) -> Scenario {
     scenario
 }
 
-/// What the root of a site's tree says is lost: its partitions do not know the same to be stable.
+/// Reports from the root of a site's tree are lost: the site's partitions do not know the same to be stable.
 fn deaf(seed: u64) -> Scenario {
     let (mut scenario, mut random) = base(seed, &["a", "b"], 20, 2);
     scenario.load.think = Span::us(500, 10_000);
@@ -167,7 +167,7 @@ fn deaf(seed: u64) -> Scenario {
     scenario
 }
 
-/// As the swarm draws them; of their faults those that are `allowed`.
+/// A scenario as the swarm draws it, with only those faults that are `allowed`.
 fn drawn(seed: u64, allowed: fn(&FaultKind) -> bool) -> Scenario {
     let mut scenario = Draw::new(seed).scenario();
     scenario.faults.retain(|fault| allowed(&fault.kind));
@@ -198,7 +198,7 @@ fn keeps_its_promises<S: Session>(config: impl Fn(&Scenario) -> Config<S>, allow
     }
 }
 
-/// Runs worlds until one says that something is wrong, and then the same one as it should be.
+/// Runs worlds until one shows that something is wrong, and then the same world without the bug.
 fn is_caught<S: Session>(bug: &str, bend: impl Fn(u64) -> Scenario, config: impl Fn(&Scenario) -> Config<S>) {
     for seed in seeds(1..=40) {
         let right = bend(seed);
@@ -209,7 +209,7 @@ fn is_caught<S: Session>(bug: &str, bend: impl Fn(u64) -> Scenario, config: impl
             "there is a bug '{bug}'"
         );
         if let Some(first) = run::<S>(&wrong, bugged).first() {
-            // It must be the bug that shows.
+            // The finding must be due to the bug.
             let without = run::<S>(&right, config(&right));
             assert!(without.is_empty(), "seed {seed}, without the bug: {without:#?}");
             println!("{bug} is caught by seed {seed}: {first}");
@@ -242,7 +242,7 @@ fn causalspartanx_keeps_its_promises() {
 
 #[test]
 fn gentlerain_keeps_its_promises() {
-    // It goes by raw clocks, and does not claim to stand it when they are set.
+    // GentleRain goes by raw clocks, and does not claim to tolerate that they are set.
     let allowed = |kind: &FaultKind| !matches!(kind, FaultKind::ClockStep { .. });
     keeps_its_promises::<GentleRainSession>(gentlerain, allowed);
 }
@@ -266,7 +266,7 @@ fn deletes_that_are_forgotten_early_are_caught() {
     is_caught::<EventualSession>(BUG, cut_and_lost, eventual);
 }
 
-/// What the log of another site still holds, the node itself had deleted.
+/// The log of another site still holds a version that the node itself had deleted.
 #[test]
 fn a_log_replayed_to_the_empty_is_caught() {
     const BUG: &str = "replays_to_the_empty";
@@ -275,7 +275,8 @@ fn a_log_replayed_to_the_empty_is_caught() {
 
 #[test]
 fn answers_above_what_a_partition_has_are_caught() {
-    // With two sites what comes before the first mark of the other one is all that was lost: who waits for it has no need of the rule.
+    // With two sites, everything that was lost comes before the first mark of the other one: a replica that waits for that mark does not need the
+    // rule.
     const BUG: &str = "answers_above_what_it_has,stamps_unheard";
     is_caught::<CausalSpartanXSession>(BUG, one_of_two, causalspartanx);
     is_caught::<GentleRainSession>(BUG, one_of_two, gentlerain);

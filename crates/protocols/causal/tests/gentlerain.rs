@@ -1,4 +1,4 @@
-//! What no script of a simulated world can show: the servers of a site hear of GST one after the other, and it takes three of them.
+//! What no script of a simulated world can show: the servers of a site hear of GST one after the other, and it takes three servers to show that.
 use std::collections::BTreeMap;
 use turnbuckle_causal::GentleRain;
 use turnbuckle_causal::gentlerain::GentleRainConfig;
@@ -67,7 +67,7 @@ fn scalar(us: u64) -> Vector {
     Vector::filled(1, Hlc::from_wall(Micros(us)))
 }
 
-/// What a client that knows nothing is told of GST when it reads what was written.
+/// What a client that knows nothing is told of GST when it reads x.
 fn gst_told_by(replica: &mut Replica<GentleRain>, chains: &mut Chains) -> Vector {
     let get = Request::Get(Get {
         key: Key::from("x"),
@@ -92,7 +92,7 @@ fn gst_told_by(replica: &mut Replica<GentleRain>, chains: &mut Chains) -> Vector
 #[test]
 fn who_reads_a_local_version_learns_what_was_stable_for_its_writer_also_after_a_restart() {
     let (mut replica, mut chains) = (open(&Recovered::default()), Chains::default());
-    // Whatever is stable is here.
+    // Everything that is stable is here.
     let heartbeat = Heartbeat {
         promise: scalar(600).newest(),
         settled: Hlc::ZERO,

@@ -1,5 +1,5 @@
-//! Golden scripts: what each protocol does, step by step, in the simulated world. Their commands are those of
-//! [`turnbuckle_sim::Script`]. `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-causal` writes them anew; read the diff.
+//! Golden scripts: what each protocol does, step by step, in the simulated world. Their commands are those of [`turnbuckle_sim::Script`].
+//! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-causal` writes them again; read the diff.
 use std::path::{Path, PathBuf};
 use turnbuckle_causal::causalspartanx::Departures;
 use turnbuckle_causal::{
@@ -19,19 +19,19 @@ fn run<S: Session>(name: &str, config: &<S::Protocol as Protocol>::Config) {
     goldens::<S>(config, &folder(name));
 }
 
-/// What clients may see, and what nobody may: the anomalies that are prevented, of all that the gallery has.
+/// Checks that of all anomalies in the gallery exactly those in `prevented` are prevented.
 fn prevents<S: Session>(protocol: &str, config: &<S::Protocol as Protocol>::Config, prevented: &[&str]) {
     turnbuckle_sim::prevents::<S>(config, &folder("gallery").join(protocol), prevented);
 }
 
-/// What no protocol may show.
+/// The anomalies that no protocol may show.
 const NEVER: [&str; 3] = [
     "deleted_key_comes_back",
     "sites_stay_different",
     "acknowledged_write_lost",
 ];
 
-/// What a causal protocol prevents beside that.
+/// The anomalies that a causal protocol prevents: those of `NEVER`, and more.
 const CAUSAL: [&str; 9] = [
     "deleted_key_comes_back",
     "sites_stay_different",
@@ -71,7 +71,7 @@ fn causalspartanx_published_does_what_its_scripts_show() {
     run::<CausalSpartanXSession>("causalspartanx-published", &printed);
 }
 
-/// What line 21 of Algorithm 5.4 is for: drawn worlds hardly ever show it, because a site's clocks are kept together.
+/// What line 21 of Algorithm 5.4 is for. Worlds drawn from seeds hardly ever show it, because a site's clocks are kept together.
 #[test]
 fn a_slice_that_promises_nothing_lets_a_snapshot_be_torn() {
     let departures = Departures {
@@ -85,7 +85,7 @@ fn a_slice_that_promises_nothing_lets_a_snapshot_be_torn() {
     run::<CausalSpartanXSession>("causalspartanx-without-line-21", &config);
 }
 
-/// Each script shows a bug that is put in on purpose, and what the world says of it; then the same without the bug.
+/// Each script shows a planted bug, and what the world reports of it; then the same without the bug.
 #[test]
 fn planted_bugs_are_seen() {
     run::<EventualSession>("planted", &EventualConfig::default());
@@ -103,7 +103,7 @@ fn causalspartanx_prevents_in_the_gallery_what_it_promises_to() {
 
 #[test]
 fn gentlerain_prevents_in_the_gallery_what_it_promises_to() {
-    // A long fork is allowed. In this one everybody waits for the far links before anything is seen.
+    // A long fork is allowed. In this script all sites wait for the far links before anything is seen.
     let prevented = [&CAUSAL[..], &["long_fork"]].concat();
     prevents::<GentleRainSession>("gentlerain", &GentleRainConfig::default(), &prevented);
 }
@@ -116,7 +116,7 @@ fn cops_shows_in_the_gallery_what_is_causal_and_nothing_else() {
         let expected = match anomaly.name {
             // Causal consistency says nothing of what is concurrent, or how old.
             "stale_read" | "long_fork" | "neither_sees_the_other" | "lost_update" => Verdict::Shown,
-            // It reads several keys at once.
+            // The script reads several keys at once.
             "fractured_snapshot" => Verdict::NotOffered,
             _ => Verdict::Prevented,
         };

@@ -1,4 +1,4 @@
-//! What is kept does not grow: of a few keys that are overwritten for an hour, and of keys that were deleted.
+//! Memory does not grow: neither for a few keys that are overwritten for an hour, nor for keys that were deleted.
 use bytes::Bytes;
 use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, Cops, CopsConfig, CopsSession,
@@ -7,7 +7,7 @@ use turnbuckle_causal::{
 use turnbuckle_core::{Key, Micros, Operation, Protocol, Session, Settings};
 use turnbuckle_sim::{World, WorldOptions};
 
-/// Every site reads and overwrites three keys in turn, for an hour. Returns the most that any node had in memory in each ten minutes.
+/// Every site reads and overwrites three keys in turn, for an hour. Returns the most bytes that any node had in memory in each ten minutes.
 fn max_bytes<S: Session>(config: <S::Protocol as Protocol>::Config) -> Vec<u64> {
     let sites = ["a", "b", "c"].map(String::from).to_vec();
     let mut options = WorldOptions::plain(sites, Micros::from_millis(20));
@@ -52,7 +52,7 @@ fn stays_flat<S: Session>(config: <S::Protocol as Protocol>::Config) {
     );
 }
 
-/// A key that is overwritten all the time for less than a second: most of its versions go in the same second.
+/// A key that is overwritten all the time for less than a second: most of its versions are collected in the same second.
 fn a_second_stays_small<S: Session>(config: <S::Protocol as Protocol>::Config) {
     const WRITES: u64 = 4_000;
     let sites = ["a", "b"].map(String::from).to_vec();
@@ -60,7 +60,7 @@ fn a_second_stays_small<S: Session>(config: <S::Protocol as Protocol>::Config) {
     let nodes: Vec<_> = world.nodes().collect();
     let client = world.add_client(nodes[0]);
     world.judge_nothing();
-    // What is written down every second was, and will not be again.
+    // What is written down every second was written just now, and will not be written again.
     world.advance(Micros::from_millis(1_100));
     let mut max = 0;
     for written in 0..WRITES {
@@ -101,8 +101,8 @@ fn an_hour_of_overwriting_takes_no_memory_in_cops() {
     stays_flat::<CopsSession>(pace().config::<Cops>());
 }
 
-/// Keys are written and deleted, and then nobody does anything any more. Every site forgets the deletes within two minutes; and while one is
-/// away none does, however long that takes, and no checkpoint is made in vain.
+/// Keys are written and deleted, and then the clients stop. Every site forgets the deletes within two minutes. While a site is unreachable, no site
+/// forgets them, however long that takes, and no checkpoint is made for nothing.
 fn deletes_are_forgotten_when_the_traffic_has_ended<S: Session>(config: <S::Protocol as Protocol>::Config) {
     const KEYS: usize = 50;
     let sites = ["a", "b", "c"].map(String::from).to_vec();
@@ -129,7 +129,7 @@ fn deletes_are_forgotten_when_the_traffic_has_ended<S: Session>(config: <S::Prot
     assert_eq!(deleted(&world), [KEYS as u64; 3]);
     minutes(&mut world, 2);
     assert_eq!(deleted(&world), [0; 3], "nobody needs them");
-    // Once more, while the last site is away.
+    // Once more, while the last site is unreachable.
     put_all(&mut world, Some(Bytes::from_static(b"w")));
     world.set_cut(nodes[2], nodes[0], true);
     world.set_cut(nodes[2], nodes[1], true);

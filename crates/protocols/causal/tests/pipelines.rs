@@ -1,7 +1,7 @@
-//! Commands that are sent without waiting are taken in order: whoever sees one sees all before it.
+//! Commands that are sent without waiting are taken in order: a reader that sees one sees all before it.
 //!
-//! One client writes 1, 2, 3, .. to four keys in turn and never waits, nobody else writes. So every snapshot, anywhere, must be what
-//! there is after some number of its writes: if `n` is the greatest number in it, the other keys have the three before.
+//! One client writes 1, 2, 3, .. to four keys in turn and never waits. No other client writes. So every snapshot, at any site, must be the state
+//! after some number of its writes: if `n` is the greatest number in it, the other keys have the three before.
 use bytes::Bytes;
 use turnbuckle_causal::{CausalSpartanXConfig, CausalSpartanXSession, GentleRainConfig, GentleRainSession};
 use turnbuckle_core::{Answer, Key, Micros, Operation, Protocol, Session, SiteId};
@@ -14,7 +14,7 @@ fn key(number: u64) -> Key {
     Key::from(["x", "y", "z", "w"][(number % KEYS) as usize])
 }
 
-/// What a snapshot shows, if all of it is there, in the order of the numbers; else the words for a failure.
+/// The numbers that a snapshot shows, in the order of the keys. `None` if the read failed.
 fn numbers(record: &Record) -> Option<Vec<u64>> {
     let Some(Answer::Values(values)) = record.answer() else {
         return None;
@@ -26,7 +26,7 @@ fn numbers(record: &Record) -> Option<Vec<u64>> {
     Some(values.iter().map(number).collect())
 }
 
-/// The state after `n` writes, for some `n`.
+/// Whether this is the state after `n` writes, for some `n`.
 fn is_prefix(shown: &[u64]) -> bool {
     let newest = *shown.iter().max().expect("there are keys");
     (0..KEYS).all(|back| newest < back + 1 || shown[((newest - back) % KEYS) as usize] == newest - back)
@@ -34,7 +34,7 @@ fn is_prefix(shown: &[u64]) -> bool {
 
 struct Run {
     snapshots: usize,
-    /// Those in which not all writes of the client were seen: between two states of its pipeline.
+    /// The number of snapshots that do not show all writes of the client: those are between two states of its pipeline.
     within: usize,
     answered: u64,
 }
@@ -57,13 +57,13 @@ fn run<S: Session>(seed: u64, nodes_per_site: usize, config: <S::Protocol as Pro
     let (mut written, mut reads): (u64, Vec<OperationId>) = (0, Vec::new());
     let mut writes = Vec::new();
     let level = None;
-    // The nodes of a site find each other: a write that is refused would be a hole.
+    // First the nodes of a site find each other: a write that is refused would be a hole.
     world.advance(Micros::from_millis(500));
     for _ in 0..200 {
         match below(12) {
             0 => world.set_sites_cut(SiteId(0), SiteId(below(2) as u16 + 1), true),
             1 | 2 => (1..3).for_each(|site| world.set_sites_cut(SiteId(0), SiteId(site), false)),
-            // Not of the writer's site: what was not answered would be lost with it.
+            // A node of another site than the writer's: what was not answered would be lost with the writer's node.
             3 => {
                 let node = nodes[nodes_per_site + below(2 * nodes_per_site as u64) as usize];
                 world.crash(node, Loss::Process);

@@ -1,6 +1,6 @@
-//! What each rule of CausalSpartanX is for: without it, drawn worlds show what it prevents; with it, the same worlds do not. The seeds that
-//! show it are searched for, so that another order of events does not make a test blind. Two rules that drawn worlds hardly ever miss,
-//! a version's own time and line 21 of Algorithm 5.4, have golden scripts: `goldens/causalspartanx-published` and
+//! What each rule of CausalSpartanX is for. Without the rule, worlds drawn from seeds show what it prevents; with it, the same worlds do not. Each
+//! test searches for a seed that shows it, so that another order of events does not make the test blind. For two rules such worlds hardly ever show
+//! anything: a version's own time, and line 21 of Algorithm 5.4. These have golden scripts: `goldens/causalspartanx-published` and
 //! `goldens/causalspartanx-without-line-21`.
 use turnbuckle_causal::{
     CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession, causalspartanx::Departures,
@@ -9,7 +9,7 @@ use turnbuckle_core::{Micros, ReplicaId};
 use turnbuckle_node::{Durability, Planted};
 use turnbuckle_sim::{Draw, Keep, Kind, Mixed, Outcome, Scenario, Span};
 
-/// Worlds in which much depends on much: several partitions and nodes, clients that read before they write.
+/// Worlds with many dependencies: several partitions and nodes, and clients that read before they write.
 fn bent(seed: u64) -> Scenario {
     let mut draw = Draw::new(seed);
     draw.world.keyspaces = 1;
@@ -40,8 +40,8 @@ fn run(scenario: &Scenario, departures: Departures) -> Outcome {
     scenario.run::<CausalSpartanXSession>(config, Keep::JUDGE_AND_TRACE)
 }
 
-/// What the checker and the judge found. The checker's session guarantees say little here: where it does not know all versions it goes
-/// by real time, and the last writer is the one with the last stamp. The judge holds each session to what it was shown.
+/// What the checker and the judge found. The checker's session guarantees say little here: where the checker does not know all versions it goes by
+/// real time, while the last writer is the one with the last stamp. The judge holds each session to what the session was shown.
 fn found(outcome: &Outcome) -> Vec<String> {
     let report = outcome.check().expect("the trace is one");
     let counts = [
@@ -56,7 +56,7 @@ fn found(outcome: &Outcome) -> Vec<String> {
 
 const MAX_SEEDS: u64 = 200;
 
-/// Runs worlds until one says that something is wrong, and then the same one as it should be.
+/// Runs worlds until one shows that something is wrong, and then the same world with the rule.
 fn is_caught(rule: &str, departures: Departures, bend: impl Fn(&mut Scenario)) {
     for seed in 1..=MAX_SEEDS {
         let mut scenario = bent(seed);

@@ -1,8 +1,8 @@
 //! The protocols that exist, by name: what a keyspace can have, and what a simulated world can run.
 //!
-//! This is the one place that lists them. A protocol is a type, and names come from files and command lines: who wants to do
-//! something with the protocol of a name says what, for any type, as a [`ForProtocol`], and [`KnownProtocol::apply`] does it for that one.
-//! What is true of a protocol, and what it can be set to, it says itself ([`Descriptor`], [`turnbuckle_core::Parameter`]).
+//! This is the only place that lists them. A protocol is a type, but names come from files and command lines. Code that does something with the
+//! protocol of a name is written for any type, as a [`ForProtocol`], and [`KnownProtocol::apply`] runs it for that protocol. A protocol itself
+//! declares its properties and its parameters ([`Descriptor`], [`turnbuckle_core::Parameter`]).
 use std::{fmt, str::FromStr};
 use turnbuckle_abd::AbdSession;
 use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, GentleRainSession};
@@ -10,20 +10,20 @@ use turnbuckle_core::{
     BadSetting, Bug, Descriptor, Given, Levels, ParameterLine, Protocol, Session, Settings, Value,
 };
 
-/// The kinds of keyspaces, which are the keyspaces of a cluster that nobody has configured; the first is where a new connection is.
+/// The kinds of keyspaces. A cluster without a configuration has a keyspace of each kind, and a new connection is in the first.
 pub const KINDS: &[&str] = &["causal", "eventual"];
 
-/// Defines [`KnownProtocol`]: a line for each protocol. A kind of keyspace stands for its first protocol.
+/// Defines [`KnownProtocol`], from a line for each protocol. The name of a kind of keyspace stands for its first protocol.
 macro_rules! protocols {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal, of kind $kind:literal: $session:ty $(, $preset:expr)?;)*) => {
-        /// A protocol. It is shown by its own name, which is what it has on disk, between nodes and in what a node says of itself.
+        /// A protocol. It is shown by its own name, which is also its name on disk, between nodes and in a node's status.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum KnownProtocol {
             $($(#[doc = $doc])* $variant,)*
         }
 
         impl KnownProtocol {
-            /// All of them.
+            /// All protocols.
             pub const ALL: &[KnownProtocol] = &[$(KnownProtocol::$variant),*];
 
             /// Its own name.
@@ -40,7 +40,7 @@ macro_rules! protocols {
                 }
             }
 
-            /// Does something with this protocol.
+            /// Runs `what` with this protocol, configured by `settings`.
             pub fn apply<F: ForProtocol>(self, settings: &Settings, what: F) -> F::Output {
                 match self {
                     $(KnownProtocol::$variant => {
@@ -59,7 +59,7 @@ protocols! {
     Abd = "abd", of kind "abd": AbdSession;
     /// CausalSpartanX, as it is corrected.
     CausalSpartanX = "causalspartanx", of kind "causal": CausalSpartanXSession;
-    /// CausalSpartanX as it is printed, with what is wrong in it.
+    /// CausalSpartanX as it is printed, with its errors.
     CausalSpartanXPublished = "causalspartanx-published", of kind "causal": CausalSpartanXSession,
         turnbuckle_causal::CausalSpartanXConfig::published;
     /// COPS.
@@ -70,7 +70,7 @@ protocols! {
     GentleRain = "gentlerain", of kind "causal": GentleRainSession;
 }
 
-/// By any of its names.
+/// By its own name, or by that of a kind.
 impl FromStr for KnownProtocol {
     type Err = String;
 
@@ -82,12 +82,12 @@ impl FromStr for KnownProtocol {
     }
 }
 
-/// Something to be done with a protocol that only its name tells.
+/// Code that runs with a protocol of which only the name is known.
 pub trait ForProtocol {
-    /// What comes of it.
+    /// The result.
     type Output;
 
-    /// Does it, with the protocol's sessions and its configuration.
+    /// Runs the code, with the protocol's sessions and its configuration.
     fn with<S: Session>(self, config: <S::Protocol as Protocol>::Config) -> Self::Output;
 }
 
@@ -107,23 +107,23 @@ impl KnownProtocol {
             .iter()
             .map(|&protocol| (protocol.kind(), protocol));
         let mut names: Vec<_> = own.chain(kinds).collect();
-        // Of a kind's protocols the first stays.
+        // The first of a kind's protocols is kept.
         names.sort_by_key(|&(name, _)| name);
         names.dedup_by_key(|&mut (name, _)| name);
         names.into_iter()
     }
 
-    /// The levels that it offers.
+    /// The levels that the protocol offers.
     pub fn levels(self) -> Levels {
         self.about().levels
     }
 
-    /// What it is like.
+    /// The protocol's properties.
     pub fn descriptor(self) -> Descriptor {
         self.about().descriptor
     }
 
-    /// What it can be set to.
+    /// The protocol's parameters.
     pub fn parameters(self) -> Vec<ParameterLine> {
         self.about().parameters
     }
@@ -144,7 +144,7 @@ impl KnownProtocol {
         self.apply(&Settings::default(), Ask)
     }
 
-    /// The bugs that drawn worlds must find when they are planted into it. None, if it is wrong already.
+    /// The bugs that worlds drawn from seeds must find when they are planted into it. None, if the protocol is wrong already.
     pub fn bugs(self) -> &'static [Bug] {
         match self {
             KnownProtocol::CausalSpartanXPublished => &[],
@@ -152,10 +152,10 @@ impl KnownProtocol {
         }
     }
 
-    /// Reads what a file says of a parameter.
+    /// Reads the value that a configuration file gives for a parameter.
     ///
     /// # Errors
-    /// If this protocol has no such parameter, or it cannot be set to that.
+    /// If this protocol has no such parameter, or if the parameter cannot have that value.
     pub fn read(self, parameter: &str, given: Given<'_>) -> Result<Value, BadSetting> {
         struct Read<'a>(&'a str, Given<'a>);
         impl ForProtocol for Read<'_> {

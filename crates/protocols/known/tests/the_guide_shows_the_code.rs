@@ -1,5 +1,5 @@
-//! What `docs/writing-a-protocol.md` shows of a protocol is the protocol. A line `<!-- code: FILE "BEGIN" -->` stands above each piece of code; after the
-//! name may stand how many lines are shown. `UPDATE_GOLDENFILES=1` writes the code into the page.
+//! Checks that the code in `docs/writing-a-protocol.md` is that of the protocol. A line `<!-- code: FILE "BEGIN" -->` is above each piece of code; a
+//! number after the name limits the lines that are shown. `UPDATE_GOLDENFILES=1` writes the code into the page.
 use std::{fs, path::Path};
 
 const MARK: &str = "<!-- code: ";

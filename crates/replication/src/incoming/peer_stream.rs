@@ -11,22 +11,22 @@ use turnbuckle_core::{BadFrame, Hlc, Recovered, ReplicaId};
 ///
 /// `logged <= received <= arrived`: what has arrived waits until it is handed to the protocol, and the log is told how far that is.
 pub struct PeerStream<E, M> {
-    /// Handed to the protocol up to here.
+    /// Entries up to this position were handed to the protocol.
     pub(super) received: StreamPosition,
-    /// What the log was last told.
+    /// The position that the log was last told.
     pub(super) logged: StreamPosition,
-    /// Full copies of third sites may have brought what the source wrote up to here.
+    /// Full copies from third sites may have brought what the source wrote up to this position.
     pub(super) held: StreamPosition,
-    /// What has arrived up to here.
+    /// Entries up to this number have arrived.
     arrived: u64,
-    /// Everything that the source stamped up to here was in the store already, through a copy of another site's data.
+    /// Everything that the source stamped up to this time was in the store already, through a full copy of another site's data.
     pub(super) covered: Hlc,
-    /// Since the link is up, the source has been told where we are: what comes continues from there.
+    /// Whether the source has been told this lane's position since the link came up. What arrives continues from there.
     pub(super) is_resumed: bool,
-    /// How often it has been told.
+    /// How many times the source has been told.
     pub(super) words: u64,
     pub(super) pending: Pending<E, M>,
-    /// What a peer that gives back keeps by name, as far as it has come.
+    /// What a peer that sends back lost versions keeps by name, as far as it has arrived.
     returned_named: BTreeMap<String, Bytes>,
 }
 
@@ -45,27 +45,27 @@ impl<E, M> PeerStream<E, M> {
         }
     }
 
-    /// The log says that everything up to here was handed on.
+    /// The log says that everything up to this position was handed to the protocol.
     pub(super) fn replay(&mut self, position: StreamPosition) {
         (self.received, self.logged, self.arrived) = (position, position, position.number);
     }
 
-    /// Handed to the protocol up to here.
+    /// Entries up to this position were handed to the protocol.
     pub fn received(&self) -> StreamPosition {
         self.received
     }
 
-    /// Everything that the source stamped up to here was in the store already, through a copy of another site's data.
+    /// Everything that the source stamped up to this time was in the store already, through a full copy of another site's data.
     pub fn covered(&self) -> Hlc {
         self.covered
     }
 
-    /// What the log was last told.
+    /// The position that the log was last told.
     pub fn logged(&self) -> StreamPosition {
         self.logged
     }
 
-    /// How far in this stream rows may go that are here, if the stream itself has not come so far.
+    /// How far in this stream the rows here may reach, if the stream itself has not come as far.
     pub(super) fn held_beyond(&self) -> Option<StreamPosition> {
         Some(self.held).filter(|held| *held > self.received)
     }
@@ -82,25 +82,25 @@ impl<E, M> PeerStream<E, M> {
         self.returned_named.clear();
     }
 
-    /// Whether a full copy answers the last word that the source was told. If that word crossed with the copy, the source answers again, with
-    /// another copy or with entries: were the first one taken too, the source would be told twice where its stream goes on, and what it sends after the
+    /// Whether a full copy answers the last word that the source was sent. If that word crossed with the copy, the source answers again, with another
+    /// copy or with entries. If the first copy were taken too, the source would be told twice where its stream continues, and what it sends after the
     /// first time would not fit the second.
     pub fn is_answered_by(&self, word: u64) -> bool {
         self.words == word
     }
 
-    /// The source has taken back what it had lost, and goes on behind `position`. Returns whether that was only what copies of third sites had brought
-    /// here: where the stream goes on is still to be agreed then.
+    /// The source has taken back what it had lost, and continues behind `position`. Returns whether that was only what full copies from third sites
+    /// had brought here. In that case it is still to be agreed where the stream continues.
     pub fn rewind(&mut self, position: StreamPosition) -> bool {
         let is_held = self.held_beyond().is_some() && self.received == position;
         self.received = position;
         is_held
     }
 
-    /// Entries that continue behind what has arrived.
+    /// Adds entries that continue behind what has arrived.
     ///
     /// # Errors
-    /// If they do not, or one is bad.
+    /// If they do not continue there, or if one does not decode.
     pub fn arrive(
         &mut self,
         frame: EntriesFrame,
@@ -111,7 +111,7 @@ impl<E, M> PeerStream<E, M> {
             let bytes = entry.len();
             Ok((decode(entry)?, bytes))
         };
-        // All or none of them.
+        // All entries are taken or none.
         let entries = frame.entries.into_iter().map(decode);
         let entries = entries.collect::<Result<Vec<_>, BadFrame>>()?;
         let incarnation = frame.incarnation;
@@ -153,7 +153,7 @@ impl<E, M> PeerStream<E, M> {
         Ok(())
     }
 
-    /// A mark behind an entry.
+    /// Adds a mark behind an entry.
     ///
     /// # Errors
     /// If that entry has not arrived.
@@ -163,7 +163,8 @@ impl<E, M> PeerStream<E, M> {
             let found = format!("one behind {number} when {} has arrived", self.arrived);
             return Err(BadFrame::new("a mark behind its entries", found));
         }
-        // Whoever has heard of a source that has written nothing yet is not taken for one that has lost everything.
+        // The incarnation is noted although the source has no entries yet. Otherwise the source would take this receiver for one that has lost
+        // everything.
         if self.received == StreamPosition::default() && number == 0 {
             let at = StreamPosition { incarnation, number };
             self.pending.push(Item::Reached(at), 0)?;
@@ -171,7 +172,7 @@ impl<E, M> PeerStream<E, M> {
         self.pending.push(Item::Mark(mark), 0)
     }
 
-    /// Something is given back, which came in so many bytes.
+    /// Adds a version that the peer sends back, which came in `bytes` bytes.
     ///
     /// # Errors
     /// If the source is further ahead than any source goes.
@@ -179,15 +180,15 @@ impl<E, M> PeerStream<E, M> {
         self.pending.push(Item::Returned(entry), bytes)
     }
 
-    /// What the peer that gives back keeps by name, or a part of that.
+    /// Adds what the peer that sends back lost versions keeps by name, or a part of that.
     ///
     /// # Errors
-    /// If it is more than a peer takes.
+    /// If it is more than a peer accepts ([`add_named`]).
     pub fn arrive_named(&mut self, named: Vec<NamedRecord>) -> Result<(), BadFrame> {
         add_named(&mut self.returned_named, named)
     }
 
-    /// Everything is given back but what deletes up to the times of `cut` have replaced.
+    /// The peer has sent back everything but what deletes up to the times of `cut` have replaced.
     ///
     /// # Errors
     /// If the source is further ahead than any source goes.

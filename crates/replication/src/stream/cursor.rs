@@ -10,7 +10,7 @@ use turnbuckle_log::Position;
 pub struct Cursor {
     /// What the peer is being sent.
     pub state: CursorState,
-    /// What the peer has said it holds durably.
+    /// The number of the last entry that the peer has said it holds durably.
     pub acked: u64,
     /// What was sent and not yet acknowledged: (last number of a frame, its bytes).
     in_flight: VecDeque<(u64, usize)>,
@@ -19,17 +19,17 @@ pub struct Cursor {
     pub(super) mark: Option<(u64, Bytes)>,
     /// Where in the log to read on, for a peer that is behind the tail.
     pub cold: Option<Position>,
-    /// In this life the peer has given back what it held up to here by copies of third sites.
+    /// The position up to which the peer has sent back, in this incarnation, what it held through full copies from third sites.
     pub gave: StreamPosition,
-    /// The receiver is told first that the stream goes on from here, since what was lost is taken back. It goes the way of the entries: what is sent
-    /// one by one could come behind them.
+    /// If this is set, the receiver is told first that the stream continues from this position, because what was lost is taken back. The message goes
+    /// the way of the entries: one that is sent by itself could come behind them.
     pub begins: Option<StreamPosition>,
     /// The number of the last [`ResumeFrame`](crate::ResumeFrame) that came from the peer.
     pub heard_word: u64,
 }
 
 impl CursorState {
-    /// Whether the peer gives back what was lost here.
+    /// Whether the peer sends back what was lost here.
     pub fn takes_back(self) -> bool {
         matches!(
             self,
@@ -41,29 +41,30 @@ impl CursorState {
 /// What a peer is being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CursorState {
-    /// Nothing: no link, or it has not said where it is.
+    /// Nothing: there is no link, or the peer has not reported its position.
     #[default]
     Silent,
-    /// It gives back what was lost here; afterwards it counts as being at this number, or gets a full copy.
+    /// Nothing: the peer sends back what was lost here. Afterwards it counts as being at this number, or gets a full copy.
     TakingBack {
-        /// Where it counts as being afterwards; none if it gets a full copy.
+        /// The number at which it counts as being afterwards; `None` if it gets a full copy.
         end: Option<u64>,
     },
-    /// It gives back what it holds of this up to `held`, by full copies of third sites; afterwards it says once more that it is at `at`.
+    /// Nothing: the peer sends back what it holds of this stream up to `held`, through full copies from third sites. Afterwards it reports once more
+    /// that it is at `at`.
     TakingHeld {
-        /// Where it has said that it is.
+        /// The position that it has reported.
         at: StreamPosition,
-        /// How far what it holds may go.
+        /// How far in the stream what it holds may reach.
         held: StreamPosition,
     },
-    /// A full copy; the log behind this number is kept for what follows.
+    /// A full copy. The log behind this number is kept for what follows.
     Copying {
         /// Entries follow behind this number.
         resume: u64,
     },
     /// Entries behind `sent`.
     Streaming {
-        /// The last one that was sent.
+        /// The number of the last entry that was sent.
         sent: u64,
     },
 }
@@ -72,13 +73,13 @@ pub enum CursorState {
 pub enum Step {
     /// Nothing now.
     Idle,
-    /// Entries, from the tail.
+    /// Entries.
     Entries {
-        /// Of this life.
+        /// The incarnation that they belong to.
         incarnation: u64,
         /// They continue behind this number.
         previous: u64,
-        /// The number of the last one, or of the last that is skipped.
+        /// The number of the last one, or of the last one that is skipped.
         last: u64,
         /// The entries, encoded.
         entries: Vec<Bytes>,
@@ -87,26 +88,26 @@ pub enum Step {
     },
     /// A mark.
     Mark {
-        /// Of this life.
+        /// The incarnation of the source.
         incarnation: u64,
-        /// It travels behind this entry.
+        /// The number of the entry that it travels behind.
         after: u64,
         /// The message, encoded.
         body: Bytes,
     },
-    /// The entries behind this number have to be read from the log, from this position on.
+    /// The entries behind this number must be read from the log, from this position on.
     ReadLog {
-        /// The last entry that was sent.
+        /// The number of the last entry that was sent.
         after: u64,
-        /// Where to read on.
+        /// The position to read on from.
         from: Position,
     },
-    /// They are no longer in the log.
+    /// A full copy: the entries are no longer in the log.
     Copy,
 }
 
 impl Cursor {
-    /// From now on the peer is sent something else.
+    /// Sets what the peer is sent from now on.
     pub fn set_state(&mut self, state: CursorState) {
         self.state = state;
         self.in_flight.clear();
@@ -115,7 +116,8 @@ impl Cursor {
         self.begins = None;
     }
 
-    /// Entries go no further than the mark that waits, so that it does not starve behind a stream that never ends.
+    /// The last entry that may be sent now. Entries go no further than the mark that waits, so that it does not starve behind a stream that never
+    /// ends.
     pub(super) fn mark_or(&self, ready: u64) -> u64 {
         self.mark.as_ref().map_or(ready, |&(after, _)| after.min(ready))
     }
@@ -136,12 +138,12 @@ impl Cursor {
         self.mark.take_if(|(after, _)| *after <= sent)
     }
 
-    /// How many bytes were sent and are not acknowledged.
+    /// The number of bytes that were sent and are not acknowledged.
     pub(super) fn in_flight_bytes(&self) -> usize {
         self.in_flight_bytes
     }
 
-    /// A frame goes out.
+    /// Notes that a frame is sent.
     pub(super) fn sent(&mut self, frame: &Step) {
         let Step::Entries { last, entries, .. } = frame else {
             return;
@@ -153,7 +155,7 @@ impl Cursor {
     }
 }
 
-/// One frame of consecutive entries: of one incarnation, for one site, not much larger than `max_bytes`.
+/// One frame of consecutive entries: of one incarnation, for one receiver, beyond `max_bytes` by one entry at most.
 pub(super) fn gather<'a>(
     lives: &Lives,
     replica: ReplicaId,

@@ -1,12 +1,12 @@
-//! How a stream goes on with a receiver that says where it is.
+//! How a stream continues with a receiver that reports its position.
 use super::{CursorState, Outgoing, Resumption, StreamPosition};
 use turnbuckle_core::{Hlc, ReplicaId};
 
 impl Outgoing {
-    /// A receiver says where it is. `forgets`: this side may have forgotten deletes, of any site.
+    /// A receiver reports its position `at`. `forgets`: this source may have forgotten deletes, of any site.
     pub fn resume(&mut self, replica: ReplicaId, at: StreamPosition, forgets: bool) -> Resumption {
-        // One that has nothing is new, or has lost its directory, or waits for a full copy since it gave back what was lost here. The log may still
-        // hold what the receiver itself deleted since, and nobody would give it that delete.
+        // A receiver that has nothing is new, or has lost its directory, or waits for a full copy after it sent back what was lost here. The log may
+        // still hold a version that the receiver itself has deleted since, and no replica would send it that delete. So it gets a full copy.
         let has_nothing = at.number == 0 && at.incarnation < self.incarnation();
         let resumption = match has_nothing && self.next > 1 && forgets && !self.is_of_another_life(at) {
             true => Resumption::Copy,
@@ -37,7 +37,7 @@ impl Outgoing {
         resumption
     }
 
-    /// A receiver that has taken in the stream up to `has` is to be sent a full copy, and then what follows `resume`.
+    /// A receiver that has received the stream up to `has` is to be sent a full copy, and then what follows `resume`.
     pub fn copy(&mut self, replica: ReplicaId, has: u64, resume: u64) {
         if let Some(cursor) = self.cursors.get_mut(&replica) {
             cursor.acked = cursor.acked.min(has);
@@ -45,13 +45,13 @@ impl Outgoing {
         }
     }
 
-    /// Whether a position lies in a life of which this side knows nothing: its directory was lost since.
+    /// Whether a position is in an incarnation of which this source knows nothing, because its directory was lost since.
     pub fn is_of_another_life(&self, at: StreamPosition) -> bool {
         self.lives.lack(at)
     }
 
-    /// A receiver may hold, by full copies of third sites, what was written up to `held`. If some of that was lost here: what was stamped
-    /// after this is to be given back.
+    /// A receiver may hold, through full copies from third sites, what was written up to `held`. If some of that was lost here, returns the time
+    /// after which it was stamped: the receiver must send it back.
     pub fn lost(&self, replica: ReplicaId, held: StreamPosition) -> Option<Hlc> {
         if self
             .cursors
@@ -67,7 +67,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether a receiver that is there has entries that this side lost.
+    /// Whether a receiver at this position has entries that this source lost.
     pub fn has_lost(&self, at: StreamPosition) -> bool {
         matches!(
             self.lives.resumption(at, self.next),

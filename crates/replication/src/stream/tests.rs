@@ -85,7 +85,7 @@ fn a_mark_goes_behind_the_entries_before_it_and_in_front_of_those_after() {
 #[test]
 fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
     let mut stream = source(10);
-    // The source forgot 8, 9 and 10.
+    // The source lost 8, 9 and 10.
     let mut reopened = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
     reopened.restore(8, stream.incarnations().to_vec());
     reopened.begin(1, Hlc(70));
@@ -105,7 +105,7 @@ fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
             ..
         }
     ));
-    // The old source never heard of incarnation 2.
+    // The old source does not know incarnation 2.
     assert_eq!(stream.resume(B, at(2, 9), false), Resumption::FromTheFuture);
 }
 
@@ -114,7 +114,7 @@ fn a_source_whose_directory_was_lost_takes_everything_back() {
     let mut lost = Outgoing::new(StreamLimits::default(), [B, C].into_iter());
     lost.begin(2_000, Hlc(70));
     write(&mut lost, 200);
-    // Positions of the life before, with numbers that have been used again meanwhile.
+    // Positions of an earlier incarnation, with numbers that have been used again since.
     let end = Some(at(1_000, 0));
     assert_eq!(
         lost.resume(B, at(1_000, 100), false),
@@ -134,7 +134,7 @@ fn a_source_whose_directory_was_lost_takes_everything_back() {
 #[test]
 fn a_source_whose_directory_is_an_old_copy_does_not_know_what_a_peer_has_of_it() {
     let mut old = source(10);
-    // In between its directory was lost, and another life began at 1.
+    // In between its directory was lost, and another incarnation began at entry 1.
     old.begin(2_000, Hlc(70));
     let since = Hlc::ZERO;
     for at in [at(1_000, 3), at(1_000, 300)] {
@@ -248,7 +248,7 @@ fn what_is_replayed_is_found_in_the_log_also_when_what_the_checkpoint_remembered
     stream.begin(2, Hlc(2));
     let index: Vec<_> = stream.index().collect();
     assert_eq!(index, [(36, Position(18_000))]);
-    // Of all that is in the log nothing needs a copy.
+    // A receiver that needs only what is in the log needs no copy.
     assert_eq!(stream.resume(B, at(1, 35), false), Resumption::Stream);
     assert_eq!(stream.resume(B, at(1, 34), false), Resumption::Copy);
 }

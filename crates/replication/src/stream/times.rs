@@ -1,8 +1,9 @@
-//! When entries became ready: what lag is measured by.
+//! The times when entries became ready, from which lag is measured.
 use std::collections::VecDeque;
 use turnbuckle_core::Micros;
 
-/// How finely lag is measured, and over how many steps: 20 ms to a minute and a half. A longer lag counts as that much.
+/// The resolution with which lag is measured, and the number of times that are kept: they reach back 82 seconds (4,096 times 20 ms) or more. A longer
+/// lag is shown as the time back to the oldest of them.
 const LAG_RESOLUTION: Micros = Micros::from_millis(20);
 const MAX_TIMES: usize = 4096;
 
@@ -11,7 +12,7 @@ const MAX_TIMES: usize = 4096;
 pub(super) struct ReadyTimes(VecDeque<(u64, Micros)>);
 
 impl ReadyTimes {
-    /// An entry is ready now, and so are those before it.
+    /// Notes that an entry is ready now, and so are all before it.
     pub fn note(&mut self, entry: u64, monotonic: Micros) {
         let last = self.0.back();
         if last.is_none_or(|&(_, at)| monotonic.since(at) >= LAG_RESOLUTION) {

@@ -1,13 +1,13 @@
-//! What is written down of streams and travels in their frames, too: places, cuts, lives, and what is kept by name. What comes from outside is checked
-//! here.
+//! Records of streams that are written down and are also part of frames: positions, cuts, incarnations, and what is kept by name. What comes from
+//! outside is checked here.
 use crate::stream::{Incarnation, StreamPosition};
 use bytes::Bytes;
 use prost::Message;
 use std::collections::BTreeMap;
 use turnbuckle_core::{BadFrame, Hlc, ReplicaId, ReplicaSet};
 
-/// Incarnations are microseconds since 1970 and entries are counted one by one: none gets here in a hundred thousand
-/// years. Whoever claims to be further would have the next one overflow.
+/// The largest incarnation or entry number that is accepted. Incarnations are microseconds since 1970 and entries are counted one by one: none gets
+/// here in a hundred thousand years. With a larger number, the next one could overflow.
 pub const LAST_PLACE: u64 = 1 << 62;
 
 /// Checks incarnations and numbers that come from outside.
@@ -29,10 +29,10 @@ pub fn check_time(at: u64) -> Result<Hlc, BadFrame> {
     Ok(Hlc(at))
 }
 
-/// Everything that a site stamped up to a time.
+/// Everything that a replica stamped up to a time.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct CutFrame {
-    /// The site, by its number.
+    /// The replica, by its number.
     #[prost(uint32, tag = "1")]
     pub replica: u32,
     /// The time.
@@ -55,7 +55,7 @@ impl NamedRecord {
         NamedRecord { name, bytes }
     }
 
-    /// How many bytes it has.
+    /// The length of the name and of what is kept under it, in bytes.
     pub fn bytes(&self) -> usize {
         self.name.len() + self.bytes.len()
     }
@@ -75,7 +75,7 @@ impl NamedRecord {
     }
 }
 
-/// How far the stream of a site was taken in.
+/// How far the stream of a replica was received.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct ReceivedRecord {
     #[prost(uint32, tag = "1")]
@@ -86,7 +86,7 @@ pub struct ReceivedRecord {
     number: u64,
 }
 
-/// A life of a stream.
+/// An incarnation of a stream's source.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct IncarnationRecord {
     #[prost(uint64, tag = "1")]
@@ -97,7 +97,7 @@ pub struct IncarnationRecord {
     clock: u64,
 }
 
-/// A cut as it travels and is written down.
+/// The encoding of a cut.
 pub fn cut_to_frames(cut: &[(ReplicaId, Hlc)]) -> Vec<CutFrame> {
     cut.iter()
         .map(|&(replica, until)| CutFrame {
@@ -110,7 +110,7 @@ pub fn cut_to_frames(cut: &[(ReplicaId, Hlc)]) -> Vec<CutFrame> {
 /// A cut that comes from outside.
 ///
 /// # Errors
-/// If it names a site or a time that cannot be.
+/// If it names a replica or a time that cannot exist.
 pub fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(ReplicaId, Hlc)>, BadFrame> {
     frames
         .iter()
@@ -118,7 +118,7 @@ pub fn cut_from_frames(frames: &[CutFrame]) -> Result<Vec<(ReplicaId, Hlc)>, Bad
         .collect()
 }
 
-/// A site that a cluster may have.
+/// The replica of a number that comes from outside. It is an error if no cluster can have it.
 pub fn replica_number(number: u32) -> Result<ReplicaId, BadFrame> {
     let replica = u16::try_from(number)
         .ok()
@@ -129,10 +129,10 @@ pub fn replica_number(number: u32) -> Result<ReplicaId, BadFrame> {
 }
 
 impl IncarnationRecord {
-    /// Checks what comes from outside.
+    /// Checks a record that comes from outside.
     ///
     /// # Errors
-    /// If no life of a stream is like that.
+    /// If no incarnation can be like that.
     pub fn check(&self) -> Result<(), BadFrame> {
         check_places([self.number, self.start])?;
         if self.start == 0 {
@@ -145,10 +145,10 @@ impl IncarnationRecord {
     }
 }
 
-/// Checks the lives of a stream whose next entry has the number `next`.
+/// Checks the incarnations of a stream whose next entry has the number `next`.
 ///
 /// # Errors
-/// If one cannot be, or they do not follow each other.
+/// If one cannot exist, or if they do not follow each other.
 pub fn check_lives(lives: &[IncarnationRecord], next: u64) -> Result<(), BadFrame> {
     lives.iter().try_for_each(IncarnationRecord::check)?;
     let rising =
@@ -160,16 +160,16 @@ pub fn check_lives(lives: &[IncarnationRecord], next: u64) -> Result<(), BadFram
 }
 
 impl ReceivedRecord {
-    /// Checks what comes from outside.
+    /// Checks a record that comes from outside.
     ///
     /// # Errors
-    /// If it names a site or a place that cannot be.
+    /// If it names a replica or a position that cannot exist.
     pub fn check(self) -> Result<(), BadFrame> {
         replica_number(self.replica)?;
         check_places([self.incarnation, self.number])
     }
 
-    /// The stream of a site was taken in so far.
+    /// The record that the stream of a replica was received up to a position.
     pub fn new(replica: ReplicaId, position: StreamPosition) -> ReceivedRecord {
         ReceivedRecord {
             replica: replica.0.into(),
@@ -178,7 +178,7 @@ impl ReceivedRecord {
         }
     }
 
-    /// The site, and how far.
+    /// The replica, and how far its stream was received.
     pub fn parts(self) -> (ReplicaId, StreamPosition) {
         (
             ReplicaId(self.replica as u16),
@@ -210,13 +210,13 @@ impl From<IncarnationRecord> for Incarnation {
     }
 }
 
-/// How many bytes a protocol keeps by name, names included, that a peer takes: it has them in memory.
+/// The most bytes that a peer accepts of what a protocol keeps by name, names included: the peer has them in memory.
 const MAX_NAMED_BYTES: usize = 256 << 20;
 
-/// Adds what has come to what is kept by name; of two with one name the last counts.
+/// Adds what has arrived to what is kept by name. Of two pieces with one name, the last counts.
 ///
 /// # Errors
-/// If that is more than a peer takes.
+/// If that is more than a peer accepts, which is 256 MiB.
 pub fn add_named(named: &mut BTreeMap<String, Bytes>, came: Vec<NamedRecord>) -> Result<(), BadFrame> {
     if came.is_empty() {
         return Ok(());

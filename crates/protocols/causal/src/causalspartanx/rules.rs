@@ -3,14 +3,14 @@ use crate::{Bugs, bugs};
 use bytes::Bytes;
 use turnbuckle_core::{Bug, Hlc, Key, Parameter, ReplicaId, ServerId, Setting, Vector, Version, VersionId};
 
-/// What a keyspace may set.
+/// The configuration of a CausalSpartanX keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CausalSpartanXConfig {
-    /// How often what happens.
+    /// How often the replicas do what they do regularly.
     pub pace: Intervals,
-    /// What is wrong on purpose.
+    /// The planted bugs.
     pub bugs: Bugs,
-    /// Where it departs from the rules, to show what they are for.
+    /// The rules that are broken, to show what they are for.
     pub departures: Departures,
 }
 
@@ -18,7 +18,7 @@ impl CausalSpartanXConfig {
     /// The algorithms as they are printed.
     pub fn published(self) -> CausalSpartanXConfig {
         let departures = Departures::PUBLISHED;
-        // DSV is raised by what clients say, whatever is here.
+        // DSV is raised to what clients name, even if that is not here.
         let bugs = Bugs {
             answers_above_what_it_has: true,
             ..self.bugs
@@ -38,9 +38,9 @@ pub struct Departures {
     pub own_time_ignored: bool,
     /// As printed (5.2, line 3, after a restart): a local version is returned without making what it depends on stable.
     pub local_dependencies_ignored: bool,
-    /// As the text would have it: each server collects what its own DSV covers, whatever snapshots others have under way.
+    /// As the text describes it: each server collects what its own DSV covers, even if other servers have snapshots under way.
     pub collects_by_own_dsv: bool,
-    /// A session that moves takes DSV_c along.
+    /// A session that moves takes DSV_c along in its token.
     pub token_has_stable: bool,
     /// Visibility ignores the entry of this site.
     pub ignored_entry: Option<ReplicaId>,
@@ -62,7 +62,7 @@ impl Departures {
         past_not_merged: false,
     };
 
-    /// The one of a name, to be switched on.
+    /// The departure of this name, to be switched on. `None` if there is none.
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {
             "own_time_ignored" => &mut self.own_time_ignored,
@@ -76,7 +76,7 @@ impl Departures {
     }
 }
 
-/// What is CausalSpartanX's own.
+/// The rules of CausalSpartanX alone.
 pub struct CausalSpartanXRules {
     me: ReplicaId,
     departures: Departures,
@@ -137,8 +137,8 @@ impl Rules for CausalSpartanXRules {
 
     // ---- GET and PUT: Algorithm 5.2 -------------------------------------------------------------------------
 
-    /// Line 3, and `<d.sr, d.ut>` as well, which the text leaves out: what is merged into a client's past, and with it into
-    /// DSV, must be stable. Of this site's own versions all are here, whatever its entry of DSV says.
+    /// Line 3, and `<d.sr, d.ut>` as well, which the text leaves out: what is merged into a client's past, and with it into DSV, must be stable. All
+    /// of this site's own versions are here, whatever its entry of DSV says.
     fn is_visible(&self, stable: &Stable, d: &Version<Vector>) -> bool {
         let dsv = stable.dsv();
         if d.id.replica == self.me {
@@ -161,8 +161,8 @@ impl Rules for CausalSpartanXRules {
         Vector::of(d.id).merged(&d.meta)
     }
 
-    /// It was written when all that it depends on was stable here: a restart may have forgotten that, and more than a restart have
-    /// taken it.
+    /// A local version was written when everything that it depends on was stable here. A restart may have forgotten that. A power loss or a lost
+    /// directory may have taken what it depends on.
     fn absent_for_local_read(&self, stable: &Stable, ds: &Vector) -> Option<(ReplicaId, Hlc)> {
         match self.departures.local_dependencies_ignored {
             true => None,
@@ -208,7 +208,7 @@ impl Rules for CausalSpartanXRules {
 
     // ---- ROTX: Algorithm 5.4 --------------------------------------------------------------------------------
 
-    /// Line 21: nothing is stamped here any more that belongs into this snapshot, in no later life either.
+    /// Line 21: from now on nothing is stamped here that belongs to this snapshot, not after a restart either.
     fn on_slice(&mut self, stable: &mut Stable, cx: &mut Cx<'_, Self>, sv: &Vector) {
         if !self.departures.slice_promises_nothing {
             cx.observe(sv.at(self.me));

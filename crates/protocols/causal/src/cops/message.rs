@@ -10,46 +10,46 @@ pub type Dependency = (Key, VersionId);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dependencies(pub Vec<Dependency>);
 
-/// What a session asks.
+/// A request of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// One key's value: `get_by_version`.
+    /// Reads a key: `get_by_version`.
     Get {
         /// The key.
         key: Key,
-        /// Whatever is newest here, visible or not: level `eventual`.
+        /// Whether to read the newest version here, visible or not: level `eventual`.
         eventual: bool,
     },
-    /// A new value, or `None` to delete: `put_after`.
+    /// Writes a key, or deletes it: `put_after`.
     Put {
         /// The key.
         key: Key,
-        /// The value.
+        /// The new value, or `None` to delete.
         value: Option<Bytes>,
         /// The session's context.
         nearest: Dependencies,
         /// The newest timestamp that the session has seen: the write is stamped above it.
         seen: Hlc,
-        /// It depends on nothing: level `eventual`.
+        /// Whether the write depends on nothing: level `eventual`.
         eventual: bool,
     },
-    /// Whether a version that the session has seen is visible here, or everywhere.
+    /// Asks whether a version that the session has seen is visible here, or everywhere.
     Confirm {
         /// The version.
         version: Dependency,
-        /// The session has moved: wait until it is visible here.
+        /// Whether to wait until it is visible here, because the session has moved.
         waits: bool,
     },
 }
 
-/// What a replica answers. Which version was read or written, the receipt says.
+/// A replica's answer. The receipt tells which version was read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
-    /// What was read.
+    /// The answer to a read.
     Value {
         /// The value, if the key has one.
         value: Option<Bytes>,
-        /// Every site has the version visible: nobody need depend on it.
+        /// Whether every site shows the version: then no version needs to depend on it.
         everywhere: bool,
     },
     /// The write is durable here.
@@ -67,35 +67,35 @@ pub enum Response {
         /// As in [`Response::Value`].
         everywhere: bool,
     },
-    /// It was not done, for this reason.
+    /// The request was not carried out, for this reason.
     Refused(String),
 }
 
-/// What replicas tell each other.
+/// A message between replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// To the peers, as a mark: how far the sender is.
     Heartbeat(Heartbeat),
-    /// `dep_check`, inside a site: say when this version is visible at your partition.
+    /// `dep_check`, inside a site: asks to be told when this version is visible at the receiver's partition.
     DepCheck(Key, VersionId),
-    /// It is.
+    /// The answer to a `DepCheck`: this version is visible.
     Visible(VersionId),
-    /// Inside a site, after a restart: how far is your partition? With what the sender knows.
+    /// Inside a site, after a restart: asks how far the receiver's partition is. It contains what the sender has found out.
     HowFar(Found),
-    /// The answer.
+    /// The answer to `HowFar`.
     Reached(Reached),
 }
 
-/// A promise, behind everything it speaks of.
+/// A promise. It arrives behind everything that it speaks of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// Every later stamp of the sender is above this.
     pub promise: Hlc,
-    /// Of what was stamped up to here, no power loss at the sender takes anything any more.
+    /// No power loss at the sender takes anything any more that was stamped up to this time.
     pub settled: Hlc,
     /// The wall time at the sender when it promised was at least this.
     pub wall: Micros,
-    /// For each site, everything that it stamped up to here is visible at the sender.
+    /// For each site, everything that it stamped up to this time is visible at the sender.
     pub visible: Vector,
     /// What is visible at the sender after any restart, and which deletes are forgotten there.
     pub deletes: Said,
@@ -104,18 +104,18 @@ pub struct Heartbeat {
 /// What the partitions of a site have found out together ([`super::recovery`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Every partition has everything that any site stamped up to here.
+    /// Every partition has everything that any site stamped up to this time.
     pub arrived: Hlc,
-    /// And every partition lets who reads a hidden version up to here wait until it is shown.
+    /// And at every partition, readers of a hidden version up to this time wait until it is shown.
     pub safe: Hlc,
 }
 
 /// How far a partition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reached {
-    /// It has everything that any site stamped up to here.
+    /// It has everything that any site stamped up to this time.
     pub until: Hlc,
-    /// It lets who reads a hidden version up to here wait until it is shown.
+    /// Its readers of a hidden version up to this time wait until it is shown.
     pub prepared: Hlc,
 }
 
@@ -151,7 +151,7 @@ impl Wire for Dependencies {
     }
 
     fn decode(frame: Bytes) -> Result<Dependencies, BadFrame> {
-        // They stay with the version: in memory of their own, they do not keep the whole buffer that they came in.
+        // They are kept with the version. In memory of their own, they do not keep the whole buffer alive that they came in.
         let mut from = Reader::new(Bytes::copy_from_slice(&frame), "what a version depends on");
         let all = Dependencies::take(&mut from)?;
         from.end(all)
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use turnbuckle_core::ReplicaId;
 
-    /// It comes back as it went, no part of it is anything, and nothing may follow it.
+    /// An encoded value decodes to the same value. No part of the encoding decodes, nor does a longer frame.
     fn there_and_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
         let mut out = BytesMut::new();
         value.encode(&mut out);

@@ -1,12 +1,12 @@
-//! How a site finds out that everything up to some time is visible, without looking at it.
+//! How a site finds out that everything up to some time is visible, without looking at each version.
 //!
-//! After a restart nobody remembers which of the versions above the watermarks were visible, and they cannot all be looked for.
-//! But when every partition of the site has everything that any site stamped up to some time (what GentleRain calls GST), then
-//! all that those versions depend on is here, too: all of it may be shown.
+//! After a restart, no replica remembers which of the versions above the watermarks were visible, and they cannot all be looked for. But when every
+//! partition of the site has everything that any site stamped up to some time (what GentleRain calls GST), everything that those versions depend on
+//! is here, too. So all of them may be shown.
 //!
-//! It must be shown by all partitions at once: who has seen a version at one must not be shown less at another. So there are two
-//! steps. First every partition *prepares*: who reads a version of that time that is hidden waits until it is shown. When all
-//! have prepared, each shows it as soon as it hears of that.
+//! All partitions must show them at once: a client that has seen a version at one partition must not be shown less at another. So there are two
+//! steps. First every partition *prepares*: readers of a hidden version up to that time wait until it is shown. When all partitions have prepared,
+//! each shows the versions as soon as it hears of that.
 //!
 //! ```text
 //!   partition 0 (restarted)         partition 1
@@ -18,22 +18,22 @@
 //!      | -- HowFar safe 20 -----------> | shows
 //! ```
 //!
-//! Whoever needs it asks: a partition that was restarted, and one that lets readers wait. `safe <= prepared, arrived`.
+//! A partition that needs it asks: one that was restarted, and one at which readers wait. `safe <= prepared, arrived`.
 use super::message::{Found, Reached};
 use std::collections::BTreeMap;
 use turnbuckle_core::Hlc;
 
-/// What a partition knows of that.
+/// What a partition knows of this.
 pub struct Recovery {
-    /// How many other partitions there are.
+    /// The number of other partitions.
     others: usize,
-    /// What they have answered.
+    /// The answers of the other partitions.
     replies: BTreeMap<u16, Reached>,
     found: Found,
 }
 
 impl Recovery {
-    /// Nothing is known yet, of so many partitions.
+    /// Nothing is known yet of a keyspace with this number of partitions.
     pub fn new(partitions: u16) -> Recovery {
         Recovery {
             others: usize::from(partitions) - 1,
@@ -45,22 +45,22 @@ impl Recovery {
         }
     }
 
-    /// Everything up to here may be shown.
+    /// Everything up to this time may be shown.
     pub fn safe(&self) -> Hlc {
         self.found.safe
     }
 
-    /// Whether who reads a hidden version of this time must wait until it is shown.
+    /// Whether readers of a hidden version of this time must wait until it is shown.
     pub fn holds(&self, at: Hlc) -> bool {
         at <= self.found.arrived && at > self.found.safe
     }
 
-    /// What to ask others with.
+    /// What the other partitions are asked with.
     pub fn question(&self) -> Found {
         self.found
     }
 
-    /// The answer to somebody who asks.
+    /// The answer to a partition that asks. This one has everything up to `until`.
     pub fn reply(&self, until: Hlc) -> Reached {
         Reached {
             until,
@@ -68,19 +68,19 @@ impl Recovery {
         }
     }
 
-    /// Another partition has found this out.
+    /// Takes in what another partition has found out.
     pub fn heard(&mut self, found: Found) {
         self.found.arrived = self.found.arrived.max(found.arrived).max(found.safe);
         self.found.safe = self.found.safe.max(found.safe);
     }
 
-    /// Another partition answers; this one has everything until some time.
+    /// Another partition has answered. This one has everything up to `until`.
     pub fn answered(&mut self, partition: u16, reply: Reached, until: Hlc) {
         self.replies.insert(partition, reply);
         self.reached(until);
     }
 
-    /// This partition has everything until some time.
+    /// This partition has everything up to `until`.
     pub fn reached(&mut self, until: Hlc) {
         if self.replies.len() < self.others {
             return;

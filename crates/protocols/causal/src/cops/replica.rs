@@ -22,26 +22,26 @@ use turnbuckle_core::{
     Version, Vitals,
 };
 
-/// What a keyspace may set.
+/// The configuration of a COPS keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopsConfig {
     /// How often a replica tells its peers how far it is.
     pub heartbeat: Micros,
-    /// How long a request may wait for something to become visible; and how long a partition that begins waits for a site that is not linked, before it
+    /// How long a request may wait for something to become visible. Also how long a partition that starts waits for a site without a link, before it
     /// answers readers.
     pub patience: Micros,
     /// How long an answer to a dependency check may take before it is asked for again.
     pub retry: Micros,
     /// How often what is visible is written down.
     pub keep_every: Micros,
-    /// So many versions at most are looked after while they wait, with so many dependencies, and so many visible ones are remembered
-    /// beyond the watermark. What is more is looked at again when somebody asks for it.
+    /// The most versions that are looked after while they wait, the most dependencies that those wait for together, and the most visible versions
+    /// that are remembered above the watermarks. A version beyond that is looked at again when a request asks for it.
     pub max: usize,
-    /// So many checks at most are asked for again at a time.
+    /// The most dependency checks that are asked for again at a time.
     pub most_again: usize,
-    /// How large a session's context may become, in bytes of a token.
+    /// The largest size of a session's context, in bytes of a token.
     pub max_context_bytes: usize,
-    /// What is wrong on purpose.
+    /// The planted bugs.
     pub bugs: Bugs,
 }
 
@@ -60,7 +60,7 @@ impl Default for CopsConfig {
     }
 }
 
-/// The name under which it is written down.
+/// The name under which the state of a replica is written down.
 const NAME: &str = "visible";
 
 /// One replica of one partition.
@@ -69,42 +69,42 @@ pub struct Cops {
     sites: u16,
     partitions: u16,
     config: CopsConfig,
-    /// For each site, everything that it stamped up to here is in this partition.
+    /// For each site, everything that it stamped up to this time is in this partition.
     vv: Vector,
-    /// The watermarks: for each site, everything that it stamped up to here is visible in this partition.
+    /// The watermarks: for each site, everything that it stamped up to this time is visible in this partition.
     visible: Vector,
-    /// For each other site, there may be versions up to here of which nobody remembers whether they are visible.
+    /// For each other site, there may be versions up to this time of which this replica does not remember whether they are visible.
     unsure: Vector,
-    /// Versions beyond the watermarks that are visible.
+    /// Versions above the watermarks that are visible.
     above: BTreeSet<At>,
     /// Versions that are not visible yet, each with what it waits for.
     pending: BTreeMap<At, Pending>,
-    /// How many dependencies they wait for in all.
+    /// The number of dependencies that they wait for together.
     missing: usize,
     questions: Questions,
-    /// What was last written down, and the oldest version that has become visible since.
+    /// The watermarks that were last written down, and the time of the oldest version that has become visible since.
     kept: Vector,
     fresh: Hlc,
     /// What the peers have said.
     peers: BTreeMap<ReplicaId, Peer>,
-    /// Everything up to here is visible in this partition of every site.
+    /// For each site, everything that it stamped up to this time is visible in this partition at every site.
     everywhere: Vector,
     own_settled: Hlc,
     deletes: Deletes,
     caught_up: CatchUp,
     recovery: Recovery,
-    /// A full copy is being put in place.
+    /// Whether a full copy is being put in place.
     is_placing: bool,
     spans: Vec<Spans>,
-    /// How often somebody who waited in a line was called.
+    /// For each line of versions, how many times requests that wait in it were woken.
     lines: Vec<u64>,
 }
 
 /// A version that is not visible yet.
 struct Pending {
-    /// How many of its dependencies are not known to be visible.
+    /// The number of its dependencies that are not known to be visible.
     missing: usize,
-    /// It was here before anybody began to look after it, or a full copy has brought it: somebody may have seen it.
+    /// Whether it was here before it was looked after, or came with a full copy: a client may have seen it.
     lazy: bool,
 }
 
@@ -115,13 +115,13 @@ struct Peer {
     settled: Hlc,
     /// Everything that it had acknowledged by this wall time is visible here.
     wall: Micros,
-    /// Its next promise to become so and the last one, each with its wall time.
+    /// Its next promise of which that is not known, and the last one, each with its wall time.
     next: (Hlc, Micros),
     last: (Hlc, Micros),
 }
 
 impl Peer {
-    /// One of which everything up to here is known to be settled.
+    /// A peer of which everything up to this time is known to be settled.
     fn known(settled: Hlc) -> Peer {
         Peer {
             settled,
@@ -129,7 +129,7 @@ impl Peer {
         }
     }
 
-    /// Of what it promised, this is visible here.
+    /// Everything that the peer stamped up to this time is visible here.
     fn prove(&mut self, visible: Hlc) {
         for (promise, wall) in [self.next, self.last] {
             if promise <= visible {
@@ -142,7 +142,7 @@ impl Peer {
     }
 }
 
-/// When to do what.
+/// When to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// When to tell the other sites how far this replica is.
@@ -156,13 +156,13 @@ pub enum Timer {
 /// What requests wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Line {
-    /// A version, and all others with the same number.
+    /// A version becomes visible. Versions with the same number share a line.
     Version(u8),
-    /// A partition that began with nothing has caught up.
+    /// A partition that started has caught up.
     CaughtUp,
 }
 
-/// A version's number among the lines.
+/// The number of the line that a version waits in.
 fn line_of((replica, at): At) -> u8 {
     (at.0 ^ at.wall().0 ^ u64::from(replica.0)) as u8
 }
@@ -238,7 +238,7 @@ impl Protocol for Cops {
         recovered: &Recovered,
         _seed: u64,
     ) -> Cops {
-        // Written by this code; if it does not decode, what it says is found out again.
+        // This code wrote it. If it does not decode, its content is found out again.
         let kept = recovered.kept(NAME).map(Kept::decode);
         let Kept { vv, visible, above } = kept.and_then(Result::ok).unwrap_or_default();
         let cut: Vector = recovered.cut.iter().copied().collect();
@@ -257,7 +257,7 @@ impl Protocol for Cops {
             vv: vv.merged(&cut),
             kept: visible.clone(),
             visible,
-            // Until their next mark says how far that may be.
+            // Until the next mark of each site says how far that may be.
             unsure: others().map(|replica| (replica, Hlc::LATEST)).collect(),
             above,
             pending: BTreeMap::new(),
@@ -346,7 +346,7 @@ impl Protocol for Cops {
         }
     }
 
-    /// `put_after` at a remote site: it is stored, and visible when all that it depends on is.
+    /// `put_after` at a remote site: the version is stored, and becomes visible when everything that it depends on is visible.
     fn on_replicated(&mut self, cx: &mut Cx<'_>, from: ServerId, key: Key, version: Version<Dependencies>) {
         cx.observe(version.id.at);
         if from == cx.me {
@@ -354,7 +354,7 @@ impl Protocol for Cops {
             return;
         }
         let (id, nearest) = (version.id, version.meta.clone());
-        // One that a full copy has brought may have been shown at its source, where what is older went.
+        // A version that came with a full copy may have been shown at the copy's source, where older versions were collected.
         let is_new = cx.put(key.clone(), version);
         self.look_after(cx, id, &nearest, !is_new);
         self.collect(cx, &key);
@@ -373,7 +373,7 @@ impl Protocol for Cops {
         self.caught_up.heard(from.replica(), &beat.visible);
         self.vv.raise(from.replica(), beat.promise);
         if self.unsure.at(from.replica()) == Hlc::LATEST {
-            // Whatever came before this life began was stamped before this mark.
+            // Everything that came before this replica was opened was stamped before this mark.
             self.unsure.set(from.replica(), self.vv.at(from.replica()));
         }
         self.recovery.reached(self.has_all_until());
@@ -419,12 +419,12 @@ impl Protocol for Cops {
         }
     }
 
-    /// What is visible at its source has replaced there what is older, and may not be visible here for a while.
+    /// At the copy's source, visible versions have replaced older ones. Here they may not be visible for a while.
     fn on_copying(&mut self, _: &mut Cx<'_>, _: ServerId, _: &Recovered) {
         self.is_placing = true;
     }
 
-    /// What came with it may not be visible.
+    /// Versions that came with the copy may not be visible.
     fn on_copied(&mut self, cx: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
         self.is_placing = false;
         self.pending.values_mut().for_each(|pending| pending.lazy = true);
@@ -446,8 +446,8 @@ impl Protocol for Cops {
         self.replicas().map(until).collect()
     }
 
-    /// Nobody reads what is older than something visible. But what depends on a version must find out, after a restart too, that
-    /// it was visible: it must be written down first.
+    /// No request reads a version that is older than a visible one. But other versions depend on this one, and must find out that it was visible,
+    /// after a restart too: so that must be written down first.
     fn covered(&self, version: &Version<Dependencies>) -> bool {
         let mut sites = self.peers.keys();
         let is_sure = |replica| {

@@ -10,43 +10,43 @@ use turnbuckle_core::{
     ReplicaId, ServerId, Session, SessionContext, SessionId, SiteId, Topology, VersionId,
 };
 
-/// A client.
+/// The session of a COPS client.
 ///
-/// Its `context` has the nearest dependencies of what it writes next: after a write exactly that write, and what was read since.
-/// What every site has visible is not in it.
+/// Its `context` has the nearest dependencies of its next write: after a write exactly that write, and what was read since. Versions that every site
+/// shows are not in it.
 ///
 /// # When the context is full
 ///
-/// A dependency must not be dropped, and a token has at most 64 KiB. A client that reads so much without ever writing that its
-/// context would not fit asks the servers, before the next read, which of it every site has by now. As a rule that is all
-/// but what was written in the last moments. While a site is away nothing new is at every site: if the context
-/// stays full the read is refused, until the client writes something, or the site is back.
+/// A dependency must not be dropped, and a token has at most 64 KiB. If a client reads for long without a write, the context may have no room for
+/// another version. Then, before the next read, the session asks the servers which versions of the context every site has by now. As a rule those are
+/// all but the ones that were written in the last moments. While a site is unreachable, no new version is at every site. If the context stays full,
+/// the read is refused until the client writes something, or the site is back.
 ///
 /// # Moving
 ///
-/// A token carries the context. At the new site the session first asks the server of each key whether the version is visible
-/// there; each answers when it is, or refuses in time. Only then the client's operation begins. A session that has seen something itself
-/// and takes in a token has both contexts, if there is room for both.
+/// A token carries the context. At the new site the session first asks the server of each key whether the version is visible there. Each server
+/// answers when it is, or refuses when the time is up. Only then the client's operation begins. A session that has seen something itself and takes in
+/// a token has both contexts, if there is room for both.
 pub struct CopsSession {
     home: SiteId,
     topology: Topology,
     max_context_bytes: usize,
     context: BTreeSet<Dependency>,
-    /// About what the context takes in a token, in bytes.
+    /// About how many bytes the context takes in a token.
     context_bytes: usize,
     /// The newest timestamp that this client has seen.
     seen: Hlc,
-    /// The context is that of a token, and not known to be visible here.
+    /// Whether the context is that of a token, and not known to be visible here.
     moved: bool,
-    /// The operation under way: its key, and whether it asked for one of many.
+    /// The key of the operation under way, and whether the operation is a read of several keys.
     key: Key,
     is_list: bool,
-    /// How long it waited until the context was confirmed.
+    /// How long the operation waited until the context was confirmed.
     confirmed_after: Micros,
     confirming: Option<Confirming>,
 }
 
-/// An operation that waits for what the context has to be confirmed.
+/// An operation that waits until the versions of the context are confirmed.
 struct Confirming {
     operation: Operation,
     eventual: bool,
@@ -56,7 +56,7 @@ struct Confirming {
     trouble: Option<String>,
 }
 
-/// What an entry takes in a token besides its key.
+/// The bytes that an entry takes in a token besides its key.
 const ENTRY_BYTES: usize = 16;
 
 fn bytes_of((key, _): &Dependency) -> usize {
@@ -64,7 +64,7 @@ fn bytes_of((key, _): &Dependency) -> usize {
 }
 
 impl CopsSession {
-    /// How many versions what this client writes next will depend on.
+    /// The number of versions that this client's next write will depend on.
     pub fn context_len(&self) -> usize {
         self.context.len()
     }
@@ -90,7 +90,7 @@ impl CopsSession {
         }
     }
 
-    /// Whether what is read next may not fit.
+    /// Whether the context may have no room for the version that the operation reads.
     fn is_full_for(&self, operation: &Operation) -> bool {
         let key = match operation {
             Operation::Get { key, .. } => key,
@@ -101,7 +101,7 @@ impl CopsSession {
         bytes > self.max_context_bytes && !self.context.is_empty()
     }
 
-    /// What was read, unless everybody has it.
+    /// Takes note of the version that was read. The next write depends on it, unless every site has it.
     fn saw(&mut self, receipt: &Receipt, everywhere: bool) {
         let Some(id) = receipt.version.filter(|_| receipt.given == Level::Causal) else {
             return;
@@ -114,7 +114,7 @@ impl CopsSession {
         }
     }
 
-    /// What was written. It depends on all of the context, unless it was written at level `eventual`.
+    /// Takes note of the version that was written. It depends on all of the context, unless it was written at level `eventual`.
     fn wrote(&mut self, receipt: &Receipt) {
         if receipt.given == Level::Causal {
             self.context.clear();
@@ -168,7 +168,7 @@ impl CopsSession {
             return;
         }
         match confirming.trouble {
-            // Nothing of the operation has been asked of anybody.
+            // No server has been asked for the operation itself.
             Some(why) => cx.fail(tag, Failure::Unavailable(why)),
             None if self.is_full_for(&confirming.operation) => {
                 let why = format!(
@@ -236,8 +236,8 @@ impl Session for CopsSession {
 
     const LEVELS: Levels = Levels::of_both(&[Level::Causal, Level::Eventual]);
 
-    /// What a write depends on is known when the operation before it is answered. Other sites wait for these very versions, which must not be
-    /// lost any more: so nothing is heard ahead.
+    /// What a write depends on is known when the operation before it is answered. Other sites wait for exactly these versions, which must not be lost
+    /// any more: so the session hears no answer before it is durable.
     const OVERLAPS: bool = false;
 
     fn open(config: &CopsConfig, home: SiteId, topology: Topology, _: SessionId) -> CopsSession {
@@ -263,14 +263,14 @@ impl Session for CopsSession {
         let (seen, context) = read_token(state, &self.topology)?;
         let news: Vec<Dependency> = context.difference(&self.context).cloned().collect();
         let bytes = self.context_bytes + news.iter().map(bytes_of).sum::<usize>();
-        // What a token holds alone fits alone.
+        // The context of one token fits if it is alone.
         if bytes > self.max_context_bytes && !self.context.is_empty() && !news.is_empty() {
             let (mine, theirs, max) = (self.context.len(), context.len(), self.max_context_bytes);
             return Err(BadToken::NoRoom(format!(
                 "{mine} versions here and {theirs} there, {bytes} bytes of at most {max}; write something first, or SESSION RESET"
             )));
         }
-        // What this session had seen itself, it had seen here.
+        // Versions that this session had seen itself are visible here.
         self.moved |= !news.is_empty();
         self.seen = self.seen.max(seen);
         news.into_iter().for_each(|dependency| self.depend(dependency));
@@ -331,7 +331,7 @@ impl Session for CopsSession {
         cx.answer(tag, answer, Some(receipt));
     }
 
-    /// Sites by their names, each once: their numbers are the configuration's, and it may change.
+    /// Sites are written by their names, each once: their numbers come from the configuration, which may change.
     fn token(&self, out: &mut BytesMut) {
         if self.seen == Hlc::ZERO {
             return;
@@ -349,10 +349,11 @@ impl Session for CopsSession {
     }
 }
 
-/// The version of the token's form.
+/// The version of the token's format.
 const TOKEN: u8 = 1;
 
-/// What its session has seen, and its context. A site that is no longer there was removed only when all others had everything of it.
+/// The newest timestamp that the token's session has seen, and its context. A site that no longer exists was removed only when all other sites had
+/// everything of it.
 fn read_token(state: Bytes, topology: &Topology) -> Result<(Hlc, BTreeSet<Dependency>), BadFrame> {
     let mut from = Reader::new(state, "the state of a COPS session");
     match from.byte()? {
@@ -466,7 +467,7 @@ mod tests {
         );
     }
 
-    /// What the next write would be sent with.
+    /// The dependencies that the next write would be sent with.
     fn nearest(session: &mut CopsSession) -> Vec<(String, u64)> {
         let steps = operate(session, put("next", None));
         let [SessionStep::Ask { request, .. }] = &steps[..] else {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use turnbuckle_core::{Hlc, Key, Micros, ReplicaId, ServerId, VersionId};
 
-/// A version of one partition: its site and stamp. In this order the versions of a site lie side by side.
+/// A version of one partition: its site and stamp. In this order the versions of one site are adjacent.
 pub type At = (ReplicaId, Hlc);
 
 /// A version's site and stamp.
@@ -11,12 +11,12 @@ pub fn at_of(id: VersionId) -> At {
     (id.replica, id.at)
 }
 
-/// What is waited for: versions of the partitions of this site that are not known to be visible, each with those who wait for it.
+/// The versions of this site's partitions that are waited for, because they are not known to be visible. Each comes with what waits for it.
 #[derive(Default)]
 pub struct Questions {
     open: BTreeMap<Place, Question>,
-    /// The last one that was asked again: the next ones are next in turn. Always the same ones would leave out others, and some of those
-    /// may be what the same ones wait for.
+    /// The last question that was asked again: the ones behind it are next in turn. If always the same ones were asked, others would be left out, and
+    /// some of those may be what the same ones wait for.
     again: Option<Place>,
 }
 
@@ -30,24 +30,24 @@ struct Question {
     waiting: Waiting,
 }
 
-/// Who waits for a version.
+/// What waits for a version.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Versions here that depend on it.
     pub versions: Vec<At>,
-    /// Servers that have asked, for versions there.
+    /// Servers that have asked, because versions there depend on it.
     pub servers: Vec<ServerId>,
-    /// Requests are parked for it.
+    /// Whether requests are parked for it.
     pub requests: bool,
 }
 
 impl Questions {
-    /// How many there are.
+    /// The number of versions that are waited for.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether somebody waits for a version.
+    /// Whether a version is waited for.
     pub fn is_open(&self, partition: u16, (replica, at): At) -> bool {
         self.open.contains_key(&(partition, replica, at))
     }
@@ -62,7 +62,7 @@ impl Questions {
             })
     }
 
-    /// A version here waits for another. False if the same list of dependencies has said so already.
+    /// A version here waits for another one. Returns false if the same list of dependencies has named it already.
     pub fn await_version(&mut self, partition: u16, key: &Key, needed: VersionId, version: At) -> bool {
         let waiting = &mut self.question(partition, key, at_of(needed)).waiting;
         let is_new = waiting.versions.last() != Some(&version);
@@ -85,7 +85,7 @@ impl Questions {
         self.question(partition, key, at).waiting.requests = true;
     }
 
-    /// Whether its server is to be asked now: it has not been, or not for long.
+    /// Whether its server must be asked now: it was not asked before, or `retry` ago or earlier. It counts as asked now.
     pub fn must_ask(&mut self, partition: u16, (replica, at): At, now: Micros, retry: Micros) -> bool {
         let Some(question) = self.open.get_mut(&(partition, replica, at)) else {
             return false;
@@ -97,7 +97,7 @@ impl Questions {
         is_due
     }
 
-    /// Some of those whose servers were asked long ago, and are asked now, in turn.
+    /// At most `max` versions, in turn, whose servers were asked `retry` ago or earlier. They count as asked now.
     pub fn old(&mut self, now: Micros, retry: Micros, max: usize) -> Vec<(u16, Dependency)> {
         let is_due = |question: &Question| {
             let is_due = question.asked.is_some_and(|asked| now.since(asked) >= retry);
@@ -120,13 +120,13 @@ impl Questions {
         again.collect()
     }
 
-    /// The version is visible: who waited for it.
+    /// The version is visible: returns what waited for it.
     pub fn answer(&mut self, partition: u16, (replica, at): At) -> Waiting {
         let question = self.open.remove(&(partition, replica, at));
         question.map(|question| question.waiting).unwrap_or_default()
     }
 
-    /// The versions of a partition that are waited for, of a site, up to a time.
+    /// The versions of a site in a partition that are waited for, up to a time.
     pub fn below(&self, partition: u16, replica: ReplicaId, until: Hlc) -> Vec<At> {
         let range = (partition, replica, Hlc::ZERO)..=(partition, replica, until);
         self.open

@@ -4,16 +4,18 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Hlc, ReplicaId};
 
-/// What is written down.
+/// The state that is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Found {
-    /// The directory's birth, and what it said. While it is being filled it shows nothing, and what is forgotten is what others have said.
+    /// The directory's birth, and what it reported. While it is being filled it shows nothing, and what is forgotten is what other sites have
+    /// reported.
     pub said: Said,
-    /// Another site was heard since the directory began.
+    /// Whether another site was heard since the directory began.
     pub was_told: bool,
-    /// The directory's birth was said to others.
+    /// Whether the directory's birth was reported to other sites.
     pub was_said: bool,
-    /// The directories of other sites by whose word deletes were forgotten. While this one is being filled, that is what others have said.
+    /// The births of other sites' directories whose reports allowed deletes to be forgotten. While this directory is being filled, that is what other
+    /// sites have reported.
     pub vouched: BTreeMap<ReplicaId, u64>,
     /// The newest births of other sites' directories.
     pub met: BTreeMap<ReplicaId, u64>,

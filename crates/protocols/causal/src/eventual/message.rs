@@ -2,12 +2,12 @@ use crate::deletes::Said;
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Forgotten, Hlc, Micros, Record, Wire};
 
-/// A promise, behind everything it speaks of.
+/// A promise. It arrives behind everything that it speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// Every later stamp of the sender is above this.
     pub promise: Hlc,
-    /// Of what was stamped up to here, no power loss at the sender takes anything any more.
+    /// No power loss at the sender takes anything any more that was stamped up to this time.
     pub settled: Hlc,
     /// What the sender has of every site, and which deletes are forgotten there.
     pub deletes: Said,

@@ -1,8 +1,8 @@
 //! # Eventual: every replica has everything in the end
 //!
-//! **Guarantee.** If writes stop, all sites answer the same. Until then a read may return anything that was once
-//! written, also something older than what the same client read or wrote before, if it moved to another site. Two
-//! writes to one key at two sites at once: one of them wins, the same one everywhere.
+//! **Guarantee.** If writes stop, all sites answer the same. Until then a read may return anything that was once written, even something older than
+//! what the same client read or wrote before, if the client moved to another site. If two sites write one key at once, one of the writes wins, the
+//! same one everywhere.
 //!
 //! **Source.** The baseline of the dissertation's chapters 5 and 8 (table 8.1, "Eventual": 95 lines of server, 32 of client).
 //!
@@ -17,23 +17,23 @@
 //!      |                     | ~~ mark: up to 10.0 ~~~> | -- Value 1, at most 40ms --|
 //! ```
 //!
-//! `~~>` is the durable stream: in order, exactly once, however long b is away.
+//! `~~>` is the durable stream: in order, exactly once, however long b is unreachable.
 //!
-//! **Freshness.** Every [`EventualConfig::heartbeat`] a replica *marks* its stream: "whatever I have stamped up to here is in front
-//! of this mark, and it was so early o'clock at least". Who has handled the marks of all other sites can prove how
-//! old its answers may be: its receipt says so. The claim takes the wall-clock interval of both ends into account and
-//! does not rest on the timestamps, which may run ahead of the clock after a restart.
+//! **Freshness.** Every [`EventualConfig::heartbeat`] a replica *marks* its stream: everything that it has stamped up to the mark's promise is in
+//! front of the mark, and the wall clock showed at least the time in the mark. A replica that has handled the marks of all other sites can prove how
+//! old its answers may be: its receipts say so. The claim takes the wall-clock interval of both ends into account. It does not rest on the
+//! timestamps, which may run ahead of the clock after a restart.
 //!
-//! **Deletes** are versions without a value. A delete is forgotten when every site has it, and everything older, on its disk. While a
-//! site is away none is.
+//! **Deletes** are versions without a value. A delete is forgotten when every site has it, and everything older, on its disk. While a site is
+//! unreachable, no delete is forgotten.
 //!
 //! ```text
 //!   for each origin o:   settled[o] <= vv[o] = last mark handled  <=  what o's stream has brought  <=  what o has stamped
 //! ```
 //!
-//! **Caveats.** A delete removes what the contacted replica has: if that is nothing, nothing is written, and a write that is still on its
-//! way survives. MGET reads each key by itself. A site that was restarted marks nothing until every other site has said how far
-//! it had heard of it: under `interval` and `none` that may be further than the site itself remembers.
+//! **Caveats.** A delete removes what the contacted replica has. If that is nothing, nothing is written, and a write that is still on its way
+//! survives. MGET reads each key by itself. After a restart, a site marks nothing until every other site has reported how far it had received the
+//! site's stream: under `interval` and `none` that may be further than the site itself remembers.
 mod message;
 pub use message::Mark;
 mod replica;

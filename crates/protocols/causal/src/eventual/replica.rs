@@ -11,14 +11,14 @@ use turnbuckle_core::{
     Topology, Version, VersionId, Vitals,
 };
 
-/// What a keyspace may set.
+/// The configuration of an eventual keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventualConfig {
-    /// How often a replica tells the others how far it is. Half of it, on average, is what it adds to proven staleness.
+    /// How often a replica tells its peers how far it is. On average, half of it is added to proven staleness.
     pub heartbeat: Micros,
     /// How often what is here is written down, so that deletes can be forgotten.
     pub keep_every: Micros,
-    /// What is wrong on purpose.
+    /// The planted bugs.
     pub bugs: Bugs,
 }
 
@@ -37,24 +37,24 @@ pub struct Eventual {
     me: ReplicaId,
     heartbeat: Micros,
     keep_every: Micros,
-    /// For each other site: what its marks have promised. Everything it stamped up to `promise` is in the store, or was superseded.
+    /// For each other replica, what its marks have promised. Everything that it stamped up to `promise` is in the store, or was superseded.
     vv: BTreeMap<ReplicaId, Mark>,
-    /// Everything stamped here up to this is in the store.
+    /// Everything that was stamped here up to this time is in the store.
     own: Hlc,
     deletes: Deletes,
     bugs: Bugs,
 }
 
-/// When to do what.
+/// When to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// When to tell the other sites how far this one is.
+    /// When to tell the other sites how far this replica is.
     Heartbeat,
     /// When to write down what is here of every site.
     Keep,
 }
 
-/// Nothing ever waits here.
+/// The lines of this protocol: none, because no request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Line {}
 
@@ -154,10 +154,10 @@ impl Protocol for Eventual {
         }
     }
 
-    /// Replicas tell each other everything through the stream.
+    /// Never called: replicas tell each other everything through the stream.
     fn on_message(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, _: Mark) {}
 
-    /// Another site's write, or one of ours that it gives back. The store keeps the newer of what it has and this.
+    /// A write of another site, or one of this site that the other one sends back. The store keeps the newer of what it has and this.
     fn on_replicated(
         &mut self,
         cx: &mut Context<'_, Eventual>,
@@ -201,7 +201,7 @@ impl Protocol for Eventual {
                 cx.set_timer(Timer::Heartbeat, self.heartbeat);
             }
             Timer::Keep => {
-                // Everything that any site stamped up to here was handled, and staged for the log, before this.
+                // Everything that any site stamped up to this time was handled, and staged for the log, before this.
                 let others = self.vv.values().map(|mark| mark.promise).min();
                 self.deletes.keep(cx, others.unwrap_or(Hlc::LATEST).min(self.own));
                 cx.set_timer(Timer::Keep, self.keep_every);
@@ -294,7 +294,7 @@ impl Eventual {
             cx.reply(id, PlainResponse::Written { existed }, self.receipt(cx, version));
             return;
         }
-        // Above what is there, also where a restart forgot that the clock had seen it.
+        // The stamp is above the version that is here, even if a restart forgot that the clock had seen it.
         if let Some((newest, _)) = newest {
             cx.observe(newest.at);
         }
@@ -320,7 +320,7 @@ impl Eventual {
         );
     }
 
-    /// Every other site's mark says: whatever it had acknowledged by then is here.
+    /// The last mark of every other site proves that everything which the site had acknowledged by the mark's wall time is here.
     fn receipt(&self, cx: &Context<'_, Eventual>, version: Option<VersionId>) -> Receipt {
         let marks = self.vv.values().map(|mark| mark.wall);
         Receipt {

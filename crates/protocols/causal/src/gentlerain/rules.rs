@@ -7,36 +7,36 @@ use turnbuckle_core::{
     VersionId,
 };
 
-/// What a keyspace may set.
+/// The configuration of a GentleRain keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GentleRainConfig {
-    /// How often what happens.
+    /// How often the replicas do what they do regularly.
     pub pace: Intervals,
-    /// What is wrong on purpose.
+    /// The planted bugs.
     pub bugs: Bugs,
 }
 
-/// A version does not tell what it depends on.
+/// The dependencies of every version: a version does not tell what it depends on.
 static NOTHING: Vector = Vector::ZERO;
 
-/// What is GentleRain's own.
+/// The rules of GentleRain alone.
 pub struct GentleRainRules {
     me: ReplicaId,
     clock: PhysicalClock,
-    /// In monotonic time, when the clock will be where a write waits for it.
+    /// The times, in monotonic time, when the clock will have come as far as writes wait for.
     due: BTreeSet<Micros>,
 }
 
-/// The wall clock as it is. Its readings of one microsecond are told apart by a counter, and by nothing else: set back, it goes back.
+/// The raw wall clock. A counter tells its readings of one microsecond apart. Nothing else is done to it: if it is set back, the readings go back.
 #[derive(Default)]
 struct PhysicalClock {
-    /// The first number of this microsecond, and the last.
+    /// The first reading of this microsecond, and the last one.
     first: Hlc,
     last: Hlc,
 }
 
 impl PhysicalClock {
-    /// What the next reading is.
+    /// The next reading.
     fn next(&self, now: Now) -> Hlc {
         let reading = Hlc::from_wall(now.wall.reading);
         match (self.first..=self.last).contains(&reading) {
@@ -71,7 +71,7 @@ impl Rules for GentleRainRules {
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::PROVES_BY_THE_LEAST_CLOCK,
     ];
-    /// It stamps by raw clocks, and rests on their never going back.
+    /// It stamps by raw clocks, and relies on their never going back.
     const STANDS_CLOCK_STEPS: bool = false;
     const SCALAR: bool = true;
 
@@ -108,11 +108,11 @@ impl Rules for GentleRainRules {
         promise
     }
 
-    /// The clock takes no note of anything.
+    /// The raw clock takes no note of any timestamp.
     fn observe(_: &mut Cx<'_, Self>, _: Hlc) {}
 
-    /// C1 needs a stamp above all that the client has seen, and there is none before the clock shows it. A timer goes by monotonic
-    /// time: if the clock is set meanwhile, the request finds it behind again and waits again.
+    /// C1 needs a stamp above everything that the client has seen. There is none before the clock shows it, so the request waits. A timer goes by
+    /// monotonic time: if the clock is set meanwhile, the request finds it behind again and waits again.
     fn when_clock_is_there(
         &mut self,
         cx: &mut Cx<'_, Self>,
@@ -156,7 +156,7 @@ impl Rules for GentleRainRules {
         &NOTHING
     }
 
-    /// What DT_c is raised to.
+    /// The time that DT_c is raised to.
     fn past_of(d: &Version<()>) -> Vector {
         Vector::filled(1, d.id.at)
     }
@@ -167,7 +167,7 @@ impl Rules for GentleRainRules {
         &put.stable
     }
 
-    /// A name that is there already was given before the clock went back.
+    /// If a version of this name is there already, it was stamped before the clock went back. The next free name is taken.
     fn write(
         &mut self,
         stable: &mut Stable,
@@ -186,21 +186,21 @@ impl Rules for GentleRainRules {
         }
         cx.promised(d.id.at);
         stable.promised(d.id.at);
-        // What it depends on was visible at this GST. A restart that had forgotten it would show it without that.
+        // What the version depends on was visible at this GST. If a restart had forgotten this GST, the version would be shown without that.
         stable.write_down_if_higher(cx);
         d.id
     }
 
     // ---- ROTX: section 5.5.5 --------------------------------------------------------------------------------
 
-    /// Also of this site's own versions: everything up to the snapshot's time is here, and nothing is stamped below it any more.
+    /// This holds for the site's own versions, too: everything up to the snapshot's time is here, and nothing is stamped below it any more.
     fn is_in_snapshot(time: &Vector, d: &Version<()>) -> bool {
         d.id.at <= time.newest()
     }
 }
 
 impl GentleRainRules {
-    /// How long until the clock shows more than the client's dt, if it does not.
+    /// How long until the clock shows more than the client's dt. `None` if it does.
     fn behind(&self, now: Now, put: &Put) -> Option<Micros> {
         let dt = put.past.newest();
         let behind = || dt.wall().since(now.wall.reading) + Micros(1);

@@ -10,17 +10,18 @@ pub struct HiddenVersions {
 }
 
 struct Waiting {
-    /// What its site must have reached.
+    /// The time that the queue's site must have reached.
     point: Hlc,
     id: VersionId,
     ds: Vector,
 }
 
-/// While a site is away, what depends on it may pile up: no more of them are looked after, and the count is a lower bound.
+/// The most hidden versions that are looked after. While a site is unreachable, what depends on it may pile up: beyond this limit, the count is a
+/// lower bound.
 const MAX: usize = 1 << 16;
 
 impl HiddenVersions {
-    /// None yet, of so many sites.
+    /// No hidden version yet, for this number of sites.
     pub fn new(sites: usize) -> HiddenVersions {
         HiddenVersions {
             queues: (0..sites).map(|_| VecDeque::new()).collect(),
@@ -38,7 +39,7 @@ impl HiddenVersions {
         }
     }
 
-    /// `site`'s entry of what is stable has risen.
+    /// The entry of `replica` in what is stable has risen.
     pub fn raised(&mut self, replica: ReplicaId, me: ReplicaId, dsv: &Vector, wall: Micros) {
         let place = usize::from(replica.0);
         while let Some(queue) = self.queues.get_mut(place)
@@ -69,12 +70,12 @@ impl HiddenVersions {
         }
     }
 
-    /// How many there are, at least.
+    /// The number of hidden versions, at least.
     pub fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Whether there is none.
+    /// Whether no version is hidden.
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
@@ -110,7 +111,7 @@ mod tests {
         let mut dsv = Vector::ZERO;
         hidden.arrive(id(0, 10), &vector(&[(1, 30), (2, 99)]), me, &dsv, wall);
         hidden.arrive(id(0, 20), &Vector::ZERO, me, &dsv, wall);
-        // Out of order, as what is given back after a power loss is.
+        // Out of order, like versions that are sent back after a power loss.
         hidden.arrive(id(0, 5), &Vector::ZERO, me, &dsv, wall);
         assert_eq!(hidden.len(), 3);
         dsv.raise(ReplicaId(0), Hlc(10));

@@ -3,7 +3,7 @@ use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
 
-/// What replicas tell each other about what is stable, and what else a protocol has to say.
+/// A message between replicas: about what is stable, or the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<X> {
     /// To the peers, as a mark: how far the sender is.
@@ -16,19 +16,19 @@ pub enum Message<X> {
     Own(X),
 }
 
-/// A promise, behind everything it speaks of: `<HEARTBEAT HLC>` of Algorithm 5.3.
+/// A promise, which arrives behind everything that it speaks of: `<HEARTBEAT HLC>` of Algorithm 5.3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// Every later stamp of the sender is above this.
     pub promise: Hlc,
-    /// Of what was stamped up to here, no power loss at the sender takes anything any more.
+    /// No power loss at the sender takes anything any more that was stamped up to this time.
     pub settled: Hlc,
-    /// Whatever any partition of the sender's site stamped before this wall time, it stamped no higher than the promise.
+    /// Everything that any partition of the sender's site stamped before this wall time has a stamp no higher than the promise.
     pub wall: Micros,
     /// What is shown at the sender, and which deletes are forgotten there.
     pub deletes: Said,
-    /// The sender has lost versions that nobody could give back, since newer ones had replaced them there. Those are stamped up to here:
-    /// who takes the promise and is shown less may be shown something older than what was lost.
+    /// The sender has lost versions that no peer could send back, because newer ones had replaced them there. Those newer ones are stamped up to
+    /// this. A client that relies on the promise and is shown less than this may be shown something older than what was lost.
     pub replaced: Vector,
 }
 
@@ -41,7 +41,7 @@ pub struct Report {
     pub walls: Vector,
     /// The minimum of their DSV and of the snapshots under way: what is older may be collected.
     pub collectable: Vector,
-    /// The maximum of their clocks; with one number for all sites, of all that they have heard of.
+    /// The maximum of their clocks. If one number is used for all sites: of all stamps that they have heard of.
     pub clock: Hlc,
     /// The minimum of their wall clocks when their clocks showed no more than that.
     pub clock_wall: Micros,
@@ -151,12 +151,12 @@ impl<X: Wire> Wire for Message<X> {
     }
 }
 
-/// What a session asks.
+/// A request of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// One key's value.
+    /// Reads one key.
     Get(Get),
-    /// A new value, or none.
+    /// Writes one key, or deletes it.
     Put(Put),
     /// A snapshot of several keys.
     Rotx(Rotx),
@@ -167,11 +167,11 @@ pub enum Request {
 pub struct Get {
     /// The key.
     pub key: Key,
-    /// DSV_c, GST_c: the newest that the session knows to be stable at its site.
+    /// DSV_c, GST_c: the newest times that the session knows to be stable at its site.
     pub stable: Vector,
-    /// DS_c, DT_c (what the session has seen), if that was elsewhere and no server here has covered it yet: this waits for it.
+    /// DS_c, DT_c (what the session has seen), if that was at another site and no server here has covered it yet. The request waits for it.
     pub need: Vector,
-    /// Whatever is newest here, visible or not: level `eventual`.
+    /// Whether to read the newest version here, visible or not: level `eventual`.
     pub eventual: bool,
 }
 
@@ -184,31 +184,31 @@ pub struct Put {
     pub value: Option<Bytes>,
     /// DS_c, DT_c.
     pub past: Vector,
-    /// GST_c, which DT_c says nothing of; of a session with vectors nothing.
+    /// GST_c, which DT_c does not contain. Empty for a session with vectors.
     pub stable: Vector,
-    /// The session comes from elsewhere, and no server here has covered its past yet: this waits for it.
+    /// Whether the session comes from another site, and no server here has covered its past yet. The request waits for that.
     pub moved: bool,
-    /// It depends on nothing: level `eventual`.
+    /// Whether the write depends on nothing: level `eventual`.
     pub eventual: bool,
 }
 
 /// `<ROTX kset, DSV_c, DS_c>`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotx {
-    /// The keys, in the order of the answer. One may stand there twice.
+    /// The keys, in the order of the answer. A key may occur twice.
     pub keys: Vec<Key>,
     /// DSV_c, GST_c.
     pub stable: Vector,
     /// DS_c, DT_c.
     pub past: Vector,
-    /// What this waits for: all of that, if no server here has covered it yet, or if one number stands for all sites; and what a
-    /// server had collected that was asked for an older snapshot.
+    /// What the request waits for: the past, if no server here has covered it yet, or if one number is used for all sites; and what a server had
+    /// collected that was asked for an older snapshot.
     pub need: Vector,
-    /// Whatever is newest here, visible or not, and no snapshot.
+    /// Whether to read the newest versions here, visible or not, and no snapshot.
     pub eventual: bool,
 }
 
-/// What a replica answers. `past` is what the session has seen now, in addition.
+/// A replica's answer. `past` is what the session has now seen in addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
     /// `<GETREPLY v, ds, dsv>`.
@@ -226,58 +226,58 @@ pub enum Response {
         existed: bool,
         /// The version itself; of a delete also what it deleted.
         past: Vector,
-        /// The server's DSV, if something was deleted that is not of this site alone: who deletes has seen it.
+        /// The server's DSV, if something was deleted that is not of this site alone: a client that deletes a version has seen it.
         stable: Vector,
     },
     /// `<ROTXREPLY vset, dsv, ds>`.
     Values {
-        /// In the order of the keys.
+        /// The values, in the order of the keys.
         values: Vec<Option<Bytes>>,
-        /// All versions' dependencies and themselves.
+        /// The dependencies of all versions, and the versions themselves.
         past: Vector,
         /// The server's DSV.
         stable: Vector,
     },
-    /// It was not done, for this reason.
+    /// The request was not carried out, for this reason.
     Refused(String),
 }
 
-/// Between the partitions of a site, for a snapshot.
+/// A message between the partitions of a site, for a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Slice {
     /// `<SLICEREQ k, sv>`.
     Request {
-        /// The coordinator's name for the snapshot.
+        /// The coordinator's number for the snapshot.
         snapshot: u64,
-        /// Which of its keys.
+        /// The index of the key among those of the snapshot.
         place: u32,
         /// The key.
         key: Key,
-        /// What the snapshot shows.
+        /// The snapshot's vector: the snapshot shows what it covers.
         sv: Vector,
-        /// Whatever is newest, and no snapshot.
+        /// Whether to read the newest version, and no snapshot.
         eventual: bool,
     },
     /// `<SLICEREPLY v, ds>`.
     Reply {
-        /// The coordinator's name for the snapshot.
+        /// The coordinator's number for the snapshot.
         snapshot: u64,
-        /// Which of its keys.
+        /// The index of the key among those of the snapshot.
         place: u32,
-        /// The value.
+        /// The value, if the key has one.
         value: Option<Bytes>,
         /// The version's dependencies and itself.
         past: Vector,
-        /// What was newer and not shown.
+        /// Versions that were newer and not shown.
         hidden: Hidden,
-        /// Nothing is missing that this partition had acknowledged.
+        /// Whether nothing is missing that this partition had acknowledged.
         proves: bool,
     },
-    /// What the snapshot should show may have been collected here: another, that shows at least this much.
+    /// Versions that the snapshot must show may have been collected here. Another snapshot is needed that shows at least `need`.
     TooOld {
-        /// The coordinator's name for the snapshot.
+        /// The coordinator's number for the snapshot.
         snapshot: u64,
-        /// How much has been collected.
+        /// The vector up to which versions may have been collected.
         need: Vector,
     },
 }

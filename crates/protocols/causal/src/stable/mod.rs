@@ -1,7 +1,7 @@
 //! # What a site knows to be stable
 //!
-//! CausalSpartanX and GentleRain decide by time alone what may be seen: a version may be seen when everything that it can depend
-//! on is here. For that each site works out, again and again, up to which time it has everything.
+//! CausalSpartanX and GentleRain decide by time alone which versions may be seen: a version may be seen when everything that it can depend on is
+//! here. For that, each site works out at regular intervals up to which time it has everything.
 //!
 //! ```text
 //!   site a, partition 1                         site b, partition 1            partition 0 (root of b's tree)
@@ -13,27 +13,26 @@
 //!      |                                            | DSV[a] = 20: x may be seen    |
 //! ```
 //!
-//! - **VV** (version vector), one per partition: `VV[k]` is the last time up to which this partition has everything that its peer at
-//!   site k stamped. Only heartbeats raise it (Algorithm 5.3, line 9), never versions (5.2, line 22): a version given back after a
-//!   power loss has an old stamp, and heartbeats of a peer that is still being given things back are withheld by its node. That
-//!   costs at most one heartbeat of visibility.
+//! - **VV** (version vector), one per partition: `VV[k]` is the last time up to which this partition has everything that its peer at site k stamped.
+//!   Only heartbeats raise it (Algorithm 5.3, line 9), never versions (5.2, line 22). The reason: a version that is sent back after a power loss has
+//!   an old stamp, and the node of a peer that is still being sent lost versions withholds the peer's heartbeats. This rule costs at most one
+//!   heartbeat of visibility.
 //! - **DSV** (data center stable vector), one per site: the entry-wise minimum of the partitions' VV, over a tree ([`Tree`]).
-//! - **The collection vector**: the entry-wise minimum of all partitions' DSV and of the snapshots under way, over the same tree.
-//!   Of each key the newest version that it covers is kept, and all newer ones. What a partition collects it also keeps a written
-//!   promise of, so that after a restart its DSV begins above that (`kept`).
+//! - **The collection vector**: the entry-wise minimum of all partitions' DSV and of the snapshots under way, over the same tree. Of each key, the
+//!   newest version that it covers is kept, and all newer ones. A partition collects only what is below a DSV that it has written down (`kept`), so
+//!   that after a restart its DSV begins above that.
 //!
-//! Over the tree a site's partitions also keep their clocks together (the text does not): one that is ahead, after a restart or because
-//! its machine's clock is, would else stamp what nobody sees before the others' clocks have come as far. And each learns up to which
-//! wall time no partition of its site has stamped anything higher than its own clock: its heartbeats say so, and by that others prove
-//! how fresh their answers are. A heartbeat also says how far the sender's disk is, and which deletes
-//! every site shows (`deletes`).
+//! Over the tree a site's partitions also keep their clocks together (the text does not). Otherwise a partition whose clock is ahead, after a restart
+//! or because its machine's clock is, would stamp versions that no client sees before the other clocks have come as far. Each partition also learns
+//! up to which wall time no partition of its site has stamped anything higher than its own clock. Its heartbeats report that time, and by it other
+//! sites prove how fresh their answers are. A heartbeat also reports how far the sender's disk is, and which deletes every site shows (`deletes`).
 //!
 //! ```text
 //!   for each origin o:   collected[o] <= kept[o] <= DSV[o] <= VV[o] of each partition <= what o's stream has brought
 //! ```
 //!
-//! The third of these a partition keeps up by itself. After a restart, a power loss or the loss of its directory it has less than the
-//! others of its site, and so than clients have been told. What it is asked for and does not have it waits for.
+//! A partition keeps up the third of these relations by itself. After a restart, a power loss or the loss of its directory it has less than the other
+//! partitions of its site, and so less than clients have been told. If it is asked for something that it does not have, it waits until it has it.
 //!
 //! GentleRain's GST is the same with one number: the minimum of all of VV. It uses a vector with one entry for it.
 pub use crate::deletes::Said;
@@ -61,17 +60,17 @@ use turnbuckle_core::{
     VersionId,
 };
 
-/// After so many versions it is written down in between: where much is overwritten, much can be collected, and until it is, it costs
-/// memory, and is no longer in a cache when it is freed. A record in the log for so many of versions is not noticed.
+/// After this many versions, what is stable is written down before its time. Where many versions are overwritten, many can be collected. Until they
+/// are, they take memory, and are no longer in a CPU cache when they are freed. One record in the log for this many versions costs next to nothing.
 const KEEP_AFTER: u32 = 128;
 
-/// No site: its own entry counts like the others.
+/// No site. It stands in for the own site where the own site's entry counts like the others.
 const NOBODY: ReplicaId = ReplicaId(u16::MAX);
 
-/// What has not been answered by then is taken for lost.
+/// A report that has not been answered after this time counts as lost.
 const LOST_AFTER: Micros = Micros::from_millis(50);
 
-/// The name under which it is written down.
+/// The name under which what is stable is written down.
 const NAME: &str = "stable";
 
 /// What one partition knows of what is stable.
@@ -80,46 +79,46 @@ pub struct Stable {
     sites: usize,
     tree: Tree,
     pace: Intervals,
-    /// One number for all sites, as GentleRain has it, instead of one for each.
+    /// Whether one number is used for all sites, as in GentleRain, instead of one for each.
     scalar: bool,
     /// For each site, what its heartbeats have promised; of the own site, what this replica has.
     vv: Vector,
     /// For each other site, the wall clock at its last heartbeat.
     walls: Vector,
-    /// For each site, what no power loss there can take any more.
+    /// For each site, the time up to which no power loss there takes anything any more.
     settled: Vector,
     deletes: Deletes,
     bugs: Bugs,
-    /// What this replica's children last reported, and which of them have not been answered.
+    /// What this replica's children last reported, and which of the children have not been answered.
     reports: BTreeMap<u16, Report>,
     unanswered: BTreeSet<u16>,
-    /// When the parent was told something that it has not answered.
+    /// When the parent was sent a report that it has not answered, in monotonic time.
     told_at: Option<Micros>,
-    /// Meanwhile there would have been more to tell.
+    /// Whether there would have been more to report meanwhile.
     is_late: bool,
-    /// All children have reported since the last tick, and what they said was told at once.
+    /// Whether all children have reported since the last tick, and their reports were passed on at once.
     has_told: bool,
-    /// What is stable at this site (DSV, or GST), and since when by the sites' walls.
+    /// What is stable at this site (DSV, or GST), and the sites' wall clocks that belong to it.
     dsv: Vector,
     dsv_walls: Vector,
-    /// Whatever any partition of this site stamped before this wall time, it stamped no higher than this clock is.
+    /// Everything that any partition of this site stamped before this wall time has a stamp no higher than this clock.
     clock_wall: Micros,
-    /// The newest that any partition of this site has heard of from any site.
+    /// The newest stamp that any partition of this site has heard of, from any site.
     newest: Hlc,
     /// The collection vector.
     collectable: Vector,
     hidden: HiddenVersions,
-    /// Written down: a restart begins here.
+    /// The DSV that is written down: after a restart, DSV begins here.
     kept: Vector,
-    /// What was here when it was written down.
+    /// VV at the time when that was written down.
     kept_vv: Vector,
-    /// How many versions were put since.
+    /// The number of versions that were put since then.
     put_since: u32,
-    /// What was collected up to: the lower of the last two. Nobody may be shown less.
+    /// What was collected up to: the lower of `collectable` and `kept`. No client may be shown less.
     collected: Vector,
-    /// Versions were lost here that nobody could give back, since newer ones had replaced them there: those are stamped up to here.
+    /// Versions were lost here that no peer could send back, because newer ones had replaced them there. Those newer ones are stamped up to this.
     replaced: Vector,
-    /// How far it was the last time it was written down, and how far at the time before: how fast it moves.
+    /// When DSV was written down the last two times, and what it was, the older first: they tell how fast it moves.
     pace_seen: [(Micros, Vector); 2],
 }
 
@@ -134,11 +133,11 @@ impl Stable {
         recovered: &Recovered,
     ) -> Stable {
         let cut: Vector = recovered.cut.iter().copied().collect();
-        // Written by this code; if it does not decode, what it says is learnt anew.
+        // This code wrote it. If it does not decode, its content is learnt again.
         let kept = recovered.named.get(NAME).map(Kept::decode);
         let mut kept = kept.and_then(Result::ok).unwrap_or_default();
         if recovered.lacks_rows {
-            // Versions of this site that come back were written by clients that knew this to be stable.
+            // Versions of this site that are sent back were written by clients that knew this to be stable.
             let floor = kept.dsv.merged(&kept.collected);
             kept = Kept {
                 collected: floor,
@@ -193,12 +192,12 @@ impl Stable {
         &self.dsv
     }
 
-    /// Everything up to here is in this partition, by origin.
+    /// For each site, the time up to which everything that it stamped is in this partition.
     pub fn vv(&self) -> &Vector {
         &self.vv
     }
 
-    /// Versions below this may have been collected: nobody may be shown less.
+    /// Versions below this may have been collected: no client may be shown less.
     pub fn collected(&self) -> &Vector {
         &self.collected
     }
@@ -208,7 +207,8 @@ impl Stable {
         self.pace.patience
     }
 
-    /// For each site, everything stamped up to the time is here, and no power loss there takes it and has it come again.
+    /// For each site, a time up to which everything that it stamped is here, and which no power loss at that site can take, so that it would come
+    /// again.
     pub fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
         let until = |replica| match replica == self.me.replica() {
             true => self.vv.at(replica),
@@ -218,7 +218,7 @@ impl Stable {
         sites.map(|replica| (replica, until(replica))).collect()
     }
 
-    /// Every site shows what was stamped up to here, and no snapshot is older.
+    /// Every site shows what was stamped up to this time, and no snapshot is older.
     pub fn settled(&self) -> Hlc {
         let everywhere = match self.bugs.forgets_deletes_early {
             true => self.settled.oldest(self.sites),
@@ -227,12 +227,12 @@ impl Stable {
         everywhere.min(self.until(&self.collected))
     }
 
-    /// Why nothing is served, if nothing is.
+    /// Why this replica serves nothing. `None` if it serves.
     pub fn refusal(&self) -> Option<&'static str> {
         self.deletes.refusal()
     }
 
-    /// Up to when a vector says something of every site; with one number for all, that number.
+    /// The time up to which a vector covers every site. If one number is used for all sites, that number.
     fn until(&self, vector: &Vector) -> Hlc {
         match self.scalar {
             true => vector.newest(),
@@ -240,7 +240,7 @@ impl Stable {
         }
     }
 
-    /// Up to here everything that a site stamped is in this partition. Its own versions are.
+    /// Up to this time everything that a site stamped is in this partition. The own site's versions all are.
     fn here(&self, replica: ReplicaId) -> Hlc {
         let others = || {
             (0..self.sites as u16)
@@ -258,8 +258,8 @@ impl Stable {
         }
     }
 
-    /// The first site of which this partition does not have everything up to `stable`, which is stable at this site all the same: it has
-    /// lost what it had, in a power loss or with its directory, or a restart has forgotten how much that was.
+    /// The first site of which this partition does not have everything up to `stable`, although that is stable at this site. The partition has lost
+    /// versions, in a power loss or with its directory, or a restart has forgotten how much it had.
     pub fn absent(&self, stable: &Vector) -> Option<(ReplicaId, Hlc)> {
         let mut entries = stable.entries();
         entries.find(|&(replica, at)| at > self.here(replica))
@@ -267,7 +267,7 @@ impl Stable {
 
     // ---- heartbeats -----------------------------------------------------------------------------------------
 
-    /// Sets the timers. That there was a life is written down at once.
+    /// Sets the timers. That this replica was opened is written down at once.
     pub fn start<P: Protocol<Timer = Timer>>(&mut self, cx: &mut Context<'_, P>) {
         cx.set_timer(Timer::Heartbeat, Micros(0));
         cx.set_timer(Timer::Stabilise, Micros(0));
@@ -275,12 +275,12 @@ impl Stable {
         self.keep(cx);
     }
 
-    /// Everything stamped here so far is in this replica: `promise` is what [`Context::promise`], or a raw clock, said.
+    /// Everything that was stamped here so far is in this replica: `promise` is what [`Context::promise`], or a raw clock, returned.
     pub fn promised(&mut self, promise: Hlc) {
         self.vv.raise(self.me.replica(), promise);
     }
 
-    /// Algorithm 5.3, lines 3-7. It is sent even when versions were: they do not raise VV.
+    /// Algorithm 5.3, lines 3-7. The heartbeat is sent even when versions were sent: they do not raise VV.
     pub fn heartbeat<P, X>(&mut self, cx: &mut Context<'_, P>)
     where
         P: Protocol<Timer = Timer, Message = Message<X>>,
@@ -317,7 +317,7 @@ impl Stable {
         }
     }
 
-    /// A site says what it has forgotten.
+    /// A site reports which deletes it has forgotten.
     pub fn on_resumed<P: Protocol>(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -330,12 +330,12 @@ impl Stable {
         }
     }
 
-    /// Who is shown less than what was forgotten may be shown what was deleted.
+    /// A client that is shown less than what was forgotten may be shown what was deleted.
     fn floor_of(&self, forgotten: Hlc) -> Vector {
         Vector::filled(if self.scalar { 1 } else { self.sites }, forgotten)
     }
 
-    /// Nobody may be shown less from now on, also after a restart.
+    /// From now on no client may be shown less, not after a restart either.
     fn floor_at<P: Protocol>(&mut self, cx: &mut Context<'_, P>, floor: &Vector) {
         if !self.collected.covers(floor) {
             self.collected.merge(floor);
@@ -343,7 +343,7 @@ impl Stable {
         }
     }
 
-    /// Everything that a site stamped up to here is in this partition; who waited for it goes on.
+    /// Everything that a site stamped up to `until` is in this partition: requests that waited for it go on.
     fn has<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, replica: ReplicaId, until: Hlc) {
         if self.vv.raise(replica, until) {
             let replica = if self.scalar { ReplicaId(0) } else { replica };
@@ -366,8 +366,9 @@ impl Stable {
         }
     }
 
-    /// A site has given back what this partition lost, but nothing that was deleted or collected there. What took its place may not have come here
-    /// yet: who is shown less than that may be shown something older than what was lost. The same holds at third sites, which hear of it by heartbeats.
+    /// A site has sent back what this partition lost, but nothing that was deleted or collected there. What replaced those versions may not have come
+    /// here yet: a client that is shown less than that may be shown something older than what was lost. The same holds at third sites, which are told
+    /// by heartbeats.
     pub fn on_returned(&mut self, returned: &Recovered) {
         let mut withheld: Vector = returned.cut.iter().copied().collect();
         withheld.set(self.me.replica(), Hlc::ZERO);
@@ -382,15 +383,15 @@ impl Stable {
         }
     }
 
-    /// Up to where a replica may have collected what is older.
+    /// The vector up to which a replica may have collected older versions.
     fn collected_at(replica: &Recovered) -> Vector {
         let kept = replica.named.get(NAME).map(Kept::decode);
         let kept = kept.and_then(Result::ok).unwrap_or_default();
         kept.dsv.merged(&kept.collected)
     }
 
-    /// A full copy is coming. Its source may have collected what is older than what it had written down as stable: who is shown
-    /// less than that may miss something.
+    /// A full copy is coming. Its source may have collected what is older than what it had written down as stable. A client that is shown less than
+    /// that may miss something.
     pub fn on_copying(&mut self, copied: &Recovered) {
         self.collected.merge(&Stable::collected_at(copied));
     }
@@ -411,7 +412,7 @@ impl Stable {
         }
     }
 
-    /// All children have reported: their parent need not wait for its own turn.
+    /// All children have reported: the report to the parent need not wait for this partition's own turn.
     pub fn all_reported<'a, P, X>(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -423,8 +424,8 @@ impl Stable {
         self.tell(cx, snapshots);
     }
 
-    /// Tells the parent, or at the root everybody, what this subtree has. A link inside the site may be slower than theta: nothing new is
-    /// said before the last was answered, or has probably been lost.
+    /// Reports to the parent, or at the root to all partitions, what this subtree has. A link inside the site may be slower than theta: no new report
+    /// is sent before the last one was answered, or has probably been lost.
     fn tell<'a, P, X>(&mut self, cx: &mut Context<'_, P>, snapshots: impl Iterator<Item = &'a Vector>)
     where
         P: Protocol<Timer = Timer, Line = Line, Message = Message<X>>,
@@ -440,7 +441,7 @@ impl Stable {
         for child in self.tree.children() {
             match self.reports.get(&child) {
                 Some(theirs) => report.meet(theirs),
-                // Not heard of yet: nothing is known of its subtree.
+                // This child has not reported yet: nothing is known of its subtree.
                 None => return,
             }
         }
@@ -474,8 +475,7 @@ impl Stable {
         }
     }
 
-    /// What a child knows.
-    /// Returns whether all children have said something new.
+    /// Takes in what a child has reported. Returns whether all children have reported something new.
     pub fn on_up(&mut self, from: ServerId, report: Report) -> bool {
         if !self.tree.children().any(|child| child == from.partition) {
             return false;
@@ -484,7 +484,7 @@ impl Stable {
         self.unanswered.insert(from.partition) && self.unanswered.len() == self.tree.children().count()
     }
 
-    /// What the root has found, to be passed on. What this partition would have told meanwhile it tells now.
+    /// Takes in what the root has found, and passes it on. What this partition would have reported meanwhile it reports now.
     pub fn on_down<'a, P, X>(
         &mut self,
         cx: &mut Context<'_, P>,
@@ -512,7 +512,7 @@ impl Stable {
             cx.observe(report.clock);
             self.clock_wall = self.clock_wall.max(report.clock_wall);
         }
-        // They speak of all that is stable, and this partition may have to wait for some of it.
+        // The walls speak of everything that is stable, and this partition may have to wait for some of that.
         if self.absent(&report.stable).is_none() {
             self.dsv_walls.merge(&report.walls);
         }
@@ -525,7 +525,7 @@ impl Stable {
         ServerId { partition, ..self.me }
     }
 
-    /// DSV is at least this, as far as this partition has everything itself; who waited for it goes on.
+    /// Raises DSV to at least this, as far as this partition has everything itself. Requests that waited for it go on.
     pub fn raise<P: Protocol<Line = Line>>(&mut self, cx: &mut Context<'_, P>, stable: &Vector) {
         if self.dsv.covers(stable) {
             return;
@@ -558,7 +558,7 @@ impl Stable {
         }
     }
 
-    /// GST, as a vector of what is stable of each site.
+    /// GST, as a vector with the same entry for each site.
     fn gst_of_each(&self) -> Vector {
         Vector::filled(self.sites, self.dsv.newest())
     }
@@ -583,10 +583,10 @@ impl Stable {
         }
     }
 
-    /// As [`Stable::keep`], at once: a site that can be heard no more says nothing again after a restart.
+    /// Writes down what is stable at once, as [`Stable::keep`] does regularly: a site that can be heard no more reports nothing again after a restart.
     pub fn write_down<P: Protocol>(&mut self, cx: &mut Context<'_, P>) {
         let mut bytes = BytesMut::new();
-        // Every site shows what is newer: nobody is shown anything older any more.
+        // Every site shows versions that are newer than `replaced`: no client is shown older ones any more.
         if self.replaced.newest() <= self.deletes.forgotten() {
             self.replaced = Vector::ZERO;
         }
@@ -600,7 +600,7 @@ impl Stable {
         self.collect();
     }
 
-    /// As [`Stable::write_down`], if it is not written down yet that this is here: what depends on it is put with it, or not at all.
+    /// As [`Stable::write_down`], if it is not written down yet that `past` is here. What depends on it goes into the log with it, or not at all.
     pub fn write_down_what_is_here<P: Protocol>(&mut self, cx: &mut Context<'_, P>, past: &Vector) {
         let of_others = |&(replica, _): &(ReplicaId, Hlc)| replica != self.me.replica();
         let mut needed = past.entries().filter(of_others);
@@ -624,8 +624,8 @@ impl Stable {
 
     // ---- waiting --------------------------------------------------------------------------------------------
 
-    /// The first site of which more is needed than is stable, also by what a client knows. Of the own site everything is here; one
-    /// number for all is of no site.
+    /// The first site of which more is needed than is stable, also counting what a client knows to be stable. Everything of the own site is here. If
+    /// one number is used for all sites, it is of no site.
     pub fn missing(&self, need: &Vector, known: &Vector) -> Option<ReplicaId> {
         let is_missing = |&(replica, at): &(ReplicaId, Hlc)| {
             (self.scalar || replica != self.me.replica()) && self.dsv.at(replica).max(known.at(replica)) < at
@@ -633,7 +633,7 @@ impl Stable {
         need.entries().find(is_missing).map(|(replica, _)| replica)
     }
 
-    /// The invariants, with words.
+    /// Checks the invariants, with words.
     pub fn validate(&self) {
         if !self.scalar {
             assert!(
@@ -660,12 +660,12 @@ impl std::fmt::Debug for Stable {
     }
 }
 
-/// What is written down.
+/// The state that is written down.
 #[derive(Default)]
 struct Kept {
     vv: Vector,
     dsv: Vector,
-    /// It may be above the others: what the source of a full copy had collected.
+    /// It may be above the other vectors: the source of a full copy may have collected more.
     collected: Vector,
     replaced: Vector,
 }

@@ -1,6 +1,6 @@
 use turnbuckle_core::{Micros, Parameter, ReplicaId, Setting};
 
-/// How often what happens.
+/// How often the replicas do what they do regularly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intervals {
     /// How often a replica tells its peers how far it is: the text's Delta.
@@ -9,17 +9,18 @@ pub struct Intervals {
     pub theta: Micros,
     /// How long a request may wait for something to become stable.
     pub patience: Micros,
-    /// How often what is stable is written down, at least: what a restart may hide for a heartbeat, and what cannot be collected before.
+    /// How often what is stable is written down, at least. After a restart, what was not written down may be hidden for a heartbeat. It cannot be
+    /// collected before.
     pub keep_every: Micros,
 }
 
 impl Intervals {
-    /// What happens seldom happens more often.
+    /// Divides by `by` the intervals of what is done seldom.
     pub fn shrink(&mut self, by: u32) {
         self.keep_every = self.keep_every.shrunk(by);
     }
 
-    /// What a keyspace's configuration may set of it. `of` is where it stands.
+    /// The parameters that a keyspace's configuration may set. `of` returns the fields of the configuration.
     pub const fn parameters<C: Default>(of: [fn(&mut C) -> Setting<'_>; 3]) -> [Parameter<C>; 3] {
         let [heartbeat, theta, patience] = of;
         [
@@ -53,7 +54,7 @@ impl Default for Intervals {
     }
 }
 
-/// When to do what.
+/// When to wake up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// When to tell the other sites how far this replica is.
@@ -71,7 +72,7 @@ pub enum Timer {
 pub enum Line {
     /// A site's entry of what is stable.
     Stable(ReplicaId),
-    /// How far this partition has everything of a site; with one number for all sites, of the one that it has least of.
+    /// The time up to which this partition has everything of a site. If one number is used for all sites: of the site of which it has the least.
     Here(ReplicaId),
     /// The wall clock.
     Clock,

@@ -5,12 +5,12 @@ use turnbuckle_core::{
     VersionId, Vitals,
 };
 
-/// What clients, and those who watch over a server, are told of what is stable.
+/// What clients, and monitoring, are told of what is stable.
 impl Stable {
     /// The receipt of an answer that was read at `cut`, or of a write. Without a cut the own site's versions were visible at once.
     ///
-    /// Every write that any site acknowledged before the oldest of the sites' walls is stamped below what is stable, and so is
-    /// everything that it depends on, which was written before: it was visible.
+    /// Every write that any site acknowledged before the oldest of the sites' walls is stamped below what is stable. So is everything that it depends
+    /// on, which was written before. So the write was visible.
     pub fn receipt<P: Protocol>(
         &self,
         cx: &Context<'_, P>,
@@ -23,8 +23,8 @@ impl Stable {
         let sites = (0..self.sites as u16)
             .map(ReplicaId)
             .filter(|&replica| Some(replica) != own);
-        // Raw clocks: who acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond. If the newest of
-        // them is beyond what a clock can show that keeps its bound, nothing is proven.
+        // Raw clocks: a server that acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond. If the newest
+        // stamp is beyond what a clock within its bound can show, nothing is proven.
         let raw = |at: Hlc| at.wall().since(cx.now.wall.bound() + Micros(1));
         let newest = (self.scalar && !self.bugs.proves_by_the_least_clock).then(|| raw(self.newest));
         let walls = sites.map(|replica| match self.scalar {
@@ -45,7 +45,7 @@ impl Stable {
         }
     }
 
-    /// What is stable, in words that every protocol has.
+    /// What is stable, in the numbers that every protocol reports.
     pub fn vitals(&self) -> Vitals {
         let stable_until = match self.scalar {
             true => self.dsv.newest(),
@@ -54,7 +54,7 @@ impl Stable {
         self.deletes.vitals(Some(stable_until))
     }
 
-    /// How many versions are hidden, at least.
+    /// The number of hidden versions, at least.
     pub fn hidden(&self) -> u64 {
         self.hidden.len() as u64
     }
@@ -81,7 +81,7 @@ impl Stable {
             .filter(move |&replica| replica != me)
     }
 
-    /// What to tell a client that has waited in vain for `need` of `site`, and when to come again.
+    /// What to tell a client that has waited for `need` of `replica` until its time was up, and when to try again.
     pub fn excuse<P: Protocol>(&self, cx: &Context<'_, P>, replica: ReplicaId, need: Hlc) -> String {
         let has = self.dsv.at(replica);
         let behind = need.wall().since(has.wall());

@@ -9,48 +9,49 @@ use turnbuckle_core::{
     VersionId, Vitals, Wire,
 };
 
-/// What differs between protocols that go by time: the clock, what a version carries, and what of it decides that it may be seen.
+/// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
 pub trait Rules: Sized + Send + 'static {
-    /// What a keyspace may set.
+    /// The configuration of a keyspace.
     type Config: Clone + Default + Send + Sync + 'static;
     /// What a version carries beside its name.
     type Meta: Wire + Clone + PartialEq + std::fmt::Debug + Send + Sync + 'static;
 
-    /// What a keyspace's configuration may set: its pace.
+    /// The parameters that a keyspace's configuration may set: its intervals.
     const PARAMETERS: [Parameter<Self::Config>; 3];
-    /// The bugs that drawn worlds must find.
+    /// The bugs that worlds drawn from seeds must find.
     const BUGS: &'static [Bug];
     /// Whether promises are kept when clocks are set.
     const STANDS_CLOCK_STEPS: bool;
 
-    /// Whether one number stands for all sites. Then what a write depends on does not tell what of it was stable, so the write
-    /// says that, too; and a ROTX waits until everything that its client has seen is stable.
+    /// Whether one number is used for all sites. If so, what a write depends on does not tell what of it was stable. So the write says that, too, and
+    /// a ROTX waits until everything that its client has seen is stable.
     const SCALAR: bool;
 
     /// The rules of a server.
     fn open(config: &Self::Config, me: ServerId) -> Self;
 
-    /// How often what happens.
+    /// How often the replicas do what they do regularly.
     fn pace(config: &Self::Config) -> Intervals;
 
-    /// Divides intervals of what it does seldom by this ([`Protocol::shrink`]).
+    /// Divides by `by` the intervals of what the protocol does seldom ([`Protocol::shrink`]).
     fn shrink(config: &mut Self::Config, by: u32);
 
-    /// What is wrong with it on purpose.
+    /// The planted bugs.
     fn bugs(config: &Self::Config) -> Bugs;
 
-    /// Puts the bug of a name in. False if there is none.
+    /// Plants the bug of this name. Returns false if there is none.
     fn plant(config: &mut Self::Config, bug: &str) -> bool;
 
     // ---- the clock ------------------------------------------------------------------------------------------
 
-    /// Everything that is stamped from now on is above this.
+    /// Promises a time: everything that is stamped from now on is above it.
     fn promise(&mut self, cx: &mut Cx<'_, Self>) -> Hlc;
 
-    /// Somebody has stamped this.
+    /// Takes note of a stamp from elsewhere.
     fn observe(cx: &mut Cx<'_, Self>, at: Hlc);
 
-    /// A PUT that nothing else is missing for, to be taken now, unless the clock must come farther first: then it is made to wait.
+    /// Returns a PUT for which nothing else is missing, to be carried out now. If the clock must come farther first, it lets the PUT wait and returns
+    /// `None`.
     fn when_clock_is_there(
         &mut self,
         _: &mut Cx<'_, Self>,
@@ -61,10 +62,10 @@ pub trait Rules: Sized + Send + 'static {
         Some(put)
     }
 
-    /// [`Timer::Clock`] has come.
+    /// [`Timer::Clock`] is due.
     fn on_clock(&mut self, _: &mut Cx<'_, Self>) {}
 
-    /// What to tell the client of a PUT that has waited for the clock in vain.
+    /// What to tell the client of a PUT that has waited for the clock until its time was up.
     fn excuse(&self, _: Now, _: &Put) -> Option<String> {
         None
     }
@@ -74,7 +75,7 @@ pub trait Rules: Sized + Send + 'static {
     /// What the version depends on, as far as it carries that.
     fn dependencies(version: &Version<Self::Meta>) -> &Vector;
 
-    /// What the past of a client is raised by that has seen the version.
+    /// The past that a client has which has seen the version: its own past is raised by this.
     fn past_of(version: &Version<Self::Meta>) -> Vector;
 
     /// Whether the version may be seen.
@@ -83,17 +84,18 @@ pub trait Rules: Sized + Send + 'static {
     /// Whether a snapshot at `sv` shows the version, or something newer.
     fn is_in_snapshot(sv: &Vector, version: &Version<Self::Meta>) -> bool;
 
-    /// A version of this site is returned, which depends on this.
+    /// A version of this site is returned that depends on this.
     fn on_local_read(&self, _: &mut Stable, _: &mut Cx<'_, Self>, _dependencies: &Vector) {}
 
-    /// What must be here before a version of this site is returned, which depends on this.
+    /// The first site of which something must be here, and is not, before a version of this site is returned that depends on this. And the time that
+    /// is needed.
     fn absent_for_local_read(&self, _: &Stable, _dependencies: &Vector) -> Option<(ReplicaId, Hlc)> {
         None
     }
 
     // ---- what is done ---------------------------------------------------------------------------------------
 
-    /// Of what a PUT names, what was stable for its client.
+    /// The part of a PUT that tells what was stable for its client.
     fn stable_for(put: &Put) -> &Vector;
 
     /// Stamps a value and replicates it.
@@ -106,22 +108,22 @@ pub trait Rules: Sized + Send + 'static {
         past: Vector,
     ) -> VersionId;
 
-    /// Before a slice of a snapshot at `sv` is read: nothing is stamped here any more that belongs into it.
+    /// A slice of a snapshot at `sv` is about to be read: from now on nothing is stamped here that belongs to the snapshot.
     fn on_slice(&mut self, _: &mut Stable, _: &mut Cx<'_, Self>, _sv: &Vector) {}
 
     // ---- planted bugs ---------------------------------------------------------------------------------------
 
-    /// Up to where this server collects, instead of up to where its whole site may.
+    /// Whether this server collects by its own DSV, instead of up to where its whole site may.
     fn collects_by_own_dsv(&self) -> bool {
         false
     }
 
-    /// What a client has read does not become part of its past.
+    /// Whether what a client has read does not become part of its past.
     fn forgets_what_was_read(&self) -> bool {
         false
     }
 
-    /// The token of a session carries what was stable at its old site, too.
+    /// Whether the token of a session carries what was stable at its old site, too.
     fn token_has_stable(_: &Self::Config) -> bool {
         false
     }
@@ -142,7 +144,7 @@ pub struct TimedReplica<R> {
     bugs: Bugs,
 }
 
-/// What these protocols have around them.
+/// What the handlers of these protocols see, and how they act.
 pub type Cx<'a, R> = Context<'a, TimedReplica<R>>;
 
 impl<R: Rules> Protocol for TimedReplica<R> {
@@ -202,7 +204,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
     fn keys(&self, request: &Request, each: &mut dyn FnMut(&Key)) {
         match request {
             Request::Get(Get { key, .. }) | Request::Put(Put { key, .. }) => each(key),
-            // They are read by messages, also those that are here.
+            // Its keys are read by messages, also those of this partition.
             Request::Rotx(_) => {}
         }
     }
@@ -338,7 +340,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         self.stable.cut()
     }
 
-    /// Whatever is asked is asked at `collected` or above, where this version is visible, and nothing older is looked at.
+    /// Every read is at `collected` or above, where this version is visible, so nothing older is looked at.
     fn covered(&self, version: &Version<R::Meta>) -> bool {
         let until = match self.rules.collects_by_own_dsv() {
             true => self.stable.dsv(),
@@ -377,15 +379,15 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 }
 
 impl<R: Rules> TimedReplica<R> {
-    /// What a request needs and is not here: what its client knows to be stable at this site, and this partition has lost; or what this
-    /// site does not have, in so far as its client does not know that it has: what the client has seen at another site, or, for what is
-    /// read, what may have been collected here.
+    /// What a request needs and is not here. There are two cases. What its client knows to be stable at this site, this partition may have lost. And
+    /// this site may not have what its client has seen at another site or, for a read, what may have been collected here, unless the client knows
+    /// that it is stable here.
     fn lacks(&self, request: &Request) -> Option<Lack> {
         let (past, known, reads) = match request {
             Request::Get(get) if get.eventual => return None,
             Request::Rotx(rotx) if rotx.eventual => return None,
             Request::Get(get) => (Some(&get.need), &get.stable, true),
-            // Who deletes is told what was there.
+            // The answer to a delete tells whether there was a value.
             Request::Put(put) => (
                 Some(&put.past).filter(|_| put.moved),
                 &put.stable,
@@ -393,10 +395,10 @@ impl<R: Rules> TimedReplica<R> {
             ),
             Request::Rotx(rotx) => (Some(&rotx.need), &rotx.stable, true),
         };
-        // What DSV is raised by.
+        // The vectors that DSV will be raised by.
         let raised = match request {
             Request::Get(get) => [Some(&get.stable), None],
-            // With one number a version does not tell what was stable for its writer: its server must.
+            // If one number is used for all sites, a version does not tell what was stable for its writer. So the writer's server must know it.
             Request::Put(put) => {
                 let carries = reads || R::SCALAR && !put.eventual;
                 [Some(R::stable_for(put)).filter(|_| carries), None]
@@ -450,7 +452,7 @@ impl<R: Rules> TimedReplica<R> {
         self.reply(cx, id, response, get.eventual, version, hidden);
     }
 
-    /// What this partition has lost comes again, or the request is refused in time.
+    /// Lets a request wait until what this partition has lost is here again. When its time is up, the request is refused.
     fn wait_until_here(
         &self,
         cx: &mut Cx<'_, R>,
@@ -475,7 +477,7 @@ impl<R: Rules> TimedReplica<R> {
         self.stable.raise(cx, R::stable_for(&put));
         let (before, hidden) = look(cx.chain(&put.key), |d| self.rules.is_visible(&self.stable, d));
         let existed = before.is_some_and(|d| d.value.is_some());
-        // Who deletes is told whether there was something, and so has seen it: what deletes it depends on it.
+        // The answer to a delete tells whether there was a value, so the client has seen it: the delete depends on it.
         let seen = before.filter(|_| put.value.is_none() && !put.eventual);
         let is_local = seen.is_some_and(|d| d.id.replica == self.me.replica());
         let (seen, before) = (seen.map_or(Vector::ZERO, R::past_of), before.map(|d| d.id));
@@ -512,7 +514,7 @@ impl<R: Rules> TimedReplica<R> {
         self.reply(cx, id, response, put.eventual, Some(written), Hidden::default());
     }
 
-    /// What a client that has seen this must know to be stable, as one that reads does: nothing, if it is all of this site.
+    /// What a client that has seen this must know to be stable, as a client that reads does. Nothing, if all of it is of this site.
     fn stable_for_who_saw(&self, seen: &Vector) -> Vector {
         let of_others = |(replica, _)| R::SCALAR || replica != self.me.replica();
         match seen.entries().any(of_others) && !self.bugs.deletes_tell_nothing_stable {
@@ -546,7 +548,7 @@ impl<R: Rules> TimedReplica<R> {
         };
         self.stable.raise(cx, &rotx.stable); // line 10
         if !rotx.eventual {
-            // Nothing that was seen elsewhere and is not here: that was waited for.
+            // What was seen at another site is here by now: the request has waited for it.
             self.stable.raise(cx, &rotx.past);
         }
         let sv = self.stable.dsv().clone(); // line 12
@@ -572,7 +574,7 @@ impl<R: Rules> TimedReplica<R> {
                 sv,
                 eventual,
             } => {
-                // What is not here comes soon, and the slice is asked for again.
+                // What is not here yet comes soon, and the slice is asked for again.
                 if eventual || self.stable.absent(&sv).is_none() {
                     let slice = self.read_slice(cx, snapshot, place, &key, &sv, eventual);
                     cx.send(from, Message::Own(slice)); // line 24
@@ -628,7 +630,8 @@ impl<R: Rules> TimedReplica<R> {
         }
     }
 
-    /// Only after a restart of one of us, or a full copy: what was collected was stable, and this server will hear of it.
+    /// Takes another snapshot. That is needed only after a restart of one of the servers, or a full copy. What was collected was stable, so this
+    /// server will hear of it.
     fn take_another(&mut self, cx: &mut Cx<'_, R>, mut again: Snapshot, need: &Vector) {
         again.rotx.need.merge(need);
         let (id, deadline, request) = (again.id, again.deadline, Request::Rotx(again.rotx));
@@ -663,7 +666,7 @@ impl<R: Rules> TimedReplica<R> {
 struct Lack {
     replica: ReplicaId,
     need: Hlc,
-    /// At this partition, and not until it is stable.
+    /// Whether it must be at this partition. If not, it must be stable.
     here: bool,
 }
 
@@ -676,7 +679,7 @@ impl Lack {
     }
 }
 
-/// The latest version of which `shown` is true, and what is newer and not.
+/// The latest version of which `shown` is true, and the newer versions that are not shown.
 fn look<M>(chain: Option<&Chain<M>>, shown: impl Fn(&Version<M>) -> bool) -> (Option<&Version<M>>, Hidden) {
     let mut hidden = Hidden::default();
     for d in chain.into_iter().flat_map(Chain::iter) {

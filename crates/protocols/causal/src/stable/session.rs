@@ -7,29 +7,28 @@ use turnbuckle_core::{
     Session, SessionContext, SessionId, SiteId, Topology, Vector,
 };
 
-/// A client: Algorithm 5.1, and the client's side of 5.4.
+/// The session of a client: Algorithm 5.1, and the client's side of 5.4.
 ///
 /// `past` is DS_c: for each site, the newest version of it that this client has read or written, with all that those depend on.
 /// `stable` is DSV_c, the newest DSV it has heard of. GentleRain's DT_c and GST_c are the same with one number each.
 ///
 /// # Moving
 ///
-/// A token carries the past alone. What was stable at another site says nothing about this one: a server here that took it for its own
-/// would show versions without what they depend on. Until a server has answered, and so has covered the past, each request
-/// names it and waits for it there; afterwards DSV_c covers it. A session that has seen something itself and takes in a token has both
-/// pasts, and waits in the same way.
+/// A token carries the past alone. What was stable at another site says nothing about this one: a server here that took it as its own DSV would show
+/// versions without what they depend on. Until a server here has answered, and so has covered the past, each request names the past and waits for it
+/// there. Afterwards DSV_c covers it. A session that has seen something itself and takes in a token has both pasts, and waits in the same way.
 ///
 /// # A site of which a node is away
 ///
-/// Where a key's server at the home site cannot be reached, the session asks another site, as a client would that moves there: each request names the
-/// past and waits until that site covers it, and what was seen there is waited for at home. While a node of the home site is away nothing
-/// new becomes stable there. So a session that has seen more than that goes on at other sites until the node is back.
+/// If a key's server at the home site cannot be reached, the session asks another site, as a client does that moves there. Each request names the
+/// past and waits until that site covers it. Afterwards requests at home wait for what was seen there. While a node of the home site is away,
+/// nothing new becomes stable there. So a session that has seen more than that uses other sites until the node is back.
 pub struct TimedSession<R> {
     home: SiteId,
     topology: Topology,
     past: Vector,
     stable: Vector,
-    /// The past is that of a token, and nobody here has covered it yet.
+    /// Whether the past is that of a token, and no server here has covered it yet.
     moved: bool,
     /// A planted bug.
     token_has_stable: bool,
@@ -58,7 +57,7 @@ impl<R> TimedSession<R> {
         at_home(first)
     }
 
-    /// What must be at the server: `always`, or only of those who have moved.
+    /// What must be at the server before the request is carried out: the past, if the session has moved or if `always`.
     fn need(&self, eventual: bool, always: bool) -> Vector {
         match (self.moved || always) && !eventual {
             true => self.past.clone(),
@@ -74,7 +73,7 @@ impl<R> TimedSession<R> {
         }
     }
 
-    /// Algorithm 5.1, lines 4-5 and 10. Who answers at level `causal` has covered the past, so it is stable here.
+    /// Algorithm 5.1, lines 4-5 and 10. A server that answers at level `causal` has covered the past, so the past is stable here.
     fn saw(&mut self, server: ServerId, past: &Vector, stable: &Vector, given: Level) {
         if server.site != self.home {
             // It may not be at home yet.
@@ -117,7 +116,7 @@ impl<R: Rules> Session for TimedSession<R> {
             return Ok(());
         }
         let (past, stable) = read_token(state, &self.topology)?;
-        // What this session had seen itself, it had seen here.
+        // Versions that this session had seen itself, it had seen here.
         self.moved |= !self.past.covers(&past) && stable == Vector::ZERO;
         self.past.merge(&past);
         self.stable.merge(&stable);
@@ -181,10 +180,10 @@ impl<R: Rules> Session for TimedSession<R> {
         }
     }
 
-    /// The stamp of a write of this client, and nothing else. If the write is lost with the machine nobody was shown it, and what depends on
-    /// the stamp waits, where it waits for anything, until the partition has promised to be beyond it. It will: its clock
-    /// goes on above a bound that is on disk (GentleRain's has none). What a read has seen, and what a session that
-    /// has moved has waited for, may be from another site and not on disk here: others would be shown what depends on it.
+    /// Only the stamp of a write of this client is heard ahead. If the write is lost with the machine, no client was shown it. What depends on the
+    /// stamp waits, if it waits for anything, until the partition has promised to be beyond the stamp. It will promise that: its clock goes on above
+    /// a bound that is on disk (GentleRain's has none). What a read has seen, and what a session that has moved has waited for, may be from another
+    /// site and not on disk here. Other replicas would be shown what depends on it.
     fn may_hear_ahead(&self, response: &Response) -> bool {
         let Response::Written { past, stable, .. } = response else {
             return false;
@@ -230,7 +229,7 @@ impl<R: Rules> Session for TimedSession<R> {
         }
     }
 
-    /// Sites by their names: their numbers are the configuration's, and it may change.
+    /// Sites are written by their names: their numbers come from the configuration, which may change.
     fn token(&self, out: &mut BytesMut) {
         let mut out = Writer(out);
         out.byte(TOKEN);
@@ -249,11 +248,10 @@ impl<R: Rules> Session for TimedSession<R> {
     }
 }
 
-/// The version of the token's form.
+/// The version of the token's format.
 const TOKEN: u8 = 1;
 
-/// The past, and what was stable if somebody planted that. A site that is no longer there was removed only when all others had
-/// everything of it.
+/// The past and, if that bug was planted, what was stable. A site that no longer exists was removed only when all other sites had everything of it.
 fn read_token(state: Bytes, topology: &Topology) -> Result<(Vector, Vector), BadFrame> {
     let mut from = Reader::new(state, "the state of a causal session");
     match from.byte()? {
@@ -306,7 +304,7 @@ mod tests {
         token.freeze()
     }
 
-    /// What the session asks of a server when it reads, and whether that must be here.
+    /// What the session says must be here when it reads.
     fn need(session: &mut CausalSpartanXSession) -> Vector {
         let (key, level) = (Key::from("k"), None);
         let get = Operation::Get { key, level };
@@ -323,7 +321,7 @@ mod tests {
         get.need.clone()
     }
 
-    /// What is asked next could be durable, and shown to others, before what it follows.
+    /// What is asked next could be durable, and shown to other clients, before the write that it follows.
     #[test]
     fn only_the_stamp_of_an_own_write_is_heard_before_it_is_durable() {
         let own = seen(&[(1, 7)]);

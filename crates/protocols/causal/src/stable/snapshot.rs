@@ -6,23 +6,22 @@ use turnbuckle_core::{Hidden, Micros, Now, Receipt, RequestId, ServerId, Topolog
 
 /// The snapshots that a server coordinates (Algorithm 5.4, lines 9-18).
 ///
-/// The keys are asked for a share at a time: what comes in meanwhile, of others, has its turn in between. They are read at one vector however long that
-/// takes.
+/// The keys are asked for in shares, so that other requests have their turn in between. They are read at one vector, however long that takes.
 ///
-/// Messages inside a site are lost when a connection is. What is not answered is asked for again: a slice can be read twice.
+/// Messages inside a site are lost when a connection breaks. What is not answered is asked for again: a slice can be read twice.
 #[derive(Default)]
 pub struct Snapshots {
     running: BTreeMap<u64, Snapshot>,
     last: u64,
 }
 
-/// One that is under way.
+/// A snapshot that is under way.
 pub struct Snapshot {
-    /// Who wants it.
+    /// The request that it answers.
     pub id: RequestId,
-    /// What is wanted, to begin anew.
+    /// What is asked for, to begin the snapshot again.
     pub rotx: Rotx,
-    /// What it shows.
+    /// The snapshot's vector: it shows what this covers.
     pub sv: Vector,
     /// The values so far.
     pub values: Vec<Option<Bytes>>,
@@ -30,29 +29,29 @@ pub struct Snapshot {
     pub past: Vector,
     /// What it proves: it is no fresher than when it began.
     pub receipt: Receipt,
-    /// Of the values so far.
+    /// The length of the values so far, in bytes.
     bytes: usize,
-    /// The places of keys that are asked for and not there yet.
+    /// The indexes of the keys that are asked for and have not been answered.
     open: BTreeSet<u32>,
-    /// From here on they are not asked for yet.
+    /// The keys from this index on are not asked for yet.
     next: u32,
-    /// When something of it was last asked for, or came.
+    /// When a slice was last asked for, or arrived, in monotonic time.
     asked_at: Micros,
-    /// Until when.
+    /// When the snapshot is given up, in monotonic time.
     pub deadline: Micros,
 }
 
-/// How many keys of one snapshot are asked for and not answered.
+/// The most keys of one snapshot that are asked for and not answered.
 const MAX_OPEN: usize = 256;
 
-/// How much may be in one snapshot, in bytes.
+/// The most bytes that the values of one snapshot may have.
 const MAX_BYTES: usize = 256 << 20;
 
-/// A slice that is not there by then is asked for again.
+/// A slice that has not arrived after this time is asked for again.
 const AGAIN_AFTER: Micros = Micros::from_millis(250);
 
 impl Snapshots {
-    /// Begins one, which ends at the `deadline`; returns its name. `now` also keeps names apart from those of an earlier life.
+    /// Begins a snapshot, which is given up at the `deadline`. Returns its number. `now` also keeps numbers apart from those before a restart.
     pub fn begin(
         &mut self,
         id: RequestId,
@@ -80,7 +79,7 @@ impl Snapshots {
         self.last
     }
 
-    /// What is to be asked of whom: the next keys, as many as may be asked for now.
+    /// The questions for the next keys that may be asked for now, each with the server to ask.
     pub fn next_questions(&mut self, name: u64, topology: &Topology, me: ServerId) -> Vec<(ServerId, Slice)> {
         let Some(snapshot) = self.running.get_mut(&name) else {
             return Vec::new();
@@ -89,7 +88,7 @@ impl Snapshots {
         Snapshots::questions(name, snapshot, places, topology, me)
     }
 
-    /// The same of what was asked already, and is not there.
+    /// The questions for keys that were asked for already and have not been answered.
     pub fn same_questions(&self, name: u64, topology: &Topology, me: ServerId) -> Vec<(ServerId, Slice)> {
         let Some(snapshot) = self.running.get(&name) else {
             return Vec::new();
@@ -122,8 +121,8 @@ impl Snapshots {
         places.map(ask).collect()
     }
 
-    /// A slice is there (lines 15-17). Returns the snapshot if that was the last, or if it has become too large; else there may be
-    /// more to ask for.
+    /// A slice has arrived (lines 15-17). Returns the snapshot if that was the last one, or if it has become too large. Otherwise there may be more
+    /// to ask for.
     pub fn take(
         &mut self,
         now: Micros,
@@ -150,17 +149,17 @@ impl Snapshots {
         }
     }
 
-    /// It cannot be had like this.
+    /// Removes a snapshot that cannot be completed with its vector.
     pub fn give_up(&mut self, name: u64) -> Option<Snapshot> {
         self.running.remove(&name)
     }
 
-    /// The vectors of those under way.
+    /// The vectors of the snapshots under way.
     pub fn vectors(&self) -> impl Iterator<Item = &Vector> {
         self.running.values().map(|snapshot| &snapshot.sv)
     }
 
-    /// Those whose slices are to be asked for again, and those whose time is up.
+    /// The snapshots whose slices are to be asked for again, and those whose time is up.
     pub fn look(&mut self, now: Micros) -> (Vec<u64>, Vec<Snapshot>) {
         let late: Vec<u64> = self.names(|snapshot| snapshot.deadline <= now);
         let late = late.iter().filter_map(|name| self.running.remove(name)).collect();
@@ -178,19 +177,19 @@ impl Snapshots {
         found.map(|(&name, _)| name).collect()
     }
 
-    /// How many are under way.
+    /// The number of snapshots under way.
     pub fn len(&self) -> usize {
         self.running.len()
     }
 
-    /// Whether none is.
+    /// Whether no snapshot is under way.
     pub fn is_empty(&self) -> bool {
         self.running.is_empty()
     }
 }
 
 impl Snapshot {
-    /// The places of keys that are asked for now.
+    /// Adds keys to those that are asked for, and returns their indexes.
     fn open_more(&mut self) -> Range<u32> {
         let room = MAX_OPEN - self.open.len();
         let left = self.rotx.keys.len() - self.next as usize;
@@ -204,7 +203,7 @@ impl Snapshot {
         self.open.is_empty() && self.next as usize == self.rotx.keys.len()
     }
 
-    /// The answer to who wanted it (lines 17 and 18), with what is stable by now: the values, unless they are too large.
+    /// The answer to the request (lines 17 and 18), with what is stable by now: the values, unless they are too large.
     pub fn finish(self, stable: Vector) -> (RequestId, Response, Receipt) {
         let response = match self.is_too_large() {
             true => Response::Refused(
@@ -223,7 +222,7 @@ impl Snapshot {
         self.bytes > MAX_BYTES
     }
 
-    /// How many slices are missing, for those who ask why.
+    /// The number of slices that are missing, for an error message.
     pub fn missing(&self) -> usize {
         self.open.len() + self.rotx.keys.len() - self.next as usize
     }

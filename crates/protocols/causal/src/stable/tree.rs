@@ -1,6 +1,7 @@
 /// A partition's place in the tree over a site's partitions: partition 0 is the root, and the children of n are 8n+1 .. 8n+8.
 ///
-/// Two messages per partition and theta, whatever their number, where everybody telling everybody would take its square.
+/// Each partition costs two messages per theta, however many partitions there are. If every partition told every other one, the number of messages
+/// would be the square of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tree {
     me: u16,
@@ -10,18 +11,18 @@ pub struct Tree {
 const FANOUT: u32 = 8;
 
 impl Tree {
-    /// The place of `me` among so many.
+    /// The place of `me` among this number of partitions.
     pub fn new(me: u16, partitions: u16) -> Tree {
         Tree { me, partitions }
     }
 
-    /// To whom it reports; `None` at the root.
+    /// The partition that it reports to; `None` at the root.
     pub fn parent(self) -> Option<u16> {
         let above = u32::from(self.me).checked_sub(1)? / FANOUT;
         Some(above as u16)
     }
 
-    /// Who reports to it.
+    /// The partitions that report to it.
     pub fn children(self) -> impl Iterator<Item = u16> {
         let first = u32::from(self.me) * FANOUT + 1;
         let end = (first + FANOUT).min(u32::from(self.partitions));

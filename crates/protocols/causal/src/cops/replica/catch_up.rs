@@ -1,22 +1,23 @@
 use std::collections::BTreeSet;
 use turnbuckle_core::{Micros, ReplicaId, Vector};
 
-/// A partition that begins: it may have lost what it had shown before, in a power loss or with its directory.
+/// A partition that starts. It may have lost what it had shown before, in a power loss or with its directory.
 ///
-/// Sessions do not name what every site shows ([`super::Cops`]'s `everywhere`), and rely on it. So whoever begins must
-/// first show as much as its peers say they show. It cannot tell by itself whether anything was lost, so it waits until it has heard of
-/// every site. What a site says comes behind what it has to bring, which may be a full copy: a site that is linked is waited for, however long that takes. One
-/// that is not linked may be away, and is waited for only as long as a request may wait.
+/// Sessions do not name what every site shows ([`super::Cops`]'s `everywhere`), and rely on it. So a partition that starts must first show everything
+/// that its peers report as shown. It cannot tell by itself whether anything was lost, so it waits until it has heard from every site. A site's
+/// report comes behind what the site has to bring, which may be a full copy. So the partition waits for a site with a link, however long that takes.
+/// A site without a link may be unreachable: the partition waits for it only as long as a request may wait.
 pub(super) struct CatchUp {
     is_done: bool,
-    /// Sites that have not been heard of.
+    /// Sites that have not been heard from.
     missing: BTreeSet<ReplicaId>,
     /// Sites to which there is a link.
     linked: BTreeSet<ReplicaId>,
     patience: Micros,
-    /// Since the last link of a site that was not heard of went, or since the beginning, this long.
+    /// Until this time the partition waits for sites without a link. It is counted from the start, or from when the last link of a site that was not
+    /// heard from went down.
     patient_until: Micros,
-    /// What the others showed when they were first heard of.
+    /// What the other sites showed when they were first heard from.
     floor: Vector,
 }
 
@@ -36,7 +37,7 @@ impl CatchUp {
         }
     }
 
-    /// Sites that are away are waited for from now on.
+    /// From now on it waits for sites without a link.
     pub(super) fn begin(&mut self, now: Micros) {
         self.patient_until = now + self.patience;
     }
@@ -56,7 +57,7 @@ impl CatchUp {
         }
     }
 
-    /// A site shows this.
+    /// A site reports what it shows.
     pub(super) fn heard(&mut self, replica: ReplicaId, visible: &Vector) {
         if self.missing.remove(&replica) {
             self.floor.merge(visible);
@@ -68,7 +69,7 @@ impl CatchUp {
         self.is_done
     }
 
-    /// Whether it has just caught up.
+    /// Whether it has caught up just now.
     pub(super) fn look(&mut self, visible: &Vector, now: Micros) -> bool {
         let is_patient = now < self.patient_until;
         let is_waited_for = |replica| is_patient || self.linked.contains(replica);

@@ -3,7 +3,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{BadFrame, Hlc, ReplicaId, Vector};
 
-/// What is written down.
+/// The state of a replica that is written down.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) vv: Vector,

@@ -6,9 +6,9 @@ use turnbuckle_core::{
     Chain, Hidden, Hlc, Key, Level, Proof, Receipt, RequestId, Vector, Version, VersionId, Wire,
 };
 
-/// What clients ask.
+/// The requests of clients.
 impl Cops {
-    /// What a request must wait for.
+    /// The version that a request must wait for, if there is one.
     pub(super) fn lacks(&mut self, cx: &mut Cx<'_>, request: &Request) -> Option<At> {
         match request {
             Request::Confirm { waits: false, .. } | Request::Get { eventual: true, .. } => None,
@@ -20,15 +20,15 @@ impl Cops {
                 }
                 (!self.is_visible(*id)).then(|| at_of(*id))
             }
-            // Who deletes is told what was there.
+            // The answer to a delete tells whether there was a value.
             Request::Get { key, .. } | Request::Put { key, value: None, .. } => self.unsettled(cx, key),
             Request::Put { .. } => None,
         }
     }
 
-    /// The newest hidden version of a key that somebody may have seen all the same, or something that depends on it: in an
-    /// earlier life, at the source of a full copy, where what is older is gone, or at a partition that knows already that all of that time may be
-    /// shown.
+    /// The newest hidden version of a key that a client may have seen all the same, or may have seen something that depends on it. That may have been
+    /// before a restart; at the source of a full copy, where older versions are gone; or at a partition that knows already that everything of that
+    /// time may be shown.
     pub(super) fn unsettled(&mut self, cx: &mut Cx<'_>, key: &Key) -> Option<At> {
         if self.is_visible(cx.chain(key)?.newest().id) {
             return None;
@@ -36,7 +36,7 @@ impl Cops {
         let newer = cx.chain(key).into_iter().flat_map(Chain::iter);
         let hidden = newer.take_while(|version| !self.is_visible(version.id));
         let hidden: Vec<_> = hidden.map(|version| (version.id, version.meta.clone())).collect();
-        // One after the other, from the newest on: there may be more of them than are remembered as visible.
+        // One by one, from the newest on: there may be more of them than are remembered as visible.
         for (id, nearest) in hidden {
             if !self.pending.contains_key(&at_of(id)) {
                 self.look_after(cx, id, &nearest, true);
@@ -103,11 +103,11 @@ impl Cops {
             let receipt = self.receipt(cx, level(eventual), before, hidden);
             return cx.reply(id, Response::Nothing { everywhere }, receipt);
         }
-        // Who deletes is told that there was something, and so has seen it.
+        // The answer to a delete tells that there was a value, so the client has seen it.
         let seen = before.filter(|_| value.is_none() && !eventual);
         nearest.0.extend(seen.map(|before| (key.clone(), before)));
         nearest.0.retain(|needed| !self.is_everywhere(cx, needed));
-        // Above what is there, also where a restart forgot that the clock had seen it.
+        // The stamp is above the versions that are here, even if a restart forgot that the clock had seen them.
         cx.observe(newest.max(nearest.newest()));
         let written = VersionId {
             at: cx.stamp(),
@@ -126,14 +126,14 @@ impl Cops {
         cx.reply(id, Response::Written { existed }, receipt);
     }
 
-    /// Of its own partition a server knows what every site has visible.
+    /// Whether a dependency is visible at every site, as far as this server knows: it knows that of its own partition only.
     pub(super) fn is_everywhere(&self, cx: &Cx<'_>, (key, id): &Dependency) -> bool {
         let partition = cx.topology.partition_of_slot(key.slot());
         partition == self.me.partition && self.everywhere.covers_id(*id)
     }
 
-    /// What a peer had acknowledged by the wall time of its mark was stamped before that mark. When the watermark has passed the
-    /// mark, all of that is visible in this partition: no other has to do with it.
+    /// What a peer had acknowledged by the wall time of its mark was stamped before that mark. When the watermark has passed the mark, all of that is
+    /// visible in this partition. Other partitions do not matter for that.
     pub(super) fn receipt(
         &self,
         cx: &Cx<'_>,
@@ -153,11 +153,11 @@ impl Cops {
     }
 }
 
-/// Whether a session is told what is visible.
+/// Whether the answer tells the session what is visible.
 pub(super) fn reads(request: &Request) -> bool {
     match request {
         Request::Get { eventual, .. } => !eventual,
-        // Who deletes is told what was there.
+        // The answer to a delete tells whether there was a value.
         Request::Put { value, eventual, .. } => value.is_none() && !eventual,
         Request::Confirm { .. } => false,
     }

@@ -3,13 +3,13 @@ use crate::cops::message::{Dependencies, Message};
 use crate::cops::waiting::{At, at_of};
 use turnbuckle_core::{Chain, Hidden, Key, ServerId, Version, VersionId};
 
-/// What is visible: dependency checks.
+/// Which versions are visible, by dependency checks.
 impl Cops {
     pub(super) fn is_visible(&self, id: VersionId) -> bool {
         id.replica == self.me.replica() || self.visible.covers_id(id) || self.above.contains(&at_of(id))
     }
 
-    /// What was newer here and is not shown, above the latest version of which `shown` is true.
+    /// The latest version of which `shown` is true, and the newer versions here that are not shown.
     pub(super) fn look(
         chain: Option<&Chain<Dependencies>>,
         shown: impl Fn(VersionId) -> bool,
@@ -25,7 +25,7 @@ impl Cops {
         (None, hidden)
     }
 
-    /// A version of another site is here: it becomes visible when all that it depends on is.
+    /// A version of another site is here. It becomes visible when everything that it depends on is visible.
     pub(super) fn look_after(&mut self, cx: &mut Cx<'_>, id: VersionId, nearest: &Dependencies, lazy: bool) {
         let at = at_of(id);
         if self.is_visible(id) || self.pending.contains_key(&at) {
@@ -42,7 +42,7 @@ impl Cops {
         for (key, needed) in &nearest.0 {
             let partition = cx.topology.partition_of_slot(key.slot());
             let is_here = partition == self.me.partition && self.is_visible(*needed);
-            // What this site wrote has been visible here since.
+            // Versions of this site have been visible here since they were written.
             if needed.replica == self.me.replica() || is_here {
                 continue;
             }
@@ -64,7 +64,7 @@ impl Cops {
 
     pub(super) fn on_dep_check(&mut self, cx: &mut Cx<'_>, from: ServerId, key: &Key, id: VersionId) {
         if self.is_visible(id) {
-            // To itself it is no news: who waits here is told when something becomes visible.
+            // This server needs no message to itself: versions and requests that wait here go on when something becomes visible.
             if from != self.me {
                 cx.send(from, Message::Visible(id));
             }
@@ -79,7 +79,7 @@ impl Cops {
         self.touch(cx, key, id);
     }
 
-    /// If a version is here and nobody looks after it, somebody does from now on.
+    /// Looks after a version from now on, if it is here and is not looked after yet.
     pub(super) fn touch(&mut self, cx: &mut Cx<'_>, key: &Key, id: VersionId) {
         let found = cx
             .chain(key)
@@ -89,7 +89,7 @@ impl Cops {
         }
     }
 
-    /// Of each of these one thing less is missing.
+    /// Each of these versions has one missing dependency less.
     pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, versions: Vec<At>) {
         for at in versions {
             let Some(pending) = self.pending.get_mut(&at) else {
@@ -103,7 +103,7 @@ impl Cops {
         }
     }
 
-    /// And whatever waited for that alone.
+    /// Makes a version visible, and every other one that waited for it alone.
     pub(super) fn become_visible(&mut self, cx: &mut Cx<'_>, first: At) {
         let mut visible = vec![first];
         while let Some(at) = visible.pop() {
@@ -144,8 +144,8 @@ impl Cops {
                 cx.advance(Line::Version(line), *called);
             }
         }
-        // What is forgotten here is looked at again when somebody asks for it. `first` stays: a reader that was woken for it would find it
-        // forgotten, and wait again, for ever.
+        // What is forgotten here is looked at again when a request asks for it. `first` is kept: a reader that was woken for it would find it
+        // forgotten, and would wait again, forever.
         while self.above.len() > self.config.max.max(1) {
             let Some(&oldest) = self.above.iter().find(|at| **at != first) else {
                 break;

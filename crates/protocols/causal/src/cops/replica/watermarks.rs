@@ -3,16 +3,16 @@ use crate::cops::message::{Heartbeat, Message};
 use crate::cops::waiting::{At, at_of};
 use turnbuckle_core::{Hlc, Key, ReplicaId, ServerId};
 
-/// Up to where everything is visible, and what is told, written down and collected for it.
+/// The times up to which everything is visible, and what is reported, written down and collected by them.
 impl Cops {
-    /// Up to here this partition has everything of every site.
+    /// Up to this time this partition has everything of every site.
     pub(super) fn has_all_until(&self) -> Hlc {
         let others = self.peers.keys().map(|&replica| self.vv.at(replica));
         others.min().unwrap_or(Hlc::LATEST)
     }
 
-    /// Below the oldest version that waits, and up to the last mark. Where there may be versions that nobody looks after, only
-    /// what the whole site has everything of is certainly visible.
+    /// Raises the watermarks: below the oldest version that waits, and up to the last mark. If there may be versions that are not looked after, only
+    /// those are certainly visible up to whose time the whole site has everything.
     pub(super) fn raise_watermarks(&mut self, cx: &mut Cx<'_>) {
         let me = self.me.replica();
         for replica in self.replicas().filter(|&replica| replica != me) {
@@ -67,7 +67,7 @@ impl Cops {
         cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
     }
 
-    /// Messages inside a site are lost with a connection.
+    /// Asks again, because messages inside a site are lost when a connection breaks.
     pub(super) fn ask_again(&mut self, cx: &mut Cx<'_>) {
         cx.set_timer(Timer::Retry, self.config.retry);
         self.catch_up(cx);
@@ -89,7 +89,7 @@ impl Cops {
         }
     }
 
-    /// Once a second.
+    /// Writes down what is visible, once a second.
     pub(super) fn keep(&mut self, cx: &mut Cx<'_>) {
         cx.set_timer(Timer::Keep, self.config.keep_every);
         self.write_down(cx);
@@ -97,7 +97,7 @@ impl Cops {
         self.deletes.keep(cx, shown);
     }
 
-    /// Readers that wait for a partition that began with nothing go on when it has caught up.
+    /// If a partition that started has caught up, the readers that wait for that go on.
     pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>) {
         let is_placing = self.is_placing && !self.config.bugs.answers_before_a_copy;
         if !is_placing && self.caught_up.look(&self.visible, cx.now.monotonic) {
@@ -112,7 +112,8 @@ impl Cops {
         self.fresh = Hlc::LATEST;
     }
 
-    /// A hot key need not wait for a checkpoint: what is older than a visible version goes, if all of that is looked after.
+    /// Collects a hot key's chain without a checkpoint. Versions that are older than a visible one are dropped, if this replica looks after all that
+    /// are not visible.
     pub(super) fn collect(&mut self, cx: &mut Cx<'_>, key: &Key) {
         const LONG: usize = 16;
         let Some(chain) = cx.chain(key).filter(|chain| chain.has_doubled(LONG)) else {
