@@ -1,10 +1,10 @@
-# make verify   everything that must hold, and writes nothing: what CI runs
-# make fix      formats, and applies what clippy can mend
+# make verify   all checks that must pass, as in CI; it changes no source file
+# make fix      formats the code, and applies the fixes of clippy
 # make demo     a three-site cluster with WAN delays
 # make bench    micro-benchmarks
-# make figures  the tables of docs/experiments.md, anew
-# make planted  which drawn world shows which planted bug, anew in docs/simulation.md
-# make campaign real processes under load and faults: docs/campaign.md
+# make figures  writes the tables of docs/experiments.md again
+# make planted  finds the first drawn world that shows each planted bug, and writes the list into docs/simulation.md
+# make campaign runs real processes under load and faults: docs/campaign.md
 .PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers test-redis-py deny fuzz
 CARGO ?= cargo
 
@@ -22,7 +22,7 @@ fix:
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty
 
-# MINUTES=5 SEED=1 PROTOCOL=cops DURABILITY=fsync MORE="--only kills,cuts --json"
+# Options: MINUTES=5 SEED=1 PROTOCOL=cops DURABILITY=fsync MORE="--only kills,cuts --json"
 campaign:
 	$(CARGO) build --release --quiet -p turnbuckle -p turnbuckle-campaign
 	target/release/turnbuckle-campaign --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1) \
@@ -49,18 +49,18 @@ bench-redis:
 	$(CARGO) build --release
 	python3 benches/redis.py
 
-# Needs Python. What clients that want much at once do to another one, and to the node's memory; two minutes.
+# Needs Python. Measures how demanding clients affect another client's latency and the node's memory; takes two minutes.
 bench-strangers:
 	$(CARGO) build --release
 	python3 benches/strangers.py --keyspace eventual
 	python3 benches/strangers.py --keyspace causal
 
-# Needs Python. A million deletes: when they are forgotten, and what memory and disk are used; three minutes.
+# Needs Python. Makes a million deletes, and measures when their tombstones are removed, and the memory and disk used; takes three minutes.
 bench-deletes:
 	$(CARGO) build --release
 	python3 benches/deletes.py
 
-# Needs Python. What causal consistency costs; ten minutes. One part: python3 benches/causal.py --only throughput|visibility|rotx
+# Needs Python. Measures the cost of causal consistency; takes ten minutes. One part: python3 benches/causal.py --only throughput|visibility|rotx
 bench-causal:
 	$(CARGO) build --release
 	python3 benches/causal.py
@@ -77,7 +77,7 @@ deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check
 
-# TARGET=resp_decoder TIME=600
+# Options: TARGET=resp_decoder TIME=600 (seconds)
 fuzz:
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(or $(TIME),60)

@@ -1,7 +1,7 @@
-"""The photo album, on a three-site demo over whose WAN news travel faster by way of a friend: `make test-redis-py`.
+"""The photo album, on a demo of three sites whose delays let a comment arrive before its photo: `make test-redis-py`.
 
-a is 300 ms from c, and b is 20 ms from both. A photo is put into the album at a; somebody at b sees it and comments. In a causal
-keyspace nobody, at any site, sees a comment without its photo; in an eventual one somebody at c does."""
+a is 300 ms from c, and b is 20 ms from both. Alice puts a photo into the album at a. Bob sees it at b, and comments. In a causal
+keyspace, no reader at any site sees the comment without its photo. In an eventual keyspace, a reader at c does."""
 import json
 import pathlib
 import subprocess
@@ -31,7 +31,7 @@ def client(port, keyspace):
 
 
 def one_round(ports, keyspace, number):
-    """How often a comment was seen without its photo, by two GETs and by an MGET, at each site."""
+    """Returns, for each site, how often a comment was seen without its photo, by two GETs and by an MGET."""
     photo, comment = f"photo:{number}", f"comment:{number}"
     alice, bob = client(ports[0], keyspace), client(ports[1], keyspace)
     readers = [client(port, keyspace) for port in ports]

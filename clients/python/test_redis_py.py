@@ -1,4 +1,4 @@
-"""redis-py, unchanged, against a three-site cluster: `make test-redis-py`."""
+"""Tests an unchanged redis-py against a cluster of three sites: `make test-redis-py`."""
 import json
 import pathlib
 import subprocess
