@@ -14,7 +14,7 @@ pub struct Descriptor {
     /// Whether it keeps its promises when a node's clock is set.
     pub tolerates_clock_steps: bool,
     /// Whether it keeps its promises, or refuses to serve, when a data directory is replaced by an old copy of itself.
-    pub stands_old_directories: bool,
+    pub tolerates_old_directories: bool,
     /// Whether a put may have a condition, and may ask for the value that it replaces. Such a protocol puts all writes to a key into one order, and
     /// reads the key at the put's place in that order.
     pub takes_conditions: bool,
@@ -33,7 +33,7 @@ impl Descriptor {
             max_members: 1,
             leaves_sites_out: false,
             tolerates_clock_steps: false,
-            stands_old_directories: false,
+            tolerates_old_directories: false,
             takes_conditions: false,
             takes_expiry: false,
         }

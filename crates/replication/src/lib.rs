@@ -21,7 +21,7 @@ pub use stream::{
     Cursor, CursorState, Entry, Incarnation, Outgoing, Resumption, Step, StreamLimits, StreamPosition,
 };
 mod take_back;
-pub use take_back::EarlierLives;
+pub use take_back::EarlierIncarnations;
 mod unheard;
 pub use unheard::Unheard;
 mod wire;

@@ -18,7 +18,7 @@ use turnbuckle_core::{Forgotten, Hlc, Micros, ReplicaId, ReplicaSet};
 const GIVES_AFTER: Micros = Micros::from_millis(10_000);
 
 /// What a replica knows of its earlier incarnations, and which peers it still has to hear about them.
-pub struct EarlierLives {
+pub struct EarlierIncarnations {
     me: ReplicaId,
     /// Everything that this replica stamped in earlier incarnations up to this time is in the last checkpoint. The log behind it may hold more, but
     /// with gaps: what peers send back comes in no order, and a crash may interrupt that.
@@ -39,10 +39,10 @@ pub struct EarlierLives {
     gives_from: Micros,
 }
 
-impl EarlierLives {
+impl EarlierIncarnations {
     /// The state as the last checkpoint left it.
-    pub fn restore(me: ReplicaId, recovered: Hlc, is_given_back: bool) -> EarlierLives {
-        EarlierLives {
+    pub fn restore(me: ReplicaId, recovered: Hlc, is_given_back: bool) -> EarlierIncarnations {
+        EarlierIncarnations {
             me,
             recovered,
             unsettled: ReplicaSet::default(),
@@ -179,8 +179,8 @@ mod tests {
         Micros::from_millis(ms)
     }
 
-    fn begun(is_given_back: bool) -> EarlierLives {
-        let mut lives = EarlierLives::restore(A, Hlc(50), is_given_back);
+    fn begun(is_given_back: bool) -> EarlierIncarnations {
+        let mut lives = EarlierIncarnations::restore(A, Hlc(50), is_given_back);
         let peers = ReplicaSet::one(B).union(ReplicaSet::one(C));
         lives.begin(at_ms(0), peers, PATIENCE, false);
         lives

@@ -73,7 +73,7 @@ impl Simulated for KnownProtocol {
         let descriptor = self.descriptor();
         match fault {
             FaultKind::ClockStep { .. } => descriptor.tolerates_clock_steps,
-            FaultKind::Crash { loss: Loss::Old, .. } => descriptor.stands_old_directories,
+            FaultKind::Crash { loss: Loss::Old, .. } => descriptor.tolerates_old_directories,
             _ => true,
         }
     }

@@ -3,7 +3,7 @@ use super::{Changes, Lane, forgetting::Forgetting};
 use crate::record::CheckpointMeta;
 use turnbuckle_core::{Hlc, Journal, Protocol, Recovered, ReplicaId};
 use turnbuckle_log::Position;
-use turnbuckle_replication::{EarlierLives, ReceivedRecord, Repair, cut_to_frames};
+use turnbuckle_replication::{EarlierIncarnations, ReceivedRecord, Repair, cut_to_frames};
 use turnbuckle_store::Chunk;
 
 /// The checkpoints of a lane.
@@ -121,7 +121,7 @@ impl<P: Protocol> Lane<P> {
             index_numbers,
             index_positions,
             repair: self.repair.as_ref().map(Repair::record),
-            given_back: self.lives().is_some_and(EarlierLives::is_given_back),
+            given_back: self.lives().is_some_and(EarlierIncarnations::is_given_back),
             held: self.incoming.held().map(record).collect(),
             journal_first: self.replica.journal().first(),
         }

@@ -4,7 +4,7 @@ use crate::durability::Durability;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Batch, Now, Protocol, ReplicaId};
 use turnbuckle_log::Position;
-use turnbuckle_replication::{EarlierLives, StreamBody, StreamPosition};
+use turnbuckle_replication::{EarlierIncarnations, StreamBody, StreamPosition};
 
 impl<P: Protocol> Lane<P> {
     /// Appends what is staged to the log, as one record.
@@ -94,7 +94,7 @@ impl<P: Protocol> Lane<P> {
 
     /// No power loss takes what is synced any more: the replica may promise it in its next mark.
     pub(super) fn settle_promises(&mut self) {
-        let is_settled = self.lives().is_none_or(EarlierLives::is_settled);
+        let is_settled = self.lives().is_none_or(EarlierIncarnations::is_settled);
         let synced = self.in_log.take_promises(self.env.shared().log().synced());
         for (promise, number) in synced.filter(|_| is_settled) {
             self.replica.handle_mark_synced(promise, number);

@@ -62,7 +62,7 @@ impl<P: Protocol> Lane<P> {
                 let behind = frame.copy.map(StreamPosition::from);
                 self.want_copy(replica, behind, at.number);
             }
-            Resumption::FromTheFuture => {
+            Resumption::BeyondSource => {
                 check_begun(&self.env, now, at)?;
                 self.begin_anew(from, at);
             }

@@ -1,7 +1,7 @@
 //! State of a lane whose protocol replicates by streams: what it may have lost in earlier lives, and inputs that wait until peers were
 //! heard.
 //!
-//! The decisions that depend on it, and their reasons, are in [`EarlierLives`] and [`Unheard`].
+//! The decisions that depend on it, and their reasons, are in [`EarlierIncarnations`] and [`Unheard`].
 use super::{
     Lane,
     inputs::MAX_COLD,
@@ -12,12 +12,12 @@ use turnbuckle_core::{
     Forgotten, Hlc, HybridClock, Input, Micros, Now, Outcome, Protocol, ReplicaId, ReplicaSet, ServerId,
 };
 use turnbuckle_replication::{
-    Cursor, CursorState, EarlierLives, ReturnedFrame, StreamBody, StreamPosition, Unheard,
+    Cursor, CursorState, EarlierIncarnations, ReturnedFrame, StreamBody, StreamPosition, Unheard,
 };
 
 /// The state of a lane with streams. A protocol without streams has none of it.
 pub(super) struct Streams<P: Protocol> {
-    lives: EarlierLives,
+    lives: EarlierIncarnations,
     /// What requests wait for after a start. `None` when they need not wait.
     unheard: Option<Unheard<Waiting<P>>>,
     /// Peers that have restored everything, in the open batch.
@@ -30,7 +30,7 @@ impl<P: Protocol> Streams<P> {
     /// The state as the last checkpoint left it.
     pub fn restore(me: ReplicaId, recovered: Hlc, is_given_back: bool) -> Streams<P> {
         Streams {
-            lives: EarlierLives::restore(me, recovered, is_given_back),
+            lives: EarlierIncarnations::restore(me, recovered, is_given_back),
             unheard: None,
             givers: Vec::new(),
             has_said_outdated: false,
@@ -78,13 +78,13 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// What is known of the lane's earlier lives.
-    pub(super) fn lives(&self) -> Option<&EarlierLives> {
+    pub(super) fn lives(&self) -> Option<&EarlierIncarnations> {
         self.streams.as_ref().map(|streams| &streams.lives)
     }
 
     /// Everything that this replica stamped in its earlier lives up to this time is in the last checkpoint.
     pub(super) fn recovered_until(&self) -> Hlc {
-        self.lives().map_or(Hlc::ZERO, EarlierLives::recovered)
+        self.lives().map_or(Hlc::ZERO, EarlierIncarnations::recovered)
     }
 
     /// The time up to which this replica knows to have everything that it stamped, if its protocol says `until`.
@@ -247,12 +247,12 @@ impl<P: Protocol> Lane<P> {
 
     fn missing_returns(&self) -> String {
         let lives = self.lives();
-        let unsettled = lives.map_or(ReplicaSet::default(), EarlierLives::unsettled);
+        let unsettled = lives.map_or(ReplicaSet::default(), EarlierIncarnations::unsettled);
         let sites = unsettled
             .iter()
             .map(|replica| self.env.topology().replica_name(replica));
         let sites = sites.collect::<Vec<_>>().join(", ");
-        match lives.is_some_and(EarlierLives::is_forgotten) {
+        match lives.is_some_and(EarlierIncarnations::is_forgotten) {
             true => format!(
                 "this node began with an empty data directory, and what it had written before is not back yet from: {sites}"
             ),

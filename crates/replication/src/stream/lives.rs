@@ -33,7 +33,7 @@ pub enum Resumption {
     Copy,
     /// The receiver has more of the stream than there ever was, as far as the source knows: the source's directory was lost, or replaced by an older
     /// one.
-    FromTheFuture,
+    BeyondSource,
 }
 
 /// The incarnations that a source remembers, oldest first. Their numbers rise, and none begins before the one in front of it.
@@ -114,10 +114,10 @@ impl Lives {
             return Resumption::Stream;
         }
         let Some(newest) = self.0.last() else {
-            return Resumption::FromTheFuture;
+            return Resumption::BeyondSource;
         };
         if at.incarnation > newest.number {
-            return Resumption::FromTheFuture;
+            return Resumption::BeyondSource;
         }
         let place = match self.0.binary_search_by_key(&at.incarnation, |life| life.number) {
             Ok(place) => place,
@@ -138,7 +138,7 @@ impl Lives {
             // The receiver has entries that the source lost.
             Some(after) => self.take_back(at.incarnation, place + 1, after.clock),
             None if at.number < next => Resumption::Stream,
-            None => Resumption::FromTheFuture,
+            None => Resumption::BeyondSource,
         }
     }
 

@@ -14,7 +14,7 @@ impl Outgoing {
         };
         let oldest = self.oldest();
         let Some(cursor) = self.cursors.get_mut(&replica) else {
-            return Resumption::FromTheFuture;
+            return Resumption::BeyondSource;
         };
         let (state, resumption) = match resumption {
             Resumption::Stream if at.number + 1 >= oldest => {
@@ -62,7 +62,7 @@ impl Outgoing {
         }
         match self.lives.resumption(held, self.next) {
             Resumption::TakeBack { since, .. } => Some(since),
-            Resumption::FromTheFuture => Some(Hlc::ZERO),
+            Resumption::BeyondSource => Some(Hlc::ZERO),
             Resumption::Stream | Resumption::Copy => None,
         }
     }
@@ -71,7 +71,7 @@ impl Outgoing {
     pub fn has_lost(&self, at: StreamPosition) -> bool {
         matches!(
             self.lives.resumption(at, self.next),
-            Resumption::TakeBack { .. } | Resumption::FromTheFuture
+            Resumption::TakeBack { .. } | Resumption::BeyondSource
         )
     }
 }

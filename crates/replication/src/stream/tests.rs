@@ -106,7 +106,7 @@ fn a_receiver_that_knows_more_than_the_source_gives_back_first() {
         }
     ));
     // The old source does not know incarnation 2.
-    assert_eq!(stream.resume(B, at(2, 9), false), Resumption::FromTheFuture);
+    assert_eq!(stream.resume(B, at(2, 9), false), Resumption::BeyondSource);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_source_whose_directory_was_lost_takes_everything_back() {
     assert_eq!(lost.resume(C, at(0, 0), false), Resumption::Stream);
     assert_eq!(
         lost.resume(B, at(3_000, 1), false),
-        Resumption::FromTheFuture,
+        Resumption::BeyondSource,
         "clocks went back"
     );
 }

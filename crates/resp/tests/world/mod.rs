@@ -64,7 +64,7 @@ fn descriptor(keyspace: &str) -> Descriptor {
         max_members: 1,
         leaves_sites_out: false,
         tolerates_clock_steps: true,
-        stands_old_directories: true,
+        tolerates_old_directories: true,
         takes_conditions: keyspace == ORDERED,
         takes_expiry: keyspace == ORDERED,
     }

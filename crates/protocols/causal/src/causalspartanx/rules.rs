@@ -98,7 +98,7 @@ impl Rules for CausalSpartanXRules {
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::DELETES_TELL_NOTHING_STABLE,
     ];
-    const STANDS_CLOCK_STEPS: bool = true;
+    const TOLERATES_CLOCK_STEPS: bool = true;
     const SCALAR: bool = false;
 
     fn open(config: &CausalSpartanXConfig, me: ServerId) -> CausalSpartanXRules {

@@ -182,7 +182,7 @@ impl Protocol for Cops {
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
         tolerates_clock_steps: true,
-        stands_old_directories: true,
+        tolerates_old_directories: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<CopsConfig>] = &[

@@ -71,7 +71,7 @@ impl Protocol for Eventual {
         max_members: ReplicaId::MAX_MEMBERS,
         leaves_sites_out: true,
         tolerates_clock_steps: true,
-        stands_old_directories: true,
+        tolerates_old_directories: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<EventualConfig>] = &[Parameter::new(

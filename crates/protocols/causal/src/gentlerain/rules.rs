@@ -72,7 +72,7 @@ impl Rules for GentleRainRules {
         bugs::PROVES_BY_THE_LEAST_CLOCK,
     ];
     /// It stamps by raw clocks, and relies on their never going back.
-    const STANDS_CLOCK_STEPS: bool = false;
+    const TOLERATES_CLOCK_STEPS: bool = false;
     const SCALAR: bool = true;
 
     fn open(_: &GentleRainConfig, me: ServerId) -> GentleRainRules {

@@ -21,7 +21,7 @@ pub trait Rules: Sized + Send + 'static {
     /// The bugs that worlds drawn from seeds must find.
     const BUGS: &'static [Bug];
     /// Whether promises are kept when clocks are set.
-    const STANDS_CLOCK_STEPS: bool;
+    const TOLERATES_CLOCK_STEPS: bool;
 
     /// Whether one number is used for all sites. If so, what a write depends on does not tell what of it was stable. So the write says that, too, and
     /// a ROTX waits until everything that its client has seen is stable.
@@ -158,8 +158,8 @@ impl<R: Rules> Protocol for TimedReplica<R> {
 
     const DESCRIPTOR: Descriptor = Descriptor {
         history: true,
-        tolerates_clock_steps: R::STANDS_CLOCK_STEPS,
-        stands_old_directories: true,
+        tolerates_clock_steps: R::TOLERATES_CLOCK_STEPS,
+        tolerates_old_directories: true,
         ..Descriptor::of(Replication::Streams)
     };
     const PARAMETERS: &'static [Parameter<R::Config>] = &R::PARAMETERS;
