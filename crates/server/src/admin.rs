@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | `GET /healthz` | 200 while the process serves HTTP at all |
-//! | `GET /readyz` | 200 once the node serves clients, else 503 with the reason |
+//! | `GET /readyz` | 200 while the node serves clients, else 503 with the reason. `degraded` lists what does not work all the same |
 //! | `GET /metrics` | numbers for Prometheus |
 //! | `GET /status` | what the node says about itself: [`Status`] |
 //! | `GET /wan` | delays and cuts: [`WanView`] |
@@ -43,6 +43,11 @@ pub use serve::{AdminServer, MAX_CONNECTIONS};
 pub trait AdminSource: Send + Sync + 'static {
     /// Whether the node serves clients, or why not yet.
     fn readiness(&self) -> Result<(), String>;
+
+    /// What does not work although the node serves clients, each in a sentence.
+    fn degraded(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The keyspaces that some peers are known not to have, with the names of these: nothing of them gets there. The node serves all the same.
     fn missing_keyspaces(&self) -> BTreeMap<String, Vec<String>> {

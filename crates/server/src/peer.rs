@@ -132,7 +132,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
         && peer < host.id
         && !host.node.is_link_up(peer)
     {
-        host.note_link(peer, &format!("its connection was refused: {error}"));
+        host.note_refusal(peer, &format!("its connection was refused: {error}"));
     }
     let met = accepted?;
     let Some(peer) = host.peer_named(&met.node).filter(|&peer| peer < host.id) else {
@@ -182,19 +182,15 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
                 if twice.is_some_and(|(_, since)| since.elapsed() > TWICE_TIME) {
                     return host.fail(&format!("{} says: {why}", host.node_name(peer)));
                 }
-                host.note_link(peer, &why);
+                match error.is_refusal() {
+                    true => host.note_refusal(peer, &why),
+                    false => host.note_link(peer, &why),
+                }
                 if why != said {
                     let (node, peer) = (&host.name, host.node_name(peer));
-                    match error {
-                        HandshakeError::Wrong { .. }
-                        | HandshakeError::Peer(_)
-                        | HandshakeError::Twice { .. }
-                        | HandshakeError::Refused(_) => {
-                            tracing::warn!(node, peer, "no link: {why}");
-                        }
-                        HandshakeError::Connection(_) | HandshakeError::Slow => {
-                            tracing::info!(node, peer, "no link yet: {why}");
-                        }
+                    match error.is_refusal() {
+                        true => tracing::warn!(node, peer, "no link: {why}"),
+                        false => tracing::info!(node, peer, "no link yet: {why}"),
                     }
                     said = why;
                 }

@@ -110,6 +110,10 @@ async fn readiness(State(admin): State<Admin>) -> Response {
             json!({"ready": false, "reason": reason}),
         ),
     };
+    let degraded = admin.source.degraded();
+    if !degraded.is_empty() {
+        body["degraded"] = json!(degraded);
+    }
     let missing = admin.source.missing_keyspaces();
     if !missing.is_empty() {
         body["missing_keyspaces"] = json!(missing);

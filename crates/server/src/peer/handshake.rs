@@ -95,6 +95,13 @@ pub(crate) enum HandshakeError {
     },
 }
 
+impl HandshakeError {
+    /// Whether both sides are there and one of them does not want the link. It will not be otherwise before somebody changes something.
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self, HandshakeError::Connection(_) | HandshakeError::Slow)
+    }
+}
+
 /// The first message. A release that says more in it is understood as far as this.
 #[derive(Clone, PartialEq, Message)]
 struct Greeting {

@@ -78,6 +78,8 @@ struct Link {
     /// Which connection it is: the newest one counts.
     life: u64,
     reason: Option<String>,
+    /// The peer, or this node, refuses the link: their configurations or secrets differ, or one of them runs twice.
+    is_refused: bool,
     /// Which run of the peer is linked, as long as it is up, and when it was heard last.
     run: Option<(u64, Instant)>,
     /// What the two nodes have agreed on; as long as it is up.
@@ -416,7 +418,8 @@ impl Host {
             tokio::task::yield_now().await;
         }
         let mut link = self.link(peer);
-        (link.up, link.reason, link.run) = (true, None, Some((met.run, Instant::now())));
+        (link.up, link.reason, link.is_refused) = (true, None, false);
+        link.run = Some((met.run, Instant::now()));
         link.agreement.clone_from(&met.agreement);
         life
     }
@@ -442,8 +445,16 @@ impl Host {
         link.reason = Some(why.to_string());
     }
 
+    /// There is no link, and why.
     pub fn note_link(&self, peer: NodeId, reason: &str) {
-        self.link(peer).reason = Some(reason.to_string());
+        let mut link = self.link(peer);
+        (link.reason, link.is_refused) = (Some(reason.to_string()), false);
+    }
+
+    /// There is no link because one of the two nodes refuses it.
+    pub fn note_refusal(&self, peer: NodeId, reason: &str) {
+        let mut link = self.link(peer);
+        (link.reason, link.is_refused) = (Some(reason.to_string()), true);
     }
 
     pub fn link_sent(&self, peer: NodeId, bytes: usize, held_bytes: usize) {

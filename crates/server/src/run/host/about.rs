@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
-use turnbuckle_core::{ReplicaId, ServerId, SiteId, Topology};
+use turnbuckle_core::{ReplicaId, Replication, ServerId, SiteId, Topology};
 use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{NodeId, Placement};
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
@@ -215,6 +215,52 @@ impl Host {
         })
     }
 
+    /// Why no node has a link to this one, if that is because links are refused.
+    fn is_alone(&self) -> Option<String> {
+        let mut refused = None;
+        for peer in self.peers() {
+            let link = self.link(peer);
+            if link.up {
+                return None;
+            }
+            if link.is_refused {
+                refused = refused.or(link.reason.clone());
+            }
+        }
+        let strangers = (self.peers().next().is_some() && self.strangers.status().refused_total > 0)
+            .then(|| "connections to its port for peers are refused; its log says why".to_string());
+        let why = refused.or(strangers)?;
+        Some(format!("this node has no link to any other: {why}"))
+    }
+
+    /// A partition that has too few replicas within reach to be served.
+    fn unreached(&self) -> Option<String> {
+        let placement = self.config.placement();
+        let is_reached = |server| {
+            let node = placement.node_of(server);
+            node == self.id || self.node.is_link_up(node)
+        };
+        self.config.keyspaces().find_map(|(_, keyspace)| {
+            let topology = &keyspace.topology;
+            (0..topology.partitions()).find_map(|partition| {
+                let replicas = topology.replicas_of(partition);
+                let servers = || replicas.iter().map(|replica| ServerId::of(partition, replica));
+                let needed = match keyspace.protocol.descriptor().replication {
+                    Replication::Majority => servers().count() / 2 + 1,
+                    Replication::Streams => 1,
+                };
+                let reached = servers().filter(|&server| is_reached(server)).count();
+                (reached < needed).then(|| {
+                    format!(
+                        "keyspace {}, partition {partition}: {reached} of its {} replicas can be reached, and {needed} are needed",
+                        keyspace.name,
+                        servers().count()
+                    )
+                })
+            })
+        })
+    }
+
     fn streams_of(&self, keyspace: &turnbuckle_node::KeyspaceStatus) -> Vec<StreamStatus> {
         let streams = keyspace.streams.iter().map(|stream| StreamStatus {
             keyspace: keyspace.name.clone(),
@@ -265,6 +311,14 @@ fn replication(status: &Status) -> Vec<(String, String)> {
             format!("links_up={up},links={links},lag_entries={entries},lag_seconds={seconds:.3}"),
         )
     });
+    let near = status.links.iter().filter(|link| link.site == status.site);
+    let near = near.map(|link| {
+        let up = u8::from(link.up);
+        (
+            format!("node_{}", link.peer),
+            format!("site={},link_up={up}", link.site),
+        )
+    });
     let keyspaces = status.keyspaces.iter().flat_map(|keyspace| {
         let parked = keyspace.parked_operations;
         let lacks = |link: &&LinkStatus| link.missing_there.contains(&keyspace.name);
@@ -274,7 +328,7 @@ fn replication(status: &Status) -> Vec<(String, String)> {
         of_node.push(format!("parked_operations={parked},nodes_without={without}"));
         lines.into_iter().map(|(name, fields)| (name, fields.join(",")))
     });
-    sites.chain(keyspaces).collect()
+    near.chain(sites).chain(keyspaces).collect()
 }
 
 impl AdminSource for Host {
@@ -289,10 +343,31 @@ impl AdminSource for Host {
                 self.config.limits.min_free_disk_mb
             )),
             _ => {
-                let outdated = self.outdated();
-                outdated.or_else(|| self.missing().next()).map_or(Ok(()), Err)
+                let wrong = self.outdated().or_else(|| self.missing().next());
+                let wrong = wrong.or_else(|| self.is_alone()).or_else(|| self.unreached());
+                wrong.map_or(Ok(()), Err)
             }
         }
+    }
+
+    fn degraded(&self) -> Vec<String> {
+        let refused = self.peers().filter_map(|peer| {
+            let link = self.link(peer);
+            let why = link.reason.as_ref().filter(|_| link.is_refused && !link.up)?;
+            Some(format!("no link to node {}: {why}", self.node_name(peer)))
+        });
+        let away = self.peers().filter(|&peer| {
+            let is_here = self.config.node(peer).site == self.site();
+            let link = self.link(peer);
+            is_here && !link.up && !link.is_refused
+        });
+        let away = away.map(|peer| {
+            format!(
+                "node {} of this site cannot be reached: other sites are asked for its partitions where that is possible",
+                self.node_name(peer)
+            )
+        });
+        refused.chain(away).collect()
     }
 
     fn missing_keyspaces(&self) -> BTreeMap<String, Vec<String>> {
@@ -448,7 +523,10 @@ mod tests {
         let status = Status {
             site: "a".into(),
             links: vec![
-                link("a", true),
+                LinkStatus {
+                    peer: "a2".into(),
+                    ..link("a", true)
+                },
                 link("c", false),
                 LinkStatus {
                     missing_there: vec!["carts".into()],
@@ -481,6 +559,7 @@ mod tests {
         assert_eq!(
             lines,
             [
+                "node_a2:site=a,link_up=1",
                 "site_b:links_up=1,links=2,lag_entries=5,lag_seconds=1.250",
                 "site_c:links_up=0,links=1,lag_entries=0,lag_seconds=0.000",
                 "keyspace_carts:elections_total=7,parked_operations=1,nodes_without=1",
