@@ -33,6 +33,9 @@ pub struct KeyspaceStatus {
     /// Partitions that wait since a start with an empty data directory: it was lost and other sites have not restored its versions yet, or
     /// no other site was heard. Each has the reason, which names the sites.
     pub lost: Vec<(u16, String)>,
+    /// Partitions that have just started and wait for the word of other sites, whose requests wait as well. It takes two seconds at most if
+    /// the data directory is whole.
+    pub waiting: Vec<u16>,
     /// The streams of its lanes on this node.
     pub streams: Vec<StreamStatus>,
 }
@@ -96,6 +99,9 @@ impl<P: Protocol> Keyspace<P> {
             status.dirty_bytes += lane.store.dirty_bytes();
             let damage = lane.damage.clone().or(lane.repair_refusal());
             status.damaged.extend(damage.map(|why| (cell.me.partition, why)));
+            if lane.is_unheard() {
+                status.waiting.push(cell.me.partition);
+            }
             let lost = lane.unheard_refusal();
             status.lost.extend(lost.map(|why| (cell.me.partition, why)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;

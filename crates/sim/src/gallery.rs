@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A file with answers begins with the whole script. Do not edit that copy: it is written from `gallery/`, and the test fails if the two
-//! differ. It is there for readers. The README's table links to these files. Each shows on one page what was done, what each client was
+//! differ. It is there for readers. The table of docs/gallery.md links to these files. Each shows on one page what was done, what each client was
 //! told, and what follows from it. An answer such as `c: 1` says nothing without its command.
 //!
 //! # Limits

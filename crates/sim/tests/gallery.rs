@@ -1,5 +1,5 @@
 //! The gallery's scripts can show the anomalies that they are meant to show. That includes those that no protocol may allow: bugs are
-//! planted for them. And the README says of each protocol what its golden scripts say.
+//! planted for them. And docs/gallery.md says of each protocol what its golden scripts say.
 use std::{fmt::Write as _, fs, path::Path, path::PathBuf};
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_sim::{Anomaly, Script, Verdict};
@@ -64,20 +64,20 @@ fn every_anomaly_is_told_in_a_sentence() {
 const BEGIN: &str = "<!-- gallery:begin -->\n";
 const END: &str = "<!-- gallery:end -->";
 
-/// `UPDATE_GOLDENFILES=1` writes the table into the README.
+/// `UPDATE_GOLDENFILES=1` writes the table into the page.
 #[test]
-fn the_readme_says_of_each_protocol_what_the_gallery_shows() {
-    let path = root().join("README.md");
-    let readme = fs::read_to_string(&path).expect("there is a README");
-    let (before, rest) = readme.split_once(BEGIN).expect("the table's begin is marked");
+fn the_gallery_page_says_of_each_protocol_what_the_gallery_shows() {
+    let path = root().join("docs/gallery.md");
+    let page = fs::read_to_string(&path).expect("there is such a page");
+    let (before, rest) = page.split_once(BEGIN).expect("the table's begin is marked");
     let (_, after) = rest.split_once(END).expect("the table's end is marked");
     let expected = format!("{before}{BEGIN}{}{END}{after}", table());
     if std::env::var("UPDATE_GOLDENFILES").is_ok_and(|value| value == "1") {
-        fs::write(&path, expected).expect("the README can be written");
+        fs::write(&path, expected).expect("the page can be written");
     } else {
         assert!(
-            readme == expected,
-            "README.md's table is another; it should be:\n{}",
+            page == expected,
+            "docs/gallery.md's table is another; it should be:\n{}",
             table()
         );
     }
@@ -119,7 +119,7 @@ fn table() -> String {
     for anomaly in Anomaly::ALL {
         let (title, tells) = (anomaly.title(), anomaly.tells());
         let script = format!("crates/sim/gallery/{}", anomaly.name);
-        write!(table, "| [{title}]({script}) | {tells} |").expect("a string takes it");
+        write!(table, "| [{title}](../{script}) | {tells} |").expect("a string takes it");
         for (folder, _) in &protocols {
             let golden = format!("{folder}/{}", anomaly.name);
             let run = fs::read_to_string(root().join(&golden)).expect("each protocol has run each script");
@@ -128,7 +128,7 @@ fn table() -> String {
                 Verdict::Prevented => "prevented",
                 Verdict::NotOffered => "not offered",
             };
-            write!(table, " [{word}]({golden}) |").expect("a string takes it");
+            write!(table, " [{word}](../{golden}) |").expect("a string takes it");
         }
         table.push('\n');
     }

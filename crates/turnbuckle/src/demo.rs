@@ -12,7 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
+    io::{self, Write},
     net::TcpListener,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -127,7 +129,7 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
     let demo = describe(options, &data)?;
     let config = demo.config().map_err(|error| usage(&error))?;
     let file = data.join("cluster.toml");
-    std::fs::write(&file, demo.to_toml())
+    write_secretly(&file, &demo.to_toml())
         .map_err(|error| environment(&format!("{}: {error}", file.display())))?;
     if !options.processes {
         return run_here(options, config, &data);
@@ -141,6 +143,13 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+/// The configuration has the cluster's secret: nobody else may read it.
+fn write_secretly(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(file)?.write_all(text.as_bytes())
 }
 
 fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {

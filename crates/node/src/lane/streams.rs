@@ -212,7 +212,7 @@ impl<P: Protocol> Lane<P> {
     // ---- what waits for it ----------------------------------------------------------------------------------
 
     /// Whether requests wait until peers were heard.
-    pub(super) fn is_unheard(&self) -> bool {
+    pub(crate) fn is_unheard(&self) -> bool {
         self.unheard().is_some()
     }
 

@@ -109,9 +109,7 @@ impl Backend for LoopBackend<'_> {
     fn clients(&self, own: &str) -> String {
         let clients = self.event_loop.clients.borrow();
         let others = clients.iter().flatten().filter(|client| client.slot != self.slot);
-        let lines: Vec<String> = std::iter::once(own.to_owned())
-            .chain(others.filter_map(|client| client.describe()))
-            .collect();
-        lines.join("\n")
+        let others = others.filter_map(|client| client.describe());
+        own.to_owned() + &others.map(|line| line + "\n").collect::<String>()
     }
 }

@@ -75,7 +75,7 @@ impl Shell {
                 lines: Vec::new(),
             };
             let ending = self.runtime.block_on(story.play(self.albums))?;
-            text += &format!("\n\nkeyspace {keyspace}\n{}\n  {ending}", story.lines.join("\n"));
+            text += &format!("\nkeyspace {keyspace}\n{}\n  {ending}", story.lines.join("\n"));
         }
         Ok(text)
     }
@@ -103,7 +103,7 @@ impl Story {
         Ok(answer)
     }
 
-    /// Reads until the key is there: a line about the first read, and one about the last.
+    /// Reads until the key is there: a line about the last read.
     async fn until_there(&mut self, place: usize, key: &str) -> Result<(), String> {
         let begun = Instant::now();
         let mut reads = 0;
@@ -117,9 +117,6 @@ impl Story {
                 };
                 self.tell(place, &["GET", key], &answer, &when);
                 return Ok(());
-            }
-            if reads == 0 {
-                self.tell(place, &["GET", key], &answer, "not there yet");
             }
             if begun.elapsed() > PATIENCE {
                 return Err(format!(

@@ -133,7 +133,7 @@ fn cuts_are_the_same_whichever_process_is_asked() {
 }
 
 /// What a shell prints when it reads these lines.
-fn shell(script: &str, options: &[&str]) -> String {
+pub fn shell(script: &str, options: &[&str]) -> String {
     let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut process = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
         .args(["demo", "--shell", "--for", "120s"])
@@ -192,4 +192,20 @@ fn a_shell_plays_the_album_and_puts_the_delays_back() {
     assert!(said.contains(&format!("> wan\n{delays}")), "{said}");
     assert!(said.contains("a <-> c  75ms~7ms  CUT\n"), "{said}");
     assert!(said.contains(&format!("> heal a c\n{delays}")), "{said}");
+}
+
+#[test]
+fn each_line_of_client_list_is_a_client() {
+    let demo = Demo::start(&[]);
+    let mut clients = [demo.client(0), demo.client(0), demo.client(0)];
+    for client in &mut clients {
+        assert_eq!(text(&client.call(&[b"PING"])), "PONG");
+    }
+    let list = text(&clients[1].call(&[b"CLIENT", b"LIST"]));
+    assert_eq!(list.lines().count(), 3, "{list:?}");
+    assert!(list.ends_with('\n'), "{list:?}");
+    assert!(list.lines().all(|line| line.starts_with("id=")), "{list:?}");
+    let id = text(&clients[0].call(&[b"CLIENT", b"ID"]));
+    let one = text(&clients[1].call(&[b"CLIENT", b"LIST", b"ID", id.as_bytes()]));
+    assert_eq!(one.lines().count(), 1, "{one:?}");
 }

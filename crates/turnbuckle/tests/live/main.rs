@@ -1,6 +1,7 @@
 //! The built program, as processes with real sockets: what clients, operators and attackers see of it.
 mod acknowledged_writes_survive;
 mod bad_input;
+mod book;
 mod causal;
 mod cluster;
 mod crowd;

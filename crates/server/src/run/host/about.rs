@@ -215,6 +215,19 @@ impl Host {
         })
     }
 
+    /// Whether requests wait because the node has just started.
+    fn waiting(&self) -> Option<String> {
+        let states = self.node.status(self.clock.now()).into_iter();
+        let mut waiting = states.filter(|keyspace| !keyspace.waiting.is_empty());
+        waiting.next().map(|keyspace| {
+            format!(
+                "keyspace {}: {} partitions have just started and wait for the word of other sites",
+                keyspace.name,
+                keyspace.waiting.len()
+            )
+        })
+    }
+
     /// Why no node has a link to this one, if that is because links are refused.
     fn is_alone(&self) -> Option<String> {
         let mut refused = None;
@@ -345,6 +358,7 @@ impl AdminSource for Host {
             _ => {
                 let wrong = self.outdated().or_else(|| self.missing().next());
                 let wrong = wrong.or_else(|| self.is_alone()).or_else(|| self.unreached());
+                let wrong = wrong.or_else(|| self.waiting());
                 wrong.map_or(Ok(()), Err)
             }
         }
