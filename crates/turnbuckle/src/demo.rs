@@ -396,7 +396,7 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
         return say(&serde_json::to_string(&ready).expect("names and numbers are JSON"));
     }
     let mut table = Table::new();
-    table.load_preset(UTF8_HORIZONTAL_ONLY).set_header([
+    table.load_style(UTF8_HORIZONTAL_ONLY).set_header([
         "site",
         "redis-cli",
         "admin",

@@ -10,6 +10,8 @@ mod exhaust;
 mod experiment;
 mod failure;
 mod hunt;
+mod logging;
+mod manual;
 mod progress;
 mod protocols;
 mod shell;
@@ -17,14 +19,14 @@ mod sim;
 mod start;
 mod wan;
 
-use clap::{Parser, Subcommand};
-use std::{io::IsTerminal, process::ExitCode};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
 
 /// A geo-replicated key-value store in which every operation says how consistent it must be.
 ///
 /// Exit codes: 0 fine, 1 a promise was broken, 2 wrong usage or configuration, 3 the environment (a port taken, a file missing).
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Begin with:\n  turnbuckle demo")]
+#[command(version = env!("TURNBUCKLE_VERSION"), after_help = "Begin with:\n  turnbuckle demo --shell")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -34,8 +36,10 @@ struct Cli {
 enum Command {
     Bench(bench::Arguments),
     Check(check::Check),
+    Completions(manual::Completions),
     Demo(demo::Demo),
     Experiment(experiment::Experiment),
+    Man(manual::Man),
     Sim(sim::Sim),
     Start(start::Start),
     Wan(wan::Wan),
@@ -46,19 +50,18 @@ fn main() -> ExitCode {
     // A server's log says when links come and go; a command's terminal shows what needs somebody.
     let level = match cli.command {
         Command::Start(_) => "info",
-        Command::Bench(_) | Command::Check(_) | Command::Demo(_) | Command::Wan(_) => "warn",
+        Command::Bench(_)
+        | Command::Check(_)
+        | Command::Completions(_)
+        | Command::Demo(_)
+        | Command::Man(_)
+        | Command::Wan(_) => "warn",
         // Its nodes meet every trouble there is, as they should.
         Command::Experiment(_) | Command::Sim(_) => "off",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TURNBUCKLE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // What cannot be told, on a full disk for instance, is not worth a panic.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    if let Err(failure) = logging::begin(level) {
+        return failure::exit_code(Err(failure));
+    }
     let set_up = match cli.command {
         Command::Start(_) | Command::Demo(_) => allocator::set_up_server(),
         _ => Ok(()),
@@ -69,8 +72,10 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(options) => check::run(&options),
+        Command::Completions(options) => manual::write_completions(&options, Cli::command()),
         Command::Demo(options) => demo::run(&options),
         Command::Experiment(options) => experiment::run(&options),
+        Command::Man(options) => manual::write_pages(&options, Cli::command()),
         Command::Sim(options) => sim::run(&options),
         Command::Start(options) => start::run(&options),
         Command::Wan(options) => wan::run(&options),

@@ -16,11 +16,12 @@ use turnbuckle_server::{
                         The file is described in docs/configuration.md."
 )]
 pub struct Start {
-    /// The cluster's file, the same on all nodes.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// Which of its nodes this is.
-    #[arg(long, value_name = "NAME")]
+    /// The cluster's file, the same on all nodes. Without it: the first that there is of cluster.toml here, turnbuckle/cluster.toml in
+    /// $XDG_CONFIG_HOME or ~/.config, and /etc/turnbuckle/cluster.toml.
+    #[arg(long, value_name = "FILE", env = "TURNBUCKLE_CONFIG")]
+    config: Option<PathBuf>,
+    /// The name of the node to run, as the file has it.
+    #[arg(long, value_name = "NAME", env = "TURNBUCKLE_NODE")]
     node: String,
     /// The cluster has never served: this node, if its data directory is empty, waits for no other site before it serves. Never for a node that
     /// has lost its directory.
@@ -31,8 +32,34 @@ pub struct Start {
     test_faults: Option<PathBuf>,
 }
 
+/// The cluster's file at one of the usual places.
+fn usual_file() -> Result<PathBuf, Failure> {
+    const NAME: &str = "turnbuckle/cluster.toml";
+    let of = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let home = of("XDG_CONFIG_HOME").or_else(|| Some(of("HOME")?.join(".config")));
+    let mut places = vec![PathBuf::from("cluster.toml")];
+    places.extend(home.map(|home| home.join(NAME)));
+    places.push(PathBuf::from("/etc").join(NAME));
+    let found = places.iter().find(|place| place.is_file());
+    found.cloned().ok_or_else(|| {
+        let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+        usage(&format!(
+            "no --config is given, and there is no file {}",
+            places.join(", ")
+        ))
+    })
+}
+
 pub fn run(options: &Start) -> Result<(), Failure> {
-    let config = ClusterConfig::read(&options.config).map_err(|error| match error {
+    let file = match &options.config {
+        Some(file) => file.clone(),
+        None => usual_file()?,
+    };
+    let config = ClusterConfig::read(&file).map_err(|error| match error {
         ConfigError::Wrong(_) => usage(&error),
         ConfigError::Unreadable { .. } => environment(&error),
     })?;
@@ -40,7 +67,7 @@ pub fn run(options: &Start) -> Result<(), Failure> {
         let known: Vec<&str> = config.nodes().map(|(_, node)| node.name.as_str()).collect();
         return Err(usage(&format!(
             "{} has no node '{}'; expected one of {}",
-            options.config.display(),
+            file.display(),
             options.node,
             known.join(", ")
         )));
@@ -66,6 +93,7 @@ pub fn run(options: &Start) -> Result<(), Failure> {
     );
     // A node serves, whether anybody reads this or not.
     let _ = say(&ready);
+    tell_systemd(sd_notify::NotifyState::Ready);
     wait_for_end(vec![running], std::future::pending(), || ())
 }
 
@@ -82,6 +110,11 @@ pub fn wait_for_end(
         let failed = stopped.into_iter().find_map(Result::err);
         failed.map_or(Ok(()), |why| Err(environment(&why)))
     })
+}
+
+/// For a unit of `Type=notify`. Without systemd there is nobody to tell.
+fn tell_systemd(state: sd_notify::NotifyState<'_>) {
+    let _ = sd_notify::notify(&[state]);
 }
 
 /// Runs until the process is told to end, or `over` is, or a node fails.
@@ -101,6 +134,7 @@ fn wait(
             tokio::select! {
                 signal = told.wait() => {
                     tracing::info!("told by {signal} to end");
+                    tell_systemd(sd_notify::NotifyState::Stopping);
                     end_at_once_if_told_again();
                     return Ok(());
                 }

@@ -18,6 +18,7 @@ pub struct Wan {
         long,
         value_name = "HOST:PORT",
         default_value = "127.0.0.1:7100",
+        env = "TURNBUCKLE_ADMIN",
         global = true
     )]
     admin: String,

@@ -51,7 +51,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new();
-        table.load_preset(NOTHING);
+        table.load_style(NOTHING);
         table.set_header(["", "operations", "mean", "p50", "p95", "p99", "p99.9", "max"]);
         for (name, count, summary) in [
             ("read", self.reads, &self.read),

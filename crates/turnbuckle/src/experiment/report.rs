@@ -153,7 +153,7 @@ impl<'a> Report<'a> {
         let x = &self.experiment.axes[0];
         let curves = self.curves();
         let mut table = Table::new();
-        table.load_preset(NOTHING);
+        table.load_style(NOTHING);
         let names = curves.iter().map(|curve| curve.name.clone());
         table.set_header(std::iter::once(x.label.clone()).chain(names));
         for (place, value) in x.values.iter().enumerate() {

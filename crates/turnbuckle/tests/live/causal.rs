@@ -236,23 +236,19 @@ fn large_values_and_answers_pass_between_the_nodes_of_a_site() {
     }
 }
 
-/// Writes of a connection wait for each other's stamps, not for each other's disk. A read shows what was written before it.
+/// Writes of a connection wait for each other's stamps, not for each other's disk: the script `a_pipeline_waits_for_stamps_and_not_for_the_disk` counts
+/// that. Here the answers come in their order, and a read shows what was written before it.
 #[test]
-fn writes_of_a_pipeline_are_synced_together() {
+fn a_pipeline_of_writes_and_reads_is_answered_in_its_order() {
     const WRITES: usize = 500;
     let cluster = Cluster::start("fsync", patient());
     let mut client = causal(&cluster, 0);
-    assert_eq!(words(&mut client, "SET key 0"), "OK");
-    let syncs = || {
-        let status = cluster.admin(0).status().expect("the node says how it is");
-        status.log.syncs_total
-    };
-    let mut synced_by_pipeline = || {
-        let before = syncs();
+    for round in 0..5 {
+        let value = |number: usize| format!("{round}-{number}");
         let commands: Vec<Vec<Vec<u8>>> = (0..WRITES)
             .flat_map(|number| {
                 let key = format!("key{}", number % 7).into_bytes();
-                let set = vec![b"SET".to_vec(), key.clone(), number.to_string().into_bytes()];
+                let set = vec![b"SET".to_vec(), key.clone(), value(number).into_bytes()];
                 let get = (number % 50 == 0).then(|| vec![b"GET".to_vec(), key]);
                 [Some(set), get]
             })
@@ -262,17 +258,10 @@ fn writes_of_a_pipeline_are_synced_together() {
         for number in 0..WRITES {
             assert_eq!(answers.next().as_ref().map(text), Some("OK".into()));
             if number % 50 == 0 {
-                assert_eq!(answers.next().as_ref().map(text), Some(number.to_string()));
+                assert_eq!(answers.next().as_ref().map(text), Some(value(number)));
             }
         }
-        syncs() - before
-    };
-    // The node syncs for others as well. On a busy machine a pipeline takes long, and much of that is counted. The best of some has little of it.
-    let synced: Vec<u64> = (0..10).map(|_| synced_by_pipeline()).collect();
-    assert!(
-        synced.iter().any(|&synced| synced < WRITES as u64 / 4),
-        "{synced:?} syncs for pipelines of {WRITES} writes"
-    );
+    }
 }
 
 /// The partitions of `foo` and `bar` are on two nodes: what is written to one is seen only after what was written to the other before.

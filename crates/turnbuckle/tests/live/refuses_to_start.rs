@@ -152,3 +152,89 @@ fn a_configuration_that_is_wrong_and_one_that_is_not_there() {
     std::fs::remove_file(cluster.file()).expect("it can be removed");
     is_refused(&cluster, 0, 3, "No such file");
 }
+
+/// A command that ends by itself, in an empty directory and without a home.
+fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .args(arguments)
+        .current_dir(&directory)
+        .env("HOME", directory.path())
+        .env_remove("XDG_CONFIG_HOME")
+        .envs(environment.iter().copied())
+        .output()
+        .expect("the process starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn without_a_configuration_the_places_that_were_looked_at_are_named() {
+    let (code, _, said) = run(&["start", "--node", "a1"], &[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("cluster.toml, ") && said.contains("/etc/turnbuckle/cluster.toml"),
+        "{said}"
+    );
+}
+
+#[test]
+fn flags_may_come_from_the_environment() {
+    let cluster = Cluster::new(1, "fsync", Limits::default());
+    let file = cluster.file().display().to_string();
+    let (code, _, said) = run(
+        &["start"],
+        &[("TURNBUCKLE_CONFIG", &file), ("TURNBUCKLE_NODE", "z9")],
+    );
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("has no node 'z9'; expected one of a1"), "{said}");
+    let (code, _, said) = run(&["wan", "show"], &[("TURNBUCKLE_ADMIN", "127.0.0.1:1")]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("127.0.0.1:1: no answer"), "{said}");
+}
+
+#[test]
+fn messages_are_json_if_that_is_asked_for() {
+    let (code, _, said) = run(&["demo", "--help"], &[("TURNBUCKLE_LOG_FORMAT", "json")]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, _, said) = run(&["wan", "show"], &[("TURNBUCKLE_LOG_FORMAT", "xml")]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("TURNBUCKLE_LOG_FORMAT: found 'xml'; expected text or json"),
+        "{said}"
+    );
+    let environment = [("TURNBUCKLE_LOG_FORMAT", "json"), ("TURNBUCKLE_LOG", "info")];
+    let demo = ["demo", "--wan", "off", "--processes", "--json", "--for", "100ms"];
+    let (code, _, said) = run(&demo, &environment);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.is_empty(), "its nodes say that links are up");
+    for line in said.lines() {
+        let message: serde_json::Value = serde_json::from_str(line).expect(line);
+        assert!(
+            message["level"].is_string() && message["message"].is_string(),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_name_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, script, said) = run(&["completions", shell], &[]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(script.contains("new-cluster"), "{shell}");
+    }
+    let (code, page, said) = run(&["man"], &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(page.contains("turnbuckle\\-start"), "{page}");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let into = directory.path().display().to_string();
+    assert_eq!(run(&["man", "--into", &into], &[]).0, Some(0));
+    assert!(directory.path().join("turnbuckle-bench.1").exists());
+    assert_eq!(run(&["man", "--into", "no/such"], &[]).0, Some(3));
+    let (_, version, _) = run(&["--version"], &[]);
+    assert!(
+        version.starts_with(concat!("turnbuckle ", env!("CARGO_PKG_VERSION"))),
+        "{version}"
+    );
+}
