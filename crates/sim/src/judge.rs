@@ -148,6 +148,8 @@ pub struct Judge {
     topology: Topology,
     /// Whether reads promise causality: then one session may see more than another, and what was shown binds sessions, not replicas.
     has_sessions: bool,
+    /// Whether sites have several nodes: while one of them is away, sessions ask another site.
+    asks_elsewhere: bool,
     levels: KeyspaceLevels,
     keys: BTreeMap<Key, OfKey>,
     /// The values that were written to each key.
@@ -210,6 +212,8 @@ struct Seen {
     over: Micros,
     key: Key,
     server: ServerId,
+    /// Whether another replica may have answered: the answer does not say which.
+    may_be_another: bool,
     witness: Witness,
     is_careless: bool,
     staleness: Option<Micros>,
@@ -238,6 +242,7 @@ impl Judge {
             topology,
             levels,
             has_sessions: levels.read.promise().is_causal(),
+            asks_elsewhere: false,
             keys: BTreeMap::new(),
             values: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -252,6 +257,12 @@ impl Judge {
             sleeps: false,
             violations: Vec::new(),
         }
+    }
+
+    /// Sites have several nodes: while one of them is away, sessions ask another site about its keys.
+    pub(crate) fn with_several_nodes(mut self, several: bool) -> Judge {
+        self.asks_elsewhere = several;
+        self
     }
 
     /// The violations so far.
@@ -389,10 +400,16 @@ impl Judge {
             }
             (Operation::ReadMany { keys, .. }, Answer::Values(values), Some(receipt)) => {
                 for (place, (key, value)) in (0..).zip(keys.iter().zip(values)) {
-                    let server = self.server_of(key, ReplicaId::from(site));
+                    // One site reads a snapshot. Otherwise each key is asked for alone, and the answer does not say which replica has answered for it.
+                    let is_snapshot = self.promise_of(&record.operation).makes_snapshots();
+                    let from = if is_snapshot { receipt.server.site } else { site };
+                    let server = self.server_of(key, ReplicaId::from(from));
                     let mut seen = self.seen(id, record, place, key, server, receipt, *at);
-                    // The answer does not say which of several replicas has answered for each key.
-                    seen.is_careless |= self.topology.members() > 1 || !self.topology.is_everywhere();
+                    let topology = &self.topology;
+                    let has_others =
+                        topology.members() > 1 || !topology.is_everywhere() || self.asks_elsewhere;
+                    seen.may_be_another = has_others && !is_snapshot;
+                    seen.is_careless |= seen.may_be_another && !self.has_sessions;
                     match value {
                         Some(value) => self.value_read(seen, value, None),
                         None => self.look(seen, Shown::Nothing { is_forgotten: false }),
@@ -428,6 +445,7 @@ impl Judge {
             over,
             key: key.clone(),
             server,
+            may_be_another: false,
             witness: match self.has_sessions {
                 true => Witness::Session(record.client, record.session),
                 false => Witness::Replica(server),
@@ -674,6 +692,7 @@ impl Judge {
         }
         if let Shown::Version(version) = shown
             && !is_from_before_loss
+            && !seen.may_be_another
         {
             let first = of_key.shown.entry(seen.server).or_default();
             first.entry(version).or_insert(seen.over);

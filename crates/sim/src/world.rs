@@ -183,6 +183,7 @@ impl<S: Session> World<S> {
             .map(|_| Link::new())
             .collect();
         let judge = Judge::new(topology.clone(), KeyspaceLevels::of(S::LEVELS));
+        let judge = judge.with_several_nodes(options.nodes_per_site > 1);
         let mut world = World {
             random: Random::new(options.seed),
             protocol,
