@@ -20,7 +20,7 @@ use turnbuckle_resp::{
     encode_command,
 };
 
-/// The least that can be behind a door.
+/// The least that a backend can be: one map.
 struct Map(HashMap<Bytes, Bytes>);
 
 impl Backend for Map {
@@ -124,7 +124,7 @@ fn key(number: usize) -> Key {
     Key(Bytes::from(format!("key:{:012}", number % KEYS)))
 }
 
-/// Sends pipelines of `DEPTH` commands and prints what one of them takes.
+/// Sends pipelines of `DEPTH` commands and prints how long one command takes.
 fn measure(what: &str, map: &mut Map, encode: impl Fn(usize, &mut BytesMut), check: bool) {
     let mut connection = Connection::new(Greeting {
         id: 1,

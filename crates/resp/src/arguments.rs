@@ -1,16 +1,16 @@
 use bytes::Bytes;
 
-/// A command as it came in: its name and its arguments, all in the one piece of memory they were read into.
+/// A command as it came in: its name and its arguments, all in the one piece of memory that they were read into.
 ///
-/// Taking an argument out ([`Arguments::bytes`]) copies nothing, and keeps that whole piece of memory alive. What is
-/// to be kept for long is better copied.
+/// [`Arguments::bytes`] takes an argument out without copying it, and keeps the whole piece of memory alive. Copy an argument that is to be kept for
+/// long.
 #[derive(Debug, Clone, Default)]
 pub struct Arguments {
     pub(crate) frame: Bytes,
     pub(crate) spans: Vec<Span>,
 }
 
-/// Where an argument stands in its frame, in bytes.
+/// The place of an argument in its frame, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: u32,
@@ -33,7 +33,7 @@ impl Arguments {
         self.frame.len()
     }
 
-    /// What it costs to keep them.
+    /// How many bytes of memory it takes to keep them.
     pub(crate) fn held_bytes(&self) -> usize {
         self.frame.len() + self.spans.len() * size_of::<Span>()
     }
@@ -41,7 +41,7 @@ impl Arguments {
     /// The argument at `place`; 0 is the command's name.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such argument.
     pub fn at(&self, place: usize) -> &[u8] {
         let span = self.spans[place];
         &self.frame[span.start as usize..span.end as usize]
@@ -50,7 +50,7 @@ impl Arguments {
     /// The argument at `place`, to keep.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such argument.
     pub fn bytes(&self, place: usize) -> Bytes {
         let span = self.spans[place];
         self.frame.slice(span.start as usize..span.end as usize)
@@ -68,7 +68,7 @@ impl Arguments {
             .map(|span| &self.frame[span.start as usize..span.end as usize])
     }
 
-    /// Lets go of the frame, and of the list if a giant command blew it up.
+    /// Releases the frame, and also the list if a very long command made it large.
     pub(crate) fn clear(&mut self) {
         const KEPT_SPANS: usize = 1_024;
         self.frame = Bytes::new();

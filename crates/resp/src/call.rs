@@ -7,7 +7,7 @@ use crate::{Arguments, Backend, Connection, SelectError, Writer, number::parse_i
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{BadLevel, Key, Level, Operation, VersionId};
 
-/// A command being executed: what it may see and do.
+/// A command that is being executed, and what it may use.
 pub(crate) struct Call<'a> {
     pub(crate) connection: &'a mut Connection,
     pub(crate) backend: &'a mut dyn Backend,
@@ -20,7 +20,7 @@ impl Call<'_> {
         self.arguments.len()
     }
 
-    /// The argument as text, with what is not UTF-8 replaced.
+    /// The argument as text. Bytes that are not UTF-8 are replaced.
     pub(crate) fn text(&self, place: usize) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.arguments.at(place))
     }
@@ -41,7 +41,7 @@ impl Call<'_> {
         parse_integer(self.arguments.at(place)).ok_or_else(Refusal::not_an_integer)
     }
 
-    /// The argument as a level. One that is none is answered with those of the keyspace.
+    /// The argument as a level. If it is not a level, the refusal names the levels of the keyspace.
     pub(crate) fn level(&self, place: usize) -> Result<Level, Refusal> {
         self.text(place).parse().map_err(|bad: BadLevel| {
             let name = &self.connection.state.keyspace;
@@ -51,14 +51,14 @@ impl Call<'_> {
             let offered: Vec<String> = offered.into_iter().flatten().collect();
             let kind = |level: &str| level.split('(').next().map(str::to_lowercase);
             match offered.iter().any(|level| kind(level) == kind(&bad.found)) {
-                // It is one of the keyspace's, and its argument is wrong.
+                // The keyspace has such a level, and its argument is wrong.
                 true => Refusal::bad_argument(&bad),
                 false => Refusal::bad_level(&bad.found, name, &offered),
             }
         })
     }
 
-    /// The argument as the name of a version.
+    /// The argument as a version, as receipts name it.
     pub(crate) fn version(&self, place: usize) -> Result<VersionId, Refusal> {
         let text = self.text(place);
         let version = receipt::parse_version(&text, self.backend);
@@ -70,7 +70,7 @@ impl Call<'_> {
         })
     }
 
-    /// The level of a command with a fixed number of arguments: `AT level` behind `len` others, or nothing.
+    /// The level of a command with a fixed number of arguments: `AT level` after `len` other arguments, or none.
     #[inline]
     pub(crate) fn level_behind(&self, len: usize, command: &str) -> Result<Option<Level>, Refusal> {
         match self.len() - len {
@@ -82,9 +82,9 @@ impl Call<'_> {
 
     /// The level of a command on any number of keys, and where its keys end.
     ///
-    /// The rule: if the last but one argument is `AT`, in capitals, and there is at least one group of `group` arguments
-    /// before it, the last two are a level, and a word that is no level is an error rather than a key. So a key named `AT`
-    /// must stand elsewhere, or be followed by an explicit `AT level`; one named `at` may stand anywhere.
+    /// The rule: if the last argument but one is `AT`, in capitals, and there is at least one group of `group` arguments before it, the last two
+    /// arguments are a level. Then a word that is not a level is an error, and not a key. So a key named `AT` must be placed elsewhere, or be
+    /// followed by an explicit `AT level`. A key named `at` may be anywhere.
     pub(crate) fn level_at_end(&self, group: usize) -> Result<(Option<Level>, usize), Refusal> {
         let len = self.len();
         if len >= 1 + group + 2 && self.arguments.at(len - 2) == b"AT" {
@@ -93,19 +93,19 @@ impl Call<'_> {
         Ok((None, len))
     }
 
-    /// The level of a read: the one it names, or the connection's.
+    /// The level of a read: the level that it names, or the connection's.
     #[inline]
     pub(crate) fn read_level(&self, named: Option<Level>) -> Option<Level> {
         named.or(self.connection.state.read)
     }
 
-    /// The level of a write: the one it names, or the connection's.
+    /// The level of a write: the level that it names, or the connection's.
     #[inline]
     pub(crate) fn write_level(&self, named: Option<Level>) -> Option<Level> {
         named.or(self.connection.state.write)
     }
 
-    /// The door of the selected keyspace, opened if it is not yet.
+    /// The door of the selected keyspace. It is opened if it is not open yet.
     #[inline]
     pub(crate) fn door(&mut self) -> Result<DoorId, Refusal> {
         match self.connection.state.door {
@@ -119,7 +119,7 @@ impl Call<'_> {
         }
     }
 
-    /// Opens a keyspace, without changing anything here.
+    /// Opens a keyspace, without changing the connection.
     pub(crate) fn open(&mut self, keyspace: &str) -> Result<DoorId, Refusal> {
         self.backend.open(keyspace).map_err(|error| match error {
             SelectError::NoKeyspace => self.no_keyspace(keyspace),
@@ -141,7 +141,7 @@ impl Call<'_> {
         ))
     }
 
-    /// Goes to another keyspace. What was set for the one that it was in is forgotten; what its session has seen is not.
+    /// Changes to another keyspace. What was set for the old keyspace is forgotten. What its session has seen is kept.
     pub(crate) fn enter(&mut self, keyspace: String) {
         let state = &mut self.connection.state;
         let left = std::mem::replace(&mut state.keyspace, keyspace);
@@ -164,7 +164,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Begins one write for each key of the arguments up to `end`. The reply to deletes is how many had a value, else OK.
+    /// Begins one write for each key of the arguments up to `end`. The reply to deletes is the number of keys that had a value, and the reply to
+    /// writes is OK.
     pub(crate) fn write_each(&mut self, each: Each, named: Option<Level>, end: usize) -> Result<(), Refusal> {
         let step = if each == Each::Set { 2 } else { 1 };
         self.check_keys((1..end).step_by(step))?;
@@ -184,7 +185,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Begins a read of the keys up to `end`: one, or where it is no snapshot and there are many, several.
+    /// Begins a read of the keys up to `end`: one operation, or several if there are many keys and the level promises no snapshot.
     pub(crate) fn read_each(
         &mut self,
         shape: Shape,
@@ -210,7 +211,7 @@ impl Call<'_> {
         self.operate(shape, read)
     }
 
-    /// Whether all keys are short enough, before anything is done to one.
+    /// Whether all keys are short enough. This is checked before anything is done to one of them.
     fn check_keys(&self, places: impl Iterator<Item = usize>) -> Result<(), Refusal> {
         let max = self.connection.greeting.limits.max_key_bytes;
         let mut lens = places.map(|place| self.arguments.at(place).len());

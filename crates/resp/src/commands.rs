@@ -40,23 +40,23 @@ mod unsupported;
 pub(crate) use transaction::run_in_transaction;
 pub(crate) use unknown::run_unknown;
 
-/// What is to be known about a command, and what it does.
+/// The description of a command, and the function that executes it.
 pub(crate) struct Spec {
     /// Its name in lower case.
     pub(crate) name: &'static str,
-    /// How many arguments it takes, its name included; negative: at least so many.
+    /// The number of its arguments, its name included. If negative: at least that many.
     pub(crate) arity: i32,
     /// As in `COMMAND INFO`: `readonly`, `write`, `fast`, ...
     pub(crate) flags: &'static [&'static str],
-    /// Where its keys stand.
+    /// The places of its keys.
     pub(crate) keys: Keys,
-    /// What it is about, as in `COMMAND DOCS`.
+    /// Its group, as in `COMMAND DOCS`.
     pub(crate) group: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub(crate) summary: &'static str,
     /// Whether it waits until all commands before it are answered.
     pub(crate) waits: bool,
-    /// Whether it reads values, whose size is not known before.
+    /// When it reads values. Their size is not known before.
     pub(crate) reads: Reads,
     pub(crate) run: fn(&mut Call<'_>) -> Result<(), Refusal>,
 }
@@ -64,11 +64,11 @@ pub(crate) struct Spec {
 /// When a command reads values.
 #[derive(Clone, Copy)]
 pub(crate) enum Reads {
-    /// Never.
+    /// It never reads values.
     Never,
-    /// Always.
+    /// It always reads values.
     Always,
-    /// If this word stands behind its key and value.
+    /// It reads values if this word comes after its key and value.
     With(&'static str),
 }
 
@@ -84,14 +84,14 @@ impl Reads {
     }
 }
 
-/// Where a command's keys stand among its arguments, as Redis describes it; all 0 without keys.
+/// The places of a command's keys among its arguments, as Redis describes them; all 0 without keys.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys {
     /// The first key's place.
     pub(crate) first: i32,
     /// The last key's place; negative: counted from the end.
     pub(crate) last: i32,
-    /// From one key to the next.
+    /// The distance from one key to the next.
     pub(crate) step: i32,
 }
 
@@ -105,7 +105,7 @@ impl Keys {
         Keys { first, last, step }
     }
 
-    /// How many keys a command of `len` arguments has, a level at its end counted as keys.
+    /// How many keys a command of `len` arguments has. A level at its end is counted as keys.
     pub(crate) fn count(self, len: usize) -> usize {
         match (self.first, self.last) {
             (0, _) => 0,
@@ -132,7 +132,7 @@ impl Keys {
     }
 }
 
-/// What most commands have: at least a name, nothing to do with keys, not waiting.
+/// What most commands have in common: at least a name, no keys, no waiting.
 const PLAIN: Spec = Spec {
     name: "",
     arity: -1,
@@ -214,7 +214,7 @@ const MAX_NAME_BYTES: usize = 16;
 
 /// The command of that name, in any case.
 pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
-    // Almost every command there is. Setting the bit makes an upper case letter lower, and no other byte a letter of these.
+    // A fast path for almost all commands. Setting this bit makes an upper case letter lower case, and makes no other byte one of these letters.
     if let [a, b, c] = *name {
         match &[a | 0x20, b | 0x20, c | 0x20] {
             b"get" => return Some(&GET),

@@ -16,77 +16,76 @@ use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answered, Level, Operation, Receipt};
 
-/// What a connection is told about itself at its start.
+/// What a connection knows about itself at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// Its number, for `CLIENT ID`. Not used twice in a node's life.
+    /// Its number, for `CLIENT ID`. It is not used twice in a node's life.
     pub id: u64,
     /// The client's address, for `CLIENT INFO`.
     pub peer: String,
     /// The address that the client connected to.
     pub local: String,
-    /// The keyspace it begins in.
+    /// The keyspace that it begins in.
     pub keyspace: String,
-    /// What it may cost.
+    /// The limits of what it may use.
     pub limits: Limits,
 }
 
 /// One client's connection, without its socket: bytes in, operations out, answers in, bytes out.
 ///
-/// Inputs are [`Connection::handle_bytes`] and [`Connection::handle_answer`]; operations go to the [`Backend`] that comes
-/// with them; replies gather in [`Connection::output`]. The loop around it:
+/// Its inputs are [`Connection::handle_bytes`] and [`Connection::handle_answer`]. Operations go to the [`Backend`] that is passed to them. Replies
+/// gather in [`Connection::output`]. The loop around it:
 ///
 /// 1. While [`Connection::wants_input`], read from the socket into a buffer.
 /// 2. Call [`Connection::handle_bytes`] with it. What is left in the buffer belongs to the next call.
 /// 3. Call [`Connection::handle_answer`] for each answer, and then [`Connection::handle_bytes`] again if the buffer is
 ///    not empty: commands may have been waiting for the answer, or for room.
-/// 4. Write what is in [`Connection::output`], taking from its front, and call [`Connection::release_memory`]; then 3 again, for the same reason,
+/// 4. Write what is in [`Connection::output`], taking from its front, and call [`Connection::release_memory`]. Then do step 3 again, for the same reason,
 ///    also with an empty buffer while [`Connection::is_waiting`].
-/// 5. While [`Connection::wants_turn`], serve others, and then call [`Connection::handle_bytes`] again.
+/// 5. While [`Connection::wants_turn`], serve other connections, and then call [`Connection::handle_bytes`] again.
 /// 6. Once [`Connection::is_closing`], write what is left and close the socket.
-/// 7. Whoever closed it, call [`Connection::close`]. Answers may still come, and are dropped.
+/// 7. Call [`Connection::close`], whichever side closed the socket. Answers may still come, and are dropped.
 ///
-/// **Order.** Replies leave in the order of the commands, however the answers come. Operations of later commands begin
-/// while earlier ones are outstanding; a command that changes or shows the connection's own state (`SELECT`, `HELLO`,
-/// `RESET`, `CONSISTENCY`, `SESSION`, `RECEIPT`, ..) or that counts or lists keys waits until all before it are answered.
+/// **Order.** Replies leave in the order of the commands, in whatever order the answers come. Operations of later commands begin while earlier ones
+/// are outstanding. A command waits until all commands before it are answered if it changes or shows the connection's own state (`SELECT`, `HELLO`,
+/// `RESET`, `CONSISTENCY`, `SESSION`, `RECEIPT`, ..), or if it counts or lists keys.
 ///
-/// **Bounds.** Nothing that a client does makes it grow beyond its [`Limits`]: when replies pile up because they are not
-/// read, or too much is outstanding, it stops decoding and [`Connection::wants_input`] is false. The same when the node has no room
-/// ([`Backend::grow_to`]). Reads begin only as far as what they are expected to bring fits into the backlog.
+/// **Bounds.** A client cannot make the connection grow beyond its [`Limits`]. If replies pile up because the client does not read them, or too much
+/// is outstanding, the connection stops decoding and [`Connection::wants_input`] is false. The same happens if the node has no room
+/// ([`Backend::grow_to`]). A read begins only if what it is expected to return fits into the backlog.
 ///
-/// **Turns.** No call does more than a share of work: a command on many keys, or many commands, take several
-/// ([`Connection::wants_turn`]).
+/// **Turns.** No call does more than a share of work. A command on many keys, or many commands, take several calls ([`Connection::wants_turn`]).
 #[derive(Debug)]
 pub struct Connection {
     pub(crate) greeting: Greeting,
     pub(crate) state: State,
     decoder: Decoder,
-    /// Kept between commands for the memory in it.
+    /// Kept between commands, so that its memory is used again.
     arguments: Arguments,
     output: Output,
     slots: VecDeque<Slot>,
-    /// A command that waits: until all before it are answered, until its reply fits into the backlog, or until the node has room.
+    /// A command that waits: until all commands before it are answered, until its reply fits into the backlog, or until the node has room.
     waiting: Option<Arguments>,
-    /// A command of which some parts are still to begin. What is behind it waits.
+    /// A command of which some parts have not begun yet. The commands after it wait.
     long: Option<Long>,
     pace: Pace,
-    /// What the command that is being executed is expected to bring.
+    /// How many bytes the command that is being executed is expected to return.
     need: usize,
-    /// The command that is being executed brought more than there is room for: it is to be executed again.
+    /// The answer to the command that is being executed has no room. The command is to be executed again.
     again: bool,
     /// A share of work is done, and there may be more.
     tired: bool,
-    /// Others were served since the last share: what cannot be taken apart may be done.
+    /// Other connections were served since the last share, so work that cannot be divided may be done.
     has_turn: bool,
     /// The node had no room for more.
     starved: bool,
-    /// What this connection may hold, as far as the node has agreed.
+    /// How many bytes this connection may hold, as far as the node has agreed.
     granted: usize,
-    /// The front of the output is the rest of a reply.
+    /// The output begins inside a reply: the client has been sent the reply's beginning.
     output_begun: bool,
-    /// Operations that are not answered.
+    /// How many operations are not answered.
     open_parts: usize,
-    /// The values that long reads have brought so far.
+    /// The bytes of the values that long reads have returned so far.
     gathered_bytes: usize,
     /// The bytes of commands in `slots`.
     outstanding_bytes: usize,
@@ -96,24 +95,24 @@ pub struct Connection {
     life: Life,
 }
 
-/// What commands change. `RESET` makes it new.
+/// The state that commands change. `RESET` makes it new.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) resp: Resp,
-    /// The name that the client gave itself; empty without one.
+    /// The name that the client gave itself; empty if there is none.
     pub(crate) name: Vec<u8>,
-    /// The client library and its version, as it says.
+    /// The client library and its version, as the client states them.
     pub(crate) library: (Vec<u8>, Vec<u8>),
     /// The selected keyspace.
     pub(crate) keyspace: String,
-    /// Opened when it is first needed, so that an idle connection costs nothing behind it.
+    /// The door of the selected keyspace. It is opened when it is first needed, so that an idle connection uses nothing of the backend.
     pub(crate) door: Option<DoorId>,
-    /// The doors of keyspaces that were used and left, by name: who comes back goes on where they were. As many as there are
-    /// keyspaces, at most.
+    /// The doors of keyspaces that were used and left, by name. A connection that selects a keyspace again continues its session. There are at most
+    /// as many as keyspaces.
     pub(crate) left: BTreeMap<String, DoorId>,
-    /// The level of reads that name none, where it is not the keyspace's own.
+    /// The default level of reads, if it is not the keyspace's own.
     pub(crate) read: Option<Level>,
-    /// The level of writes that name none, where it is not the keyspace's own.
+    /// The default level of writes, if it is not the keyspace's own.
     pub(crate) write: Option<Level>,
     /// Commands are answered `QUEUED` and not carried out, until `EXEC` or `DISCARD`.
     pub(crate) in_transaction: bool,
@@ -124,7 +123,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Forgets what every session of this connection has seen.
+    /// Closes all doors of this connection: what their sessions have seen is forgotten.
     pub(crate) fn close_doors(&mut self, backend: &mut dyn Backend) {
         let left = std::mem::take(&mut self.left).into_values();
         for door in self.door.take().into_iter().chain(left) {
@@ -136,9 +135,9 @@ impl State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
     Open,
-    /// No more commands are taken; what was taken is still answered.
+    /// No more commands are taken. Commands that were taken are still answered.
     Ending,
-    /// The door is closed; answers are dropped.
+    /// The doors are closed, and answers are dropped.
     Closed,
 }
 
@@ -146,7 +145,7 @@ impl Connection {
     /// A connection that has just been accepted.
     ///
     /// # Panics
-    /// If the limits make no sense ([`Decoder::new`]): the configuration is checked before.
+    /// If the limits are not possible ([`Decoder::new`]). The configuration is checked before.
     pub fn new(greeting: Greeting) -> Connection {
         Connection {
             decoder: Decoder::new(greeting.limits),
@@ -187,8 +186,7 @@ impl Connection {
         &self.state.keyspace
     }
 
-    /// Whether more commands can be taken now. If not, do not read from the socket either: that is what makes a client
-    /// wait that sends faster than it reads.
+    /// Whether more commands can be taken now. If not, do not read from the socket either: this makes a client wait that sends faster than it reads.
     pub fn wants_input(&self) -> bool {
         let limits = &self.greeting.limits;
         self.life == Life::Open
@@ -201,12 +199,12 @@ impl Connection {
             && self.outstanding_bytes < limits.max_outstanding_bytes
     }
 
-    /// How many commands wait for an answer, their own or one before it.
+    /// How many commands wait for an answer: their own, or that of a command before them.
     pub fn outstanding(&self) -> usize {
         self.slots.len() + usize::from(self.waiting.is_some())
     }
 
-    /// Replies to write to the socket, in order. Take from its front what has been written.
+    /// The replies to write to the socket, in order. Take from its front what has been written.
     pub fn output(&mut self) -> &mut Output {
         &mut self.output
     }
@@ -237,18 +235,19 @@ impl Connection {
         )
     }
 
-    /// How long the input must be at least to hold a whole command, as far as is known: [`Connection::handle_bytes`] may wait until then.
+    /// How many bytes the input must have at least to hold a whole command, as far as is known. [`Connection::handle_bytes`] need not be called
+    /// before.
     pub fn wanted_bytes(&self) -> usize {
         self.decoder.wanted_bytes()
     }
 
-    /// Whether there is more to do that needs nothing but another call of [`Connection::handle_bytes`]: serve others first.
+    /// Whether there is more to do that needs only another call of [`Connection::handle_bytes`]. Serve other connections first.
     pub fn wants_turn(&self) -> bool {
         self.life == Life::Open
             && (self.tired || (!self.starved && self.long.as_ref().is_some_and(Long::may_go_on)))
     }
 
-    /// Whether a command was taken and has not begun: call [`Connection::handle_bytes`] when output was written, and now and then.
+    /// Whether a command was taken and has not begun. Call [`Connection::handle_bytes`] when output was written, and from time to time.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_some() || self.starved
     }
@@ -259,7 +258,7 @@ impl Connection {
         self.starved = false;
         self.go_on_with_long(backend);
         self.go_on(backend);
-        // Out of `self` for the loop, and not moved within it: this is the path of every command.
+        // Moved out of `self` for the whole loop, and not in each pass: this is the path of every command.
         let mut arguments = std::mem::take(&mut self.arguments);
         let mut left = SHARE_ARGUMENTS;
         while self.wants_input() && !input.is_empty() {
@@ -288,10 +287,10 @@ impl Connection {
         self.arguments = arguments;
     }
 
-    /// Takes in the answer of the operation with this tag.
+    /// Handles the answer of the operation with this tag.
     ///
     /// # Panics
-    /// If no such operation is outstanding, or the answer is not one to it.
+    /// If no such operation is outstanding, or the answer does not fit it.
     pub fn handle_answer(&mut self, tag: u64, answered: Answered, backend: &mut dyn Backend) {
         if self.life == Life::Closed {
             return;
@@ -321,7 +320,7 @@ impl Connection {
         self.go_on(backend);
     }
 
-    /// The place of the slot that an operation belongs to, and which of its parts it is.
+    /// The place of the slot that an operation belongs to, and the number of the operation within it.
     fn place_of(&self, tag: u64) -> (usize, usize) {
         let behind = self.slots.partition_point(|slot| slot.first_tag <= tag);
         assert!(behind > 0, "no operation with tag {tag} is outstanding");
@@ -329,7 +328,7 @@ impl Connection {
         (place, (tag - self.slots[place].first_tag) as usize)
     }
 
-    /// Closes all doors. The operations that are outstanding go on; nobody hears of them.
+    /// Closes all doors. Outstanding operations go on, and their answers are dropped.
     pub fn close(&mut self, backend: &mut dyn Backend) {
         self.state.close_doors(backend);
         self.drop_everything();
@@ -347,7 +346,7 @@ impl Connection {
         self.waiting = Some(std::mem::take(arguments));
     }
 
-    /// Whether a command may begin; and if so, what it is expected to bring is noted.
+    /// Whether a command may begin. If so, what it is expected to return is noted.
     fn may_begin(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) -> bool {
         self.need = 0;
         let Some(spec) = spec else {
@@ -360,7 +359,7 @@ impl Connection {
             return true;
         }
         let keys = spec.keys.count(arguments.len());
-        // It may be a snapshot, which is one piece of work: it waits for a turn of its own.
+        // It may be a snapshot, which cannot be divided: it waits for a turn of its own.
         if keys > SHARE && !std::mem::take(&mut self.has_turn) {
             self.tired = true;
             return false;
@@ -425,7 +424,7 @@ impl Connection {
             return self.push(tag, frame_bytes, 1, SlotState::One(shape));
         };
         self.measure(&answer);
-        // Nothing has begun behind it: it may just as well be asked again when there is room.
+        // It has no outstanding operation, so it may be executed again when there is room.
         if shape.carries() && !self.has_room_for(&answer, backend) {
             self.again = true;
             return;
@@ -477,8 +476,8 @@ impl Connection {
     }
 }
 
-/// How much one call takes on, in arguments of commands: a fraction of a millisecond.
+/// How much one call does, in arguments of commands: it takes a fraction of a millisecond.
 const SHARE_ARGUMENTS: usize = 4_096;
 
-/// The room that there must be for a command that is about to be decoded.
+/// The room that must be free before a command is decoded, in bytes.
 const COMMAND_BYTES: usize = 512;

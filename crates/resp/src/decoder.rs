@@ -1,10 +1,10 @@
 use crate::{Arguments, Limits, ProtocolError, arguments::Span, inline::split_line, number::parse_integer};
 use bytes::{Buf, BytesMut};
 
-/// The server's half of the codec: commands out of whatever pieces of bytes arrive.
+/// The server's half of the codec: it takes commands from bytes, in whatever pieces they arrive.
 ///
-/// It remembers how far it has looked, so a command that arrives in a thousand pieces is looked at once, not a thousand
-/// times. It allocates for what has arrived and never for what a length promises. Arguments are not copied.
+/// It remembers how far it has looked, so a command that arrives in a thousand pieces is looked at once, and not a thousand times. It allocates for
+/// bytes that have arrived, and never for a length that was only announced. Arguments are not copied.
 ///
 /// ```text
 ///   *2 CR LF $3 CR LF GET CR LF $1 CR LF k CR LF      an array of bulk strings, as every client library sends it
@@ -20,14 +20,14 @@ pub struct Decoder {
     spans: Vec<Span>,
 }
 
-/// Where in a command the input stands.
+/// The place in a command that the input has reached.
 #[derive(Debug)]
 enum Stage {
     /// Before a command.
     Between,
-    /// In an array, `left` arguments before its end; behind the header of one with `body` bytes, or before a header.
+    /// In an array, with `left` arguments still to come. `body`: the length of an argument whose header was read; `None` before a header.
     Arguments { left: usize, body: Option<usize> },
-    /// In a command that is too big: nothing of it is kept. `skip` more bytes of an argument and its CR LF go first.
+    /// In a command that is too big, of which nothing is kept. `skip` more bytes of an argument and its CR LF are skipped first.
     Skip { left: usize, skip: u64, why: TooBig },
 }
 
@@ -42,25 +42,25 @@ pub enum Decoded {
     TooBig(TooBig),
 }
 
-/// Which limit a command was over.
+/// The limit that a command exceeded, with the size that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooBig {
-    /// An argument of so many bytes, over [`Limits::max_bulk_bytes`].
+    /// The length of an argument in bytes, over [`Limits::max_bulk_bytes`].
     Argument(u64),
-    /// At least so many bytes in all, over [`Limits::max_frame_bytes`].
+    /// At least this many bytes in all, over [`Limits::max_frame_bytes`].
     Frame(u64),
-    /// So many arguments, its name included, over [`Limits::max_arguments`].
+    /// The number of arguments, the name included, over [`Limits::max_arguments`].
     Arguments(u64),
 }
 
-/// The longest header of an array or argument that can be a number: type, sign, 19 digits and some.
+/// The longest header of an array or argument that can be a number, in bytes: type, sign, 19 digits and some more.
 const HEADER_BYTES: usize = 32;
 
 impl Decoder {
     /// A decoder at the start of a connection.
     ///
     /// # Panics
-    /// If `max_frame_bytes` is not less than 4 GiB: the configuration is checked before.
+    /// If `max_frame_bytes` is not less than 4 GiB. The configuration is checked before.
     pub fn new(limits: Limits) -> Decoder {
         assert!(
             u32::try_from(limits.max_frame_bytes).is_ok_and(|most| most < u32::MAX - 64),
@@ -75,8 +75,8 @@ impl Decoder {
         }
     }
 
-    /// How long the input must be at least for the command in it to be complete, as far as is known. To decode a shorter one
-    /// again brings nothing new.
+    /// How many bytes the input must have at least for the command in it to be complete, as far as is known. Decoding a shorter input again finds
+    /// nothing new.
     pub fn wanted_bytes(&self) -> usize {
         match self.stage {
             Stage::Arguments { body: Some(len), .. } => self.scanned + len + 2,
@@ -86,8 +86,8 @@ impl Decoder {
 
     /// Takes the next command off the front of `input` and puts it into `arguments`.
     ///
-    /// Until it is complete, its bytes stay in `input`, and the next call must bring the same input with more behind.
-    /// After an error the decoder is of no more use: close the connection.
+    /// Until the command is complete, its bytes stay in `input`, and the next call must bring the same input with more bytes after them. After an
+    /// error the decoder cannot be used any more: close the connection.
     pub fn decode(
         &mut self,
         input: &mut BytesMut,
@@ -137,14 +137,14 @@ impl Decoder {
         }
     }
 
-    /// Reads `*count`. False if it is not all there.
+    /// Reads `*count`. Returns false if it has not arrived completely.
     fn start_array(&mut self, input: &mut BytesMut) -> Result<bool, ProtocolError> {
         let Some((count, end)) = header(input, 0, ProtocolError::ArrayLength, ProtocolError::ArrayHeader)?
         else {
             return Ok(false);
         };
         match usize::try_from(count) {
-            // An empty command asks nothing and gets no answer, as in Redis.
+            // An empty command is skipped and gets no answer, as in Redis.
             Ok(0) | Err(_) => input.advance(end),
             Ok(count) if count <= self.limits.max_arguments => {
                 self.scanned = end;
@@ -162,7 +162,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Reads arguments until there are none left, or one is too big. False if they are not all there.
+    /// Reads arguments until none is left, or one is too big. Returns false if they have not arrived completely.
     #[inline]
     fn take_arguments(
         &mut self,
@@ -258,7 +258,7 @@ impl Decoder {
         }
     }
 
-    /// Hands out the command that ends at `scanned`.
+    /// Returns the command that ends at `scanned`, in `arguments`.
     fn finish(&mut self, input: &mut BytesMut, arguments: &mut Arguments) {
         arguments.clear();
         arguments.frame = input.split_to(self.scanned).freeze();
@@ -267,7 +267,7 @@ impl Decoder {
         self.stage = Stage::Between;
     }
 
-    /// Drops some of a command that is too big. False if nothing is left to drop for now.
+    /// Drops a part of a command that is too big. Returns false if nothing is left to drop for now.
     fn skip(
         &mut self,
         input: &mut BytesMut,
@@ -303,7 +303,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Reads a line typed by hand. False if it is not all there; no arguments if it is empty.
+    /// Reads a line that was typed by hand. Returns false if it has not arrived completely. An empty line has no arguments.
     fn take_line(&mut self, input: &mut BytesMut, arguments: &mut Arguments) -> Result<bool, ProtocolError> {
         let found = input[self.scanned..].iter().position(|&byte| byte == b'\n');
         let len = found.map_or(input.len(), |place| self.scanned + place);
@@ -322,7 +322,7 @@ impl Decoder {
     }
 }
 
-/// The number between the type at `start` and CR LF, and where the line ends; `None` if that has not arrived.
+/// The number between the type at `start` and CR LF, and the place where the line ends. `None` if the line has not arrived completely.
 #[inline]
 fn header(
     input: &[u8],
@@ -331,7 +331,7 @@ fn header(
     too_long: ProtocolError,
 ) -> Result<Option<(i64, usize)>, ProtocolError> {
     let line = &input[start + 1..];
-    // One digit, as lengths mostly have, or two.
+    // A fast path for one or two digits, which most lengths have.
     match *line {
         [a @ b'1'..=b'9', b'\r', b'\n', ..] => return Ok(Some((i64::from(a - b'0'), start + 4))),
         [a @ b'1'..=b'9', b @ b'0'..=b'9', b'\r', b'\n', ..] => {

@@ -1,26 +1,26 @@
 use thiserror::Error;
 
-/// Bytes that are not the protocol. The reply is `-ERR Protocol error: <this>`, in the words of Redis 7, and then the
-/// connection is closed: where the next command begins is anybody's guess.
+/// Bytes that are not the protocol. The reply is `-ERR Protocol error: <this>`, in the words of Redis 7. Then the connection is closed, because it is
+/// not known where the next command begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
     /// An array's length is not a number, or over [`crate::Limits::max_skipped_arguments`].
     #[error("invalid multibulk length")]
     ArrayLength,
-    /// An array's length goes on for longer than any number does.
+    /// An array's length is longer than any number can be.
     #[error("too big mbulk count string")]
     ArrayHeader,
     /// An argument's length is not a number, negative, or over [`crate::Limits::max_skipped_bytes`].
     #[error("invalid bulk length")]
     BulkLength,
-    /// An argument's length goes on for longer than any number does.
+    /// An argument's length is longer than any number can be.
     #[error("too big bulk count string")]
     BulkHeader,
-    /// An argument of a command is not a bulk string but, say, an array.
+    /// An argument of a command is not a bulk string but, for example, an array.
     #[error("expected '$', got '{}'", char::from(*.0).escape_default())]
     NotBulk(u8),
-    /// An argument is not followed by CR LF. Redis does not look and takes whatever comes next for a command; here a
-    /// wrong length cannot turn a value into commands.
+    /// An argument is not followed by CR LF. Redis does not check this, and takes the following bytes for a command. Here a wrong length cannot turn
+    /// a value into commands.
     #[error("expected CRLF after the bulk string")]
     BulkEnd,
     /// A line typed by hand is over [`crate::Limits::max_inline_bytes`].

@@ -1,13 +1,12 @@
 //! Patterns of `SCAN MATCH`, `COMMAND LIST` and `CONFIG GET`.
 
-/// Matches `text` against a pattern as Redis understands it: `*`, `?`, `[abc]`, `[^a-z]`, and a backslash before a byte
-/// that stands for itself.
+/// Matches `text` against a pattern as Redis understands it: `*`, `?`, `[abc]`, `[^a-z]`, and a backslash before a byte that is meant literally.
 ///
-/// Only the last `*` is ever tried again, so the work is at most the product of the lengths, where trying all of them
-/// takes time without end on `*a*a*a*b`. `steps` bounds even that: `None` when it is used up.
+/// Only the last `*` is ever tried again, so the work is at most the product of the two lengths. Trying all of them would take practically for ever
+/// on `*a*a*a*b`. `steps` limits even that: `None` when it is used up.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> Option<bool> {
     let (mut p, mut t) = (0, 0);
-    // Behind the last star, and where in the text what follows it was last tried.
+    // The place after the last star, and the place in the text where the rest of the pattern was last tried.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         *steps = steps.checked_sub(1)?;
@@ -30,7 +29,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> Option<bo
     Some(pattern[p..].iter().all(|&byte| byte == b'*'))
 }
 
-/// Whether the first piece of the pattern matches `byte`, and how long that piece is.
+/// If the first piece of the pattern matches `byte`, the length of that piece.
 fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -41,8 +40,7 @@ fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether `byte` is in the class that begins here, and how long the class is, its bracket included. A class that is
-/// never closed ends with the pattern.
+/// If `byte` is in the class that begins here, the length of the class, with its closing bracket. A class that is never closed ends with the pattern.
 fn match_class(class: &[u8], byte: u8) -> Option<usize> {
     let negated = class.first() == Some(&b'^');
     let mut place = usize::from(negated);
@@ -123,7 +121,7 @@ mod tests {
         assert_eq!(matches(&pattern, &text, &mut 1_000_000), None);
     }
 
-    /// The definition, tried every way.
+    /// The definition of a match, by trying every way.
     fn oracle(pattern: &[u8], text: &[u8]) -> bool {
         match pattern {
             [] => text.is_empty(),

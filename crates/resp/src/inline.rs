@@ -2,10 +2,10 @@
 use crate::{Arguments, ProtocolError, arguments::Span};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Splits a line into words the way Redis does:
+/// Splits a line into words as Redis does:
 ///
-/// - `"..."` takes `\n \r \t \b \a \xHH` and a backslash before anything else for itself;
-/// - `'...'` takes only `\'`;
+/// - in `"..."`, `\n \r \t \b \a \xHH` are escapes, and a backslash before any other byte means that byte;
+/// - in `'...'`, only `\'` is an escape;
 /// - a closing quote must be followed by a space or the end of the line.
 pub(crate) fn split_line(line: &[u8], arguments: &mut Arguments) -> Result<(), ProtocolError> {
     let mut words = BytesMut::with_capacity(line.len());
@@ -34,14 +34,14 @@ pub(crate) fn split_line(line: &[u8], arguments: &mut Arguments) -> Result<(), P
 /// The words of a line that was typed by hand, split the way Redis splits inline commands: between spaces, with quotes.
 ///
 /// # Errors
-/// If a quote is not closed, or something follows a closing quote at once.
+/// If a quote is not closed, or a closing quote is followed at once by something else.
 pub fn split_words(line: &[u8]) -> Result<Vec<Bytes>, ProtocolError> {
     let mut arguments = Arguments::default();
     split_line(line, &mut arguments)?;
     Ok((0..arguments.len()).map(|place| arguments.bytes(place)).collect())
 }
 
-/// Appends the word at the front of `rest` to `words`, and returns what is behind it.
+/// Appends the word at the front of `rest` to `words`. Returns what is after it.
 fn take_word<'a>(mut rest: &'a [u8], words: &mut BytesMut) -> Result<&'a [u8], ProtocolError> {
     loop {
         rest = match rest {
@@ -110,7 +110,7 @@ fn take_single<'a>(mut rest: &'a [u8], words: &mut BytesMut) -> Result<&'a [u8],
     }
 }
 
-/// `isspace` in the C locale, which is what Redis asks.
+/// `isspace` in the C locale, which Redis uses.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

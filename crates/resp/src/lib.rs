@@ -1,4 +1,4 @@
-//! The door: RESP2 and RESP3, as far as bytes go.
+//! RESP2 and RESP3: the protocols of clients, without sockets.
 //!
 //! ```text
 //!                        +------------------ Connection -------------------+
@@ -11,7 +11,7 @@
 //!
 //! - A [`Connection`] is one client's connection without its socket: bytes in, operations out, answers in, bytes out. It
 //!   has no clock, no thread and no I/O, so tests and the simulator drive it as the server does.
-//! - A [`Backend`] is what is behind it: keyspaces to open and operations on them.
+//! - A [`Backend`] is what is behind a connection: keyspaces to open, and operations on them.
 //! - [`Decoder`] and [`Writer`] are the server's half of the codec, [`encode_command`] and [`ReplyDecoder`] the client's.
 //!
 //! ```
@@ -29,28 +29,28 @@
 //!
 //! # What clients may do to us
 //!
-//! Whatever bytes a client sends, nothing panics, and memory stays within the connection's [`Limits`]: an announced length is
-//! never allocated for, what is too long is skipped as it streams in, and a client that does not read its replies is
-//! not read from either.
+//! Whatever bytes a client sends, nothing panics, and memory stays within the connection's [`Limits`]. Memory is never allocated for a length that is
+//! only announced. What is too long is skipped as it streams in. If a client does not read its replies, the connection stops reading from it.
 //!
 //! # Caveats: where we differ from Redis, and why
 //!
-//! - **Levels.** `AT level` may stand at the end of `GET`, `SET`, `DEL`, `UNLINK`, `EXISTS`, `MGET`, `MSET`, `STRLEN`,
-//!   `TYPE`, `SETNX`, `SETEX`, `PSETEX`, `GETSET` and `GETDEL`. Where a command takes any number of keys, the last two arguments are a level whenever the last but one is `AT`
-//!   (in capitals) and at least one key, or key and value, stands before it; a word that is no level is then refused rather than taken
-//!   for a key, because a misspelt level must not become a weaker read. A key named `AT` is written elsewhere in the
-//!   list (`MGET AT k`) or with a level behind it (`MGET k AT x AT causal`).
-//! - **Several keys.** `MSET` and `DEL` are one write for each key, not a transaction. If some fail, the reply is an error
-//!   that says which were done. `MGET` and `EXISTS` are one read of several keys, a snapshot where the keyspace has them.
-//! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; there are no other numbers.
-//!   What the session of each has seen is kept until `RESET`.
-//! - **What is not there is refused** (`-UNSUPPORTED`), never ignored: a `SET` with `NX` or `EX` that was
-//!   taken without it would be worse than none. Whether a keyspace takes those options is for its protocol to say, not for the command.
-//! - **`SET`** also takes `IF VERSION`: a write of what a receipt has named. An error of syntax says what was expected.
-//! - **`RECEIPTS ON`** needs a client that reads RESP3's attributes. redis-cli 7.0 does not (it ends with `Protocol error, got
-//!   "|"`); there, and on RESP2, `RECEIPT` tells the same about the last command.
-//! - An argument that is not followed by CR LF is a protocol error. Redis does not look, and takes what follows for a command.
-//! - A command of more than [`Limits::max_arguments`] is skipped and refused; above a million it is a protocol error
+//! - **Levels.** `AT level` may be at the end of `GET`, `SET`, `DEL`, `UNLINK`, `EXISTS`, `MGET`, `MSET`, `STRLEN`, `TYPE`, `SETNX`, `SETEX`,
+//!   `PSETEX`, `GETSET` and `GETDEL`. If a command takes any number of keys, its last two arguments are a level whenever the last but one is `AT` (in
+//!   capitals) and at least one key, or key and value, is before it. Then a word that is not a level is refused and not taken for a key, because a
+//!   misspelt level must not become a weaker read. A key named `AT` is written elsewhere in the list (`MGET AT k`), or with a level after it
+//!   (`MGET k AT x AT causal`).
+//! - **Several keys.** `MSET` and `DEL` are one write for each key, not a transaction. If some of the writes fail, the reply is an error that names
+//!   the keys that were done. `MGET` and `EXISTS` are one read of several keys. It is a snapshot if the keyspace has them.
+//! - **`SELECT`** takes a keyspace's name. `SELECT 0` is the keyspace that the connection began in; there are no other numbers. What the session of
+//!   each keyspace has seen is kept until `RESET`.
+//! - **What Turnbuckle does not have is refused** (`-UNSUPPORTED`), never ignored. To carry out a `SET` without its `NX` or `EX` would be worse than
+//!   to refuse it. Whether a keyspace takes those options is decided by its protocol, not by the command.
+//! - **`SET`** also takes `IF VERSION`: the write is carried out if the key still has the version that a receipt has named. An error of syntax says
+//!   what was expected.
+//! - **`RECEIPTS ON`** needs a client that reads RESP3's attributes. redis-cli 7.0 does not: it ends with `Protocol error, got "|"`. There, and on
+//!   RESP2, `RECEIPT` shows the same about the last command.
+//! - An argument that is not followed by CR LF is a protocol error. Redis does not check this, and takes the following bytes for a command.
+//! - A command of more than [`Limits::max_arguments`] is skipped and refused. Above a million arguments it is a protocol error
 //!   (`invalid multibulk length`), as in Redis.
 
 mod arguments;

@@ -1,4 +1,4 @@
-/// What one connection may cost. Every limit is per connection, and everything that a client can make grow has one.
+/// The limits of one connection. Every limit is per connection, and everything that a client can make grow has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The longest key, in bytes. A longer one is refused with `-TOOBIG`.
@@ -6,29 +6,29 @@ pub struct Limits {
     /// The longest argument, and so the longest value, in bytes. A longer one is skipped as it streams in, never
     /// buffered, and refused with `-TOOBIG`.
     pub max_bulk_bytes: usize,
-    /// The longest argument that is worth skipping, in bytes. A longer one is a protocol error, as in Redis.
+    /// The longest argument that is skipped, in bytes. A longer one is a protocol error, as in Redis.
     pub max_skipped_bytes: u64,
     /// The longest whole command, in bytes; less than 4 GiB. A longer one is skipped and refused with `-TOOBIG`.
     pub max_frame_bytes: usize,
-    /// The most arguments a command may have, its name included. One with more is skipped as it streams in, never buffered, and refused
+    /// The most arguments that a command may have, its name included. A command with more is skipped as it streams in, never buffered, and refused
     /// with `-TOOBIG`.
     pub max_arguments: usize,
-    /// The most arguments that are worth skipping. More is a protocol error, as in Redis.
+    /// The most arguments of a command that is skipped. More are a protocol error, as in Redis.
     pub max_skipped_arguments: usize,
     /// The longest line of a command typed by hand, in bytes. A longer one is a protocol error, as in Redis.
     pub max_inline_bytes: usize,
     /// The longest single reply, in bytes. `MGET` of more is refused with `-TOOBIG`.
     pub max_reply_bytes: usize,
-    /// Replies that wait to be read by the client, in bytes, above which no further command is decoded.
+    /// How many bytes of replies may wait for the client to read them. Beyond this, no further command is decoded.
     pub max_output_bytes: usize,
-    /// Replies that wait to be read by the client, in bytes, above which the connection is closed: only answers that
-    /// were already on their way can take a connection from `max_output_bytes` to here.
+    /// How many bytes of replies may wait for the client to read them before the connection is closed. Beyond `max_output_bytes`, only answers that
+    /// were already on their way can take a connection to this limit.
     pub max_output_hard_bytes: usize,
-    /// The most commands that may wait for their answers, above which no further one is decoded.
+    /// The most commands that may wait for their answers. Beyond this, no further command is decoded.
     pub max_outstanding: usize,
-    /// The bytes of commands that wait for their answers, above which no further one is decoded.
+    /// How many bytes of commands may wait for their answers. Beyond this, no further command is decoded.
     pub max_outstanding_bytes: usize,
-    /// The most keys one `SCAN` looks at; a greater `COUNT` counts as this.
+    /// The most keys that one `SCAN` looks at. A greater `COUNT` counts as this.
     pub max_scan_count: u32,
 }
 

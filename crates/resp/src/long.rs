@@ -1,23 +1,23 @@
-//! Commands on many keys, done a share at a time.
+//! Commands on many keys, which are done a share at a time.
 //!
-//! A command on more than [`SHARE`] keys would hold the event loop, and everybody on it, until the last key is done. So it is taken
-//! apart: each call of [`crate::Connection::handle_bytes`] begins one share of it, and the commands behind it wait. The reply is written
-//! when the last part is answered, in the place of the command.
+//! A command on more than [`SHARE`] keys would hold up the event loop, and all its clients, until the last key is done. So it is divided: each call
+//! of [`crate::Connection::handle_bytes`] begins one share of it, and the commands after it wait. The reply is written when the last part is
+//! answered, in the place of the command.
 //!
 //! ```text
 //!   DEL k0 .. k19999     part 0: DEL k0   part 1: DEL k1 ..      256 parts in a call, at most 1,024 not answered
 //!   MGET k0 .. k999      part 0: k0 .. k255   part 1: k256 ..    one part in a call, at most 4 not answered
 //! ```
 //!
-//! Writes of several keys are one write for each key in any case. Reads are taken apart only where they are no snapshot
-//! ([`crate::Backend::divides_reads`]); a snapshot is one operation, and its protocol takes it apart.
+//! A write of several keys is one write for each key in any case. A read is divided only if it is not a snapshot ([`crate::Backend::divides_reads`]).
+//! A snapshot is one operation, and its protocol divides it.
 use crate::shape::{check_reply, merge, write_values};
 use crate::{Arguments, Limits, Writer, refusal::Refusal};
 use bytes::Bytes;
 use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answer, Key, Level, Operation, Receipt};
 
-/// How many keys are begun in one call, and how many a command may have before it is taken apart.
+/// How many keys are begun in one call, and how many a command may have before it is divided.
 pub(crate) const SHARE: usize = 256;
 
 /// How many keys of one command may be begun and not answered.
@@ -44,7 +44,7 @@ impl Each {
     }
 }
 
-/// A command of which some parts are still to begin. Its slot is there.
+/// A command of which some parts have not begun yet. Its slot is in the connection's `slots`.
 #[derive(Debug)]
 pub(crate) struct Long {
     pub(crate) door: DoorId,
@@ -100,7 +100,7 @@ impl Long {
         (self.keys - self.begun).div_ceil(self.keys_of_part())
     }
 
-    /// Whether it brings values.
+    /// Whether it returns values.
     pub(crate) fn reads(&self) -> bool {
         self.each == Each::Read
     }
@@ -135,12 +135,12 @@ impl Long {
         Key(self.arguments.bytes(1 + number * self.each.step()))
     }
 
-    /// A part was answered.
+    /// Notes that a part was answered.
     pub(crate) fn answered(&mut self) {
         self.open -= 1;
     }
 
-    /// What it takes beside its bytes on the wire, which its slot counts: it and the slot know each where the arguments stand.
+    /// How many bytes it takes beside its bytes on the wire, which its slot counts: the places of the arguments, once here and once in the slot.
     pub(crate) fn spans_bytes(&self) -> usize {
         2 * (self.arguments.held_bytes() - self.arguments.frame_bytes())
     }
@@ -153,14 +153,14 @@ pub(crate) fn put(arguments: &Arguments, each: Each, number: usize, level: Optio
     Operation::put(Key(arguments.bytes(place)), value).at(level)
 }
 
-/// What the parts of a long read have brought so far.
+/// What the parts of a long read have returned so far.
 #[derive(Debug)]
 pub(crate) struct Reads {
     found: Found,
     missing: usize,
     receipt: Option<Receipt>,
     refused: Option<Refusal>,
-    /// The bytes of values.
+    /// The bytes of the values.
     bytes: usize,
 }
 
@@ -173,7 +173,7 @@ enum Found {
 }
 
 impl Reads {
-    /// Of so many parts. `counts`: the reply is how many keys have a value, else their values.
+    /// A read of `parts` parts. If `counts`, the reply is how many keys have a value, else it is their values.
     pub(crate) fn new(counts: bool, parts: usize) -> Reads {
         Reads {
             found: match counts {
@@ -187,10 +187,10 @@ impl Reads {
         }
     }
 
-    /// Takes in the answer to a part.
+    /// Handles the answer to a part.
     ///
     /// # Panics
-    /// If it is not an answer to a read: that is the backend's mistake.
+    /// If the answer is not one to a read. That is a bug of the backend.
     pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Receipt>, limits: &Limits) {
         self.missing -= 1;
         match answer {
@@ -213,7 +213,7 @@ impl Reads {
         }
     }
 
-    /// The reply is this error.
+    /// Makes this error the reply.
     fn refuse(&mut self, refusal: Refusal) {
         self.bytes = 0;
         if let Found::Values(parts) = &mut self.found {
@@ -222,7 +222,7 @@ impl Reads {
         self.refused.get_or_insert(refusal);
     }
 
-    /// Whether what is still to be read does not matter.
+    /// Whether the reply is an error, so that the remaining parts are not needed.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused.is_some()
     }
@@ -232,7 +232,7 @@ impl Reads {
         matches!(self.found, Found::Values(_)) && self.refused.is_none()
     }
 
-    /// So many parts will not be read.
+    /// Notes that this many parts will not be read.
     pub(crate) fn forget(&mut self, parts: usize) {
         self.missing -= parts;
     }
@@ -241,7 +241,7 @@ impl Reads {
         self.missing == 0
     }
 
-    /// The bytes of values.
+    /// The bytes of the values.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

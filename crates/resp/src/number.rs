@@ -1,7 +1,7 @@
-//! Decimal numbers, as strict as Redis about them, and quick.
+//! Decimal numbers, with the strictness of Redis, and fast.
 use bytes::BytesMut;
 
-/// A whole number the way Redis reads one: no plus, no leading zero, no space, nothing behind it.
+/// A whole number as Redis reads it: no plus, no leading zero, no space, nothing after it.
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -17,7 +17,7 @@ pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
         if !digit.is_ascii_digit() {
             return None;
         }
-        // Counted downwards, because the smallest number has no positive twin.
+        // The value is built as a negative number, because the smallest number has no positive counterpart.
         value = value.checked_mul(10)?.checked_sub(i64::from(digit - b'0'))?;
     }
     if negative {

@@ -1,33 +1,33 @@
 //! Replies on their way to a client.
 //!
-//! A long value is not copied into its reply: the reply refers to the memory of the value that is stored. So a reply of sixty megabytes is
-//! written in microseconds and not in a hundred milliseconds, in which nobody else on the loop would be served. Everything else, headers and short values, is in
-//! one buffer, and for each long value it is known behind how many bytes of the buffer it stands.
+//! A long value is not copied into its reply: the reply refers to the memory of the stored value. So a reply of sixty megabytes is written in
+//! microseconds. A copy would take a hundred milliseconds, in which no other client of the loop is served. Everything else, headers and short values,
+//! is in one buffer. For each long value the place in that buffer is known.
 use bytes::{Buf, Bytes, BytesMut};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// A value that is so long is shared. A shorter one is copied sooner than it is kept track of.
+/// A value of at least this length, in bytes, is shared. For a shorter one a copy costs less than the bookkeeping.
 pub(crate) const SHARED_BYTES: usize = 16 << 10;
 
 /// The bytes of replies that a client has not taken yet, in order.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// All bytes but those of shared values.
+    /// All bytes except those of shared values.
     bytes: BytesMut,
     shared: VecDeque<Shared>,
-    /// How many of `bytes` stand before the last shared value. Invariant: the sum of `before` of all of them.
+    /// How many of `bytes` are before the last shared value. Invariant: the sum of `before` of all shared values.
     placed: usize,
-    /// What is left of the shared values.
+    /// How many bytes of the shared values are left.
     shared_bytes: usize,
-    /// How many bytes of the first shared value the client has taken. They are in memory as long as it is.
+    /// How many bytes of the first shared value the client has taken. They stay in memory as long as the value.
     taken: usize,
-    /// The most that `bytes` has held since its memory was given back.
+    /// The most that `bytes` has held since its memory was last released.
     high: usize,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// How many of `bytes` stand before it, and behind the one before.
+    /// How many of `bytes` are before this value and after the shared value before it.
     before: usize,
     value: Bytes,
 }
@@ -43,7 +43,7 @@ impl Output {
         self.len() == 0
     }
 
-    /// Forgets all of them.
+    /// Drops all of them.
     pub fn clear(&mut self) {
         self.advance(self.len());
     }
@@ -63,7 +63,7 @@ impl Output {
         all
     }
 
-    /// Points `slices` at the first bytes, at most `most` of them. How many slices there are.
+    /// Points `slices` at the first bytes, at most `max` of them. Returns how many slices it used.
     pub fn slices<'a>(&'a self, max: usize, slices: &mut [IoSlice<'a>]) -> usize {
         let (mut rest, mut left, mut count) = (&self.bytes[..], max, 0);
         let values = self
@@ -89,7 +89,7 @@ impl Output {
         count
     }
 
-    /// The buffer, to write at its end.
+    /// The buffer. Write at its end.
     #[inline]
     pub(crate) fn end(&mut self) -> &mut BytesMut {
         &mut self.bytes
@@ -106,7 +106,7 @@ impl Output {
         self.shared.push_back(Shared { before, value });
     }
 
-    /// Adds what another holds.
+    /// Adds the content of another output.
     pub(crate) fn append(&mut self, other: Output) {
         if self.is_empty() {
             let high = self.high;
@@ -127,7 +127,7 @@ impl Output {
         self.bytes.extend_from_slice(&other.bytes);
     }
 
-    /// Takes back everything behind the first `len` bytes. Of a shared value that ends behind them nothing is left.
+    /// Drops everything after the first `len` bytes. A shared value that ends after them is dropped completely.
     pub(crate) fn truncate(&mut self, len: usize) {
         while self.len() > len {
             let behind = self.bytes.len() - self.placed;
@@ -142,20 +142,20 @@ impl Output {
         }
     }
 
-    /// Notes how much it holds. Call it when something was added.
+    /// Notes how much it holds. Call it after something was added.
     #[inline]
     pub(crate) fn measure(&mut self) {
         self.high = self.high.max(self.bytes.len());
     }
 
-    /// The memory that it keeps allocated, about.
+    /// How many bytes of memory it keeps allocated, approximately.
     pub(crate) fn held_bytes(&self) -> usize {
         self.high + self.shared_bytes + self.taken + self.shared.len() * size_of::<Shared>()
     }
 
-    /// Lets go of memory that is not needed, if it is more than `free`.
+    /// Releases memory that is not needed, if it is more than `free` bytes.
     pub(crate) fn release_memory(&mut self, free: usize) {
-        // Half of it was written, so the rest is copied at most once for each byte that was.
+        // Half of it has been written, so each byte that was written pays for at most one copied byte.
         if self.high > free && self.bytes.len() <= self.high / 2 {
             self.bytes = BytesMut::from(&self.bytes[..]);
             self.high = self.bytes.len();

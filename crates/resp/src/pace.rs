@@ -1,31 +1,32 @@
 //! How far reads may run ahead of what the client takes.
 //!
-//! What a read will bring is not known when it begins. So each is taken to bring what reads of this connection have brought lately, for each
-//! of its keys, and begins only if that fits into the backlog beside what is already there and what others are expected to bring. A read
-//! for which that is never so begins alone: when nothing is expected and the client has taken everything before it.
+//! How much a read will return is not known when it begins. So each read is expected to return, for each of its keys, as much as reads of this
+//! connection have returned lately. It begins only if that fits into the backlog, beside the replies that are already there and what other reads are
+//! expected to return. A read that can never fit begins alone: when no other read is under way and the client has taken everything before it.
 //!
-//! A connection starts with a guess that lets some reads of one key begin at once, and those of several keys one by one. Large values raise it at once, small ones lower it by half
-//! each time: a pipeline of small reads has its full depth after a few answers, and a pipeline of large ones never has two on their way.
+//! A connection starts with a guess. With it, some reads of one key begin at once, and reads of several keys begin one by one. Large values raise the
+//! guess at once, and small ones lower it by half each time. So a pipeline of small reads has its full depth after a few answers, and a pipeline of
+//! large reads never has two under way.
 use crate::Limits;
 
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// The backlog that reads may fill.
+    /// How many bytes of the backlog reads may fill.
     max: usize,
-    /// No reply is longer, so no read is expected to bring more.
+    /// The longest reply, in bytes. No read is expected to return more.
     max_per_call: usize,
-    /// What each key is taken to bring.
+    /// How many bytes each key is expected to return.
     value_bytes: usize,
-    /// What reads under way are expected to bring.
+    /// How many bytes the reads under way are expected to return.
     expected: usize,
-    /// Something was read.
+    /// Something was read on this connection.
     is_known: bool,
 }
 
-/// How many single reads begin at once on a connection of which nothing is known.
+/// How many reads of one key begin at once on a connection of which nothing is known.
 const FIRST_READS: usize = 128;
 
-/// The least that a key is taken to bring: what its reply costs without a value.
+/// The fewest bytes that a key is expected to return: its reply without a value.
 const MIN_BYTES: usize = 16;
 
 impl Pace {
@@ -39,18 +40,18 @@ impl Pace {
         }
     }
 
-    /// What a read of so many keys is expected to bring.
+    /// How many bytes a read of this many keys is expected to return.
     pub(crate) fn need(&self, keys: usize) -> usize {
         keys.saturating_mul(self.value_bytes).min(self.max_per_call)
     }
 
-    /// Whether a read of so many keys may begin, while so much waits for the client.
+    /// Whether a read of this many keys may begin while `backlog` bytes wait for the client.
     pub(crate) fn may_begin(&self, keys: usize, backlog: usize) -> bool {
         let ahead = backlog + self.expected;
         ahead == 0 || (ahead + self.need(keys) <= self.max && (self.is_known || keys == 1))
     }
 
-    /// What reads under way are expected to bring.
+    /// How many bytes the reads under way are expected to return.
     pub(crate) fn expected(&self) -> usize {
         self.expected
     }
@@ -63,7 +64,7 @@ impl Pace {
         self.expected -= need;
     }
 
-    /// A read of so many keys has brought so many bytes.
+    /// Learns from a read of `keys` keys that has returned `bytes` bytes.
     pub(crate) fn learn(&mut self, keys: usize, bytes: usize) {
         self.is_known = true;
         let found = bytes.div_ceil(keys.max(1));

@@ -1,8 +1,8 @@
-//! Receipts in words: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
+//! Receipts as text: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
 use crate::{Backend, Writer};
 use turnbuckle_core::{Hlc, Micros, Proof, Receipt, ReplicaId, Route, VersionId};
 
-/// How many fields a receipt has, and how many more one of a causal keyspace.
+/// How many fields a receipt has, and how many more a receipt of a causal keyspace has.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
 
@@ -13,13 +13,13 @@ fn fields(receipt: &Receipt) -> usize {
     }
 }
 
-/// Writes it as a map.
+/// Writes a receipt as a map.
 pub(crate) fn write_map(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_>) {
     writer.map(fields(receipt));
     write_fields(receipt, backend, writer);
 }
 
-/// Writes it as an attribute of the reply that follows. RESP3 only.
+/// Writes a receipt as an attribute of the reply that follows. RESP3 only.
 pub(crate) fn write_attribute(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_>) {
     writer.attribute(fields(receipt));
     write_fields(receipt, backend, writer);
@@ -75,7 +75,7 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
 }
 
-/// The version of a name that a receipt gave: `timestamp@site`.
+/// The version that a receipt names as `timestamp@site`.
 pub(crate) fn parse_version(name: &str, backend: &dyn Backend) -> Option<VersionId> {
     let (at, replica) = name.split_once('@')?;
     let at = Hlc::parse(at).filter(|&at| at > Hlc::ZERO)?;

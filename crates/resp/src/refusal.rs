@@ -1,19 +1,19 @@
 use std::fmt::Display;
 use turnbuckle_core::{BadLevel, Failure, Level, Levels};
 
-/// Why a read of much has no answer.
+/// The failure of a large read that finds no room.
 pub(crate) const NO_ROOM_FOR_REPLY: &str = "the node's memory for clients (client_memory_mb) has no room for the reply now; \
      ask again, or for fewer keys at once";
 
 const NO_ROOM_TO_STAY: &str = "UNAVAILABLE the node's memory for clients (client_memory_mb) is short, and this connection holds the most \
      of those that make no progress: it is closed";
 
-/// An error reply. Its first word is what clients tell errors apart by.
+/// An error reply. Clients distinguish errors by the first word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) String);
 
 impl Refusal {
-    /// An error that Redis gives too, in its words.
+    /// An error that Redis has, too, in its words.
     pub(crate) fn err(text: impl Display) -> Refusal {
         Refusal(format!("ERR {text}"))
     }
@@ -22,7 +22,7 @@ impl Refusal {
         Refusal::err("syntax error")
     }
 
-    /// A command of our own that was written in another way.
+    /// A command of Turnbuckle's own with wrong arguments.
     pub(crate) fn usage(syntax: &str) -> Refusal {
         Refusal::err(format_args!("syntax error; expected {syntax}"))
     }
@@ -31,7 +31,7 @@ impl Refusal {
         Refusal::err("value is not an integer or out of range")
     }
 
-    /// A time that cannot be meant, in the words of Redis.
+    /// A time that is not valid, in the words of Redis.
     pub(crate) fn invalid_expire_time(command: &str, max: i64) -> Refusal {
         Refusal::err(format_args!(
             "invalid expire time in '{command}' command; expected a number from 1 to {max}"
@@ -42,7 +42,7 @@ impl Refusal {
         Refusal::err(format_args!("wrong number of arguments for '{command}' command"))
     }
 
-    /// Something that Redis has and Turnbuckle has not. It did not happen.
+    /// Something that Redis has and Turnbuckle does not. It was not carried out.
     pub(crate) fn unsupported(what: impl Display) -> Refusal {
         Refusal(format!("UNSUPPORTED {what}"))
     }
@@ -53,7 +53,7 @@ impl Refusal {
         ))
     }
 
-    /// What a client is told that is disconnected so that others have room.
+    /// The message for a client that is disconnected so that other clients have room.
     pub(crate) fn shed() -> Refusal {
         Refusal(NO_ROOM_TO_STAY.into())
     }
@@ -76,7 +76,7 @@ impl Refusal {
         ))
     }
 
-    /// What a command that promises a snapshot cannot be asked for.
+    /// The refusal of a snapshot at a level that promises none.
     pub(crate) fn not_a_snapshot(asked: Level, offered: Levels) -> Refusal {
         let snapshots = offered
             .reads

@@ -6,11 +6,11 @@ use crate::{
 use bytes::Bytes;
 use turnbuckle_core::{Answer, Failure, Key, Receipt};
 
-/// What the connection says about how replies look.
+/// The connection's settings for replies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Style<'a> {
     limits: &'a Limits,
-    /// Whether receipts stand before replies.
+    /// Whether receipts are written before replies.
     receipts: bool,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Style<'a> {
         }
     }
 
-    /// Writes the reply of a command that was one operation. Returns the receipt that goes with it.
+    /// Writes the reply of a command that was one operation. Returns its receipt.
     #[inline]
     pub(crate) fn write_one(
         self,
@@ -38,7 +38,7 @@ impl<'a> Style<'a> {
         })
     }
 
-    /// Writes the reply of a command that was several writes. Returns the receipt that goes with it.
+    /// Writes the reply of a command that was several writes. Returns its receipt.
     pub(crate) fn write_several(
         self,
         writes: &Writes,
@@ -48,7 +48,7 @@ impl<'a> Style<'a> {
         self.write(writes.receipt(), backend, writer, |writer| writes.write(writer))
     }
 
-    /// Writes the reply of a command that was several reads. Returns the receipt that goes with it.
+    /// Writes the reply of a command that was several reads. Returns its receipt.
     pub(crate) fn write_reads(
         self,
         reads: &Reads,
@@ -60,7 +60,7 @@ impl<'a> Style<'a> {
         })
     }
 
-    /// Writes a reply with its receipt as an attribute in front, if that is wanted; or an error, which has none.
+    /// Writes a reply, with its receipt as an attribute before it if receipts are on; or an error, which has no receipt.
     #[inline]
     fn write(
         self,
@@ -91,15 +91,15 @@ impl<'a> Style<'a> {
 pub(crate) enum Shape {
     /// The value, or null.
     Value,
-    /// The value's length, 0 without one.
+    /// The value's length, or 0 without a value.
     Length,
-    /// What kind of value it is: a string, or none.
+    /// The type of the value: `string`, or `none`.
     Kind,
     /// OK, or null if a condition did not hold.
     Done,
     /// 1, or 0 if a condition did not hold.
     CarriedOut,
-    /// The value before, or null, whether a condition held or not.
+    /// The previous value, or null, whether a condition held or not.
     Previous,
     /// 1 if there was a value to delete, else 0.
     Deleted,
@@ -107,34 +107,34 @@ pub(crate) enum Shape {
     Values,
     /// How many of the keys have a value.
     Present,
-    /// The keys that match, and where to go on.
+    /// The keys that match, and the cursor to continue from.
     Keys {
-        /// What they must match.
+        /// The pattern that they must match.
         pattern: Option<Bytes>,
-        /// Whether a type was asked for that no value here has.
+        /// Whether the client asked for a type that no value here has.
         none: bool,
     },
     /// The count.
     Count,
 }
 
-/// What a value's reply takes beside the value, at most.
+/// The most bytes that a value's reply takes beside the value.
 pub(crate) const REPLY_BYTES: usize = 32;
 
-/// How much matching one `SCAN` may cost: about a tenth of a second.
+/// How many steps of matching one `SCAN` may take: about a tenth of a second.
 const MATCH_STEPS: u64 = 50_000_000;
 
 impl Shape {
-    /// Whether the reply carries the values that were read, and the read may be done again if there is no room for them. A write is done once, whatever
-    /// it carries.
+    /// Whether the reply carries the values that were read, and the read may be repeated if there is no room for them. A write is never repeated,
+    /// whatever its reply carries.
     pub(crate) fn carries(&self) -> bool {
         matches!(self, Shape::Value | Shape::Values)
     }
 
-    /// Writes the reply; nothing at all if it is refused.
+    /// Writes the reply. If it is refused, nothing is written.
     ///
     /// # Panics
-    /// If the answer is not one to the operation that was asked: that is the backend's mistake.
+    /// If the answer does not fit the operation. That is a bug of the backend.
     pub(crate) fn write(
         &self,
         answer: &Answer,
@@ -168,19 +168,19 @@ impl Shape {
             (Shape::Count, Answer::Count(count)) => {
                 writer.integer(i64::try_from(*count).unwrap_or(i64::MAX));
             }
-            // A server of another node may have answered.
+            // A server of another node may have sent this answer.
             _ => return Err(Refusal::from(&unfit())),
         }
         Ok(())
     }
 }
 
-/// What came of a command that was answered with something else than it asked for.
+/// The failure of an operation whose answer does not fit it. It is not known whether it was carried out.
 fn unfit() -> Failure {
     Failure::Timeout("a server answered something else than was asked".into())
 }
 
-/// Asking for one long value many times in one command must not make a reply without bound.
+/// Refuses a reply that is too long. Otherwise a command that names one long value many times could make a reply without a bound.
 pub(crate) fn check_reply(bytes: usize, limits: &Limits) -> Result<(), Refusal> {
     if bytes > limits.max_reply_bytes {
         return Err(Refusal::too_big(
@@ -242,11 +242,11 @@ fn write_keys(
     Ok(())
 }
 
-/// A command that is several writes, one for each key, and what became of each. They are not one transaction: where
-/// some fail, the others have happened, and the error says which.
+/// A command that is several writes, one for each key, and the outcome of each. The writes are not one transaction: if some fail, the other ones were
+/// carried out, and the error says which.
 #[derive(Debug)]
 pub(crate) struct Writes {
-    /// Whether the reply is a count of the keys that had a value, or OK.
+    /// Whether the reply is the number of keys that had a value. Otherwise it is OK.
     counts: bool,
     /// The command, which names the keys.
     arguments: Arguments,
@@ -256,7 +256,7 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Deletes of the first `keys` arguments of a command, or, of pairs of a key and a value, writes.
+    /// Deletes of the first `keys` arguments of a command; or, if not `deletes`, writes of its first `keys` pairs of a key and a value.
     pub(crate) fn new(deletes: bool, keys: usize, arguments: Arguments) -> Writes {
         Writes {
             counts: deletes,
@@ -267,7 +267,7 @@ impl Writes {
         }
     }
 
-    /// How many are not answered, begun or not.
+    /// How many writes are not answered, whether they have begun or not.
     pub(crate) fn missing(&self) -> usize {
         self.missing
     }
@@ -278,10 +278,10 @@ impl Writes {
         self.arguments.at(1 + part * step)
     }
 
-    /// Takes in what became of the write of key number `part`.
+    /// Handles the answer to the write of key number `part`.
     ///
     /// # Panics
-    /// If it was answered before: that is the backend's mistake.
+    /// If it was answered before. That is a bug of the backend.
     pub(crate) fn take(&mut self, part: usize, answer: Answer, receipt: Option<Receipt>) {
         let outcome = match answer {
             Answer::Written { existed } => Ok(existed),
@@ -298,7 +298,7 @@ impl Writes {
         self.missing == 0
     }
 
-    /// What all of it proves; nothing where a part failed.
+    /// The receipt of all writes together; `None` if one of them failed.
     pub(crate) fn receipt(&self) -> Option<Receipt> {
         let failed = self.outcomes.iter().flatten().any(Result::is_err);
         self.receipt.clone().filter(|_| !failed)
@@ -318,7 +318,7 @@ impl Writes {
         Ok(())
     }
 
-    /// The worst failure: one that leaves open whether it happened comes before one that does not.
+    /// The worst failure. A failure that leaves open whether the write was carried out is worse than one that does not.
     fn refusal(&self) -> Refusal {
         let failures = || {
             self.outcomes
@@ -341,7 +341,7 @@ impl Writes {
         refusal
     }
 
-    /// The keys of some outcome, as many as fit in an error message.
+    /// The keys with some outcome, as many as fit in an error message.
     fn names(&self, wanted: impl Fn(&Result<bool, Failure>) -> bool) -> String {
         const MAX_NAMES: usize = 16;
         let of: Vec<usize> = (0..)
@@ -373,7 +373,7 @@ fn name(key: &[u8]) -> String {
     }
 }
 
-/// What two receipts prove together.
+/// The receipt of two operations together.
 pub(crate) fn merge(one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.merged(other)),

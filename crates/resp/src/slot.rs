@@ -3,35 +3,35 @@ use crate::long::Reads;
 use crate::shape::{Shape, Writes};
 use turnbuckle_core::Receipt;
 
-/// The place of one reply in the order of replies, while something before it, or it, is not answered yet.
+/// The place of one reply in the order of replies. It exists until this reply and all replies before it are answered.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// The tag of its first operation, or of the next one if it has none. Invariant: never falls from slot to slot.
+    /// The tag of its first operation, or of the next one if it has none. Invariant: it never falls from slot to slot.
     pub(crate) first_tag: u64,
-    /// What the command took on the wire; it is not forgotten before it is answered.
+    /// The bytes of the command on the wire. They stay in memory until it is answered.
     pub(crate) frame_bytes: usize,
-    /// What it is expected to bring, until it is answered.
+    /// How many bytes it is expected to return, until it is answered.
     pub(crate) need: usize,
     pub(crate) state: SlotState,
 }
 
 #[derive(Debug)]
 pub(crate) enum SlotState {
-    /// Answered, and written here.
+    /// It is answered, and its reply is written here.
     Ready(Box<ReadyReply>),
     /// Its reply is being written.
     Taken,
-    /// Waiting for one operation.
+    /// It waits for one operation.
     One(Shape),
-    /// Waiting for several writes.
+    /// It waits for several writes.
     Several(Box<Writes>),
-    /// Waiting for several reads.
+    /// It waits for several reads.
     Parts(Box<Reads>),
 }
 
 #[derive(Debug)]
 pub(crate) struct ReadyReply {
     pub(crate) output: Output,
-    /// What it does to the last receipt: nothing, or it becomes this one (or none).
+    /// What becomes the connection's last receipt: `None` if that stays, else this receipt or none.
     pub(crate) receipt: Option<Option<Receipt>>,
 }

@@ -34,10 +34,10 @@ pub enum Value {
     Attribute(Vec<(Value, Value)>, Box<Value>),
 }
 
-/// The client's half of the codec: replies out of whatever pieces of bytes arrive.
+/// The client's half of the codec: it takes replies from bytes, in whatever pieces they arrive.
 ///
-/// Like [`crate::Decoder`] it looks at each byte once to find where a reply ends; then it takes the reply apart, so it
-/// allocates only for what has arrived.
+/// Like [`crate::Decoder`], it looks at each byte once to find where a reply ends. Then it takes the reply apart. So it allocates only for what has
+/// arrived.
 #[derive(Debug)]
 pub struct ReplyDecoder {
     max_reply_bytes: usize,
@@ -50,7 +50,7 @@ impl ReplyDecoder {
     /// How deeply replies may be nested.
     pub const MAX_DEPTH: usize = 32;
 
-    /// A decoder at the start of a connection that takes replies of at most so many bytes.
+    /// A decoder at the start of a connection. It takes replies of at most `max_reply_bytes`.
     pub fn new(max_reply_bytes: usize) -> ReplyDecoder {
         ReplyDecoder {
             max_reply_bytes,
@@ -59,8 +59,8 @@ impl ReplyDecoder {
         }
     }
 
-    /// Takes the next reply off the front of `input`; `None` if it is not all there yet. Until it is, its bytes stay in
-    /// `input`, and the next call must bring the same input with more behind.
+    /// Takes the next reply off the front of `input`; `None` if it has not arrived completely. Until then its bytes stay in `input`, and the next
+    /// call must bring the same input with more bytes after them.
     pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Value>, ProtocolError> {
         if !self.scan(input)? {
             return Ok(None);
@@ -76,7 +76,7 @@ impl ReplyDecoder {
         reply.value().map(Some)
     }
 
-    /// Moves on to the end of the reply. False if it has not arrived.
+    /// Moves on to the end of the reply. Returns false if the end has not arrived.
     fn scan(&mut self, input: &[u8]) -> Result<bool, ProtocolError> {
         while let Some(missing) = self.missing.last_mut() {
             if *missing == 0 {
@@ -86,13 +86,13 @@ impl ReplyDecoder {
             let Some(head) = Head::read(input, self.scanned)? else {
                 return check_limit(input.len(), self.max_reply_bytes).map(|()| false);
             };
-            // The input may still grow up to here; beyond the limit there is no use in waiting for it.
+            // The input may still grow up to here. Beyond the limit, waiting for more is of no use.
             check_limit(head.end.saturating_add(head.body), self.max_reply_bytes)?;
             if head.body > 0 && input.len() < head.end + head.body {
                 return Ok(false);
             }
             self.scanned = head.end + head.body;
-            // An attribute does not count: the value behind it does.
+            // An attribute does not count, but the value after it does.
             *missing -= u64::from(head.kind != b'|');
             if head.children > 0 {
                 if self.missing.len() == Self::MAX_DEPTH {
@@ -115,11 +115,11 @@ fn check_limit(bytes: usize, max: usize) -> Result<(), ProtocolError> {
 /// The first line of a value.
 struct Head {
     kind: u8,
-    /// Where the text of the line stands.
+    /// The place of the line's text.
     text: std::ops::Range<usize>,
-    /// Where the line ends, CR LF included.
+    /// The place where the line ends, with its CR LF.
     end: usize,
-    /// How many bytes of a string follow, CR LF included.
+    /// How many bytes of a string follow, with its CR LF.
     body: usize,
     /// How many values follow.
     children: u64,
@@ -128,10 +128,10 @@ struct Head {
 }
 
 impl Head {
-    /// The longest line of its own; longer texts are bulk strings.
+    /// The longest line that is a value of its own, in bytes. Longer texts are bulk strings.
     const MAX_LINE_BYTES: usize = 64 << 10;
 
-    /// The line at `start`; `None` if it has not arrived.
+    /// The line at `start`; `None` if it has not arrived completely.
     fn read(input: &[u8], start: usize) -> Result<Option<Head>, ProtocolError> {
         let Some(&kind) = input.get(start) else {
             return Ok(None);
@@ -165,7 +165,7 @@ impl Head {
         Ok(Some(head))
     }
 
-    /// What follows the line, by its kind and number.
+    /// Sets what follows the line, by its type and its number.
     fn measure(&mut self, text: &[u8]) -> Result<(), ProtocolError> {
         if !b"$!=*%~>|".contains(&self.kind) {
             return Ok(());
@@ -196,7 +196,7 @@ impl Head {
 struct Reader {
     frame: Bytes,
     place: usize,
-    /// How many values are being read that the next one is part of, or belongs to as to its attribute.
+    /// How many values are being read that contain the next one, or have it as the value of their attribute.
     depth: usize,
 }
 

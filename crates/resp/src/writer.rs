@@ -1,10 +1,10 @@
 use crate::{Output, number::put_integer, output::SHARED_BYTES};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Which version of the protocol a connection speaks; `HELLO` changes it.
+/// The version of the protocol that a connection speaks. `HELLO` changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Resp {
-    /// RESP2, where every connection begins.
+    /// RESP2: every connection begins with it.
     #[default]
     Two,
     /// RESP3.
@@ -21,8 +21,8 @@ impl Resp {
     }
 }
 
-/// Writes replies straight into the output. What RESP2 has no type for is written the way Redis does: a map as a flat
-/// array, a null as a null bulk, a truth value as 1 or 0.
+/// Writes replies directly into the output. If RESP2 has no type for something, it is written as Redis does: a map as a flat array, a null as a null
+/// bulk, a boolean as 1 or 0.
 #[derive(Debug)]
 pub struct Writer<'a> {
     out: &'a mut Output,
@@ -35,27 +35,27 @@ impl<'a> Writer<'a> {
         Writer { out, resp }
     }
 
-    /// The version it writes.
+    /// The version that it writes.
     pub fn resp(&self) -> Resp {
         self.resp
     }
 
-    /// How much the output holds, in bytes.
+    /// How many bytes the output holds.
     pub fn written_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// Makes room for so many bytes at once, so that a long reply does not grow by copying.
+    /// Makes room for this many bytes at once, so that a long reply does not grow by copying.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.out.end().reserve(bytes);
     }
 
-    /// Takes back everything after the output's first `len` bytes.
+    /// Drops everything after the output's first `len` bytes.
     pub(crate) fn undo(&mut self, len: usize) {
         self.out.truncate(len);
     }
 
-    /// `+text`. For fixed words only: `text` may hold no line break.
+    /// `+text`, for fixed words only: `text` must not contain a line break.
     pub fn simple(&mut self, text: &str) {
         debug_assert!(!text.contains(['\r', '\n']), "a simple string is one line");
         self.out.end().put_u8(b'+');
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
         self.header(b':', value);
     }
 
-    /// A truth value.
+    /// A boolean.
     pub fn boolean(&mut self, value: bool) {
         match self.resp {
             Resp::Two => self.integer(i64::from(value)),
@@ -87,7 +87,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Nothing: the answer of a key without value.
+    /// Null: the reply for a key without a value.
     pub fn null(&mut self) {
         self.out.end().put_slice(match self.resp {
             Resp::Two => b"$-1\r\n",
@@ -95,14 +95,14 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Bytes.
+    /// A bulk string.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.out.end().reserve(bytes.len() + 32);
         self.header(b'$', bytes.len() as i64);
         self.line(bytes);
     }
 
-    /// Bytes, or nothing.
+    /// A bulk string, or null.
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -110,7 +110,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A value that is stored, or nothing. A long one is not copied.
+    /// A stored value, or null. A long value is not copied.
     #[inline]
     pub(crate) fn value(&mut self, value: Option<&Bytes>) {
         match value {
@@ -123,7 +123,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Text that is meant for people.
+    /// A text for people to read, such as that of `INFO`.
     pub fn verbatim(&mut self, text: &str) {
         match self.resp {
             Resp::Two => self.bulk(text.as_bytes()),
@@ -156,7 +156,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The header of an attribute, which stands before a reply; `len` pairs follow, and then the reply.
+    /// The header of an attribute, which comes before a reply; `len` pairs follow, and then the reply.
     ///
     /// # Panics
     /// On RESP2, which has none.

@@ -1,4 +1,4 @@
-//! The connection: order, bounds, and what it does to those who do not keep to them.
+//! The connection: order, bounds, and what happens to clients that exceed the bounds.
 mod world;
 
 use bytes::{Bytes, BytesMut};
@@ -149,7 +149,7 @@ fn answers_that_nobody_reads_close_the_connection_in_the_end() {
     };
     let (mut connection, mut world) = (Connection::new(greeting(limits)), World::default());
     send(encode(&[b"SET", b"k", &[b'x'; 60]]), &mut connection, &mut world);
-    // So far it has read nothing large, so many reads begin at once.
+    // The connection has read nothing large yet, so many reads begin at once.
     send("GET none\r\n".repeat(5), &mut connection, &mut world);
     world.deferring = true;
     send("GET k\r\n".repeat(30), &mut connection, &mut world);
@@ -228,7 +228,7 @@ fn a_command_of_too_many_arguments_is_refused_by_number_and_the_next_is_answered
     );
 }
 
-/// A keyspace that cannot be opened.
+/// A backend whose keyspaces cannot be opened.
 struct Shut;
 
 impl Backend for Shut {
@@ -287,7 +287,7 @@ fn a_keyspace_that_cannot_be_opened_says_so_at_each_operation() {
     );
 }
 
-/// A command of the random pipelines, and what must come back.
+/// A command of the random pipelines. Its reply is known.
 #[derive(Debug, Clone)]
 enum Step {
     Set(u8, u8),
@@ -359,7 +359,7 @@ fn pipeline(steps: &[Step], chances: &[prop::sample::Index], deferring: bool) ->
             if !connection.is_waiting() {
                 break;
             }
-            // It waited until what is before it was written.
+            // The command waited until the replies before it were written.
             continue;
         }
         let chance = chances.next().expect("there is at least one");
@@ -406,7 +406,7 @@ proptest! {
     }
 }
 
-/// Commands of words that mean something, in any order.
+/// Commands of meaningful words, in any order.
 fn words() -> impl Strategy<Value = Vec<&'static str>> {
     let first = prop::sample::select(vec![
         "ASKING",

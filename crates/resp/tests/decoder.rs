@@ -1,4 +1,4 @@
-//! The decoder against a dumb one that looks at all bytes at once, over every way of cutting the bytes into pieces.
+//! Compares the decoder with a simple one that looks at all bytes at once, over random ways to cut the bytes into pieces.
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use turnbuckle_resp::{
@@ -18,7 +18,7 @@ fn limits() -> Limits {
     }
 }
 
-/// What a stream of bytes comes to: commands, each a list of arguments or a reason why it was skipped, and how it ends.
+/// What is decoded from a stream of bytes: its commands, each as a list of arguments or the reason why it was skipped, and the error at its end.
 #[derive(Debug, PartialEq, Default)]
 struct Outcome {
     commands: Vec<Result<Vec<Vec<u8>>, TooBig>>,
@@ -55,7 +55,7 @@ fn decode(pieces: &[Vec<u8>]) -> Outcome {
     outcome
 }
 
-/// The same, with all bytes in view.
+/// The same with the simple decoder, which sees all bytes at once.
 fn oracle(bytes: &[u8]) -> Outcome {
     let mut outcome = Outcome::default();
     let mut rest = bytes;
@@ -172,7 +172,7 @@ fn oracle_line(bytes: &[u8]) -> Step<'_> {
     let Some(len) = len else {
         return Ok(None);
     };
-    // Quotes have tests of their own; the generator makes none.
+    // Quotes have tests of their own. The generator makes none.
     let words: Vec<Vec<u8>> = bytes[..len]
         .split(|byte| byte.is_ascii_whitespace() || *byte == 0x0b)
         .filter(|word| !word.is_empty())
@@ -182,7 +182,7 @@ fn oracle_line(bytes: &[u8]) -> Step<'_> {
     Ok(Some((command, &bytes[len + 1..])))
 }
 
-/// Commands, mostly right, and now and then anything.
+/// Streams of commands: mostly valid, and sometimes random bytes.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let argument = prop_oneof![
         8 => prop::collection::vec(any::<u8>().prop_map(unquoted), 0..12),
@@ -208,7 +208,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
 }
 
-/// Bytes that the dumb decoder's lines would split in another way.
+/// Replaces quotes, because the simple decoder does not split lines at them as Redis does.
 fn unquoted(byte: u8) -> u8 {
     if byte == b'"' || byte == b'\'' { b'q' } else { byte }
 }

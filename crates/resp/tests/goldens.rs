@@ -1,7 +1,7 @@
 //! Scripts of what a client sends and what it reads, under `tests/goldens`.
 //!
-//! `> GET k` is a line as typed over telnet. Each script is run on two connections, one in RESP2 and one in RESP3 (until
-//! it says `HELLO` itself); where they differ both replies are shown. Other commands:
+//! `> GET k` is a line as typed over telnet. Each script is run on two connections, one in RESP2 and one in RESP3 (until it says `HELLO` itself). If
+//! the replies differ, both are shown. Other commands:
 //!
 //! ```text
 //!   raw BYTES..              sends bytes; \r \n \t \xHH as in Rust
@@ -106,7 +106,7 @@ fn unescape(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(bytes)
 }
 
-/// The same on RESP2 and RESP3.
+/// The same client on RESP2 and on RESP3.
 struct Both(Client, Client);
 
 impl goldenscript::Runner for Both {
@@ -134,7 +134,7 @@ impl goldenscript::Runner for Both {
     }
 }
 
-/// What was sent, and the lines that came back, wrapped.
+/// What was sent, and the lines that came back, wrapped at `COLUMNS`.
 fn lay_out(sent: &str, reply: &str) -> String {
     const COLUMNS: usize = 110;
     let mut text = sent.to_owned();
@@ -151,7 +151,7 @@ fn lay_out(sent: &str, reply: &str) -> String {
     text + "\n"
 }
 
-/// Printable characters as they are.
+/// Printable characters stay as they are; the other bytes are escaped.
 fn escape(bytes: &[u8]) -> String {
     bytes
         .iter()

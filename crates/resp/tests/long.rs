@@ -1,4 +1,4 @@
-//! Commands on many keys: a share at a time, with the reply and the order that they had in one piece.
+//! Commands on many keys: they are done a share at a time, and the reply and the order are the same as if done at once.
 mod world;
 
 use bytes::{Bytes, BytesMut};
@@ -19,7 +19,7 @@ fn command(name: &str, pairs: bool) -> Vec<Vec<u8>> {
     command
 }
 
-/// Calls the connection until it has no more to do; how often, and what it replied.
+/// Calls the connection until it has no more to do. Returns the number of calls, and the replies.
 fn run(commands: &[Vec<Vec<u8>>], connection: &mut Connection, world: &mut World) -> (usize, Vec<Value>) {
     let mut input = BytesMut::new();
     commands
@@ -124,7 +124,7 @@ fn no_more_parts_are_under_way_than_may_be() {
                 break;
             }
             assert!(world.deferred.len() <= 1_024, "{}", world.deferred.len());
-            // The newest answers first.
+            // The newest operations are answered first.
             while let Some(&(tag, _)) = world.deferred.back() {
                 world.answer(tag, &mut connection);
             }

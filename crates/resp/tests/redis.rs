@@ -1,12 +1,12 @@
-//! What redis-server 7.0.15 answered to the same bytes, recorded in `tests/redis/answers.txt`: error texts, reply shapes,
-//! and after what it closes.
+//! What redis-server 7.0.15 answered to the same bytes, recorded in `tests/redis/answers.txt`: error texts, the shape of replies, and after which
+//! bytes it closes the connection.
 mod world;
 
 use bytes::BytesMut;
 use turnbuckle_resp::Connection;
 use world::World;
 
-/// Where we differ, and why.
+/// The cases in which we differ, and the reasons.
 const DIFFERENCES: [(&str, &str); 9] = [
     (
         r"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n",

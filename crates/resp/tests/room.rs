@@ -1,4 +1,4 @@
-//! What a connection holds: it is counted, it is bounded by what the node grants, and it is given back.
+//! What a connection holds: it is counted, it is bounded by what the node grants, and it is released again.
 mod world;
 
 use bytes::{Buf, BytesMut};
@@ -43,7 +43,7 @@ fn a_pipeline_of_large_reads_does_not_run_ahead_of_a_client_that_does_not_read()
                 connection.memory_bytes()
             );
             let output = connection.output();
-            // It reads a little at a time.
+            // The client reads a little at a time.
             let read = output.len().min(50_000);
             bytes += read;
             output.advance(read);
@@ -85,7 +85,7 @@ fn a_put_is_done_once_also_if_there_is_no_room_for_the_value_that_it_tells() {
     for deferring in [false, true] {
         let (mut connection, mut world) = large_and_ordered();
         world.deferring = deferring;
-        // Enough to begin with, and too little for the value.
+        // The room is enough to begin with, and too little for the value.
         world.room = Some(VALUE_BYTES / 2);
         let mut input = BytesMut::from("GETSET k x\r\n");
         connection.handle_bytes(&mut input, &mut world);
@@ -140,7 +140,7 @@ fn a_reply_waits_until_the_node_has_room_for_it() {
 #[test]
 fn a_reply_that_comes_later_and_finds_no_room_is_refused() {
     let (mut connection, mut world) = large();
-    // What it brings is not known: nothing large has been read.
+    // How much it returns is not known: nothing large has been read.
     send("MGET a b c d e f g\r\n".repeat(20), &mut connection, &mut world);
     world.deferring = true;
     send(MGET, &mut connection, &mut world);
@@ -154,7 +154,7 @@ fn a_reply_that_comes_later_and_finds_no_room_is_refused() {
     );
     connection.release_memory(true);
     assert!(connection.memory_bytes() < 1_000);
-    // Now it is known: the next one waits.
+    // Now that is known, so the next one waits.
     let mut input = BytesMut::from(MGET);
     connection.handle_bytes(&mut input, &mut world);
     assert!(world.deferred.is_empty() && connection.is_waiting());

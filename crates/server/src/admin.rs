@@ -1,4 +1,4 @@
-//! HTTP for people and monitoring: health, metrics, status, and the WAN between sites.
+//! HTTP for operators and monitoring: health, metrics, status, and the WAN between sites.
 //!
 //! | | |
 //! |---|---|
@@ -10,21 +10,21 @@
 //! | `POST /wan` or `PUT /wan` | sets a delay: [`SetDelay`] |
 //! | `POST /wan/cut` | lets nothing through between two sites: [`LinkName`] |
 //! | `POST /wan/heal` | lets everything through again: [`LinkName`], or no body for all links |
-//! | `PUT /wan/links` | what another node's matrix is like: [`WanLink`]s |
+//! | `PUT /wan/links` | takes over another node's matrix, where it was changed later: [`WanLink`]s |
 //!
-//! **One truth.** A change of the WAN may be asked of any node. It tells the nodes of all other processes, and the answer names those that it did
-//! not reach; they are told again, each second. A node that starts asks the others.
+//! **One matrix per cluster.** A change of the WAN may be requested from any node. That node tells the nodes of all other processes. Its answer names
+//! the nodes that it did not reach; it tells them again every second. A node that starts asks the other nodes.
 //!
-//! Every answer but `/metrics` is JSON. What is refused is answered with `{"error": .., "expected": ..}`: what was
-//! wrong, and what would have been right.
+//! Every answer except `/metrics` is JSON. A refused request is answered with `{"error": .., "expected": ..}`: what was wrong, and what would have
+//! been right.
 //!
-//! It shares a current-thread runtime with the event loop of clients, so an answer is made from memory and at once. It
-//! is bounded: [`MAX_CONNECTIONS`] connections (for one more, the one that was heard the longest ago goes), bodies of 16 KiB, and limits
-//! on how long a connection may take over its request, its answer and in all. So unfinished requests do not keep `/healthz` from
-//! answering.
+//! It shares a current-thread runtime with the event loop of clients, so every answer is made from memory, at once. What it uses is bounded:
+//! [`MAX_CONNECTIONS`] connections, bodies of 16 KiB (1 MiB for `PUT /wan/links`), and limits on how long a connection may take for its request, for
+//! its answer and in all. If one more connection comes, the connection that has been silent for the longest is closed. So unfinished requests do not
+//! keep `/healthz` from answering.
 //!
-//! **Caveats.** There is no authentication: give it an address that only operators reach. Requests that a web page of
-//! another origin makes through an operator's browser are refused.
+//! **Caveats.** There is no authentication: give it an address that only operators can reach. Requests that a web page of another origin makes
+//! through an operator's browser are refused.
 use crate::{metrics::Metrics, status::Status, wan::WanMatrix};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -39,9 +39,9 @@ pub use spread::{Others, ask_others};
 mod serve;
 pub use serve::{AdminServer, MAX_CONNECTIONS};
 
-/// What the admin HTTP asks of the node. Called on the event loop: answers from memory, and soon.
+/// What the admin HTTP asks of the node. It is called on the event loop, so every method answers from memory, at once.
 pub trait AdminSource: Send + Sync + 'static {
-    /// Whether the node serves clients, or why not yet.
+    /// Whether the node serves clients. If not, the error is the reason.
     fn readiness(&self) -> Result<(), String>;
 
     /// What does not work although the node serves clients, each in a sentence.
@@ -49,7 +49,8 @@ pub trait AdminSource: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The keyspaces that some peers are known not to have, with the names of these: nothing of them gets there. The node serves all the same.
+    /// The keyspaces that some peers are known not to have, each with the names of those peers. Nothing of such a keyspace is sent to them. The node
+    /// serves clients all the same.
     fn missing_keyspaces(&self) -> BTreeMap<String, Vec<String>> {
         BTreeMap::new()
     }
@@ -58,16 +59,16 @@ pub trait AdminSource: Send + Sync + 'static {
     fn status(&self) -> Status;
 }
 
-/// What there is to see and to change. Cheap to clone.
+/// What the admin HTTP shows and changes. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     /// The node.
     pub source: Arc<dyn AdminSource>,
-    /// What it counts.
+    /// The node's counts.
     pub metrics: Arc<Metrics>,
-    /// The delays of what it sends.
+    /// The delays and cuts of the frames that the node sends.
     pub wan: WanMatrix,
-    /// The other nodes, which are told what changes.
+    /// The other nodes, which are told of every change of the WAN.
     pub others: Arc<Others>,
 }
 
@@ -79,14 +80,14 @@ impl fmt::Debug for Admin {
     }
 }
 
-/// The WAN as it is.
+/// The WAN matrix as it is now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WanView {
     /// The names of the sites.
     pub sites: Vec<String>,
     /// Every direction between two different sites.
     pub links: Vec<WanLink>,
-    /// The nodes that could not be told of a change yet, and why. They are told again, each second.
+    /// The nodes that could not be told of a change yet, each with the reason. They are told again every second.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_reached: BTreeMap<String, String>,
 }
@@ -94,15 +95,15 @@ pub struct WanView {
 /// One direction of a link between two sites.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WanLink {
-    /// Where frames come from.
+    /// The site that frames come from.
     pub from: String,
-    /// Where they go.
+    /// The site that frames go to.
     pub to: String,
-    /// How long they take, as `40ms~4ms`.
+    /// How long frames take, as `40ms~4ms`: the delay and the jitter.
     pub delay: String,
-    /// Whether nothing passes.
+    /// Whether nothing passes in this direction.
     pub cut: bool,
-    /// When this was changed, in microseconds since 1970; 0 if it is as it was configured.
+    /// When this direction was last changed, in microseconds since 1970; 0 if it is as configured.
     #[serde(default)]
     pub changed_us: u64,
 }
@@ -111,13 +112,13 @@ pub struct WanLink {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetDelay {
-    /// Where frames come from.
+    /// The site that frames come from.
     pub from: String,
-    /// Where they go.
+    /// The site that frames go to.
     pub to: String,
-    /// How long they take, as `40ms~4ms`.
+    /// How long frames take, as `40ms~4ms`: the delay and the jitter.
     pub delay: String,
-    /// Whether the way back shall take as long.
+    /// Whether the opposite direction gets the same delay.
     #[serde(default)]
     pub both: bool,
 }
@@ -128,12 +129,12 @@ pub struct SetDelay {
 pub struct LinkName {
     /// One of its sites.
     pub from: String,
-    /// The other one.
+    /// The other site.
     pub to: String,
 }
 
 impl WanView {
-    /// The matrix, now.
+    /// The matrix as it is now.
     pub fn of(matrix: &WanMatrix) -> WanView {
         let name = |site: turnbuckle_core::SiteId| matrix.sites()[usize::from(site.0)].clone();
         let links = matrix.links().map(|(from, to, link)| WanLink {

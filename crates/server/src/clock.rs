@@ -3,11 +3,11 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use turnbuckle_core::{Micros, Now, SteadyWall};
 
-/// The machine's clocks, as everything below the server gets to see them.
+/// The machine's clocks, as the rest of the node sees them.
 ///
-/// Monotonic time counts while the machine is suspended (`CLOCK_BOOTTIME`): a promise of freshness that was made before a
-/// laptop slept is old when it wakes. The wall clock comes as an interval, as wide as the configuration says that it may be
-/// wrong, and does not jump ([`SteadyWall`]). That it did is counted and said: somebody has to set it right.
+/// Monotonic time counts while the machine is suspended (`CLOCK_BOOTTIME`): a promise of freshness that was made before a laptop slept is old when
+/// the laptop wakes. The wall clock is returned as an interval, as wide as the error that the configuration allows, and does not jump
+/// ([`SteadyWall`]). A jump of the machine's wall clock is counted and logged: an operator has to set the clock right.
 #[derive(Debug)]
 pub struct Clock {
     bound: Micros,
@@ -18,7 +18,7 @@ pub struct Clock {
 #[derive(Debug, Default)]
 struct Wall {
     steady: SteadyWall,
-    /// The time that was told last.
+    /// The time that was returned last.
     last: Option<Now>,
     jumps: Jumps,
 }
@@ -33,17 +33,17 @@ impl Clock {
         }
     }
 
-    /// The same, set wrong by a test.
+    /// The same clock, with the faults of a test.
     pub(crate) fn with_faults(self, faults: Option<Arc<TestFaults>>) -> Clock {
         Clock { faults, ..self }
     }
 
-    /// Monotonic time alone.
+    /// Monotonic time only.
     pub fn monotonic(&self) -> Micros {
         read(ClockId::Boottime)
     }
 
-    /// The time.
+    /// The current time. If the wall clock has jumped, this is logged.
     pub fn now(&self) -> Now {
         let (now, said) = self.lock().now(self.bound, || self.monotonic(), || self.wall());
         if let Some(said) = said {
@@ -61,7 +61,7 @@ impl Clock {
         }
     }
 
-    /// What became of its wall clock.
+    /// How often the wall clock has jumped, and how far off it is now.
     pub fn jumps(&self) -> Jumps {
         self.lock().jumps
     }
@@ -71,7 +71,7 @@ impl Clock {
     }
 }
 
-/// A clock before 1970 counts as 1970.
+/// Reads a clock, in microseconds. A clock before 1970 counts as 1970.
 fn read(clock: ClockId) -> Micros {
     let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -79,7 +79,7 @@ fn read(clock: ClockId) -> Micros {
 }
 
 impl Wall {
-    /// The time, and what is to be said of the wall clock.
+    /// The time, and what to log about the wall clock.
     fn now(
         &mut self,
         bound: Micros,
@@ -91,7 +91,7 @@ impl Wall {
         let wall = both.wall_nearest_to(self.last);
         let now = self.steady.now(both.monotonic, wall, bound + both.apart);
         self.last = Some(now);
-        // Clocks that were read apart say nothing of a jump.
+        // If the two clocks were not read close together, they prove no jump.
         let said = match both.is_good() {
             true => self.jumps.look(now, wall, bound),
             false => None,
@@ -100,16 +100,16 @@ impl Wall {
     }
 }
 
-/// How often both clocks are read, on a machine that stops the thread again and again.
+/// How often both clocks are read if the thread is stopped between the reads each time.
 const TRIES: usize = 5;
-/// The same for the first time: all others go by it.
+/// The same for the first reading, which all later readings build on.
 const FIRST_TRIES: usize = 100;
 
 /// Both clocks, read together.
 ///
-/// The thread may be stopped between the two reads, for longer than the wall clock may be wrong. That would look like a wall clock that was
-/// set back. So the wall clock is read between two reads of the monotonic clock, and again if these are far apart. If they always are, the
-/// bound of the wall clock is wider by the gap.
+/// The thread may be stopped between the two reads, for longer than the wall clock may be wrong. That would look as if the wall clock had been set
+/// back. So the wall clock is read between two reads of the monotonic clock. If these two are far apart, the clocks are read again. If they are far
+/// apart each time, the bound of the wall clock is widened by the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Both {
     monotonic: Micros,
@@ -119,7 +119,7 @@ struct Both {
 }
 
 impl Both {
-    /// Reads that are no further apart than this are good.
+    /// The clocks were read together if the two reads of the monotonic clock are no further apart than this.
     const GOOD: Micros = Micros(100);
 
     fn read(tries: usize, mut monotonic: impl FnMut() -> Micros, mut wall: impl FnMut() -> Micros) -> Both {
@@ -150,7 +150,8 @@ impl Both {
         self.apart <= Self::GOOD
     }
 
-    /// What the wall clock may have shown when the monotonic clock was read: of all that, what fits best to the time that was told last.
+    /// What the wall clock may have shown when the monotonic clock was read. Of all possible values, this is the one that is nearest to the time that
+    /// was returned last, plus the time since then.
     fn wall_nearest_to(self, last: Option<Now>) -> Micros {
         match last {
             Some(last) => {
@@ -162,26 +163,26 @@ impl Both {
     }
 }
 
-/// How often somebody has set the machine's wall clock by more than it may be wrong.
+/// How often the machine's wall clock was set by more than it may be wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Jumps {
-    /// How many times.
+    /// The number of jumps.
     pub total: u64,
-    /// How far the wall clock is from what the node goes by, now.
+    /// How far the wall clock is now from the time that the node goes by.
     pub away: Micros,
     has_jumped: bool,
-    /// When the last one was said, and how many were not said since.
+    /// When the last jump was logged, and the number of jumps since then that were not logged.
     said: Option<Micros>,
     unsaid: u64,
 }
 
 impl Jumps {
-    /// A clock that jumps again and again is spoken of this often.
+    /// If the clock jumps again and again, this is logged at most once in this time.
     const SAY_EVERY: Micros = Micros::from_millis(60_000);
-    /// A difference as small as this is no jump, however exact the clock is said to be.
+    /// A difference up to this is no jump, however exact the clock is said to be.
     const MIN: Micros = Micros::from_millis(1);
 
-    /// The wall clock shows `shown`. Returns what is to be said of it.
+    /// Compares what the wall clock shows (`shown`) with the time that the node goes by. Returns what to log.
     fn look(&mut self, now: Now, shown: Micros, bound: Micros) -> Option<String> {
         let reading = now.wall.reading;
         self.away = shown.since(reading).max(reading.since(shown));
@@ -225,7 +226,7 @@ mod tests {
     }
 
     impl World {
-        /// What is said at `ms` milliseconds, when the wall clock is off by `off_ms`.
+        /// What is logged at `ms` milliseconds if the wall clock is off by `off_ms` milliseconds.
         fn at(&mut self, ms: u64, off_ms: i64) -> Option<String> {
             let passed = Micros::from_millis(ms);
             let shown = Micros((1 << 50) + passed.0)
@@ -236,11 +237,11 @@ mod tests {
         }
     }
 
-    /// A machine on which a thread is stopped for some milliseconds at each read of a clock in turn.
+    /// A machine on which a thread is stopped for some milliseconds at each read of a clock. `stops` has one entry for each read.
     struct Machine {
         at: Cell<Micros>,
         stops: RefCell<Vec<u64>>,
-        /// How far its wall clock is ahead.
+        /// How far the machine's wall clock is ahead.
         ahead: Micros,
         wall: Wall,
     }
@@ -268,7 +269,7 @@ mod tests {
             Both::read(TRIES, || self.read(Micros(0)), || self.read(Micros(1 << 50)))
         }
 
-        /// What it is told a second later, and what is said.
+        /// The time one second later, and what is logged.
         fn now(&mut self, stops: &[u64]) -> (Now, Option<String>) {
             self.at.set(self.at.get() + Micros::from_millis(1_000));
             self.stops.replace(stops.to_vec());
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(Machine::new().both(&[]), both(1_000, 0, 0));
         assert_eq!(Machine::new().both(&[0, 40]), both(1_040, 0, 0), "read again");
         assert_eq!(Machine::new().both(&[40, 0]), both(1_040, 0, 0), "read again");
-        // Stopped at every read of the wall clock: the best of five, which may be as wrong as it says.
+        // The thread is stopped at every read of the wall clock. The best of five readings is used, and states how wrong it may be.
         let stops = [0, 40, 0, 30, 0, 20, 0, 30, 0, 40];
         assert_eq!(Machine::new().both(&stops), both(1_090, 20, 20));
     }

@@ -33,13 +33,11 @@
 //! "a->c" = "75ms"                  # one direction
 //! ```
 //!
-//! The text is parsed, not validated: out comes a [`ClusterConfig`] in which every name is resolved and every number in
-//! bounds, or one [`WrongFile`] that names file, line, field, what was found and what was expected. Nothing after it
-//! has to check again.
+//! The text is parsed, not validated. The result is a [`ClusterConfig`] in which every name is resolved and every number is within its bounds, or one
+//! [`WrongFile`] with file, line, field, what was found and what was expected. No later code has to check again.
 //!
-//! **Caveats.** One error at a time. Whether all nodes were given files that go together is
-//! for the peer handshake to find out: [`ClusterConfig::layout`] is what they must agree on, and the [`ClusterConfig::terms`] of the keyspaces
-//! that both ends of a link have.
+//! **Caveats.** Only one error is reported at a time. Whether the files of different nodes fit together is checked by the peer handshake: all nodes
+//! must agree on [`ClusterConfig::layout`], and both ends of a link on the [`ClusterConfig::terms`] of the keyspaces that both have.
 use std::path::{Path, PathBuf};
 use turnbuckle_core::{ClusterSecret, HASH_SLOTS, KeyspaceLevels, Settings, SiteId, Topology};
 use turnbuckle_document::{Document, WrongFile};
@@ -62,7 +60,7 @@ mod tables;
 mod wan;
 pub use wan::read_wan_file;
 
-/// A keyspace by its place in the configuration. Not to be stored: the name is what stays.
+/// A keyspace's place in the configuration. It must not be stored: the place may change, the name does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyspaceId(pub u16);
 
@@ -71,19 +69,19 @@ pub struct KeyspaceId(pub u16);
 pub struct ClusterConfig {
     /// The cluster's name.
     pub name: String,
-    /// What all of its nodes know and nobody else.
+    /// The secret that only the cluster's nodes know.
     pub secret: ClusterSecret,
-    /// What nodes refuse to exceed.
+    /// The limits of each node.
     pub limits: Limits,
-    /// The delays between sites to begin with.
+    /// The delays between sites at the start.
     pub wan: WanDelays,
     /// The names of the sites, in the file's order.
     sites: Vec<String>,
-    /// Invariant: at least one at each site.
+    /// The nodes, in the file's order. Invariant: at least one at each site.
     nodes: Vec<NodeEntry>,
     /// The nodes of each site, in the file's order.
     nodes_of_site: Vec<Vec<NodeId>>,
-    /// Invariant: at least one, and their topologies have all sites.
+    /// The keyspaces, in the file's order. Invariant: at least one, and their topologies have all sites.
     keyspaces: Vec<KeyspaceEntry>,
     default_keyspace: KeyspaceId,
 }
@@ -91,26 +89,26 @@ pub struct ClusterConfig {
 /// A process of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeEntry {
-    /// Its name, one of a kind in the cluster.
+    /// Its name, unique in the cluster.
     pub name: String,
-    /// Where it stands.
+    /// Its site.
     pub site: SiteId,
-    /// Where clients connect.
+    /// The address for clients (RESP).
     pub resp: Address,
-    /// Where other nodes connect.
+    /// The address for other nodes.
     pub peer: Address,
-    /// Where people and monitoring connect.
+    /// The address for operators and monitoring (admin HTTP).
     pub admin: Address,
     /// The directory of its data.
     pub data: PathBuf,
-    /// How many event loops it runs, at least 1.
+    /// The number of its event loops, at least 1.
     pub loops: usize,
 }
 
-/// A keyspace: a protocol and where its replicas stand.
+/// A keyspace: a protocol, and where its replicas are placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceEntry {
-    /// Its name, one of a kind in the cluster.
+    /// Its name, unique in the cluster.
     pub name: String,
     /// Its protocol.
     pub protocol: KnownProtocol,
@@ -118,9 +116,9 @@ pub struct KeyspaceEntry {
     pub topology: Topology,
     /// When its writes are acknowledged.
     pub durability: Durability,
-    /// What the protocol is set to.
+    /// The values of the protocol's parameters.
     pub parameters: Settings,
-    /// What its operations may ask for.
+    /// The levels that its operations may name, and the defaults.
     pub levels: KeyspaceLevels,
 }
 
@@ -128,17 +126,17 @@ impl ClusterConfig {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ConfigError::Unreadable`] if the file cannot be read, is no regular file or larger than 1 MiB;
-    /// [`ConfigError::Wrong`] if what it says is wrong.
+    /// [`ConfigError::Unreadable`] if the file cannot be read, is not a regular file, or is larger than 1 MiB; [`ConfigError::Wrong`] if its content
+    /// is wrong.
     pub fn read(file: &Path) -> Result<ClusterConfig, ConfigError> {
         Ok(Self::parse(file, &read::read_text(file)?)?)
     }
 
-    /// Checks the text of a file. `file` is named in errors and is where relative paths start; only a `secret_file`
-    /// is opened.
+    /// Checks the text of a file. `file` is named in errors, and relative paths start at its directory. The only other file that is opened is
+    /// `secret_file`.
     ///
     /// # Errors
-    /// If anything in it is wrong.
+    /// If anything in the text is wrong.
     pub fn parse(file: &Path, text: &str) -> Result<ClusterConfig, WrongFile> {
         let document = Document::parse(file, text)?;
         check::check(&document, &document.decode()?).map_err(|wrong| document.report(wrong))
@@ -209,7 +207,7 @@ impl ClusterConfig {
             .map(|(id, _)| id)
     }
 
-    /// Where a new connection is.
+    /// The keyspace of a new connection.
     pub fn default_keyspace(&self) -> KeyspaceId {
         self.default_keyspace
     }
@@ -220,8 +218,8 @@ impl ClusterConfig {
         Placement::new(self.nodes.iter().map(|node| node.site)).with_names(names)
     }
 
-    /// What all nodes of a cluster must agree on, as text: sites, nodes and their sites, each in their order. Addresses, limits, durability
-    /// and which keyspaces there are may differ while a file is being rolled out.
+    /// What all nodes of a cluster must agree on, as text: the sites, and the nodes with their sites, each in their order. Addresses, limits,
+    /// durability and the set of keyspaces may differ while a file is being rolled out.
     pub fn layout(&self) -> String {
         let nodes = self
             .nodes
@@ -234,7 +232,8 @@ impl ClusterConfig {
         )
     }
 
-    /// The keyspaces, as this node tells others of them: where both ends of a link have one of a name, they must be equal.
+    /// The keyspaces, as this node describes them to its peers. If both ends of a link have a keyspace of one name, the two descriptions must be
+    /// equal.
     pub fn terms(&self) -> Vec<KeyspaceTerms> {
         let terms = self.keyspaces.iter().map(|keyspace| KeyspaceTerms {
             name: keyspace.name.clone(),
@@ -247,7 +246,7 @@ impl ClusterConfig {
     }
 }
 
-/// The most partitions a keyspace can have: one slot each.
+/// The most partitions that a keyspace can have: one for each hash slot.
 const MAX_PARTITIONS: u64 = HASH_SLOTS as u64;
 
 #[cfg(test)]

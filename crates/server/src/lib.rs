@@ -1,7 +1,6 @@
 //! The only crate with sockets: it runs a node.
 //!
-//! Everything below it (protocols, sessions, the store, the log) is free of I/O or at least of networks. Here are the
-//! parts that meet the world:
+//! Everything below it (protocols, sessions, the store, the log) is free of I/O or at least of networks. These parts have the I/O:
 //!
 //! ```text
 //!   cluster.toml --config--> ClusterConfig ---+
@@ -13,9 +12,9 @@
 //!   people, Prometheus ==HTTP==> admin ------------------+  delays and cuts, changed while it runs
 //! ```
 //!
-//! - [`admin`]: HTTP for people and monitoring, and a client for it.
-//! - [`config`]: the cluster's file, parsed into what it means or refused with file, line and field.
-//! - [`metrics`] and [`status`]: what it counts and what it says about itself.
+//! - [`admin`]: HTTP for operators and monitoring, and a client for it.
+//! - [`config`]: the cluster's file, resolved and checked, or refused with file, line and field.
+//! - [`metrics`] and [`status`]: what a node counts, and what it says about itself.
 //! - [`wan`]: one-way delays, jitter and cuts between sites on one machine.
 
 pub mod admin;

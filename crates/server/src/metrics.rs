@@ -1,4 +1,4 @@
-//! Numbers for Prometheus, counted by the event loops at a cost of about a nanosecond each.
+//! Metrics for Prometheus. The event loops count them, at a cost of about a nanosecond each.
 //!
 //! ```text
 //!   loop 1 --&mut--> Recorder --+
@@ -8,12 +8,12 @@
 //!   Status (streams, links, log, ..) --> Metrics::render --> text of GET /metrics
 //! ```
 //!
-//! Each loop has counts of its own, which it alone writes, with a load and a store and no locked instruction; a scrape
-//! reads them while they change, so its numbers are each right but not of one instant. What is a state rather than a
-//! count comes from the node's [`Status`] at the scrape. Why not the `metrics` crates: `docs/decisions/0002-metrics.md`.
+//! Each loop has its own counts. Only this loop writes them, with a load and a store and no locked instruction. A scrape reads them while they
+//! change: each number is right, but they are not all of one instant. States, as opposed to counts, come from the node's [`Status`] at the scrape.
+//! Why not the `metrics` crates: `docs/decisions/0002-metrics.md`.
 //!
-//! Durations are in seconds and sizes in bytes, as Prometheus wants it; a level's argument is not in its label
-//! (`bounded`, not `bounded(2s)`), since every distinct label is a series for ever.
+//! Durations are in seconds and sizes in bytes, as Prometheus wants it. A level's argument is not in its label (`bounded`, not `bounded(2s)`), since
+//! every distinct label is a series that is kept permanently.
 use crate::status::Status;
 use std::{
     fmt,
@@ -39,7 +39,7 @@ pub use text::{Exposition, Family, Kind};
 /// All counts of a node.
 pub struct Metrics {
     keyspaces: Vec<String>,
-    /// Those of loops that ended stay: a counter must not fall.
+    /// The counts of all loops. The counts of loops that ended stay: a counter must not fall.
     loops: Mutex<Vec<Arc<LoopCounts>>>,
     /// When the process started, in seconds since 1970-01-01 UTC.
     start_time_seconds: f64,
@@ -56,7 +56,7 @@ impl Metrics {
         })
     }
 
-    /// The pen of one event loop.
+    /// A recorder for one event loop.
     pub fn recorder(&self) -> Recorder {
         let counts = Arc::new(LoopCounts::new(self.keyspaces.len()));
         self.lock().push(Arc::clone(&counts));
@@ -68,7 +68,7 @@ impl Metrics {
         self.lock().iter().map(|counts| counts.connected_clients()).sum()
     }
 
-    /// How many clients were connected so far.
+    /// How many clients have connected so far.
     pub fn clients_total(&self) -> u64 {
         self.lock()
             .iter()
@@ -76,7 +76,7 @@ impl Metrics {
             .sum()
     }
 
-    /// How many operations ended so far, whatever their outcome.
+    /// How many operations have ended so far, whatever their outcome.
     pub fn operations_total(&self) -> u64 {
         self.lock()
             .iter()
@@ -90,7 +90,7 @@ impl Metrics {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<LoopCounts>>> {
-        // Nothing panics while it holds the lock in a way that would leave the list half changed.
+        // No thread panics while it holds the lock in a way that would leave the list half changed.
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +103,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// What one event loop counts with. It cannot be cloned and counts through `&mut`, so that each count has one writer.
+/// What one event loop counts with. It cannot be cloned, and it counts through `&mut`, so each count has one writer.
 #[derive(Debug)]
 pub struct Recorder {
     counts: Arc<LoopCounts>,
@@ -131,33 +131,33 @@ impl Recorder {
         self.counts.clients_accepted.add(1);
     }
 
-    /// A client that had connected left.
+    /// A connected client left.
     pub fn client_left(&mut self) {
         self.counts.clients_left.add(1);
     }
 
-    /// A client was turned away because of the limit.
+    /// A client was refused because of `max_clients`.
     pub fn client_refused(&mut self) {
         self.counts.clients_refused.add(1);
     }
 
-    /// So many bytes came from clients.
+    /// This many bytes were received from clients.
     pub fn received_bytes(&mut self, bytes: usize) {
         self.counts.received_bytes.add(bytes as u64);
     }
 
-    /// So many bytes went to clients.
+    /// This many bytes were sent to clients.
     pub fn sent_bytes(&mut self, bytes: usize) {
         self.counts.sent_bytes.add(bytes as u64);
     }
 }
 
-/// A number that one thread counts and others read.
+/// A number that one thread counts and other threads read.
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
 impl Counter {
-    /// Only for the one writer: a load and a store, which lose counts if two do it at once.
+    /// Only the one writer may call this. It is a load and a store: two writers at once would lose counts.
     fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }

@@ -4,14 +4,14 @@
 //!   node.fill() --> chunk --> DelayLine (the WAN's delay, jitter, cuts) --> socket ... socket --> node.handle_frame()
 //! ```
 //!
-//! A link that breaks is made again, after a pause that doubles up to [`MAX_PAUSE`]; inside a site, where clients wait for
-//! partitions of the other nodes, up to [`MAX_PAUSE_IN_SITE`]. While the WAN matrix has a cut between
-//! two sites, in either direction, there is no link between their nodes: a connection needs both.
+//! A link that breaks is made again, after a pause that doubles up to [`MAX_PAUSE`]. Inside a site, where clients wait for partitions of the other
+//! nodes, the pause doubles up to [`MAX_PAUSE_IN_SITE`]. While the WAN matrix has a cut between two sites, in either direction, there is no link
+//! between their nodes: a connection needs both directions.
 //!
-//! Who connects is a stranger until it has proven that it has the cluster's secret: see [`strangers`].
+//! A node that connects is a stranger until it has proven that it has the cluster's secret: see [`strangers`].
 //!
-//! Backpressure: a chunk is drawn from the node only when the delay line has room, and the delay line empties only as
-//! the socket takes it; a stream's window bounds what is under way beyond that. Nothing piles up for a slow peer.
+//! Backpressure: a chunk is taken from the node only if the delay line has room, and the delay line empties only as fast as the socket takes it. A
+//! stream's window bounds what is under way beyond that. So nothing piles up for a slow peer.
 mod handshake;
 mod strangers;
 use crate::config::NodeId;
@@ -35,27 +35,27 @@ use tokio::{
 };
 use turnbuckle_node::MAX_FRAME_BYTES;
 
-/// How long to wait before a link is tried again, at first and at most.
+/// How long to wait before a link is tried again: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 const MAX_PAUSE_IN_SITE: Duration = Duration::from_millis(200);
 
-/// A connection that is not there by then is not coming.
+/// How long a connection may take to be established.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 
-/// To another site, little goes at most so often: a WAN takes far longer, and each chunk costs both sides a wake-up.
+/// To another site, less than `GATHER_BYTES` is sent at most once in this time. A WAN takes far longer, and each chunk costs both sides a wake-up.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_BYTES: usize = 16 << 10;
 
-/// How much is drawn from the node at a time.
+/// The most bytes that are taken from the node at a time.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// How often a silent link says that it is alive, and after how much silence it is taken for dead.
+/// How often a silent link says that it is alive, and after how much silence it counts as dead.
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 
-/// A node that a peer refuses for longer, because of a link to one other process of that name, stops. It is longer than a link counts after which nothing
-/// was heard: the other process has said something meanwhile, and so it runs.
+/// How long a peer may refuse this node because it has a link to one other process with this node's name. After that, this node stops. The time is
+/// longer than `DEAD_AFTER`: within it the other process must have sent something to the peer, so it runs.
 const TWICE_TIME: Duration = Duration::from_secs(15);
 
 /// Runs the links of a node, on its first event loop, until the node stops.
@@ -69,7 +69,7 @@ pub(crate) fn start(host: &Arc<Host>, listener: TcpListener) {
 async fn accept_all(host: Arc<Host>, listener: TcpListener) {
     let strangers = Rc::new(RefCell::new(Strangers::default()));
     let complaints = Rc::new(RefCell::new(Complaints::default()));
-    // What was said last of a peer: one with another configuration comes again and again.
+    // What was last logged about a peer. A peer with another configuration connects again and again.
     let said = Rc::new(RefCell::new(String::new()));
     loop {
         tokio::select! {
@@ -92,7 +92,7 @@ async fn accept_all(host: Arc<Host>, listener: TcpListener) {
                             stranger => complaints.borrow_mut().say(&host, address, &stranger),
                         }
                     });
-                    // Those who are here get on with their handshakes before more come.
+                    // The connections that are here continue their handshakes before more are accepted.
                     tokio::task::yield_now().await;
                 }
                 Err(error) => {
@@ -120,7 +120,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
     drop(place);
     let Some(accepted) = accepted else {
         host.strangers.left();
-        // It was counted, and is no news.
+        // The eviction was counted, and is not logged.
         return Ok(());
     };
     host.strangers.left();
@@ -141,7 +141,7 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
             "expected a node that dials this one, found {found}"
         )));
     };
-    // Another run may have come while this one was told that it may.
+    // Another run may have got a link while this one was told that it may have one.
     if host.is_cut(peer) || host.another_run(peer, met.run, DEAD_AFTER).is_some() {
         return Ok(());
     }
@@ -156,7 +156,7 @@ async fn dial_for_ever(host: Arc<Host>, peer: NodeId) {
     };
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
-    // Another run of this node that the peer has a link to, and since when it has refused this one for that.
+    // Another run of this node that the peer has a link to, and since when the peer has refused this run because of it.
     let mut twice: Option<(u64, Instant)> = None;
     let mut watch = host.wan.watch();
     loop {
@@ -212,9 +212,9 @@ async fn dial(host: &Host, peer: NodeId) -> Result<(TcpStream, Met), HandshakeEr
     Ok((stream, met))
 }
 
-/// A link, for as long as it lasts.
+/// Serves a link until it ends.
 async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream, met: Met) {
-    // A newer connection of the same peer ends an older one: the peer has given that up.
+    // A newer connection of a peer ends an older one: the peer has given up the older one.
     let life = host.begin_link(peer, &met).await;
     let agreement = met.agreement;
     let (reader, writer) = stream.into_split();
@@ -250,7 +250,7 @@ async fn cut(host: &Host, peer: NodeId) {
     }
 }
 
-/// Takes frames in until something is wrong. Says what.
+/// Handles frames until something is wrong. Returns what is wrong.
 async fn read(host: &Host, peer: NodeId, mut reader: OwnedReadHalf) -> String {
     let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
     loop {
@@ -300,11 +300,11 @@ fn take_frames(host: &Host, peer: NodeId, buffer: &mut BytesMut) -> Result<(), S
     Ok(())
 }
 
-/// Sends what the node has for the peer until the connection breaks. Says why it did.
+/// Sends what the node has for the peer until the connection breaks. Returns why it broke.
 async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String {
     let bell = host.wakes.of_link(peer);
     let mut line = DelayLine::new(host.config.limits.max_link_backlog_bytes as usize, host.draw());
-    // A chunk that the line had no room for.
+    // A chunk that did not fit into the delay line.
     let mut waiting = Bytes::new();
     let mut more = true;
     let is_far = host.is_far(peer);
@@ -357,5 +357,5 @@ async fn write(host: &Host, peer: NodeId, mut writer: OwnedWriteHalf) -> String 
     }
 }
 
-/// How often a link that may not be read from looks whether it may again.
+/// While the node is overloaded, how often a link checks whether it may be read from again.
 const OVERLOAD_LOOK: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! A node that runs: its event loops, its links, its workers.
+//! A running node: its event loops, its links, its workers.
 mod ballast;
 mod client;
 mod client_memory;
@@ -40,80 +40,80 @@ use turnbuckle_resp::{Connection, Greeting};
 /// Why a node does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// An address is taken, or not of this machine.
+    /// An address is taken, or is not an address of this machine.
     #[error("the {what} address {address} of node '{node}' cannot be used: {source}")]
     Address {
-        /// What it is for.
+        /// The name of the address: RESP, peer or admin.
         what: &'static str,
         /// The address.
         address: String,
-        /// The node.
+        /// The node's name.
         node: String,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The data directory cannot be used.
     #[error("the data directory {path}: {source}")]
     Directory {
-        /// Which.
+        /// The path of the directory.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The data directory is another node's.
+    /// The data directory is another node's, or its identity cannot be read or written.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The data cannot be opened.
     #[error("the data directory {path}: {source}")]
     Data {
-        /// Which.
+        /// The path of the directory.
         path: String,
-        /// Why.
+        /// The error.
         source: Box<OpenError>,
     },
     /// The engine cannot be opened.
     #[error("the data directory {path}: {source}")]
     Engine {
-        /// Which.
+        /// The path of the directory.
         path: String,
-        /// Why.
+        /// The error.
         source: turnbuckle_store::EngineError,
     },
-    /// What the engine's files hold is not what was written there, and cannot be told from it.
+    /// Files of the engine do not hold what was written to them, and what was written cannot be restored from them.
     #[error(
         "{path}: {found}; this was once safely on disk, so the disk is failing or a file was changed. {advice} (docs/configuration.md, \
          \"A damaged disk\")"
     )]
     Damaged {
-        /// Which directory.
+        /// The path of the engine's directory.
         path: String,
         /// What was found.
         found: String,
-        /// What to do.
+        /// What the operator should do.
         advice: &'static str,
     },
-    /// No thread, no runtime.
+    /// The system provides no thread, runtime, socket or random numbers.
     #[error("the operating system refused: {0}")]
     System(#[from] io::Error),
 }
 
-/// Why a node that was to be opened anew does not run.
+/// Why a node that was to be opened again does not run.
 #[derive(Debug, Error)]
 pub enum OpenAnewError {
     /// The log could not be written while the node was stopped.
     #[error("{0}")]
     End(String),
-    /// It does not start again.
+    /// The node does not start again.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// A node that runs, in threads of its own. Dropped, it stops.
+/// A running node, in threads of its own. When this is dropped, the node stops.
 pub struct Running {
     host: Arc<Host>,
     loops: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
-    /// What it was started with.
+    /// What the node was started with.
     start: Start,
 }
 
@@ -124,11 +124,11 @@ struct Start {
     node: NodeId,
     wan: WanMatrix,
     options: StartOptions,
-    /// It goes on when the node is opened anew: a process takes the wall clock as it is only once.
+    /// The clock stays when the node is opened again: a process takes the wall clock as it is only once.
     clock: Arc<Clock>,
 }
 
-/// The sockets of a node, bound before anything else: a port that is taken is the commonest mistake.
+/// The sockets of a node. They are bound before anything else, because a port that is taken is the most common mistake.
 struct Sockets {
     resp: TcpListener,
     peer: TcpListener,
@@ -137,7 +137,7 @@ struct Sockets {
 
 /// Starts a node: binds its sockets, opens its data, and serves.
 ///
-/// `wan` is what delays its frames; the nodes of one process share it.
+/// `wan` delays the frames that the node sends. The nodes of one process share it.
 ///
 /// # Errors
 /// If an address or the data directory cannot be used.
@@ -145,16 +145,16 @@ pub fn start(config: Arc<ClusterConfig>, node: NodeId, wan: WanMatrix) -> Result
     start_with(config, node, wan, StartOptions::default())
 }
 
-/// What a start may be told besides the configuration.
+/// The options of a start, besides the configuration.
 #[derive(Clone, Default)]
 pub struct StartOptions {
-    /// The cluster has never served: an empty data directory is no lost one, and waits for no other site.
+    /// The cluster has never served. So an empty data directory is not a lost one, and the node does not wait for other sites to fill it.
     pub is_new_cluster: bool,
-    /// What a test has done to the node.
+    /// The faults that a test puts into the node.
     pub faults: Option<Arc<TestFaults>>,
 }
 
-/// The same, with options.
+/// Starts a node as [`start`] does, with options.
 ///
 /// # Errors
 /// As [`start`].
@@ -196,7 +196,7 @@ impl Start {
         self.wan.serve(self.node);
         let host = Host::open(&self)?;
         let (others, wan) = (Arc::clone(&host.others), self.wan.clone());
-        // Nobody waits for it: a node serves whether others answer or not.
+        // This thread is not waited for: a node serves whether other nodes answer or not.
         std::thread::Builder::new()
             .name(format!("{}-wan", entry.name))
             .spawn(move || ask_others(&others, &wan))?;
@@ -301,7 +301,7 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
     }
 }
 
-/// When no connection can be accepted (there are no more file descriptors), another try a little later.
+/// How long to wait if no connection can be accepted, for example because no file descriptor is left.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Running {
@@ -310,45 +310,46 @@ impl Running {
         &self.host.name
     }
 
-    /// Whether the node has links to all others.
+    /// Whether the node has links to all other nodes.
     pub fn is_connected(&self) -> bool {
         self.host.peers().all(|peer| self.host.node.is_link_up(peer))
     }
 
-    /// What made the node stop by itself, if something did.
+    /// Why the node stopped by itself, if it did.
     pub fn failure(&self) -> Option<String> {
         self.host.failure()
     }
 
-    /// Whether it stopped so that it is opened anew ([`Running::open_anew`]): then what a disk has damaged comes from other sites.
+    /// Whether the node stopped in order to be opened again ([`Running::open_anew`]). Opened again, it takes from other sites the data that a disk
+    /// has damaged.
     pub fn wants_restart(&self) -> bool {
         self.host.wants_restart()
     }
 
-    /// Stops the node as [`Running::stop`] does, and opens it on what its data directory holds.
+    /// Stops the node as [`Running::stop`] does, and opens it again on its data directory.
     ///
     /// # Errors
-    /// As of stopping and of starting.
+    /// If stopping or starting fails.
     pub fn open_anew(self) -> Result<Running, OpenAnewError> {
         let mut start = self.start.clone();
-        // Whatever its directory is by then, the cluster has served.
+        // Even if its directory is empty by then, the cluster has served.
         start.options.is_new_cluster = false;
-        // The directory has to be released first.
+        // The directory must be released first.
         self.stop().map_err(OpenAnewError::End)?;
         Ok(start.run()?)
     }
 
-    /// Stops the node: no new clients, what is under way is finished within the configured grace, everything written is synced.
+    /// Stops the node. It accepts no new clients, finishes what is under way within the configured grace, and syncs everything that was written.
     ///
     /// # Errors
-    /// If the log could not be written in the end: what was not acknowledged is lost.
+    /// If the log could not be written in the end. Then writes that were not acknowledged are lost.
     pub fn stop(mut self) -> Result<(), String> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), String> {
         self.host.stop();
-        // What is under way needs the workers: it waits for a sync, or for a key from disk.
+        // Operations under way need the workers: they wait for a sync, or for a key from disk.
         for thread in self.loops.drain(..) {
             let _ = thread.join();
         }

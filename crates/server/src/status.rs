@@ -1,23 +1,23 @@
-//! What a node says about itself: `/status` shows it whole, `/metrics` its numbers, so that the two never disagree.
+//! What a node says about itself. `/status` shows all of it and `/metrics` its numbers, so the two never disagree.
 mod metric;
 pub use metric::{MetricStatus, MetricValue, MetricValues};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A node, now. Sites, nodes and keyspaces by their names.
+/// A node now. Sites, nodes and keyspaces are given by their names.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The cluster's name.
     pub cluster: String,
     /// The node's name.
     pub node: String,
-    /// Where it stands.
+    /// Its site.
     pub site: String,
-    /// The release it runs.
+    /// The release that it runs.
     pub version: String,
     /// How long it has been running, in seconds.
     pub uptime_seconds: f64,
-    /// What it serves.
+    /// Its keyspaces.
     pub keyspaces: Vec<KeyspaceStatus>,
     /// Its links to other nodes.
     pub links: Vec<LinkStatus>,
@@ -27,26 +27,26 @@ pub struct Status {
     pub log: LogStatus,
     /// Its memory for versions.
     pub memory: MemoryStatus,
-    /// What its clients make it hold.
+    /// Its clients, and the memory that they use.
     pub clients: ClientsStatus,
-    /// Those who came to its port for peers and were none.
+    /// Connections to its port for peers that did not come from a peer.
     pub strangers: StrangersStatus,
     /// Its checkpoints.
     pub checkpoint: CheckpointStatus,
     /// The machine's wall clock.
     #[serde(default)]
     pub clock: ClockStatus,
-    /// Full copies of peers' data that it has put in place so far.
+    /// How many full copies of peers' data it has put in place so far.
     pub copies_received_total: u64,
-    /// Partitions that have got back from other sites what a disk had damaged, since the node was opened.
+    /// How many partitions got back from other sites what a disk had damaged, since the node was opened.
     #[serde(default)]
     pub partitions_repaired_total: u64,
 }
 
-/// The machine's wall clock, beside the time that the node goes by (`docs/clocks.md`).
+/// The machine's wall clock, compared with the time that the node goes by (`docs/clocks.md`).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ClockStatus {
-    /// How far the two are from each other, in seconds. Up to `clock_bound_ms` is right.
+    /// How far the two are apart, in seconds. Up to `clock_bound_ms` is normal.
     pub away_seconds: f64,
     /// How often the wall clock was set by more than that since the node started.
     pub jumps_total: u64,
@@ -65,37 +65,37 @@ pub struct KeyspaceStatus {
     pub durability: String,
     /// The levels that operations may name, the default first.
     pub levels: Vec<String>,
-    /// Operations that wait now: for something to become visible, for a clock, or for a key from disk.
+    /// How many operations wait now: for something to become visible, for a clock, or for a key from disk.
     pub parked_operations: u64,
-    /// Deletes that were made within so many seconds are remembered, because some site may not show them yet. It grows while a site is away.
-    /// None before every site was heard.
+    /// Deletes that were made within this many seconds are remembered, because some site may not show them yet. The number grows while a site is
+    /// away. `None` until every site was heard from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletes_kept_seconds: Option<f64>,
-    /// Keys whose delete is remembered: it waits until every site shows it, and then for a checkpoint.
+    /// How many keys have a delete that is remembered. It waits until every site shows it, and then for a checkpoint.
     #[serde(default)]
     pub deletes_waiting: u64,
-    /// Partitions here of which something on disk is damaged and not back from other sites yet, and what: some of their keys, or all, are
-    /// not served.
+    /// The partitions here of which data on disk is damaged and has not come back from other sites yet, with what is damaged. Some of their keys, or
+    /// all, are not served.
     #[serde(default)]
     pub damage: Vec<String>,
-    /// The data directory is an old copy: nothing is served. The node is to be stopped, its directory emptied, and started again.
+    /// The data directory is an old copy: nothing of this keyspace is served. Stop the node, empty its directory, and start it again.
     #[serde(default)]
     pub directory_outdated: bool,
-    /// The data directory was empty when the node started, and does not have everything yet that other sites hold. No other site's directory should be
-    /// taken away meanwhile.
+    /// The data directory was empty when the node started, and does not yet have everything that other sites hold. Meanwhile, do not remove the
+    /// directory of another site's node.
     #[serde(default)]
     pub directory_filling: bool,
-    /// Versions written here since the node started, deletes among them; not those that came from other sites.
+    /// How many versions were written here since the node started, deletes included. Versions that came from other sites are not counted.
     pub versions_written_total: u64,
-    /// What the protocol keeps with those, in bytes as it is stored and sent, without their timestamps and sites.
+    /// The metadata that the protocol keeps with those versions, in bytes as stored and sent, without their timestamps and sites.
     pub metadata_bytes_total: u64,
-    /// What its protocol counts of its own, by the names of `/metrics` without `turnbuckle_`: each a field of this object.
+    /// The protocol's own metrics, by their names in `/metrics` without `turnbuckle_`. Each is a field of this object.
     #[serde(flatten)]
     pub metrics: BTreeMap<String, MetricStatus>,
 }
 
 impl KeyspaceStatus {
-    /// What its protocol counts under a name; 0 if it does not.
+    /// The value of a count among the protocol's own metrics; 0 if the protocol does not have it.
     pub fn count(&self, name: &str) -> u64 {
         match self.metrics.get(name).map(|metric| &metric.values) {
             Some(MetricValues::One(MetricValue::Count(count))) => *count,
@@ -103,7 +103,7 @@ impl KeyspaceStatus {
         }
     }
 
-    /// For `INFO`, what its protocol counts: a line for the node, and one for each other site that something is counted of.
+    /// The protocol's own metrics for `INFO`: one line for the node, and one for each other site that has a value.
     pub(crate) fn metric_lines(&self) -> BTreeMap<String, Vec<String>> {
         let mut lines: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, metric) in &self.metrics {
@@ -124,13 +124,13 @@ impl KeyspaceStatus {
 pub struct LinkStatus {
     /// The other node.
     pub peer: String,
-    /// Where it stands.
+    /// The other node's site.
     pub site: String,
     /// Whether there is a connection that both ends have agreed on.
     pub up: bool,
-    /// Why not, if it is not.
+    /// If there is none, the reason.
     pub reason: Option<String>,
-    /// Keyspaces that this node has and the peer does not: for these it is away. Known while the link is up.
+    /// Keyspaces that this node has and the peer does not. For these the peer counts as away. Known while the link is up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_there: Vec<String>,
     /// Keyspaces that the peer has and this node does not.
@@ -142,7 +142,7 @@ pub struct LinkStatus {
     pub sent_bytes_total: u64,
     /// Bytes received so far.
     pub received_bytes_total: u64,
-    /// Bytes that are held back, for the WAN delay or because the peer does not keep up.
+    /// Bytes that are held back, because of the WAN delay or because the peer does not keep up.
     pub held_bytes: u64,
 }
 
@@ -157,11 +157,12 @@ pub struct StreamStatus {
     pub from: String,
     /// The site that they go to.
     pub to: String,
-    /// Entries that are not acknowledged yet.
+    /// How many entries are not acknowledged yet.
     pub lag_entries: u64,
     /// How old the oldest of them is, in seconds; 0 if there is none.
     pub lag_seconds: f64,
-    /// What it is doing, in a word or two: `streaming`, `copying`, `silent` without a link, `left-out` where the peer does not have the keyspace..
+    /// What it is doing, in a word or two: `streaming`, `copying`, `silent` without a link, `left-out` if the peer does not have the keyspace, and
+    /// others.
     pub state: String,
 }
 
@@ -179,35 +180,35 @@ pub struct LogStatus {
 /// The memory for versions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MemoryStatus {
-    /// How much is taken, in bytes.
+    /// How much is used, in bytes.
     pub bytes: u64,
-    /// How much may be, in bytes.
+    /// How much may be used, in bytes.
     pub limit_bytes: u64,
 }
 
-/// What clients make a node hold: commands that are not done, and replies that are not read.
+/// The clients of a node, and the memory that they use for commands that are not done and for replies that are not read.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ClientsStatus {
     /// How many are connected.
     pub connected: u64,
-    /// How much they hold together, in bytes, beside what each may hold in any case.
+    /// How many bytes they hold together, beyond what each may hold in any case.
     pub memory_bytes: u64,
-    /// How much that may be, in bytes.
+    /// The budget for that, `client_memory_mb`, in bytes. Clients are given two thirds of it.
     pub memory_limit_bytes: u64,
-    /// How often one of them had to wait, or was refused a reply, because there was no room.
+    /// How often a client had to wait, or was refused a reply, because there was no room.
     pub memory_refusals_total: u64,
-    /// How many were disconnected so that others have room.
+    /// How many were disconnected so that other clients have room.
     pub disconnected_for_memory_total: u64,
 }
 
-/// Connections to the port for peers that were no peer's.
+/// Connections to the port for peers that did not come from a peer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StrangersStatus {
-    /// How many have not said yet who they are.
+    /// How many have not yet proven that they come from a peer.
     pub unknown: u64,
-    /// How many were turned away.
+    /// How many were refused.
     pub refused_total: u64,
-    /// How many had to make room for others before they had said who they are.
+    /// How many had to make room for other connections before they had proven that they come from a peer.
     pub evicted_total: u64,
 }
 

@@ -1,7 +1,7 @@
-//! What tests may do to a running node that no machine lets them do: set its clock, fill its disk, plant a bug.
+//! Faults that tests put into a running node and that no machine offers: a wrong clock, a full disk, a planted bug.
 //!
-//! A node has this only if it was started with `turnbuckle start --test-faults FILE`, which no help text names. The file is
-//! TOML with up to four lines, and is read again every [`LOOK_EVERY`]:
+//! A node has this only if it was started with `turnbuckle start --test-faults FILE`, an option that no help text names. The file is TOML with up to
+//! four lines, and is read again every [`LOOK_EVERY`]:
 //!
 //! ```toml
 //! clock_offset_us = -250000          # how far the wall clock is from what the machine says; the monotonic clock stays
@@ -10,10 +10,9 @@
 //! planted = "copies_cleared_late"    # a bug of `turnbuckle_node::Planted`; at the start only
 //! ```
 //!
-//! Whoever writes the file replaces it in one step (`rename`). A file that cannot be understood later on changes nothing, and is
-//! said once.
+//! The file must be replaced in one step (`rename`). If a later version of it cannot be understood, nothing changes, and this is logged once.
 //!
-//! Such a node also ends as soon as its standard input does: so it does not outlive the program that torments it, however that one ends.
+//! Such a node also ends as soon as its standard input does. So it does not outlive the test program, however that ends.
 use serde::Deserialize;
 use std::{
     io::{self, Read},
@@ -33,28 +32,28 @@ use turnbuckle_node::Planted;
 /// How often the file is read.
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The file of `--test-faults` is of no use.
+/// Why the file of `--test-faults` cannot be used.
 #[derive(Debug, Error)]
 pub enum BadTestFaults {
-    /// It could not be read, or followed.
+    /// The file could not be read, or the threads that follow it could not be started.
     #[error("{path}: {error}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// It says something wrong.
+    /// The content of the file is wrong.
     #[error(transparent)]
     Wrong(#[from] WrongFile),
 }
 
-/// What a test does to a node. By default nothing.
+/// The faults that a test puts into a node. By default there are none.
 #[derive(Debug, Default)]
 pub struct TestFaults {
     clock_offset_us: AtomicI64,
     clock_never_goes_back: AtomicBool,
-    /// The latest time that the clock has shown, in microseconds.
+    /// The latest time that the clock has shown, in microseconds since 1970.
     shown_us: AtomicU64,
     disk_is_full: AtomicBool,
     planted: Planted,
@@ -83,7 +82,7 @@ impl FromStr for Bug {
 }
 
 impl TestFaults {
-    /// Reads the file, and goes on reading it for as long as the process runs.
+    /// Reads the file, and reads it again for as long as the process runs.
     ///
     /// # Errors
     /// If the file cannot be read or understood.
@@ -111,7 +110,7 @@ impl TestFaults {
         Ok(faults)
     }
 
-    /// What the wall clock shows when it ought to show `wall`.
+    /// What the wall clock shows with its fault, when it should show `wall`.
     pub(crate) fn wall(&self, wall: Micros) -> Micros {
         let offset_us = self.clock_offset_us.load(Ordering::Relaxed);
         let shown = wall.0.saturating_add_signed(offset_us);
@@ -121,7 +120,7 @@ impl TestFaults {
         Micros(self.shown_us.fetch_max(shown, Ordering::Relaxed).max(shown))
     }
 
-    /// Whether the disk is to have no room.
+    /// Whether the disk is to look full.
     pub(crate) fn disk_is_full(&self) -> bool {
         self.disk_is_full.load(Ordering::Relaxed)
     }
@@ -163,7 +162,7 @@ fn read(path: &Path) -> Result<File, BadTestFaults> {
     Ok(Document::parse(path, &text)?.decode()?)
 }
 
-/// Nobody writes there: the input ends when the process that held its other end has ended.
+/// Ends the process when its standard input ends. Nothing is written there: the input ends when the process at its other end has ended.
 fn end_with_standard_input() {
     let mut bytes = [0; 64];
     while matches!(std::io::stdin().read(&mut bytes), Ok(1..)) {}

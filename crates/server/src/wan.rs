@@ -1,8 +1,8 @@
-//! The WAN on one machine: one-way delays between sites, with jitter and cuts, changeable while frames fly.
+//! The WAN on one machine: one-way delays between sites, with jitter and cuts. They can be changed while frames are under way.
 //!
-//! Demos and tests run all sites on one computer, where a frame takes microseconds. The transport therefore holds every
-//! frame back on the **sending** side: it asks the [`WanMatrix`] how long the way from its site to the frame's is, and
-//! puts the frame on the link's [`DelayLine`], which gives it out when its time has come. No root, no `tc`.
+//! Demos and tests run all sites on one computer, where a frame takes microseconds. So the transport holds every frame back on the **sending** side.
+//! It asks the [`WanMatrix`] how long the way from its site to the receiver's is, and puts the frame on the link's [`DelayLine`]. The line releases
+//! it when its time has come. This needs no root and no `tc`.
 //!
 //! ```text
 //!   site a                                                         site b
@@ -13,13 +13,13 @@
 //!             admin HTTP, `turnbuckle wan`
 //! ```
 //!
-//! **Caveats.** A delay is drawn from `[delay, delay + jitter]`: never shorter than it says, so that "not before the
-//! WAN delay" can be tested. Frames of one link are never reordered, as on a TCP connection, so a frame with little
-//! jitter waits for the one before it. Lowering a delay does not speed up the frames already on their way. Bandwidth
-//! is not modelled. A cut is one of both directions: nodes are linked by TCP connections, which need both.
+//! **Caveats.** A delay is drawn from `[delay, delay + jitter]`. It is never shorter than it says, so that "not before the WAN delay" can be tested.
+//! Frames of one link are never reordered, as on a TCP connection, so a frame with little jitter waits for the one before it. Lowering a delay does
+//! not speed up the frames that are already on their way. Bandwidth is not modelled. A cut always affects both directions: nodes are linked by TCP
+//! connections, which need both.
 //!
-//! **One truth per cluster.** Each process has a matrix and applies it to what its nodes send. A change that is made at one is told to all
-//! others over admin HTTP ([`crate::admin`]); a node that starts asks them. Each direction remembers when it was changed, and the later change wins.
+//! **One matrix per cluster.** Each process has a matrix and applies it to what its nodes send. A change at one process is told to all others over
+//! admin HTTP ([`crate::admin`]). A node that starts asks the other nodes. Each direction remembers when it was changed, and the later change wins.
 use std::{
     collections::BTreeSet,
     fmt,
@@ -55,7 +55,7 @@ impl LinkDelay {
         jitter: Micros(0),
     };
 
-    /// The longest delay, and the longest jitter: one minute. Longer ones would be absences; that is what cuts are for.
+    /// The longest delay, and the longest jitter: one minute. For a site that is away for longer, use a cut.
     pub const LONGEST: Micros = Micros::from_millis(60_000);
 
     /// What a delay looks like, for messages.
@@ -118,7 +118,7 @@ impl FromStr for LinkDelay {
     }
 }
 
-/// The delays between all sites of a cluster, as configured: a plain value. [`WanMatrix`] is what threads share.
+/// The delays between all sites of a cluster, as configured: a plain value. Threads share a [`WanMatrix`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WanDelays {
     sites: Arc<[String]>,
@@ -134,9 +134,9 @@ impl WanDelays {
         WanDelays { sites, links }
     }
 
-    /// What the demo shows: three sites about as far apart as an ocean and a continent, and more further away.
+    /// The delays of the demo: three sites that are about an ocean and a continent apart, and other sites that are further away.
     ///
-    /// One way, the same in both directions; the jitter is a tenth.
+    /// The delays are one way, and the same in both directions. The jitter is a tenth.
     ///
     /// | | first | second | third |
     /// |---|---|---|---|
@@ -172,7 +172,7 @@ impl WanDelays {
         self.links[self.place(from, to)]
     }
 
-    /// Sets the delay of one direction. A site has no delay to itself; setting it does nothing.
+    /// Sets the delay of one direction. A site has no delay to itself: setting it does nothing.
     ///
     /// # Panics
     /// If there is no such site.
@@ -220,11 +220,10 @@ pub struct LinkState {
     pub cut: bool,
 }
 
-/// The delays and cuts between all sites, shared by threads and changeable while they run. Cheap to clone: clones are
-/// the same matrix.
+/// The delays and cuts between all sites. Threads share them, and they can be changed at any time. Cheap to clone: clones are the same matrix.
 ///
-/// Reading is one relaxed load and no lock, since a link's whole state fits in one word: it is read for every frame.
-/// A reader that must act on a change (cut a connection, connect again) watches [`WanMatrix::watch`] as well.
+/// A read is one relaxed load and no lock, since a link's whole state fits in one word: it is read for every frame. A reader that must act on a
+/// change (cut a connection, connect again) also watches [`WanMatrix::watch`].
 #[derive(Clone)]
 pub struct WanMatrix(Arc<Shared>);
 
@@ -235,9 +234,9 @@ struct Shared {
     ledger: Mutex<Ledger>,
 }
 
-/// What a change looks at. Its lock is held while a link's word is written.
+/// What a change checks and updates. Its lock is held while a link's word is written.
 struct Ledger {
-    /// When each direction was changed, in microseconds since 1970; 0 if it is as it was configured.
+    /// When each direction was last changed, in microseconds since 1970; 0 if it is as configured.
     changed_us: Vec<u64>,
     /// The nodes of this process, which apply this matrix.
     nodes: BTreeSet<NodeId>,
@@ -272,12 +271,12 @@ impl WanMatrix {
         Some(SiteId(place as u16))
     }
 
-    /// A node of this process applies the matrix.
+    /// Notes that a node is one of this process, which applies the matrix.
     pub fn serve(&self, node: NodeId) {
         self.ledger().nodes.insert(node);
     }
 
-    /// Whether a node of this process does. Those of others are told what changes.
+    /// Whether a node is one of this process. The nodes of other processes are told of changes.
     pub fn serves(&self, node: NodeId) -> bool {
         self.ledger().nodes.contains(&node)
     }
@@ -286,7 +285,7 @@ impl WanMatrix {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How one direction is now.
+    /// The state of one direction now.
     ///
     /// # Panics
     /// If there is no such site.
@@ -294,7 +293,7 @@ impl WanMatrix {
         unpack(self.word(from, to).load(Ordering::Relaxed))
     }
 
-    /// When a direction was changed, in microseconds since 1970; 0 if it is as it was configured.
+    /// When a direction was last changed, in microseconds since 1970; 0 if it is as configured.
     ///
     /// # Panics
     /// If there is no such site.
@@ -302,8 +301,7 @@ impl WanMatrix {
         self.ledger().changed_us[place(self.0.sites.len(), from, to)]
     }
 
-    /// Sets the delay of one direction; whether it is cut stays as it was. A site has no delay to itself; setting it
-    /// does nothing.
+    /// Sets the delay of one direction. Whether it is cut does not change. A site has no delay to itself: setting it does nothing.
     ///
     /// # Panics
     /// If there is no such site.
@@ -311,7 +309,7 @@ impl WanMatrix {
         self.update(from, to, |link| LinkState { delay, ..link });
     }
 
-    /// Lets nothing through between two sites, until that is healed. A site cannot be cut from itself.
+    /// Lets nothing through between two sites, in both directions, until that is healed. A site cannot be cut from itself.
     ///
     /// # Panics
     /// If there is no such site.
@@ -320,7 +318,7 @@ impl WanMatrix {
         self.update(other, one, |link| LinkState { cut: true, ..link });
     }
 
-    /// Takes the cut between two sites away.
+    /// Ends the cut between two sites.
     ///
     /// # Panics
     /// If there is no such site.
@@ -329,14 +327,14 @@ impl WanMatrix {
         self.update(other, one, |link| LinkState { cut: false, ..link });
     }
 
-    /// Takes all cuts away.
+    /// Ends all cuts.
     pub fn heal_all(&self) {
         for (from, to, _) in self.links() {
             self.update(from, to, |link| LinkState { cut: false, ..link });
         }
     }
 
-    /// Takes over how a direction is at another process, if it was changed there later than here.
+    /// Takes over the state of a direction at another process, if it was changed there later than here.
     ///
     /// # Panics
     /// If there is no such site.
@@ -355,7 +353,7 @@ impl WanMatrix {
             .map(|(from, to)| (from, to, self.link(from, to)))
     }
 
-    /// Counts the changes so far; `changed().await` on it returns after the next one.
+    /// The number of changes so far. `changed().await` on it returns after the next change.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }
@@ -364,7 +362,7 @@ impl WanMatrix {
         &self.0.links[place(self.0.sites.len(), from, to)]
     }
 
-    /// A change that is made here. It is later than all others of its direction, even if it changes nothing here: it may at another process.
+    /// Makes a change. It is later than all others of its direction, even if it changes nothing here: it may change something at another process.
     fn update(&self, from: SiteId, to: SiteId, change: impl FnOnce(LinkState) -> LinkState) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
@@ -542,7 +540,7 @@ mod tests {
         here.cut(A, B);
         tell(&here, &there);
         assert!(there.link(A, B).cut && there.link(B, A).cut);
-        // It was not told of the cut, and heals it all the same.
+        // The third process was not told of the cut, and heals it all the same.
         let third = WanMatrix::new(&delays);
         third.adopt(A, B, LinkState::default(), there.changed_us(A, B) - 1);
         third.heal(A, B);

@@ -1,6 +1,6 @@
 //! Every `config/bad/*.toml` is refused with exactly the text in the `.error` file beside it.
 //!
-//! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-server` writes the texts anew; read the difference.
+//! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-server` writes the texts again; read the difference.
 use std::{
     collections::BTreeSet,
     fs,

@@ -1,4 +1,4 @@
-//! `docs/configuration.md` is what people copy from: its example must be accepted, and its limits be those of the code.
+//! Operators copy from `docs/configuration.md`: its example must be accepted, and its limits must be those of the code.
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -51,7 +51,7 @@ fn every_protocol_stands_there() {
     }
 }
 
-/// With `UPDATE_GOLDENFILES=1` the rows are written anew.
+/// With `UPDATE_GOLDENFILES=1` the rows are written again.
 #[test]
 fn every_parameter_stands_there_as_the_protocol_has_it() {
     let mut rows = String::new();
@@ -66,7 +66,7 @@ fn every_parameter_stands_there_as_the_protocol_has_it() {
     let (before, table) = page.split_once(head).expect("the page has a table of parameters");
     let (found, after) = table.split_once("\n\n").expect("something follows the table");
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
-        // Other tests read the page meanwhile: they find the old one or the new one, whole.
+        // Other tests read the page meanwhile. They find the old page or the new one, complete.
         let new = path().with_extension("new");
         fs::write(&new, format!("{before}{head}{rows}\n{after}")).expect("it can be written");
         fs::rename(new, path()).expect("it can be renamed");

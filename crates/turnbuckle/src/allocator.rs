@@ -1,12 +1,12 @@
-//! The allocator, and when it gives memory back.
+//! The allocator, and when it returns memory to the system.
 //!
-//! Values come and go by the hundred thousand a second, one allocation each. They are not in huge pages: the first byte that is written to one clears two
-//! megabytes, and all clients of the loop wait for that (as Redis has it).
+//! Values come and go, hundreds of thousands per second, with one allocation each. They are not in huge pages: the first byte that is written to a
+//! huge page clears two megabytes, and all clients of the loop wait for that. (Redis does not use huge pages, either.)
 //!
-//! mimalloc keeps pages that were freed for a second, in case they are wanted again. In a second clients can send hundreds of megabytes, and
-//! those that are disconnected for it leave as much: a node would take twice what `client_memory_mb` says. So a server tells mimalloc to keep them for
-//! [`KEPT_MS`]. It takes that from its environment alone, and looks there before `main` begins. So a server sets it and begins once more, as the same
-//! process.
+//! mimalloc keeps freed pages for a second, in case they are needed again. In a second clients can send hundreds of megabytes, and clients that are
+//! disconnected for this free as much: a node would take twice what `client_memory_mb` says. So a server tells mimalloc to keep freed pages for
+//! [`KEPT_MS`] only. mimalloc takes this setting from its environment only, and reads it before `main` begins. So a server sets the variable and
+//! executes its program again, in the same process.
 use crate::failure::Failure;
 use mimalloc::MiMalloc;
 use std::{env, os::unix::process::CommandExt, process::Command};
@@ -14,16 +14,17 @@ use std::{env, os::unix::process::CommandExt, process::Command};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// For how long freed pages are kept, in milliseconds.
+/// How long freed pages are kept, in milliseconds.
 const KEPT_MS: u32 = 10;
 
-/// What mimalloc calls that.
+/// The variable of mimalloc for this time.
 const NAME: &str = "MIMALLOC_PURGE_DELAY";
 
-/// Begins once more with the allocator set up for a server, unless it is, or the environment says something else.
+/// Executes the program again with the allocator set up for a server. Does nothing if it is set up, or if the environment has another value.
 ///
 /// # Errors
-/// The program cannot be begun again. It must end then: the attempt has changed what signals do to it (a closed connection would end it).
+/// If the program cannot be executed again. It must end then: the attempt has changed how the process handles signals, and a closed connection would
+/// end it.
 pub fn set_up_server() -> Result<(), Failure> {
     if env::var_os(NAME).is_some() {
         return Ok(());

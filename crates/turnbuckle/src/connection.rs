@@ -6,21 +6,21 @@ use thiserror::Error;
 use tokio::{io::Interest, net::TcpStream, time::timeout};
 use turnbuckle_resp::{ReplyDecoder, Value, encode_command};
 
-/// Why a connection is of no use.
+/// Why a connection cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum Trouble {
-    /// The server does not want what it was asked to set up. Asking again will not help.
+    /// The server refuses what it was asked to set up. Asking again will not help.
     #[error("{0}")]
     Refused(String),
     /// There is no server, or it went away, or it does not speak the protocol.
     #[error("{0}")]
     Broken(String),
-    /// An operation was not answered in time; nobody knows what the connection is still good for.
+    /// An operation was not answered in time. It is not known what the connection can still be used for.
     #[error("no answer within the timeout")]
     Late,
 }
 
-/// How long it may take until a connection is there, and until one command of the set-up is answered.
+/// How long connecting may take, and how long one command of the set-up may take.
 const SET_UP: Duration = Duration::from_secs(5);
 
 /// The longest reply that is taken, in bytes: well above the largest value.
@@ -54,12 +54,12 @@ impl Connection {
         })
     }
 
-    /// Sends one command of the set-up and waits for its reply, while nothing else is on its way. An error is a reply too.
+    /// Sends one command of the set-up and waits for its reply, while nothing else is under way. An error is a reply, too.
     pub(crate) async fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Result<Value, Trouble> {
         self.call_within(arguments, SET_UP).await
     }
 
-    /// The same, of a command that may take `time`.
+    /// The same, for a command that may take `time`.
     pub(crate) async fn call_within<A: AsRef<[u8]>>(
         &mut self,
         arguments: &[A],
@@ -84,7 +84,7 @@ impl Connection {
         encode_command(arguments, &mut self.output);
     }
 
-    /// The next reply that has arrived. Pushes are no replies, and left out.
+    /// The next reply that has arrived. Pushes are not replies, and are skipped.
     pub(crate) fn reply(&mut self) -> Result<Option<Value>, Trouble> {
         loop {
             match self.replies.decode(&mut self.input) {

@@ -35,44 +35,44 @@ use turnbuckle_server::{
     after_help = "Example:\n  turnbuckle demo\n  redis-cli -p 7000 set greeting hello\n  redis-cli -p 7002 get greeting"
 )]
 pub struct Demo {
-    /// How many sites; they are called a, b, c, ...
+    /// The number of sites, 1 to 26. They are called a, b, c, ...
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=26))]
     sites: u8,
-    /// How many partitions each keyspace has.
+    /// The number of partitions of each keyspace, 1 to 16384.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16_384))]
     partitions: u16,
-    /// One more keyspace, such as rain=gentlerain, beside 'causal' and 'eventual'; or another protocol for one of those. May be repeated.
+    /// Add a keyspace beside 'causal' and 'eventual', such as rain=gentlerain, or give one of those two another protocol. May be repeated.
     #[arg(long = "keyspace", value_name = "NAME=PROTOCOL", value_parser = keyspace)]
     keyspaces: Vec<(String, String)>,
-    /// Delays from a file (docs/configuration.md), or 'off' for none. Without it: those of three continents.
+    /// Read the delays between sites from a file (docs/configuration.md), or use none with 'off'; default: the delays of three continents.
     #[arg(long, value_name = "FILE|off")]
     wan: Option<PathBuf>,
-    /// Where data stays after the end. Without it: a temporary directory.
+    /// Keep the data in this directory after the end; default: a temporary directory, which is removed.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// End after this time, such as 30s.
+    /// End after this time, such as 30s; default: when it is told to end.
     #[arg(long = "for", value_name = "TIME")]
     time: Option<Micros>,
-    /// Site a listens on this port, b on the next, and so on; admin on port + 100, peers on port + 200. Without it: the
-    /// first free block from 7000 on.
+    /// The port of site a. Site b gets the next port, and so on; admin ports are 100 higher, peer ports 200 higher; default: the first free block
+    /// from 7000 on.
     #[arg(long)]
     port: Option<u16>,
-    /// Each site in a process of its own, so that it can be killed; the demo says when one has ended, and how to start it again.
+    /// Run each site in a process of its own, so that it can be killed. The demo reports when a process has ended, and how to start it again.
     #[arg(long)]
     processes: bool,
-    /// Print one JSON object with the addresses once ready.
+    /// Print one JSON object with the addresses once the sites are ready.
     #[arg(long, conflicts_with = "shell")]
     json: bool,
-    /// A prompt at the sites, in this terminal: Redis commands with their receipts in words, and cuts. Its end ends the demo.
+    /// Open a prompt in this terminal: Redis commands at any site, receipts in words, cuts between sites. The demo ends with the prompt.
     #[arg(long)]
     shell: bool,
     /// When writes are acknowledged: fsync, interval(10ms) or none.
     #[arg(long, default_value = "interval(10ms)")]
     durability: turnbuckle_server::config::Durability,
-    /// Event loops per site.
+    /// The number of event loops of each site, 1 to 64.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     loops: u8,
-    /// Memory for versions per site, in MiB; what does not fit is read from disk.
+    /// The memory for versions of each site, in MiB. What does not fit is read from disk.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(16..=1 << 24))]
     memory_mb: u64,
 }
@@ -84,7 +84,7 @@ fn keyspace(text: &str) -> Result<(String, String), String> {
     Ok((name.to_string(), protocol.to_string()))
 }
 
-/// What a program that started a demo may want to know.
+/// What a program that starts a demo needs to know: the output of `--json`.
 #[derive(Debug, Serialize)]
 struct Ready {
     sites: Vec<ReadySite>,
@@ -100,14 +100,14 @@ struct ReadySite {
     pid: u32,
 }
 
-/// Where sites begin to look for free ports.
+/// The first port that is tried.
 const FIRST_PORT: u16 = 7000;
 
-/// A demo whose sites do not find each other by then is shown as it is.
+/// How long the sites may take to find each other. After that, a demo in one process is shown as it is, and one with `--processes` fails.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 pub fn run(options: &Demo) -> Result<(), Failure> {
-    // Removed when it goes out of scope, at the very end.
+    // It is removed when it goes out of scope, at the very end.
     let temporary = match options.data {
         Some(_) => None,
         None => Some(
@@ -135,7 +135,7 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
         return run_here(options, config, &data);
     }
     let all_ran = run_processes(options, &config, &file)?;
-    // A node that was started again by hand is not the demo's to end, nor are its files.
+    // A node that was started again by hand does not end with the demo, and its files must stay.
     if let Some(temporary) = temporary.filter(|_| !all_ran) {
         eprintln!(
             "{} is not removed: a node that was started again may still use it",
@@ -191,7 +191,7 @@ fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
     })
 }
 
-/// One of each kind, and what was asked for.
+/// One keyspace of each kind, and those that the options name.
 fn keyspaces(options: &Demo) -> Result<Vec<DemoKeyspace>, Failure> {
     let mut asked = BTreeSet::new();
     if let Some((twice, _)) = options.keyspaces.iter().find(|(name, _)| !asked.insert(name)) {
@@ -246,7 +246,7 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
     wait_for_end(running, over, || ())
 }
 
-/// Opens the shell, if there is to be one. The demo is over when its shell is, or its time is up.
+/// Opens the shell, if it was asked for. The future is ready when the shell has ended, or when the time is up.
 fn begin(options: &Demo, config: &ClusterConfig) -> impl Future<Output = ()> + use<> {
     let shell = options.shell.then(|| open_shell(config));
     let time = options.time.map(|time| Duration::from_micros(time.0));
@@ -259,7 +259,7 @@ fn begin(options: &Demo, config: &ClusterConfig) -> impl Future<Output = ()> + u
         };
         let shell_is_over = async {
             match shell {
-                // An error is an end, too: of a shell that panicked.
+                // An error is an end, too: the shell has panicked.
                 Some(shell) => drop(shell.await),
                 None => std::future::pending().await,
             }
@@ -271,7 +271,7 @@ fn begin(options: &Demo, config: &ClusterConfig) -> impl Future<Output = ()> + u
     }
 }
 
-/// A shell in a thread of its own. What is returned resolves at its end.
+/// Opens a shell in a thread of its own. The receiver is ready when the shell has ended.
 fn open_shell(config: &ClusterConfig) -> oneshot::Receiver<()> {
     let sites: Vec<ShellSite> = config
         .nodes()
@@ -292,16 +292,16 @@ fn open_shell(config: &ClusterConfig) -> oneshot::Receiver<()> {
     ended
 }
 
-/// The processes of a demo, one for each node. They end with it.
+/// The processes of a demo, one for each node. They are ended when this is dropped.
 struct Processes<'a> {
     config: &'a ClusterConfig,
     file: &'a Path,
-    /// Those that run, as far as is known.
+    /// The processes that run, as far as is known.
     running: Vec<(NodeId, Child)>,
 }
 
 impl Processes<'_> {
-    /// Says which have ended since the last time.
+    /// Reports the processes that have ended since the last call.
     fn look(&mut self) {
         let (config, file) = (self.config, self.file);
         self.running.retain_mut(|(id, child)| {
@@ -325,7 +325,7 @@ impl Processes<'_> {
 impl Drop for Processes<'_> {
     fn drop(&mut self) {
         for (_, child) in &mut self.running {
-            // One that has ended already needs no signal.
+            // A process that has ended already needs no signal.
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
         }
         for (_, child) in &mut self.running {
@@ -334,7 +334,7 @@ impl Drop for Processes<'_> {
     }
 }
 
-/// Whether all processes ran until the end.
+/// Runs the demo with a process for each node. Returns whether all processes ran until the end.
 fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<bool, Failure> {
     let program = std::env::current_exe().map_err(|error| environment(&error))?;
     let mut processes = Processes {

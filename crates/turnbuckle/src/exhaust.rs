@@ -11,60 +11,61 @@ use std::{
 use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{Exhaust, Explored, Program, Replayed, Step};
 
-/// What is explored, and how far.
+/// What to explore, and how far.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Every order of events of a small world")]
 pub struct Exhaustive {
-    /// Go through all orders in which the events of a small world can come, up to a depth, and judge each execution.
+    /// Go through every order of the events of a small world, up to a depth, and judge each execution.
     #[arg(long, conflicts_with_all = ["scenario", "level", "seed", "seeds", "all_faults", "trace", "diagram", "window"])]
     exhaust: bool,
-    /// How many steps are chosen; default: 6. What comes behind them follows in one order, without faults.
+    /// The number of steps that are chosen; default: 6. The steps after them come in one order, without faults.
     #[arg(long, value_name = "STEPS", requires = "exhaust")]
     depth: Option<usize>,
-    /// Stop after so many executions; default: none are too many.
+    /// Stop after this many executions; default: no limit.
     #[arg(long, value_name = "COUNT", requires = "exhaust")]
     executions: Option<u64>,
-    /// How many sites there are: a, b and so on; default: 2.
+    /// The number of sites, 1 to 4, called a, b and so on; default: 2.
     #[arg(long, value_name = "COUNT", requires = "exhaust", value_parser = clap::value_parser!(u8).range(1..=4))]
     sites: Option<u8>,
-    /// How many nodes each site has; default: 1. There are two partitions.
+    /// The number of nodes of each site, 1 or 2; default: 1. There are two partitions.
     #[arg(long, value_name = "COUNT", requires = "exhaust", value_parser = clap::value_parser!(u8).range(1..=2))]
     nodes: Option<u8>,
-    /// What a client does, and where: 'a put x, get y, del x, mget x y, move b'. May be given more than once; default: two clients,
+    /// A client: its site and its operations, such as 'a put x, get y, del x, mget x y, move b'. May be given more than once; default: two clients,
     /// 'a put x, put y, get x' and 'b get y, get x, put x'.
     #[arg(long, value_name = "PROGRAM", requires = "exhaust")]
     client: Vec<Program>,
-    /// How often time may pass, 10 ms each time; default: 2.
+    /// How many times 10 ms may pass; default: 2.
     #[arg(long, value_name = "COUNT", requires = "exhaust", value_parser = clap::value_parser!(u16).range(..=1_000))]
     passes: Option<u16>,
-    /// How many crashes there are at most; default: 1.
+    /// The most crashes; default: 1.
     #[arg(long, value_name = "COUNT", requires = "exhaust", value_parser = clap::value_parser!(u16).range(..=1_000))]
     crashes: Option<u16>,
-    /// How many cuts between sites there are at most; default: 1.
+    /// The most cuts between sites; default: 1.
     #[arg(long, value_name = "COUNT", requires = "exhaust", value_parser = clap::value_parser!(u16).range(..=1_000))]
     cuts: Option<u16>,
-    /// Run one execution alone, by the numbers of its choices, and say what happens; without numbers, the one in which nothing is chosen.
+    /// Run only one execution, given by the numbers of its choices, and print what happens; without numbers, the execution in which nothing is
+    /// chosen.
     #[arg(long, value_name = "N,N,..", requires = "exhaust", value_delimiter = ',', num_args = 0..=1,
           conflicts_with_all = ["depth", "executions"])]
     replay: Option<Vec<usize>>,
 }
 
-/// What was found, for people and for programs.
+/// What was found: printed as text, or as JSON.
 #[derive(Debug, Serialize)]
 struct Summary {
     protocol: String,
-    /// The longest schedule that was run.
+    /// The number of steps in the longest schedule that was run.
     depth: usize,
-    /// Run to the end and judged.
+    /// The number of executions that were run to the end and judged.
     executions: u64,
     states: u64,
-    /// Schedules that were not continued because their state had been seen.
+    /// The number of schedules that were not continued, because their state had been seen before.
     pruned: u64,
-    /// Different sets of answers, receipts included.
+    /// The number of different sets of answers, receipts included.
     outcomes: usize,
-    /// Whether there is nothing else to try.
+    /// Whether every schedule up to the depth was tried.
     complete: bool,
-    /// Schedules that come next, and were not tried because of a limit.
+    /// The number of schedules that would come next, and were not tried because of a limit.
     left: u64,
     violations: BTreeMap<String, Violation>,
 }
@@ -255,7 +256,7 @@ fn steps(replayed: &Replayed) -> String {
     lines
 }
 
-/// All of one execution.
+/// One execution as text: its steps, what could come next, its clients, and what is wrong.
 fn told(replayed: &Replayed) -> String {
     let mut text = String::from("chosen:\n");
     text.push_str(&steps(replayed));

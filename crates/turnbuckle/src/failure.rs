@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! How a command ends if it fails.
 
 use std::{io::Write, process::ExitCode};
 use thiserror::Error;
@@ -6,18 +6,18 @@ use thiserror::Error;
 /// Why a command did not do what it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum Failure {
-    /// A promise was broken. The message says which, and where.
+    /// A promise was broken. The message says which one, and where.
     #[error("{0}")]
     Broken(String),
-    /// It was asked for something that cannot be. The message says what was expected.
+    /// The command was asked for something impossible. The message says what was expected.
     #[error("{0}")]
     Usage(String),
-    /// The world is not as it must be: a port is taken, a file is missing, a server does not answer.
+    /// The environment is not as it must be: a port is taken, a file is missing, a server does not answer.
     #[error("{0}")]
     Environment(String),
 }
 
-/// Tells the person, and the shell.
+/// Prints the failure, and returns the exit code for the shell.
 pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else {
         return ExitCode::SUCCESS;
@@ -30,7 +30,7 @@ pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Says something on standard output. Whoever closed it does not want to know; a full disk is another matter.
+/// Writes a line to standard output. If its reader has closed it, this is no failure. If the disk is full, it is.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -41,12 +41,12 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// It was asked for something that cannot be.
+/// The command was asked for something impossible.
 pub(crate) fn usage(why: &impl std::fmt::Display) -> Failure {
     Failure::Usage(why.to_string())
 }
 
-/// The world is not as it must be.
+/// The environment is not as it must be.
 pub(crate) fn environment(why: &impl std::fmt::Display) -> Failure {
     Failure::Environment(why.to_string())
 }

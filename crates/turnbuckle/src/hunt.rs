@@ -1,7 +1,7 @@
-//! `turnbuckle sim --hunt`: bugs that can be planted, and the first drawn world that shows each.
+//! `turnbuckle sim --hunt`: for each bug that can be planted, the first drawn world that shows it.
 //!
-//! A bug that can be planted is a mend taken out again. If drawn worlds find it, with no script and no other bug beside it, they
-//! would have found it before somebody was hurt; and they find it when it comes back in other clothes.
+//! To plant a bug is to take one of our fixes out again. If drawn worlds find the bug, with no script and no other bug beside it, they would have
+//! found it before it did any harm. They will also find it if it comes back in another form.
 use crate::{
     document,
     failure::{Failure, environment, say, usage},
@@ -14,31 +14,31 @@ use std::{collections::BTreeSet, fmt::Write, ops::RangeInclusive, path::PathBuf}
 use turnbuckle_core::Bug;
 use turnbuckle_protocols::KnownProtocol;
 
-/// What is hunted.
+/// What to hunt.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Bugs that are planted")]
 pub(crate) struct Hunt {
-    /// Plant one known bug after the other, and look for the first drawn world that shows it; with --plant only these, with --protocol
-    /// only in that one. Without --seeds up to 2000 worlds each. Ends with 1 if one was not found.
+    /// Plant the known bugs, one after the other, and look for the first drawn world that shows each. With --plant: these bugs only; with --protocol:
+    /// in this protocol only; without --seeds: at most 2000 worlds for each bug. The exit code is 1 if a bug was not found.
     #[arg(long, conflicts_with_all = ["scenario", "level", "seed", "all_faults", "trace", "diagram", "window", "until_broken", "exhaust"])]
     hunt: bool,
-    /// Put what was found into this Markdown file, into the first code block below the heading '### planted: ..'.
+    /// Write what was found into this Markdown file, into the first code block below the heading '### planted: ..'.
     #[arg(long, value_name = "FILE", requires = "hunt")]
     into: Option<PathBuf>,
-    /// What stands above it there: the commit and its date.
+    /// The text above the result in that file: the commit and its date.
     #[arg(long, value_name = "TEXT", requires = "hunt")]
     of: Option<String>,
 }
 
-/// A bug of the nodes, and where it is looked for.
+/// A bug of the nodes, and the protocols in which it is looked for.
 struct Planted {
     name: &'static str,
     protocols: &'static [&'static str],
-    /// What its mend keeps from happening.
+    /// What the bug causes, and its fix prevents.
     prevents: &'static str,
 }
 
-/// All bugs that are hunted, each in a protocol: those of the nodes, then each protocol's own.
+/// All bugs that are hunted, each with a protocol: the bugs of the nodes, and then each protocol's own.
 fn all() -> impl Iterator<Item = (Bug, &'static str)> {
     let of_nodes = PLANTED.iter().flat_map(|planted| {
         let (name, what) = (planted.name, planted.prevents);
@@ -62,7 +62,7 @@ const fn planted(name: &'static str, protocols: &'static [&'static str], prevent
     }
 }
 
-/// Each in the protocols in which it is another matter. Those that drawn worlds cannot show are in `docs/simulation.md`.
+/// Each bug, with the protocols in which it has different effects. Bugs that drawn worlds cannot show are listed in `docs/simulation.md`.
 const PLANTED: &[Planted] = &[
     planted(
         "replays_to_the_empty",
@@ -126,16 +126,16 @@ const PLANTED: &[Planted] = &[
     ),
 ];
 
-/// The worlds that are tried for each bug, at most.
+/// The worlds that are tried for each bug, if no seeds are given.
 const SEEDS: RangeInclusive<u64> = 1..=2000;
 
-/// What became of one of them.
+/// The result of the hunt for one bug in one protocol.
 #[derive(Debug, Serialize)]
 struct Hunted {
     bug: String,
     protocol: String,
     prevents: String,
-    /// How many worlds it took, or how many did not show it.
+    /// How many worlds were tried until one showed the bug, or in all if none did.
     seeds: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     found: Option<Found>,
@@ -149,12 +149,12 @@ struct Found {
 }
 
 impl Hunt {
-    /// Whether this is what was asked for.
+    /// Whether a hunt was asked for.
     pub(crate) fn is_asked(&self) -> bool {
         self.hunt
     }
 
-    /// Hunts those of these names, or all.
+    /// Hunts the bugs of these names, or all bugs if there are no names.
     pub(crate) fn run(
         &self,
         names: &[String],
@@ -207,7 +207,7 @@ impl Hunt {
     }
 }
 
-/// The first world that shows a bug. It must be the bug: a world in which something is wrong without it does not count.
+/// The first world that shows a bug. If something is wrong in a world also without the bug, that world does not count.
 fn hunt(bug: Bug, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted, Failure> {
     let protocol = protocol_named(name)?;
     let bugs = [bug.name.to_string()];

@@ -1,10 +1,10 @@
-//! How far long work is, for those who watch a terminal.
+//! Shows on a terminal how far long work is.
 use std::{
     io::{IsTerminal, Write},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// A line on the terminal's error stream that is written again and again, and is gone in the end. Nothing where nobody watches.
+/// A line on standard error that is written again and again, and removed at the end. If standard error is not a terminal, nothing is written.
 pub struct Progress {
     what: String,
     count: u64,
@@ -13,7 +13,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of `count` runs of something; one run is over too soon to be watched.
+    /// The progress of `count` runs of something. One run is over too soon to be shown.
     pub fn new(what: impl Into<String>, count: u64) -> Progress {
         Progress {
             what: what.into(),
@@ -23,12 +23,12 @@ impl Progress {
         }
     }
 
-    /// One more is done.
+    /// Counts one more run as done.
     pub fn step(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if self.is_watched {
             let line = format!("\r{}: {done} of {} runs", self.what, self.count);
-            // Whoever closed it does not want to know.
+            // If the terminal is closed, the line is not needed.
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! The worlds of a protocol that has been named: what `sim` and `experiment` run.
+//! The simulated worlds of a protocol that is given by name: what `sim` and `experiment` run.
 use crate::failure::{Failure, usage};
 use std::collections::BTreeSet;
 use turnbuckle_core::{BadSetting, Micros, Protocol, Session, Settings};
@@ -25,15 +25,15 @@ pub(crate) fn protocol_named(name: &str) -> Result<KnownProtocol, Failure> {
 pub(crate) trait Simulated {
     /// Runs a scenario, with these bugs planted.
     fn run(self, scenario: &Scenario, bugs: &[String], keep: Keep) -> Outcome;
-    /// The least that goes wrong in the same way as a run did.
+    /// Leaves out faults, as long as the run still goes wrong in the same way as in `outcome`.
     fn explain(self, scenario: &Scenario, bugs: &[String], outcome: &Outcome) -> Failed;
     /// Goes through all orders of events of a small world.
     fn explore(self, small: &Exhaust, bugs: &[String]) -> Explored;
-    /// One of them.
+    /// Runs one of these orders again.
     fn replay(self, small: &Exhaust, bugs: &[String], schedule: &[usize]) -> Result<Replayed, BadSchedule>;
     /// Whether there is a bug of that name in the nodes or in the protocol, to be planted.
     fn has_bug(self, name: &str) -> bool;
-    /// Whether the protocol claims to stand a fault. Of what is drawn the others are left out.
+    /// Whether the protocol claims to tolerate a fault. Drawn faults that it does not claim to tolerate are left out.
     fn allows(self, fault: &FaultKind) -> bool;
 }
 
@@ -68,7 +68,7 @@ impl Simulated for KnownProtocol {
         self.apply(&Settings::default(), HasBug(name))
     }
 
-    /// A clock that is set ahead is set back in the end.
+    /// Every clock step counts, also one ahead: a clock that is set ahead is set back at the end.
     fn allows(self, fault: &FaultKind) -> bool {
         let descriptor = self.descriptor();
         match fault {
@@ -79,7 +79,8 @@ impl Simulated for KnownProtocol {
     }
 }
 
-/// What a file sets in the table at the end of a way must be a parameter of some protocol: it may be run with several, one after the other.
+/// Checks that everything that a file sets in the table at `way` is a parameter of some protocol. The file may be run with several protocols, one
+/// after the other.
 pub(crate) fn check_parameters(settings: &Settings, way: &[&str]) -> Result<(), Misplaced> {
     for (name, value) in settings.iter() {
         let read = |protocol: &KnownProtocol| value.read_by(|given| protocol.read(name, given));
@@ -102,12 +103,12 @@ pub(crate) fn check_parameters(settings: &Settings, way: &[&str]) -> Result<(), 
     Ok(())
 }
 
-/// How often replicas speak where time passes in steps.
+/// How often replicas send heartbeats and compute what is stable, in a world in which time passes in steps.
 fn small_steps() -> Settings {
     Settings::from([("heartbeat", Exhaust::STEP), ("theta", Exhaust::STEP)])
 }
 
-/// Puts bugs into a world and a configuration.
+/// Plants bugs in a world and a configuration.
 fn plant_all<S: Session>(
     world: &mut WorldOptions,
     config: &mut <S::Protocol as Protocol>::Config,
@@ -119,7 +120,7 @@ fn plant_all<S: Session>(
     }
 }
 
-/// The scenario and the configuration with bugs in them.
+/// The scenario and the configuration, with bugs planted in them.
 fn planted<S: Session>(
     scenario: &Scenario,
     mut config: <S::Protocol as Protocol>::Config,

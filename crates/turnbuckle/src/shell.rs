@@ -1,4 +1,4 @@
-//! `turnbuckle demo --shell`: a prompt at any site of a cluster. After each answer its receipt is told in words.
+//! `turnbuckle demo --shell`: a prompt at any site of a cluster. After each answer, its receipt is shown in words.
 //!
 //! ```text
 //! a> SET greeting hello
@@ -11,11 +11,11 @@
 //!   it reflects every write that was acknowledged more than 121 ms before the read began (if clocks are within 10 ms)
 //! ```
 //!
-//! **One connection for each site**, opened when it is first used. A connection is a session, so what was seen at one site is not part of the
-//! session at another, until `move` takes it there.
+//! **One connection for each site.** It is opened when it is first used. A connection is a session, so what was seen at one site is not part of the
+//! session at another site, until `move` takes it there.
 //!
-//! Lines come from the terminal or from a pipe. What comes from a pipe is printed behind the prompt, so that the output reads like the
-//! transcript of a terminal. A line that cannot be carried out is answered with what was expected, and the next one is read.
+//! Lines come from the terminal or from a pipe. A line from a pipe is printed after the prompt, so that the output reads like the transcript of a
+//! terminal. If a line cannot be carried out, the shell answers with what was expected, and reads the next line.
 mod album;
 mod lines;
 mod words;
@@ -37,14 +37,14 @@ use turnbuckle_resp::{Value, split_words};
 use turnbuckle_server::admin::{AdminClient, LinkName, SetDelay};
 use words::{answer_in_words, receipt_in_words};
 
-/// A site, and where it is reached.
+/// A site and its addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct ShellSite {
     /// Its name.
     pub(crate) name: String,
-    /// `host:port` for clients.
+    /// The address for clients, as `host:port`.
     pub(crate) resp: String,
-    /// `host:port` of its admin HTTP.
+    /// The address of its admin HTTP, as `host:port`.
     pub(crate) admin: String,
 }
 
@@ -71,7 +71,7 @@ wait 200ms                   the next line is read after that
 album                        a photo, and a comment on it: what each kind of keyspace shows at c
 quit                         ends the demo";
 
-/// Reads lines and carries them out until there are no more, or one says `quit`.
+/// Reads lines and carries them out, until there are no more or one says `quit`.
 pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -101,9 +101,9 @@ pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
     }
 }
 
-/// What came of a line.
+/// The result of a line.
 enum Done {
-    /// What is printed; the next line is read.
+    /// This is printed, and the next line is read.
     GoOn(String),
     Quit,
 }
@@ -111,13 +111,13 @@ enum Done {
 struct Shell {
     runtime: Runtime,
     sites: Vec<ShellSite>,
-    /// The place of the prompt's site among them.
+    /// The place of the prompt's site in `sites`.
     here: usize,
-    /// What was selected with `use`; without it sessions begin where connections do.
+    /// The keyspace that was selected with `use`. Without it, a session begins in the default keyspace of its connection.
     keyspace: Option<Bytes>,
-    /// By the place of their site.
+    /// The sessions, by the place of their site.
     sessions: BTreeMap<usize, Connection>,
-    /// How many albums were shown: each has keys of its own.
+    /// How many albums were shown. Each album has its own keys.
     albums: u64,
 }
 
@@ -154,7 +154,7 @@ impl Shell {
         self.sites.iter().position(|site| site.name == name)
     }
 
-    /// The shell's own commands. In lower case: a Redis command of the same name is written in capitals.
+    /// Carries out one of the shell's own commands. They are in lower case: a Redis command of the same name is written in capitals.
     fn own(&mut self, name: &str, arguments: &[&str]) -> Option<Done> {
         let done = match (name, arguments) {
             ("quit" | "exit", []) => return Some(Done::Quit),
@@ -186,7 +186,7 @@ impl Shell {
 
     // ---- sessions -------------------------------------------------------------------------------------------
 
-    /// Carries out a command at a site, and tells its answer and its receipt.
+    /// Carries out a command at a site. Returns its answer and its receipt as text.
     fn at(&mut self, place: usize, command: &[Bytes]) -> String {
         match self.ask(place, command) {
             Ok(reply) => {
@@ -200,7 +200,8 @@ impl Shell {
         }
     }
 
-    /// Asks a site, with its receipt. A connection that breaks is opened anew for the next command: a new session.
+    /// Sends a command to a site, and returns the reply with its receipt. If the connection breaks, the next command opens a new one, with a new
+    /// session.
     fn ask<A: AsRef<[u8]>>(&mut self, place: usize, command: &[A]) -> Result<Value, String> {
         let mut session = match self.sessions.remove(&place) {
             Some(session) => session,
@@ -240,7 +241,7 @@ impl Shell {
 
     fn select(&mut self, keyspace: &str) -> Result<String, String> {
         let keyspace = Bytes::copy_from_slice(keyspace.as_bytes());
-        // Where it is refused, it is refused before any session has changed.
+        // If the keyspace is refused, that happens before any session has changed.
         self.open(self.here, Some(keyspace.clone()))?;
         let places: Vec<usize> = self.sessions.keys().copied().collect();
         self.keyspace = Some(keyspace.clone());
@@ -252,7 +253,7 @@ impl Shell {
         Ok("OK".to_string())
     }
 
-    /// The session goes on at another site.
+    /// Continues the session at another site.
     fn move_to(&mut self, name: &str) -> Result<String, String> {
         let to = self.place_of(name).ok_or_else(|| self.no_site(name))?;
         let token = match self.ask(self.here, &words_of("SESSION TOKEN"))? {
@@ -323,7 +324,7 @@ fn link(from: &str, to: &str) -> LinkName {
     }
 }
 
-/// For scripts, which would be quicker than messages are.
+/// Waits. For scripts, which would otherwise be faster than the messages between sites.
 fn wait(time: &str) -> Result<String, String> {
     let time: Micros = time
         .parse()

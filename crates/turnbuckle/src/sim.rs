@@ -1,4 +1,4 @@
-//! `turnbuckle sim`: worlds in which everything goes wrong, from a seed.
+//! `turnbuckle sim`: simulated worlds with all kinds of faults, drawn from a seed.
 use crate::exhaust::{self, Exhaustive};
 use crate::failure::{Failure, environment, say, usage};
 use crate::hunt::Hunt;
@@ -25,10 +25,9 @@ use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_sim::{BEGINNING, Diagram, Draw, Judged, Keep, Outcome, Scenario, ScenarioFile};
 use turnbuckle_workload::{Packing, TraceWriter};
 
-/// Runs a cluster in a simulated world, faults included, and says whether it kept its promises.
+/// Runs a cluster in a simulated world, with faults, and reports whether it kept its promises.
 ///
-/// Without a scenario everything is drawn from the seed: sites, delays, limits, clients and faults. The same seed gives the same
-/// run, byte for byte.
+/// Without a scenario, everything is drawn from the seed: sites, delays, limits, clients and faults. The same seed gives the same run, byte for byte.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  turnbuckle sim --seeds 1..1000\n  \
                   turnbuckle sim scenarios/one-way-cut.toml --trace run.jsonl\n  \
@@ -36,7 +35,7 @@ use turnbuckle_workload::{Packing, TraceWriter};
                   Ends with 1 if a promise was broken: an acknowledged write lost, an answer undone, a false receipt, sites that \
                   differ in the end. What the level allows, such as stale reads, is counted and is no violation.")]
 pub struct Sim {
-    /// What to run; without it, what the seed draws.
+    /// The file of the scenario to run; default: the seed draws everything.
     scenario: Option<PathBuf>,
     /// The protocol; default: the scenario's, or eventual.
     #[arg(long)]
@@ -44,28 +43,28 @@ pub struct Sim {
     /// The level that all operations name; default: the scenario's.
     #[arg(long)]
     level: Option<Level>,
-    /// One seed; default: the scenario's, or 1.
+    /// The seed; default: the scenario's, or 1.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// From the first seed to the last.
+    /// Run every seed from the first to the last.
     #[arg(long, value_name = "FIRST..LAST")]
     seeds: Option<Seeds>,
     /// Stop at the first seed that goes wrong.
     #[arg(long)]
     until_broken: bool,
-    /// Keep also those drawn faults that the protocol does not claim to stand.
+    /// Keep also the drawn faults that the protocol does not claim to tolerate.
     #[arg(long)]
     all_faults: bool,
     /// Plant a bug, to see that it is found: a rule of the nodes or of the protocol is left out. May be given more than once.
     #[arg(long, value_name = "BUG")]
     plant: Vec<String>,
-    /// Write what clients saw, for `turnbuckle check`. One seed only.
+    /// Write what clients saw to a trace, for `turnbuckle check`. One seed only.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Draw what the nodes said to each other: as a picture if the file ends in .svg, else as text. One seed only.
+    /// Draw the messages between nodes: as a picture if the file ends in .svg, else as text. One seed only.
     #[arg(long, value_name = "FILE")]
     diagram: Option<PathBuf>,
-    /// How much of it: from when to when.
+    /// The part of the run that --diagram shows.
     #[arg(long, value_name = "FROM..UNTIL", default_value = "0s..1s")]
     window: Window,
     /// Print JSON.
@@ -98,7 +97,7 @@ impl FromStr for Window {
     }
 }
 
-/// Seeds, the last one included.
+/// A range of seeds, with the last one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seeds(RangeInclusive<u64>);
 
@@ -119,10 +118,10 @@ impl FromStr for Seeds {
     }
 }
 
-/// So many seeds that went wrong are named.
+/// How many seeds that went wrong are listed at most.
 const MAX_BROKEN_LISTED: usize = 50;
 
-/// What many runs add up to.
+/// The sum of many runs.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     protocol: String,
@@ -131,64 +130,64 @@ struct Summary {
     seeds: u64,
     operations: u64,
     failed: u64,
-    /// Those that failed, by the first word of the failure; `CONNECTION`: the node ended under it.
+    /// The operations that failed, by the first word of the failure. `CONNECTION`: the node ended during the operation.
     failures: BTreeMap<&'static str, u64>,
     faults: u64,
-    /// Drawn, and not what the protocol claims to stand.
+    /// Faults that were drawn and left out, because the protocol does not claim to tolerate them.
     faults_left_out: u64,
-    /// Would have taken a data directory while another one was not whole.
+    /// Losses of a data directory that were left out, because another data directory was not complete at the time.
     losses_left_out: u64,
     events: u64,
-    /// Of each core that was used.
+    /// Events per second on each core that was used.
     events_per_second: u64,
-    /// By clients and by loads, deletes among them.
+    /// Versions that clients and loads wrote, deletes included.
     versions_written: u64,
-    /// What the protocol kept with them, beside stamp and site.
+    /// The bytes that the protocol kept with these versions, beside stamp and site.
     metadata_bytes: u64,
-    /// Of all seeds' hashes, in their order.
+    /// A checksum of the hashes of all seeds, in their order.
     trace_hash: String,
     /// The first seeds that went wrong.
     broken: Vec<u64>,
-    /// By the rule that is broken.
+    /// How often each rule was broken, by the rule's name.
     violations: BTreeMap<String, u64>,
-    /// Answers, each key of a read of several by itself, held against what really happened.
+    /// Answers, compared with what really happened. Each key of a read of several keys counts by itself.
     answers: Judged,
-    /// Deletes that were remembered in the end, though the world had come to rest, and waited for something else than checkpoints.
+    /// Deletes that were still remembered at the end, when the world had come to rest, and that waited for something other than checkpoints.
     deletes_waiting: u64,
     receipts: Receipts,
     /// What clients observed that one copy of the data would not have shown.
     observed: Observed,
     converged: bool,
-    /// How to see the first that went wrong again.
+    /// The command that runs the first seed that went wrong again.
     #[serde(skip_serializing_if = "Option::is_none")]
     reproduce: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
 struct Receipts {
-    /// Claims of freshness, held against what really happened.
+    /// Claims of freshness, compared with what really happened.
     #[serde(flatten)]
     claims: Judged,
     #[serde(rename = "false")]
     wrong: u64,
-    /// Receipts that the checker held against the trace: all it has is what clients saw.
+    /// Receipts that the checker compared with the trace. The trace has only what clients saw.
     audited: u64,
-    /// Claims of freshness that the checker found false, and a clock that was outside the bound that its node believes in is why.
+    /// Claims of freshness that the checker found false in worlds in which a clock was outside the bound that its node assumes.
     excused: u64,
 }
 
 /// Sums over all traces.
 #[derive(Debug, Default, Serialize)]
 struct Observed {
-    /// Traces that were judged.
+    /// The number of traces that were judged.
     traces: u64,
-    /// The operations in them that could be judged.
+    /// The number of operations in them that could be judged.
     operations: u64,
     /// Operations that were left out: a power loss may have taken what they wrote or read.
     lost: u64,
-    /// Reads of nothing that were left out: nobody can say which delete they saw.
+    /// Reads of no value that were left out: it cannot be known which delete they saw.
     doubtful_reads: u64,
-    /// Of the traces, those that one copy of the data explains.
+    /// The number of traces that one copy of the data explains.
     atomic: u64,
     stale_reads: u64,
     max_staleness_ns: i64,
@@ -197,9 +196,9 @@ struct Observed {
     monotonic_reads: u64,
     monotonic_writes: u64,
     writes_follow_reads: u64,
-    /// Reads that do not show what they depend on; of traces of which that was decided.
+    /// Reads that do not show what they depend on, in the traces for which that was decided.
     causal: u64,
-    /// Traces that were to be causal, of which that was not decided.
+    /// Traces that should be causal, and for which that was not decided.
     undecided: u64,
 }
 
@@ -220,16 +219,16 @@ impl Observed {
     }
 }
 
-/// What is kept of a seed's run.
+/// The result of one seed's run.
 struct Done {
     seed: u64,
-    /// The level that all operations were at.
+    /// The level of the operations.
     level: Level,
     outcome: Outcome,
     report: Result<Report, String>,
-    /// How many operations of the trace are about what a power loss may have taken.
+    /// How many operations of the trace concern data that a power loss may have taken.
     left_out: u64,
-    /// The same without reads below the level.
+    /// The same report, without the reads below the level.
     careful: Result<Report, String>,
     scenario: Scenario,
 }
@@ -280,7 +279,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     let left_out = AtomicU64::new(0);
     let scenario_of = |seed| {
         let mut scenario = scenario(file.as_ref(), protocol, seed, options.level);
-        // What a file says it means.
+        // The faults of a file are meant, so none is left out.
         if file.is_none() && !options.all_faults {
             left_out.fetch_add(leave_out(protocol, &mut scenario), Ordering::Relaxed);
         }
@@ -334,7 +333,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     match first_wrong {
         None => Ok(()),
         Some(done) => {
-            // The judge looks at one answer after the other; what several of them mean together, only the trace tells.
+            // The judge looks at each answer by itself. What several answers mean together is seen only in the trace.
             let failed = match done.outcome.violations.is_empty() {
                 true => "what clients saw, all together, breaks a promise: see above".to_string(),
                 false => protocol
@@ -400,7 +399,7 @@ fn scenario(
     scenario
 }
 
-/// Leaves out faults that the protocol does not claim to stand. Returns how many.
+/// Leaves out faults that the protocol does not claim to tolerate. Returns how many were left out.
 fn leave_out(protocol: KnownProtocol, scenario: &mut Scenario) -> u64 {
     let drawn = scenario.faults.len();
     scenario.faults.retain(|fault| protocol.allows(&fault.kind));
@@ -410,7 +409,7 @@ fn leave_out(protocol: KnownProtocol, scenario: &mut Scenario) -> u64 {
 /// A drawn world that went wrong.
 pub(crate) struct First {
     pub seed: u64,
-    /// What the judge said first, or what the checker found.
+    /// The first finding of the judge, or else that of the checker.
     pub words: String,
 }
 
@@ -448,7 +447,7 @@ pub(crate) fn first_broken(
     Ok(first)
 }
 
-/// Runs all seeds on all cores, and hands on what became of them in their order. Returns how many cores.
+/// Runs all seeds on all cores, and passes the results to `take` in the order of the seeds. Returns the number of cores that were used.
 fn run_all(
     seeds: RangeInclusive<u64>,
     protocol: KnownProtocol,
@@ -465,11 +464,11 @@ fn run_all(
     let one = |offset: u64| {
         let seed = seeds.start() + offset;
         let scenario = scenario_of(seed);
-        // What the panic said has been printed.
+        // The message of the panic has been printed already.
         let mut outcome = catch_unwind(AssertUnwindSafe(|| run(&scenario))).ok()?;
         let level = scenario.load.read.unwrap_or(protocol.levels().reads[0]);
         let report = outcome.check().map_err(|error| error.to_string());
-        // Without a load that mixes levels it is the same.
+        // Without a load that mixes levels, the two reports are the same.
         let careful = match level.promise().is_causal() && scenario.load.is_careless() {
             true => outcome.check_careful().map_err(|error| error.to_string()),
             false => report.clone(),
@@ -488,7 +487,7 @@ fn run_all(
             scenario,
         })
     };
-    // So many runs may be ahead of the one whose turn it is.
+    // The most results that may wait in the channel.
     let (sender, receiver) = std::sync::mpsc::sync_channel(4 * threads);
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -543,7 +542,7 @@ fn write_trace(path: &Path, outcome: &Outcome) -> Result<(), Failure> {
 }
 
 impl Summary {
-    /// Returns whether nothing was wrong with it.
+    /// Adds a run. Returns whether nothing was wrong with it.
     fn add(&mut self, done: &Done) -> bool {
         let before: u64 = self.violations.values().sum();
         let Done {
@@ -589,7 +588,7 @@ impl Summary {
 }
 
 impl Summary {
-    /// How often which rule was broken.
+    /// How often each rule was broken, as text.
     fn counts(&self) -> String {
         let counts = self
             .violations
@@ -598,8 +597,7 @@ impl Summary {
         counts.collect::<Vec<_>>().join(", ")
     }
 
-    /// What the level promises, held against what clients saw, whatever the receipts say. What a power loss may have taken is not
-    /// in the report.
+    /// Compares what clients saw with what the level promises, whatever the receipts say. The report leaves out what a power loss may have taken.
     fn hold_to_level(&mut self, done: &Done, report: &Report) {
         for (promise, count) in report.against(done.level) {
             eprintln!("seed {}: the checker says: {count} against {promise}", done.seed);
@@ -608,8 +606,7 @@ impl Summary {
         self.observed.undecided += u64::from(!report.decides(done.level));
     }
 
-    /// What the checker found false from the outside, where no clock that lied excuses it. What a power loss may have taken is not in
-    /// the report.
+    /// Adds what the checker found false from the outside, unless a wrong clock excuses it. The report leaves out what a power loss may have taken.
     fn audit(&mut self, done: &Done, report: &Report) {
         let receipts = report.audit.receipts;
         self.receipts.audited += receipts.not_contradicted + receipts.broken;
@@ -633,7 +630,7 @@ impl Summary {
     }
 }
 
-/// How many were judged, and why the others were not.
+/// How many were judged, and the reasons why the others were not.
 fn share(judged: &Judged, what: &str) -> String {
     let not = judged.not_judged();
     let percent = 100.0 * not as f64 / judged.all().max(1) as f64;

@@ -16,18 +16,18 @@ use turnbuckle_server::{
                         The file is described in docs/configuration.md."
 )]
 pub struct Start {
-    /// The cluster's file, the same on all nodes. Without it: the first that there is of cluster.toml here, turnbuckle/cluster.toml in
+    /// The cluster's configuration file, the same on all nodes. Default: the first that exists of ./cluster.toml, turnbuckle/cluster.toml in
     /// $XDG_CONFIG_HOME or ~/.config, and /etc/turnbuckle/cluster.toml.
     #[arg(long, value_name = "FILE", env = "TURNBUCKLE_CONFIG")]
     config: Option<PathBuf>,
-    /// The name of the node to run, as the file has it.
+    /// The name of this node in the file.
     #[arg(long, value_name = "NAME", env = "TURNBUCKLE_NODE")]
     node: String,
-    /// The cluster has never served: this node, if its data directory is empty, waits for no other site before it serves. Never for a node that
-    /// has lost its directory.
+    /// The cluster has never served: if this node's data directory is empty, the node waits for no other site before it serves. Never use this for a
+    /// node that has lost its directory.
     #[arg(long)]
     new_cluster: bool,
-    /// Takes a false clock, a full disk and a planted bug from this file. For tests: docs/campaign.md.
+    /// Take the faults of a test from this file: a wrong clock, a full disk, a planted bug (docs/campaign.md).
     #[arg(long, value_name = "FILE", hide = true)]
     test_faults: Option<PathBuf>,
 }
@@ -91,14 +91,14 @@ pub fn run(options: &Start) -> Result<(), Failure> {
         entry.admin,
         entry.peer
     );
-    // A node serves, whether anybody reads this or not.
+    // A node serves even if nothing reads its standard output.
     let _ = say(&ready);
     tell_systemd(sd_notify::NotifyState::Ready);
     wait_for_end(vec![running], std::future::pending(), || ())
 }
 
-/// Runs until the process is told to end, or `over` is, or a node fails; then stops the nodes in good order. Until then it takes a
-/// `look` now and then, and opens nodes anew that ask for it.
+/// Runs until the process is told to end, or `over` is ready, or a node fails. Then it stops the nodes in good order. Until then it calls `look`
+/// every 200 ms, and opens a node again if the node asks for it.
 pub fn wait_for_end(
     mut running: Vec<Running>,
     over: impl Future<Output = ()>,
@@ -117,7 +117,7 @@ fn tell_systemd(state: sd_notify::NotifyState<'_>) {
     let _ = sd_notify::notify(&[state]);
 }
 
-/// Runs until the process is told to end, or `over` is, or a node fails.
+/// The same, without stopping the nodes.
 fn wait(
     running: &mut Vec<Running>,
     over: impl Future<Output = ()>,
@@ -169,7 +169,7 @@ impl Told {
         Ok(Told([terminate?, interrupt?, hangup?]))
     }
 
-    /// Which it was.
+    /// Waits for one of them. Returns its name.
     async fn wait(&mut self) -> &'static str {
         let Told([terminate, interrupt, hangup]) = self;
         tokio::select! {
@@ -180,7 +180,7 @@ impl Told {
     }
 }
 
-/// Ending in good order may take as long as the grace that is configured: whoever does not want to wait says so again.
+/// Ends the process at once if it is told to end a second time. To end in good order may take as long as the configured grace.
 fn end_at_once_if_told_again() {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -4,9 +4,10 @@ use clap::{Args, Subcommand};
 use std::time::Duration;
 use turnbuckle_server::admin::{AdminClient, AdminClientError, LinkName, SetDelay, WanView};
 
-/// Shows or changes the delays and cuts between sites, while they run.
+/// Shows or changes the delays and cuts between sites of a running cluster.
 ///
-/// Any node can be asked: it tells all others. A node that is not reached is named, and told again each second; one that starts asks the others.
+/// Any node can be asked: it tells all other nodes. Nodes that it does not reach are named in the output, and are told again every second. A node
+/// that starts asks the other nodes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  turnbuckle wan show\n  turnbuckle wan set a c 300ms~20ms\n  turnbuckle wan cut a b\n  \
@@ -33,31 +34,31 @@ pub struct Wan {
 enum Action {
     /// Shows every direction between two sites.
     Show,
-    /// Sets the one-way delay from a site to another, as 40ms or 40ms~4ms.
+    /// Sets the one-way delay from one site to another, such as 40ms, or 40ms~4ms with jitter.
     Set {
-        /// Where frames come from.
+        /// The site that messages come from.
         from: String,
-        /// Where they go.
+        /// The site that messages go to.
         to: String,
-        /// How long they take.
+        /// The delay, and after ~ the jitter: each from 0ms to 60s.
         delay: String,
-        /// The way back too.
+        /// Set the opposite direction to the same delay, too.
         #[arg(long)]
         both: bool,
     },
-    /// Lets nothing through between two sites.
+    /// Cuts the link between two sites, in both directions.
     Cut {
-        /// One of them.
+        /// One of the sites.
         from: String,
-        /// The other one.
+        /// The other site.
         to: String,
     },
-    /// Lets everything through again: between two sites, or everywhere.
+    /// Ends the cut between two sites, or all cuts.
     Heal {
-        /// One of them.
+        /// One of the sites.
         #[arg(requires = "to")]
         from: Option<String>,
-        /// The other one.
+        /// The other site.
         to: Option<String>,
     },
 }
@@ -102,7 +103,7 @@ pub fn run(options: &Wan) -> Result<(), Failure> {
     }
 }
 
-/// One line for each pair of sites whose two directions are alike, else one for each direction.
+/// One line for each pair of sites whose two directions are the same, else one line for each direction.
 pub(crate) fn show_wan(view: &WanView) -> String {
     let mut lines = Vec::new();
     for link in &view.links {

@@ -23,7 +23,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// What Redis without users does: the default user may have any password, and there is no other.
+/// Does what Redis does without users: the default user may have any password, and there is no other user.
 pub(super) fn check_user(user: &[u8]) -> Result<(), Refusal> {
     if user == b"default" {
         return Ok(());

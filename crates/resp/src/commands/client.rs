@@ -52,7 +52,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         }
         "no-evict" | "no-touch" => {
             check(call, 3..=3)?;
-            // Nothing is evicted for being unused, so both are always as asked.
+            // No connection is evicted because it is idle, so both settings always hold.
             if call.arguments.is(2, "ON") || call.arguments.is(2, "OFF") {
                 return call.reply_ok();
             }
@@ -75,10 +75,10 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Which lines `CLIENT LIST [TYPE type | ID id ..]` asks for. A line begins with `id=7 `.
+/// The lines that `CLIENT LIST [TYPE type | ID id ..]` asks for. A line begins with `id=7 `.
 enum Filter {
     All,
-    /// No client is of this type: there are normal ones alone.
+    /// No client is of this type: all clients are normal ones.
     None,
     Beginning(Vec<String>),
 }
@@ -135,8 +135,8 @@ const HELP: [&str; 14] = [
     "    Assign the name <name> to the current connection.",
 ];
 
-/// The longest name a connection may give itself or its library, in bytes. Redis has no limit; it has fewer
-/// connections than memory.
+/// The longest name that a connection may give itself or its library, in bytes. Redis has no such limit. Here everything that a client can make grow
+/// has one.
 const MAX_NAME_BYTES: usize = 256;
 
 /// Refuses what would break the lines of `CLIENT LIST`.

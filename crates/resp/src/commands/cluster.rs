@@ -100,7 +100,7 @@ fn with_nodes(call: &mut Call<'_>, write: fn(&[ClusterNode], &mut Writer<'_>)) -
     call.reply(|writer| write(&nodes, writer))
 }
 
-/// Every node holds what no other node of the site holds, so there are no replicas in the sense of Redis.
+/// Each hash slot is shown at one node of the site, so there are no replicas in the sense of Redis.
 fn replicas(call: &mut Call<'_>) -> Result<(), Refusal> {
     let asked = call.text(2).into_owned();
     let nodes = call.backend.cluster(&call.connection.state.keyspace);
@@ -156,8 +156,8 @@ fn write_shards(nodes: &[ClusterNode], writer: &mut Writer<'_>) {
     }
 }
 
-/// One line a node: id, address, flags, its master, pings, epoch, link, slots. There is no port of Redis's own
-/// cluster protocol, so that is 0.
+/// One line for each node: id, address, flags, its master, pings, epoch, link, slots. The port of Redis's own cluster protocol does not exist, so it
+/// is 0.
 fn write_nodes(nodes: &[ClusterNode], writer: &mut Writer<'_>) {
     let mut text = String::new();
     for node in nodes {

@@ -64,7 +64,7 @@ fn info(call: &mut Call<'_>) -> Result<(), Refusal> {
     })
 }
 
-/// The ten fields of Redis 7. The last three (tips, key specifications, subcommands) say nothing that the others do not.
+/// The ten fields of Redis 7. The last three (tips, key specifications, subcommands) add nothing to the others.
 fn write_info(spec: &Spec, writer: &mut Writer<'_>) {
     writer.array(10);
     writer.bulk(spec.name.as_bytes());

@@ -81,7 +81,7 @@ fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
         *changed = if call.arguments.is(place + 1, "DEFAULT") {
             None
         } else {
-            // What every later operation would be refused for is refused here and now.
+            // If every later operation would be refused at this level, the level is refused now.
             let level = call.level(place + 1)?;
             Some(
                 level
@@ -90,7 +90,7 @@ fn change(call: &mut Call<'_>) -> Result<(), Refusal> {
             )
         };
     }
-    // Nothing is changed before everything is understood.
+    // Nothing is changed before the whole command is understood.
     call.connection.state.read = read;
     call.connection.state.write = write;
     call.reply_ok()

@@ -9,7 +9,7 @@ pub(super) const HELLO: Spec = Spec {
     ..PLAIN
 };
 
-/// The release of Redis whose behaviour is followed: clients look at it to find out what they may send.
+/// The release of Redis whose behaviour is followed. Clients look at it to find out what they may send.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
@@ -40,10 +40,10 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
             }
         }
     }
-    // Nothing is changed before everything is understood.
+    // Nothing is changed before the whole command is understood.
     call.connection.state.resp = resp;
     if resp == Resp::Two {
-        // They cannot be sent any more.
+        // Receipts cannot be sent on RESP2.
         call.connection.state.receipts = false;
     }
     if let Some(name) = name {

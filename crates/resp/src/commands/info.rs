@@ -33,7 +33,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.reply(|writer| writer.verbatim(&text))
 }
 
-/// What client libraries look for, and then what the backend tells.
+/// The sections that client libraries look for, and then those of the backend.
 fn sections(call: &Call<'_>) -> Vec<InfoSection> {
     let section = |title: &str, lines: &[(&str, &str)]| InfoSection {
         title: title.into(),

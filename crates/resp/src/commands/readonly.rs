@@ -1,4 +1,4 @@
-//! What cluster-aware clients send without asking. Every node answers reads and writes, so there is nothing to switch.
+//! Commands that cluster-aware clients send by themselves. Every node answers reads and writes, so there is nothing to switch.
 use super::{PLAIN, Spec};
 use crate::{call::Call, refusal::Refusal};
 

@@ -13,7 +13,7 @@ pub(super) const RESET: Spec = Spec {
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.connection.state.close_doors(call.backend);
     let state = &mut call.connection.state;
-    // As in Redis: the library is the same as before.
+    // As in Redis, the name and version of the library stay.
     let library = std::mem::take(&mut state.library);
     *state = State {
         keyspace: call.connection.greeting.keyspace.clone(),

@@ -14,7 +14,7 @@ pub(super) const ROTX: Spec = Spec {
     ..PLAIN
 };
 
-/// MGET that insists on a snapshot, whatever the connection's level: a keyspace without them says which levels it has.
+/// `MGET` that requires a snapshot, whatever the connection's level is. In a keyspace without snapshots, the refusal names the levels that it has.
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let (level, end) = call.level_at_end(1)?;
     let level = level.unwrap_or(Level::Causal);

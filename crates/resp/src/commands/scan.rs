@@ -13,14 +13,14 @@ pub(super) const SCAN: Spec = Spec {
     ..PLAIN
 };
 
-/// How many keys are looked at where none says how many, as in Redis.
+/// How many keys are looked at if no `COUNT` is given, as in Redis.
 const DEFAULT_COUNT: u32 = 10;
 
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let cursor = std::str::from_utf8(call.arguments.at(1))
         .ok()
         .and_then(|text| text.parse::<u64>().ok())
-        // A cursor begins with the hash slot that is next.
+        // The first 16 bits of a cursor are the next hash slot.
         .filter(|cursor| cursor >> 48 < u64::from(HASH_SLOTS))
         .ok_or_else(|| Refusal::err("invalid cursor"))?;
     let max = call.connection.greeting.limits.max_scan_count;
@@ -51,7 +51,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.operate(Shape::Keys { pattern, none }, scan)
 }
 
-/// Whether the argument names the type that all values have. Another type of Redis is one that no value has.
+/// Whether the argument names the type that all values have. If it names another type of Redis, no value has it.
 fn is_string(call: &Call<'_>, place: usize) -> Result<bool, Refusal> {
     const OTHERS: [&str; 5] = ["LIST", "SET", "ZSET", "HASH", "STREAM"];
     if call.arguments.is(place, "STRING") {

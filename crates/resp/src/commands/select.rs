@@ -13,14 +13,14 @@ pub(super) const SELECT: Spec = Spec {
 fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     let keyspace = resolve(call)?;
     if keyspace == call.connection.state.keyspace {
-        // Clients select what they are in already whenever they take a connection from their pool.
+        // Clients select their keyspace again whenever they take a connection from their pool.
         return call.reply_ok();
     }
     call.enter(keyspace);
     call.reply_ok()
 }
 
-/// The keyspace that is meant. One that is named like a number comes before the number.
+/// The keyspace that is meant. If a keyspace is named like a number, the name comes first.
 fn resolve(call: &Call<'_>) -> Result<String, Refusal> {
     let asked = call.text(1).into_owned();
     let is_known = call.backend.keyspaces().iter().any(|known| known.name == asked);

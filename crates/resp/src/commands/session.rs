@@ -31,7 +31,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         }
         "reset" => {
             check_subcommand(call, "session|reset", 2..=2)?;
-            // The next one is opened when it is needed.
+            // The next session is opened when it is needed.
             if let Some(door) = call.connection.state.door.take() {
                 call.backend.close(door);
             }

@@ -28,7 +28,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     call.operate(shape, put.at(call.write_level(level)).with(options))
 }
 
-/// What stands behind the value.
+/// The arguments after the value.
 #[derive(Default)]
 struct Behind {
     level: Option<Level>,
@@ -45,7 +45,7 @@ fn behind(call: &Call<'_>) -> Result<Behind, Refusal> {
 }
 
 impl Behind {
-    /// Takes what begins at `place`, and returns how many arguments that are.
+    /// Takes the option that begins at `place`. Returns how many arguments it has.
     fn take(&mut self, call: &Call<'_>, place: usize) -> Result<usize, Refusal> {
         let is = |word| call.arguments.is(place, word);
         let has = |more| place + more < call.len();
@@ -66,7 +66,7 @@ impl Behind {
     }
 }
 
-/// Each kind of option may stand there once.
+/// Notes an option. Each kind of option may be given once.
 fn once<T>(known: &mut Option<T>, found: T, len: usize) -> Result<usize, Refusal> {
     match known.replace(found) {
         None => Ok(len),
@@ -74,7 +74,7 @@ fn once<T>(known: &mut Option<T>, found: T, len: usize) -> Result<usize, Refusal
     }
 }
 
-/// The condition that begins at `place`, if one does, and how many arguments it has.
+/// The condition that begins at `place`, if there is one, and how many arguments it has.
 fn condition(call: &Call<'_>, place: usize) -> Result<Option<(Condition, usize)>, Refusal> {
     let is = |place, word| call.arguments.is(place, word);
     Ok(if is(place, "NX") {
@@ -88,7 +88,7 @@ fn condition(call: &Call<'_>, place: usize) -> Result<Option<(Condition, usize)>
     })
 }
 
-/// The expiry that begins at `place`, if one does, and how many arguments it has.
+/// The expiry that begins at `place`, if there is one, and how many arguments it has.
 fn expiry(call: &Call<'_>, place: usize) -> Result<Option<(Expiry, usize)>, Refusal> {
     type Make = fn(Micros) -> Expiry;
     const WITH_NUMBER: [(&str, Unit, Make); 4] = [
@@ -109,7 +109,7 @@ fn expiry(call: &Call<'_>, place: usize) -> Result<Option<(Expiry, usize)>, Refu
     Ok(Some((expiry(number), 2)))
 }
 
-/// What a number of an expiry counts.
+/// The unit of an expiry's number.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     Seconds,
@@ -117,7 +117,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// The argument as a time or a span: more than 0, and what fits into microseconds.
+    /// The argument as a time or a span: more than 0, and small enough for microseconds.
     pub(super) fn micros(self, call: &Call<'_>, place: usize, command: &str) -> Result<Micros, Refusal> {
         let micros_of_one = match self {
             Unit::Seconds => 1_000_000,

@@ -1,9 +1,9 @@
-//! `MULTI`, `EXEC`, `DISCARD`: no keyspace has transactions, and every client has to be able to find that out.
+//! `MULTI`, `EXEC`, `DISCARD`. No keyspace has transactions, and every client must be able to find that out.
 //!
-//! `MULTI` is taken, and what follows is answered `QUEUED`; `EXEC` refuses all of it and names the cause. **Nothing of it is carried out**, whether the
-//! client waits for each answer or sends everything at once. If `MULTI` itself were refused, no server could tell the commands of such a
-//! transaction from those of a client that has read the refusal and goes on: either a part of a transaction would be carried out, or the connection
-//! would be of no more use.
+//! `MULTI` is accepted, and the commands after it are answered `QUEUED`. `EXEC` refuses all of them and names the reason. **None of them is carried
+//! out**, whether the client waits for each answer or sends everything at once. If `MULTI` itself were refused, the server could not distinguish two
+//! clients: one that sent its transaction at once, and one that has read the refusal and goes on. Either a part of a transaction would be carried
+//! out, or the connection could not be used any more.
 use super::{PLAIN, Spec};
 use crate::{call::Call, refusal::Refusal};
 
@@ -53,7 +53,7 @@ pub(super) const DISCARD: Spec = Spec {
     ..PLAIN
 };
 
-/// A command between `MULTI` and `EXEC`.
+/// Executes a command between `MULTI` and `EXEC`.
 pub(crate) fn run_in_transaction(spec: &Spec, call: &mut Call<'_>) -> Result<(), Refusal> {
     match spec.name {
         "multi" | "exec" | "discard" | "quit" | "reset" => spec.run(call),

@@ -1,7 +1,7 @@
 use super::unsupported;
 use crate::{call::Call, refusal::Refusal};
 
-/// What Redis shows of a name and of all arguments together, in bytes.
+/// How much Redis shows of a name, and of all arguments together, in bytes.
 const SHOWN_BYTES: usize = 128;
 
 /// Refuses a command that is not in the table, in the words of Redis.
@@ -9,7 +9,7 @@ pub(crate) fn run_unknown(call: &mut Call<'_>) -> Result<(), Refusal> {
     let arguments = call.arguments;
     let name = arguments.at(0);
     if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
-        // A browser that was made to talk to this port. What follows in its request would be taken for commands.
+        // A browser was made to talk to this port. The rest of its request would be taken for commands.
         call.connection.end();
         return Err(Refusal::err("this is not an HTTP port"));
     }

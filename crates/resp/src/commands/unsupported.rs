@@ -1,5 +1,5 @@
-//! Well-known commands of Redis that Turnbuckle does not have. They are refused by name and reason, so that nobody
-//! looks for a spelling mistake.
+//! Well-known commands of Redis that Turnbuckle does not have. The refusal has their name and a reason, so that the user does not look for a spelling
+//! mistake.
 use crate::refusal::Refusal;
 
 /// Refuses the command if it is one of these.

@@ -1,4 +1,4 @@
-//! How a connection goes on with a command on many keys.
+//! How a connection continues a command on many keys.
 use super::{Connection, PART_BYTES, no_room_for_reply};
 use crate::long::{Each, Long};
 use crate::slot::SlotState;
@@ -7,7 +7,7 @@ use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answer, Answered, Level};
 
 impl Connection {
-    /// Takes a command on many keys: it has its place in the order of replies, and nothing of it has begun.
+    /// Takes a command on many keys. It gets its place in the order of replies, and nothing of it begins yet.
     pub(crate) fn operate_long(
         &mut self,
         door: DoorId,
@@ -25,7 +25,7 @@ impl Connection {
         self.long = Some(long);
     }
 
-    /// Begins one share of the long command, if there is one, it may go on, and the node has room for what it brings.
+    /// Begins one share of the long command, if there is one, if it may go on, and if the node has room for what it returns.
     pub(super) fn go_on_with_long(&mut self, backend: &mut dyn Backend) {
         let Some(long) = self.long.as_ref().filter(|long| long.may_go_on()) else {
             return;
@@ -59,7 +59,7 @@ impl Connection {
         self.drain();
     }
 
-    /// Takes in the answer to one of several operations. With the last one the reply is ready.
+    /// Handles the answer to one of several operations. With the last answer the reply is ready.
     pub(super) fn take_part(&mut self, tag: u64, answered: Answered, backend: &mut dyn Backend) {
         let (place, part) = self.place_of(tag);
         let first_tag = self.slots[place].first_tag;
@@ -80,7 +80,7 @@ impl Connection {
                 self.gathered_bytes -= reads.bytes();
                 reads.take(part, answer, receipt, limits);
                 self.gathered_bytes += reads.bytes();
-                // What is still to be read does not matter once the reply is an error.
+                // Once the reply is an error, the reads that have not begun are not needed.
                 if reads.is_refused()
                     && let Some(long) = self.long.take_if(|long| long.first_tag == first_tag)
                 {
@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// The answer, or, if the node has no room for it, a failure.
+    /// The answer, or a failure if the node has no room for it.
     fn fitting_part(&mut self, place: usize, answer: Answer, backend: &mut dyn Backend) -> Answer {
         let SlotState::Parts(reads) = &self.slots[place].state else {
             return answer;

@@ -1,4 +1,4 @@
-//! Replies: in the order of their commands, however the answers come.
+//! Replies, in the order of their commands, in whatever order the answers come.
 use super::{Connection, Life};
 use crate::pace::Pace;
 use crate::shape::Style;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use turnbuckle_core::Receipt;
 
 impl Connection {
-    /// Writes a reply that says nothing about keys: at once, or in its place in the order.
+    /// Writes a reply that is not about keys: at once, or in its place in the order.
     #[inline]
     pub(crate) fn reply(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
         if self.slots.is_empty() {
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Writes a reply to be kept until its turn comes.
+    /// Writes a reply that is kept until the replies before it are written.
     pub(super) fn ready(
         &mut self,
         write: impl FnOnce(Style<'_>, &mut Writer<'_>) -> Option<Receipt>,
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// A slot of which so many operations have begun and are not answered.
+    /// Adds a slot. `open` of its operations have begun and are not answered.
     pub(super) fn push(&mut self, first_tag: u64, frame_bytes: usize, open: usize, state: SlotState) {
         let need = match &state {
             SlotState::One(_) => std::mem::take(&mut self.need),
@@ -78,7 +78,7 @@ impl Connection {
         });
     }
 
-    /// Moves the replies whose turn has come to the output.
+    /// Moves the replies that are next to the output.
     pub(super) fn drain(&mut self) {
         while let Some(Slot {
             state: SlotState::Ready(reply),
@@ -97,7 +97,7 @@ impl Connection {
         self.check_output();
     }
 
-    /// Gives up on a client that does not read what it asked for.
+    /// Closes the connection if the client does not read what it asked for.
     pub(super) fn check_output(&mut self) {
         self.output.measure();
         if self.output.len() + self.held_bytes > self.greeting.limits.max_output_hard_bytes {

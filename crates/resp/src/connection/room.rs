@@ -1,9 +1,9 @@
-//! What a connection holds, and what it may.
+//! What a connection holds, and what it may hold.
 //!
-//! Everything that a client can make a connection hold counts: commands that wait or are not answered, what reads are expected to
-//! bring, values that a long read has gathered, replies. [`Connection::FREE_BYTES`] of it are the connection's own. For more it asks the
-//! node ([`Backend::grow_to`]), some kilobytes at a time, before it takes a command and before it writes a long reply. Once the
-//! client has taken its replies, [`Connection::release_memory`] gives back what is not needed.
+//! Everything that a client can make a connection hold counts: commands that wait or are not answered, what reads are expected to return, values that
+//! a long read has gathered, and replies. [`Connection::FREE_BYTES`] of it are the connection's own. For more, the connection asks the node
+//! ([`Backend::grow_to`]), some kilobytes at a time, before it takes a command and before it writes a long reply. Once the client has taken its
+//! replies, [`Connection::release_memory`] returns what is not needed.
 use super::{Connection, Life};
 use crate::refusal::{NO_ROOM_FOR_REPLY, Refusal};
 use crate::shape::REPLY_BYTES;
@@ -11,20 +11,20 @@ use crate::{Backend, Writer, long::Long};
 use bytes::Bytes;
 use turnbuckle_core::{Answer, Failure};
 
-/// What an operation costs until it is answered, beside what it says and brings.
+/// How many bytes an operation takes until it is answered, beside its arguments and its answer.
 pub(super) const PART_BYTES: usize = 400;
 
-/// How much is asked for at a time.
+/// How many bytes more than needed are asked for at a time.
 const STEP_BYTES: usize = 16 << 10;
 
-/// A reply that is longer asks for room before it is written.
+/// A reply that is longer than this, in bytes, asks for room before it is written.
 const SHORT_BYTES: usize = 4 << 10;
 
 impl Connection {
-    /// What every connection may hold without asking.
+    /// How many bytes every connection may hold without asking.
     pub const FREE_BYTES: usize = 16 << 10;
 
-    /// What it holds, in bytes, about.
+    /// How many bytes it holds, approximately.
     pub fn memory_bytes(&self) -> usize {
         let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.held_bytes());
         self.output.held_bytes()
@@ -37,8 +37,8 @@ impl Connection {
             + waiting
     }
 
-    /// After output was written, or bytes were handled: lets go of memory that is not needed. `written`: some output was. Returns what
-    /// the node has granted that is still in use.
+    /// Releases memory that is not needed. Call it after output was written, or bytes were handled. `written`: whether some output was written.
+    /// Returns how many of the bytes that the node has granted are still in use.
     pub fn release_memory(&mut self, written: bool) -> usize {
         self.output_begun = !self.output.is_empty() && (self.output_begun || written);
         self.output.release_memory(Self::FREE_BYTES);
@@ -46,7 +46,7 @@ impl Connection {
         self.granted
     }
 
-    /// The node needs what this connection holds. Everything is dropped; the client is told why, unless it has half a reply.
+    /// Called if the node needs the memory of this connection. Drops everything. The client is told why, unless it has been sent a part of a reply.
     pub fn shed(&mut self) {
         let tell = !self.output_begun && self.life != Life::Closed;
         self.drop_everything();
@@ -55,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// Whether it may hold so much more.
+    /// Whether it may hold this many bytes more.
     pub(super) fn has_room(&mut self, more: usize, backend: &mut dyn Backend) -> bool {
         let bytes = self.memory_bytes() + more;
         if bytes <= self.granted {
@@ -71,7 +71,7 @@ impl Connection {
         }
     }
 
-    /// Learns from an answer what reads bring.
+    /// Learns from an answer how much reads return.
     pub(super) fn measure(&mut self, answer: &Answer) {
         match answer {
             Answer::Value(value) | Answer::Replaced(value) => self.pace.learn(1, len_of(value)),
@@ -81,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Whether there is room for the reply that an answer becomes. If the reply is refused anyway, there is.
+    /// Whether there is room for the reply that an answer becomes. True also if the reply will be refused for its length.
     pub(super) fn has_room_for(&mut self, answer: &Answer, backend: &mut dyn Backend) -> bool {
         let (bytes, values) = match answer {
             Answer::Value(Some(value)) => (value.len(), 1),
@@ -103,7 +103,7 @@ fn bytes_of(values: &[Option<Bytes>]) -> usize {
     values.iter().flatten().map(Bytes::len).sum()
 }
 
-/// The answer where there is no room for the one that came.
+/// The answer if there is no room for the real one.
 pub(super) fn no_room_for_reply() -> Answer {
     Answer::Failed(Failure::Unavailable(NO_ROOM_FOR_REPLY.into()))
 }

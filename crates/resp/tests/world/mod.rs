@@ -1,4 +1,4 @@
-//! A backend for tests: maps in memory that answer at once, or when they are told to.
+//! A backend for tests: maps in memory that answer at once, or only when they are told to.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use bytes::{Bytes, BytesMut};
@@ -19,7 +19,7 @@ pub struct World {
     doors: BTreeMap<DoorId, Door>,
     opened: u64,
     writes: u64,
-    /// Answers are kept until they are asked for.
+    /// Answers are kept until the test asks for them.
     pub deferring: bool,
     pub deferred: VecDeque<(u64, Answered)>,
     /// What operations on these keys fail with.
@@ -28,13 +28,13 @@ pub struct World {
     pub operations: u64,
     /// What the last put asked for beside its value.
     pub options: PutOptions,
-    /// Reads of several keys may be divided.
+    /// Whether reads of several keys may be divided.
     pub divides: bool,
-    /// What a connection may hold; unbounded without.
+    /// How many bytes a connection may hold; `None` is unbounded.
     pub room: Option<usize>,
 }
 
-/// A session that knows how many operations it made.
+/// A session that counts its operations.
 struct Door {
     keyspace: String,
     operations: u64,
@@ -328,7 +328,7 @@ pub fn send(bytes: impl AsRef<[u8]>, connection: &mut Connection, world: &mut Wo
     connection.output().split().freeze()
 }
 
-/// The keys that hold a value, for tests that look behind the door.
+/// The keys that have a value, for tests that look behind the connection.
 pub fn keys_of(world: &World, keyspace: &str) -> BTreeSet<Key> {
     world
         .maps

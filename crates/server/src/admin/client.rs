@@ -1,5 +1,5 @@
-//! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, one connection per request, no more HTTP
-//! than our own server speaks. A library would bring pools, redirects, TLS and cookies to three requests.
+//! A client for a node's admin HTTP, as `turnbuckle wan` needs it: blocking, with one connection per request, and with only the HTTP that our own
+//! server speaks. A library would add pools, redirects, TLS and cookies for a few requests.
 use super::{LinkName, SetDelay, WanLink, WanView};
 use crate::status::Status;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -13,39 +13,38 @@ use thiserror::Error;
 /// The longest answer that is read, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Asks one node.
+/// Sends requests to one node.
 #[derive(Debug, Clone)]
 pub struct AdminClient {
     address: String,
     max_time: Duration,
 }
 
-/// Why there is no answer, or not the wanted one.
+/// Why a request was not answered as expected.
 #[derive(Debug, Error)]
 pub enum AdminClientError {
-    /// Nobody answers there, or not in time. A change may have been made all the same unless the connection was
-    /// refused.
+    /// Nothing answers at the address, or not in time. Unless the connection was refused, a change may have been made all the same.
     #[error("{address}: no answer from the admin HTTP: {source}")]
     Unreachable {
-        /// Where.
+        /// The address, as `host:port`.
         address: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Somebody answers, but not a node's admin HTTP.
+    /// Something answers at the address, but it is not a node's admin HTTP.
     #[error("{address}: found {found}; expected the admin HTTP of a node")]
     NotAdmin {
-        /// Where.
+        /// The address, as `host:port`.
         address: String,
-        /// What came back.
+        /// What it answered.
         found: String,
     },
-    /// The node did not do it.
+    /// The node refused the request.
     #[error("{address}: {error}; expected {expected}")]
     Refused {
-        /// Where.
+        /// The address, as `host:port`.
         address: String,
-        /// The status of HTTP.
+        /// The HTTP status.
         status: u16,
         /// What was wrong.
         error: String,
@@ -63,7 +62,7 @@ impl AdminClient {
         }
     }
 
-    /// Delays and cuts.
+    /// Returns the WAN matrix: delays and cuts.
     ///
     /// # Errors
     /// If there is no answer.
@@ -74,28 +73,28 @@ impl AdminClient {
     /// Sets a delay.
     ///
     /// # Errors
-    /// If there is no answer, or the sites or the delay are none.
+    /// If there is no answer, or a site or the delay is not valid.
     pub fn set_delay(&self, delay: &SetDelay) -> Result<WanView, AdminClientError> {
         self.json("POST", "/wan", Some(delay))
     }
 
-    /// Lets nothing through between two sites.
+    /// Cuts the link between two sites, in both directions.
     ///
     /// # Errors
-    /// If there is no answer, or the sites are none.
+    /// If there is no answer, or a site does not exist.
     pub fn cut(&self, link: &LinkName) -> Result<WanView, AdminClientError> {
         self.json("POST", "/wan/cut", Some(link))
     }
 
-    /// Lets everything through again, on one link or on all.
+    /// Ends the cut of one link, or all cuts if `link` is `None`.
     ///
     /// # Errors
-    /// If there is no answer, or the sites are none.
+    /// If there is no answer, or a site does not exist.
     pub fn heal(&self, link: Option<&LinkName>) -> Result<WanView, AdminClientError> {
         self.json("POST", "/wan/heal", link)
     }
 
-    /// Tells a node what another node's matrix is like. What was changed later there than here is taken over.
+    /// Tells a node another node's matrix. The node takes over each direction that was changed later there than in its own matrix.
     pub(super) fn adopt(&self, links: &Vec<WanLink>) -> Result<WanView, AdminClientError> {
         self.json("PUT", "/wan/links", Some(links))
     }
@@ -122,7 +121,7 @@ impl AdminClient {
         }
     }
 
-    /// Whether the node serves clients; the reason if it does not yet.
+    /// Whether the node serves clients. If not, the inner error is the reason.
     ///
     /// # Errors
     /// If there is no answer.
@@ -172,7 +171,7 @@ impl AdminClient {
             .map_err(|error| self.not_admin(format!("an answer that does not fit: {error}")))
     }
 
-    /// One request on a connection of its own: status and body.
+    /// Sends one request on a connection of its own. Returns status and body.
     fn request(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), AdminClientError> {
         let address = &self.address;
         let mut message = format!(
@@ -191,7 +190,7 @@ impl AdminClient {
         read_answer(&answer).map_err(|found| self.not_admin(found))
     }
 
-    /// Sends a message and reads until the other side ends, all before the deadline.
+    /// Sends a message and reads until the other side closes the connection, all before the deadline.
     fn exchange(&self, message: &[u8]) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + self.max_time;
         let mut stream = connect(&self.address, deadline)?;
@@ -224,7 +223,7 @@ impl AdminClient {
     }
 }
 
-/// The first address of the host that accepts.
+/// Connects to the first address of the host that accepts.
 fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in address.to_socket_addrs()? {
@@ -236,7 +235,7 @@ fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The time that is left; never zero, which sockets take for no limit.
+/// The time that is left until the deadline. It is never zero, because zero means no limit to a socket.
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -250,7 +249,7 @@ fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "timed out")
 }
 
-/// A socket's timeout reads "resource temporarily unavailable" on Linux.
+/// Gives a socket's timeout a clear text. On Linux it reads "resource temporarily unavailable".
 fn plain_timeout(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock {
         timed_out()
@@ -259,7 +258,7 @@ fn plain_timeout(error: io::Error) -> io::Error {
     }
 }
 
-/// Status and body of an answer that was read to its end, or what is wrong with it.
+/// The status and body of an answer that was read to its end, or what is wrong with it.
 fn read_answer(answer: &[u8]) -> Result<(u16, Vec<u8>), String> {
     let not_http = || "no HTTP".to_owned();
     let end = answer

@@ -5,7 +5,7 @@ use axum::{
 };
 use serde::Serialize;
 
-/// A request that is not carried out: what was wrong, and what would have been right.
+/// A request that is refused: what was wrong, and what would have been right.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
@@ -13,7 +13,7 @@ pub(super) struct Refusal {
     pub(super) expected: Expected,
 }
 
-/// One thing, or any of several.
+/// The one thing that was expected, or several things of which any would do.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(super) enum Expected {
@@ -30,7 +30,7 @@ impl Refusal {
         }
     }
 
-    /// What was asked for is wrong in itself.
+    /// A refusal with HTTP status 400: what was asked for is wrong in itself.
     pub(super) fn bad(error: impl Into<String>, expected: impl Into<String>) -> Refusal {
         Refusal::new(StatusCode::BAD_REQUEST, error, expected)
     }

@@ -21,13 +21,13 @@ use turnbuckle_core::SiteId;
 /// The longest body of a request, in bytes.
 const MAX_BODY_BYTES: usize = 16 * 1024;
 
-/// The longest matrix that another node tells, in bytes: 64 sites have 4,032 directions of some 100 bytes.
+/// The longest matrix that another node may send, in bytes: 64 sites have 4,032 directions of some 100 bytes each.
 const MAX_LINKS_BYTES: usize = 1024 * 1024;
 
-/// How long a request may take once its head has been read; its body is what could be slow.
+/// How long a request may take once its head has been read. Only its body can be slow.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
-/// All routes, for those who ask for another.
+/// All routes, for the refusal of a request that names another one.
 const ROUTES: [&str; 9] = [
     "GET /healthz",
     "GET /readyz",
@@ -64,7 +64,7 @@ pub(super) fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// What holds for every route: no requests made by foreign web pages, and none that takes for ever.
+/// Checks what every route requires: the request does not come from a foreign web page, and takes at most `REQUEST_TIME`.
 async fn guard(request: Request, next: Next) -> Result<Response, Refusal> {
     if let Some(origin) = foreign_origin(request.headers()) {
         return Err(Refusal::new(
@@ -81,7 +81,7 @@ async fn guard(request: Request, next: Next) -> Result<Response, Refusal> {
         })
 }
 
-/// The origin that a browser names, if it is not the host that it talks to.
+/// The origin that a browser names, if it is not the host of the request.
 fn foreign_origin(headers: &HeaderMap) -> Option<String> {
     let origin = headers.get(header::ORIGIN)?;
     let host = headers.get(header::HOST).map(|host| host.as_bytes());
@@ -177,7 +177,7 @@ async fn take_over(State(admin): State<Admin>, body: Body) -> Result<Json<WanVie
     Ok(Json(WanView::of(&admin.wan)))
 }
 
-/// The body, if it is not too long and came whole.
+/// The body, if it is not too long and has arrived completely.
 fn take(body: Body) -> Result<Bytes, Refusal> {
     body.map_err(|rejection| {
         let expected = format!("a body of at most {MAX_BODY_BYTES} bytes");
@@ -185,13 +185,13 @@ fn take(body: Body) -> Result<Bytes, Refusal> {
     })
 }
 
-/// The body as JSON, whatever its media type says: people type `curl -d`.
+/// Decodes the body as JSON, whatever its media type is: `curl -d` sends another one.
 fn decode<T: DeserializeOwned>(body: &[u8], expected: &str) -> Result<T, Refusal> {
     serde_json::from_slice(body)
         .map_err(|error| Refusal::bad(format!("the body does not fit: {error}"), expected))
 }
 
-/// Two sites that exist and differ.
+/// The two sites, if they exist and differ.
 fn link(admin: &Admin, from: &str, to: &str) -> Result<(SiteId, SiteId), Refusal> {
     let site = |field: &str, name: &str| {
         admin.wan.site_named(name).ok_or_else(|| {

@@ -25,20 +25,20 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How many connections are served at once. For one more, the one goes that has said nothing for the longest: every answer is
-/// made at once, so whoever stays long has not finished its request, or does not read.
+/// How many connections are served at once. If one more comes, the connection that has been silent for the longest is closed. Every answer is made at
+/// once, so a connection that stays long has not finished its request, or does not read its answer.
 pub const MAX_CONNECTIONS: usize = 64;
 
-/// How long a connection may take to say what it wants, and may be idle between requests.
+/// How long a connection may take to send the head of a request, and how long it may be idle between requests.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 
-/// How long a connection may last in all, so that one that never reads its answer ends too.
+/// How long a connection may last in all. So one that never reads its answer ends, too.
 const CONNECTION_TIME: Duration = Duration::from_secs(600);
 
 /// How long requests may still take once the server stops.
 const STOP_TIME: Duration = Duration::from_secs(2);
 
-/// How long to wait after the system refused a connection (out of file descriptors, mostly).
+/// How long to wait after the system refused a connection, mostly because no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The admin HTTP, running as tasks of the current runtime until it is stopped or dropped.
@@ -53,10 +53,10 @@ impl AdminServer {
     /// Serves on a listener.
     ///
     /// # Errors
-    /// If the listener does not know its address.
+    /// If the listener's address cannot be read.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// If it is called outside a tokio runtime.
     pub fn start(listener: TcpListener, admin: Admin) -> io::Result<AdminServer> {
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
@@ -68,15 +68,15 @@ impl AdminServer {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections, answers the requests that are being served, for at most two seconds, and ends.
+    /// Accepts no more connections, waits at most two seconds for the requests that are being served, and ends.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
-        // The accepting task ends by itself; if it panicked, there is nothing left to stop.
+        // The accepting task ends by itself. If it panicked, there is nothing left to stop.
         let _ = (&mut self.accepting).await;
     }
 }
@@ -93,7 +93,7 @@ async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            // Not the other way round: a flood of connections must not put off the end.
+            // In this order: else a flood of connections could delay the stop.
             biased;
             () = told_to_stop(&stopped) => break,
             Some(_) = connections.join_next() => {}
@@ -114,18 +114,18 @@ async fn accept(listener: TcpListener, router: Router, stopped: watch::Receiver<
     }
     drop(listener);
     let all_ended = async { while connections.join_next().await.is_some() {} };
-    // What is not ended by then is aborted with the set.
+    // Connections that have not ended by then are aborted when the set is dropped.
     let _ = timeout(STOP_TIME, all_ended).await;
 }
 
-/// The connections, and when each was heard last.
+/// The open connections, and when each was last heard from.
 #[derive(Default)]
 struct Places {
     taken: Vec<(Arc<AtomicU64>, AbortHandle)>,
     clock: Order,
 }
 
-/// What came before what: it counts.
+/// A counter that tells which of two events came first.
 #[derive(Clone, Default)]
 struct Order(Arc<AtomicU64>);
 
@@ -153,7 +153,7 @@ impl Places {
     }
 }
 
-/// Returns once the server is told to stop, or is gone.
+/// Returns once the server is told to stop, or is dropped.
 async fn told_to_stop(stopped: &watch::Receiver<bool>) {
     let _ = stopped.clone().wait_for(|stopped| *stopped).await;
 }

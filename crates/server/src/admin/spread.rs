@@ -5,8 +5,8 @@
 //!                     c1 starts           --GET /wan------->   a1, b1, ..
 //! ```
 //!
-//! What is told is the whole matrix with the time of each change, so it does not matter how often or in which order it is told. Admin HTTP is not
-//! subject to the matrix: a site that is cut off hears that the cut has ended.
+//! The message is the whole matrix with the time of each change, so it does not matter how often or in which order it is sent. Admin HTTP is not
+//! subject to the matrix: a site that is cut off still hears that the cut has ended.
 use super::{Admin, AdminClient, AdminClientError, WanLink, WanView};
 use crate::wan::{LinkDelay, LinkState, WanMatrix};
 use std::{
@@ -34,14 +34,14 @@ pub struct Others(Vec<Arc<Other>>);
 struct Other {
     id: NodeId,
     name: String,
-    /// Of its admin HTTP.
+    /// The address of its admin HTTP.
     address: String,
-    /// It is told again until it answers.
+    /// It has to be told a change, and is told again until it answers.
     is_owed: AtomicBool,
 }
 
 impl Others {
-    /// Nodes by their names and the addresses of their admin HTTP.
+    /// The nodes by id, name and address of their admin HTTP.
     pub fn new(nodes: impl IntoIterator<Item = (NodeId, String, String)>) -> Others {
         let others = nodes.into_iter().map(|(id, name, address)| {
             Arc::new(Other {
@@ -54,7 +54,7 @@ impl Others {
         Others(others.collect())
     }
 
-    /// Those of other processes.
+    /// The nodes of other processes.
     fn beyond(&self, wan: &WanMatrix) -> Vec<Arc<Other>> {
         let beyond = self.0.iter().filter(|other| !wan.serves(other.id));
         beyond.cloned().collect()
@@ -68,7 +68,7 @@ impl Other {
     }
 }
 
-/// Tells all nodes of other processes what the matrix is like. Returns it, and who was not reached.
+/// Tells the nodes of all other processes what the matrix is now. Returns the matrix, and the nodes that were not reached.
 pub(super) async fn spread(admin: &Admin) -> WanView {
     let mut view = WanView::of(&admin.wan);
     let mut tells = JoinSet::new();
@@ -89,34 +89,36 @@ pub(super) async fn spread(admin: &Admin) -> WanView {
     view
 }
 
-/// Tells a node what the matrix is like by then, until it answers.
+/// Tells a node what the matrix is then, once in `TELL_AGAIN`, until it answers.
 async fn tell_again(wan: WanMatrix, other: Arc<Other>) {
     loop {
         tokio::time::sleep(TELL_AGAIN).await;
-        // A change that is made while the node answers is told by whoever made it, or owed once more.
         let links = WanView::of(&wan).links;
-        let asked = Arc::clone(&other);
-        let told = spawn_blocking(move || asked.tell(&links)).await;
+        let (asked, told_links) = (Arc::clone(&other), links.clone());
+        let told = spawn_blocking(move || asked.tell(&told_links)).await;
+        // A change that was made meanwhile, and did not reach the node either, relies on this task.
         if matches!(told, Ok(Ok(()))) {
             other.is_owed.store(false, Ordering::Release);
-            return;
+            if WanView::of(&wan).links == links || other.is_owed.swap(true, Ordering::AcqRel) {
+                return;
+            }
         }
     }
 }
 
-/// Asks the other nodes, one after the other, and takes over what was changed: for a node that starts.
+/// Asks the other nodes, one after the other, and takes over their changes. For a node that starts.
 pub fn ask_others(others: &Others, wan: &WanMatrix) {
     for other in others.beyond(wan) {
         let client = AdminClient::new(other.address.clone(), ANSWER_TIME);
-        // One that does not run has nothing to tell.
+        // A node that does not run has nothing to tell.
         if let Ok(view) = client.wan() {
             adopt(wan, &view.links);
         }
     }
 }
 
-/// Takes over what was changed later than here. Sites that are not known here, and delays that are none, are left out: another node's
-/// configuration is not like this one's.
+/// Takes over every direction that was changed later than here. Unknown sites and invalid delays are skipped: the other node's configuration may
+/// differ from this node's.
 pub(super) fn adopt(wan: &WanMatrix, links: &[WanLink]) {
     for link in links {
         let sites = (wan.site_named(&link.from), wan.site_named(&link.to));

@@ -1,5 +1,5 @@
-//! The admin HTTP on loopback, on the runtime it will run on: one thread. Paused time runs ahead whenever nothing else
-//! does, so that timeouts need no waiting.
+//! The admin HTTP on loopback, on the runtime that it will run on: one thread. Paused time runs ahead whenever nothing else runs, so no test waits
+//! for a timeout.
 use super::*;
 use crate::{
     metrics::{LevelLabel, OperationKind, Outcome},
@@ -61,7 +61,7 @@ async fn world() -> World {
     World { server, node, admin }
 }
 
-/// A node, and another process with a matrix of its own: the first tells the second.
+/// A node, and another process with a matrix of its own. The first tells the second of its changes.
 async fn two_processes() -> (World, World) {
     let (mut one, other) = (world().await, world().await);
     let node = (NodeId(1), "b1".to_string(), other.server.address().to_string());
@@ -216,7 +216,7 @@ async fn a_change_is_made_at_every_process() {
     let (status, view) = one.ask("POST", "/wan/cut", r#"{"from":"c","to":"a"}"#).await;
     assert_eq!((status, view.get("not_reached")), (200, None));
     assert!(other.link(0, 2).cut && other.link(2, 0).cut);
-    // It may be asked of any of them.
+    // A change may be requested from any of them.
     let (_, shown) = other.ask("GET", "/wan", "").await;
     assert_eq!(shown["links"], view["links"]);
     let delay = r#"{"from":"b","to":"c","delay":"5ms"}"#;
@@ -242,7 +242,7 @@ async fn a_node_that_starts_asks_what_was_changed() {
     assert_eq!(late.admin.wan.changed_us(SiteId(0), SiteId(2)), 0);
 }
 
-/// A cut that both know ends at one of them while the other is away.
+/// Both processes know of a cut. One of them ends it while the other is away.
 #[tokio::test]
 async fn a_node_that_was_not_reached_is_told_again() {
     let (mut one, other) = two_processes().await;
@@ -469,7 +469,7 @@ async fn unfinished_requests_make_room_for_others() {
             .await
             .unwrap();
         unfinished.push(stream);
-        // One that is heard now and then stays.
+        // A connection that sends a request now and then stays open.
         kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
             .await
             .unwrap();
@@ -508,7 +508,7 @@ async fn a_server_that_stops_frees_its_port_and_ends_idle_connections() {
 
 #[tokio::test]
 async fn a_client_does_not_wait_longer_than_it_was_told() {
-    // A listener that never accepts: the system completes the connection, and nobody answers.
+    // The listener never accepts: the system completes the connection, and nothing answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let client = AdminClient::new(
         silent.local_addr().unwrap().to_string(),

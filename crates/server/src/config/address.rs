@@ -1,11 +1,11 @@
 use std::{fmt, net::IpAddr, str::FromStr};
 use thiserror::Error;
 
-/// Where a node listens and others find it: `host:port`, the host a name, an IPv4 address or an IPv6 address in
-/// brackets. `TcpListener::bind` and `TcpStream::connect` take its [`Display`](fmt::Display).
+/// The address where a node listens and where other nodes find it: `host:port`. The host is a name, an IPv4 address, or an IPv6 address in brackets.
+/// `TcpListener::bind` and `TcpStream::connect` take its [`Display`](fmt::Display).
 ///
-/// One file serves all nodes, so the same address is bound by one and connected to by the others. A wildcard such as
-/// `0.0.0.0` would be no place to connect to, and port 0 a different one for everybody; both are refused.
+/// One file serves all nodes, so one node binds the address and the other nodes connect to it. A wildcard such as `0.0.0.0` is no address to connect
+/// to, and port 0 would be a different port for each node. Both are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     host: String,
@@ -27,12 +27,12 @@ impl Address {
         &self.host
     }
 
-    /// Whether both are on one machine, as far as their letters tell.
+    /// Whether both are on one machine, as far as the text of the hosts tells.
     pub fn is_same_host(&self, other: &Address) -> bool {
         self.endpoint().0 == other.endpoint().0
     }
 
-    /// The host and port by which addresses are compared: `localhost` is what it nearly always means.
+    /// The host and port by which addresses are compared. `localhost` and `::1` count as `127.0.0.1`.
     pub(super) fn endpoint(&self) -> (String, u16) {
         let host = match self.host.as_str() {
             "localhost" | "::1" => "127.0.0.1",
@@ -86,8 +86,8 @@ impl FromStr for Address {
     }
 }
 
-/// Letters, digits and hyphens, in parts with points between them, as DNS has it; IPv4 addresses are of that shape
-/// too, and what looks like one must be one.
+/// Whether the text can be a host name, as in DNS: parts of letters, digits, hyphens and underscores, with dots between them. IPv4 addresses have
+/// this shape, too: a text of digits and dots only must be one.
 fn is_host_name(host: &str) -> bool {
     let is_part = |part: &str| {
         (1..=63).contains(&part.len())

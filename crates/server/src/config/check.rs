@@ -1,5 +1,5 @@
-//! What the fields of a file are together. Every function takes a piece of the file and either gives the checked piece or says what is wrong
-//! with it and where.
+//! Checks what fields of a file are together. Each function takes a piece of the file. It returns the checked piece, or what is wrong with it and
+//! where.
 use super::{
     ClusterConfig, KeyspaceEntry, KeyspaceId, Limits, NodeEntry, NodeId,
     limits::LimitsTable,
@@ -18,7 +18,7 @@ use turnbuckle_core::{
 use turnbuckle_document::{Document, Misplaced, Name, Number, Word, quote};
 use turnbuckle_protocols::KnownProtocol;
 
-/// How long a secret is, in bytes. Shorter ones can be guessed.
+/// How long a secret may be, in bytes. Shorter secrets can be guessed.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 
 const MAX_NODES: usize = 1024;
@@ -73,7 +73,7 @@ fn check_secret(document: &Document<'_>, table: &ClusterTable) -> Result<Cluster
     Ok(ClusterSecret::new(secret))
 }
 
-/// The bytes of the secret's file, without the line end that editors put there.
+/// The bytes of the secret's file, without the line end that editors add.
 fn read_secret(document: &Document<'_>, file: &Word<String>) -> Result<Vec<u8>, Misplaced> {
     let path = resolve(document, file.text());
     let mut secret = read_bounded(&path, 2 + *SECRET_BYTES.end() as u64).map_err(|error| {
@@ -153,14 +153,14 @@ fn check_node(
     })
 }
 
-/// Whether two nodes of one host have the same directory, or one inside the other's. On different hosts equal paths
-/// are different places.
+/// Whether two nodes of one host have the same directory, or one directory inside the other. On different hosts, equal paths are different
+/// directories.
 fn share_data(one: &NodeEntry, other: &NodeEntry) -> bool {
     let (a, b) = (normal(&one.data), normal(&other.data));
     one.peer.is_same_host(&other.peer) && (a.starts_with(&b) || b.starts_with(&a))
 }
 
-/// The path without `.` and `..`, by its letters alone: the directories need not exist yet.
+/// The path without `.` and `..`, computed from its text: the directories need not exist yet.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -238,7 +238,7 @@ fn check_keyspace(
     })
 }
 
-/// How many members each partition has at each site, each on a node of its own.
+/// Checks the number of members that each partition has at each site. Every member needs a node of its own.
 fn check_members(members: &Number<0>, protocol: KnownProtocol, min_nodes: usize) -> Result<u16, Misplaced> {
     let max = protocol.descriptor().max_members;
     let count = u16::try_from(**members)
@@ -253,7 +253,7 @@ fn check_members(members: &Number<0>, protocol: KnownProtocol, min_nodes: usize)
     Err(members.wrong(expected))
 }
 
-/// At how many sites each partition stands.
+/// Checks the number of sites that each partition is placed at.
 fn check_replica_sites(given: &Number<0>, protocol: KnownProtocol, sites: usize) -> Result<u16, Misplaced> {
     let expected = match usize::try_from(**given).unwrap_or(usize::MAX) {
         count if count == sites => return Ok(count as u16),
@@ -266,7 +266,7 @@ fn check_replica_sites(given: &Number<0>, protocol: KnownProtocol, sites: usize)
     Err(given.wrong(expected))
 }
 
-/// The levels of operations that name none, if they are not the protocol's defaults.
+/// The levels of operations that name none: those of the file, or else the protocol's defaults.
 fn check_levels(table: &KeyspaceTable) -> Result<KeyspaceLevels, Misplaced> {
     let protocol = *table.protocol;
     let mut levels = KeyspaceLevels::of(protocol.levels());
@@ -285,7 +285,7 @@ fn check_levels(table: &KeyspaceTable) -> Result<KeyspaceLevels, Misplaced> {
     Ok(levels)
 }
 
-/// What the protocol is set to.
+/// The protocol's parameters, as the file sets them.
 fn check_parameters(table: &KeyspaceTable) -> Result<Settings, Misplaced> {
     let protocol = *table.protocol;
     let mut settings = Settings::default();
@@ -307,7 +307,7 @@ fn check_parameters(table: &KeyspaceTable) -> Result<Settings, Misplaced> {
     Ok(settings)
 }
 
-/// Refuses limits that make no sense beside each other.
+/// Refuses limits that contradict each other.
 fn check_limits(table: &Spanned<LimitsTable>) -> Result<Limits, Misplaced> {
     let limits = table.get_ref().limits();
     let usual = Limits::default();
@@ -318,7 +318,7 @@ fn check_limits(table: &Spanned<LimitsTable>) -> Result<Limits, Misplaced> {
         };
         Err(Misplaced::of_field(table.span(), &[field], found, expected))
     };
-    // The name and the rest of a SET beside its key and value.
+    // What a SET has beside its key and value: its name and its options.
     const REST_BYTES: u64 = 1024;
     let min = limits.max_key_bytes + limits.max_value_bytes + REST_BYTES;
     if limits.max_command_bytes < min {
@@ -326,8 +326,8 @@ fn check_limits(table: &Spanned<LimitsTable>) -> Result<Limits, Misplaced> {
         let (found, usual) = (limits.max_command_bytes, usual.max_command_bytes);
         return wrong("max_command_bytes", found, usual, expected);
     }
-    // Two thirds are shared out, of which no client gets more than half. The longest command must find room there, with where its arguments are, what is
-    // read beyond it, and the replies before it that were not read.
+    // Two thirds of the memory are shared out, and no client gets more than half of that. The longest command must fit there. So must the places of
+    // its arguments, the bytes that are read beyond it, and the replies before it that the client has not read.
     const AHEAD_BYTES: u64 = 1 << 20;
     const ARGUMENT_BYTES: u64 = 16;
     let one_client = limits.max_command_bytes
@@ -357,7 +357,7 @@ fn check_count<T>(tables: &[Spanned<T>], field: &str, max: usize, expected: &str
     }
 }
 
-/// The names of one kind of thing so far, and their lines.
+/// The names of one kind that were taken so far, and their lines.
 struct Names<'a> {
     document: &'a Document<'a>,
     kind: &'static str,
@@ -373,7 +373,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The next name, which must be new.
+    /// Takes the next name, which must be new.
     fn take(&mut self, name: &Word<Name>) -> Result<String, Misplaced> {
         let line = self.document.line(name.place());
         if let Some(line) = self.lines.insert(name.text().into(), line) {
@@ -385,11 +385,11 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The addresses in use so far, and whose they are.
+/// The addresses that were taken so far, each with a description of its user.
 struct Addresses(HashMap<(String, u16), String>);
 
 impl Addresses {
-    /// Those of the next node, which must be free.
+    /// Takes the addresses of the next node, which must be free.
     fn take(&mut self, document: &Document<'_>, node: &NodeTable) -> Result<(), Misplaced> {
         for (field, address) in [("resp", &node.resp), ("peer", &node.peer), ("admin", &node.admin)] {
             let line = document.line(address.place());

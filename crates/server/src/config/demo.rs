@@ -4,29 +4,29 @@ use std::{fmt::Write, path::PathBuf};
 use turnbuckle_core::SiteId;
 use turnbuckle_document::WrongFile;
 
-/// A cluster on this machine with as many nodes in every site, as `turnbuckle demo` and tests start it.
+/// A cluster on this machine with the same number of nodes at every site, as `turnbuckle demo` and tests start it.
 ///
-/// It is written as the text of a configuration file, which then goes through the same checks as any other; the text
-/// can also be handed to a process per node.
+/// It is written as the text of a configuration file. This text goes through the same checks as any other. It can also be given to one process for
+/// each node.
 #[derive(Debug, Clone)]
 pub struct Demo {
     /// The cluster's name.
     pub cluster: String,
-    /// Its secret; random is best.
+    /// Its secret. It should be random.
     pub secret: String,
-    /// The ports of each node, one site's after the other's: as many as `wan` has sites, or a multiple of it.
+    /// The ports of each node, site by site. Their number is the number of sites in `wan`, or a multiple of it.
     pub ports: Vec<DemoPorts>,
     /// How many partitions each keyspace has.
     pub partitions: u16,
-    /// The keyspaces; the first is where a new connection is.
+    /// The keyspaces. A new connection is in the first one.
     pub keyspaces: Vec<DemoKeyspace>,
-    /// The directory of the configuration file, and in it one for each node.
+    /// The directory of the configuration file. Each node's data directory is inside it.
     pub data_root: PathBuf,
     /// How many event loops each node runs.
     pub loops: usize,
     /// The sites, and the delays between them.
     pub wan: WanDelays,
-    /// What nodes refuse to exceed.
+    /// The limits of each node.
     pub limits: Limits,
 }
 
@@ -55,17 +55,17 @@ impl DemoKeyspace {
 /// The ports of one node, all on 127.0.0.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DemoPorts {
-    /// Where clients connect.
+    /// The port for clients (RESP).
     pub resp: u16,
-    /// Where other nodes connect.
+    /// The port for other nodes.
     pub peer: u16,
-    /// Where people and monitoring connect.
+    /// The port for operators and monitoring (admin HTTP).
     pub admin: u16,
 }
 
 impl DemoPorts {
-    /// The ports of `sites` nodes from `base` on: clients at `base + i`, admin at `base + 100 + i`, peers at
-    /// `base + 200 + i`. `None` if the last would be beyond 65,535, or the first zero, or the blocks would overlap.
+    /// The ports of `sites` nodes from `base` on: clients at `base + i`, admin at `base + 100 + i`, peers at `base + 200 + i`. `None` if the last
+    /// port would be above 65,535, if `base` is 0, or if the blocks would overlap (more than 100 nodes).
     pub fn block(base: u16, sites: usize) -> Option<Vec<DemoPorts>> {
         let last = u16::try_from(sites).ok().filter(|&sites| sites <= 100)?;
         base.checked_add(200 + last.saturating_sub(1))
@@ -80,11 +80,11 @@ impl DemoPorts {
 }
 
 impl Demo {
-    /// The text of the cluster's configuration file, which belongs at `data_root`. The first node of site `a` is
-    /// called `a1`, and so is its directory beside the file.
+    /// The text of the cluster's configuration file, which belongs in `data_root`. The first node of site `a` is called `a1`. Its data directory,
+    /// beside the file, has the same name.
     ///
     /// # Panics
-    /// If the sites cannot have the same number of nodes each.
+    /// If there are no ports, or the sites cannot have the same number of nodes each.
     pub fn to_toml(&self) -> String {
         let sites = self.wan.sites();
         assert!(
@@ -129,7 +129,7 @@ impl Demo {
     /// The cluster, checked like any other.
     ///
     /// # Errors
-    /// If a field is wrong; the error's line is that of [`Demo::to_toml`].
+    /// If a field is wrong. The error's line is a line of [`Demo::to_toml`].
     ///
     /// # Panics
     /// As [`Demo::to_toml`].

@@ -5,7 +5,7 @@ use turnbuckle_document::Number;
 /// Declares the limits once: their names in the file, defaults, bounds and documentation.
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $name:ident = $default:expr, $min:literal ..= $max:expr;)+) => {
-        /// What a node refuses to exceed: the `[limits]` of the file. The unit is the end of the name.
+        /// The limits of a node: `[limits]` of the file. The unit is at the end of each name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub struct Limits {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -24,7 +24,7 @@ macro_rules! limits {
         }
 
         impl LimitsTable {
-            /// What it says, with the defaults of the rest.
+            /// The limits of the table, with the defaults for those that it does not set.
             pub(super) fn limits(&self) -> Limits {
                 Limits {
                     $($name: self.$name.as_ref().map_or($default, |given| **given),)+
@@ -33,7 +33,7 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// All limits as they stand in the file, in its order: name, value, and what it bounds.
+            /// All limits in the file's order: name, value, and description.
             pub fn entries(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+).trim_ascii()),)+]
             }
@@ -46,7 +46,7 @@ const MIB: u64 = 1024 * KIB;
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 24 * 60 * MINUTE_MS;
 
-/// A value travels in one frame, and the frame has to take what is beside it: its key, what the version depends on.
+/// A value travels in one frame. The frame must also have room for its key and for what the version depends on.
 const _: () = assert!(65 * MIB * 2 <= turnbuckle_node::MAX_FRAME_BYTES as u64);
 
 limits! {
@@ -60,27 +60,27 @@ limits! {
     max_command_bytes = 64 * MIB, 1024..=1024 * MIB;
     /// How many clients may be connected to a node at once.
     max_clients = 10_000, 1..=1_000_000;
-    /// How many bytes of replies may wait for a client that does not read, before it is not read from any more.
+    /// How many bytes of replies may wait for a client that does not read. Beyond this, the node stops reading from the client.
     max_client_backlog_bytes = MIB, 1024..=1024 * MIB;
-    /// How much memory all clients of a node together may make it hold, for commands that are not done and replies that are not read, in MiB.
+    /// How much memory all clients of a node may use together, for commands that are not done and replies that are not read, in MiB.
     client_memory_mb = 256, 16..=16_777_216;
     /// How many bytes may be on their way over one link to another node.
     max_link_backlog_bytes = 64 * MIB, 65_536..=4096 * MIB;
     /// How long an operation may take before it fails with TIMEOUT, in milliseconds.
     operation_deadline_ms = 5_000, 1..=DAY_MS;
-    /// How much memory the newest versions of a node may take, in MiB; what does not fit is read from disk.
+    /// How much memory the newest versions of a node may take, in MiB. What does not fit is read from disk.
     memory_limit_mb = 1_024, 16..=16_777_216;
-    /// How much log a node keeps for peers that are away, in MiB; a peer away for longer gets a full copy.
+    /// How much log a node keeps for peers that are away, in MiB. A peer that needs more than this gets a full copy.
     retained_log_mb = 1_024, 16..=16_777_216;
-    /// A checkpoint begins once the log has grown by so much since the last one, in MiB.
+    /// A checkpoint begins once the log has grown by this much since the last one, in MiB.
     checkpoint_log_mb = 256, 1..=1_048_576;
-    /// A checkpoint begins at the latest so long after the last one if anything was written, in milliseconds.
+    /// If anything was written, the next checkpoint begins at most this long after the last one, in milliseconds.
     checkpoint_interval_ms = MINUTE_MS, 100..=DAY_MS;
-    /// Writes are refused, and reads served, while the disk has less room than this, in MiB; 0 for no such limit.
+    /// While the disk has less free space than this, in MiB, writes are refused and reads are served. With 0 there is no such limit.
     min_free_disk_mb = 64, 0..=16_777_216;
     /// How far ahead of this node's clock a peer's timestamp may be before it is refused, in milliseconds.
     max_clock_ahead_ms = 60_000, 1..=DAY_MS;
-    /// How far a node's clock may be from true time, in milliseconds: the assumption under every staleness bound.
+    /// How far a node's clock may be from true time, in milliseconds. Every staleness bound assumes this.
     clock_bound_ms = 10, 0..=DAY_MS;
     /// How long a node that is told to stop waits for operations to finish, in milliseconds.
     shutdown_grace_ms = 5_000, 0..=DAY_MS;

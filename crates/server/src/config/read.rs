@@ -6,26 +6,26 @@ use std::{
 use thiserror::Error;
 use turnbuckle_document::WrongFile;
 
-/// The longest configuration file that is looked at, in bytes.
+/// The longest configuration file that is read, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// A configuration that cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file could not be read: the world failed.
+    /// The file could not be read.
     #[error("{}: cannot be read: {source}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file says something wrong: whoever wrote it did.
+    /// The content of the file is wrong.
     #[error(transparent)]
     Wrong(#[from] WrongFile),
 }
 
-/// The text of a configuration file; only regular files of a sane size, so that nothing hangs or swells.
+/// The text of a configuration file. The file must be a regular file of at most `MAX_BYTES`, so that reading neither hangs nor fills the memory.
 pub(super) fn read_text(file: &Path) -> Result<String, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable {
         file: file.to_owned(),

@@ -1,4 +1,4 @@
-//! The file's shape: what may stand where, and what each field must be by itself. What depends on other fields is checked in `check.rs`.
+//! The file's shape: which fields each table has, and what each field must be by itself. What depends on other fields is checked in `check.rs`.
 use super::{Address, Durability, MAX_PARTITIONS, limits::LimitsTable, wan::WanTable};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::{collections::BTreeMap, str::FromStr};
@@ -33,7 +33,7 @@ pub(super) struct SiteTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeTable {
     pub(super) name: Word<Name>,
-    /// Expected is one of the sites, which are not known here.
+    /// It must be one of the sites. The sites are not known here, so `check.rs` also reports a missing one.
     pub(super) site: Option<Word<String>>,
     pub(super) resp: Word<Address>,
     pub(super) peer: Word<Address>,
@@ -72,7 +72,7 @@ impl FromStr for Directory {
     }
 }
 
-/// A secret. What is wrong with it is said without it.
+/// A secret. Errors about it do not show it.
 pub(super) struct SecretText(pub String);
 
 impl<'de> Deserialize<'de> for SecretText {

@@ -146,7 +146,7 @@ fn the_secret_is_never_printed() {
     }
 }
 
-/// Each server stands on a node of its own site, and the partitions of a site are spread evenly.
+/// Each server is placed on one node of its own site, and the partitions of a site are spread evenly.
 #[test]
 fn every_server_stands_on_one_node_of_its_site() {
     let (config, mut held) = (good(), BTreeMap::new());
@@ -316,7 +316,7 @@ fn a_file_without_end_is_not_read_to_its_end() {
 }
 
 proptest! {
-    /// One place of a good file replaced by rubbish: it is still good, or refused with a line that exists.
+    /// One place of a good file is replaced by rubbish. The file is still good, or is refused with a line that exists.
     #[test]
     fn a_damaged_file_is_refused_with_a_line_that_exists(
         place in 0..GOOD.len(),

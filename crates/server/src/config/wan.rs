@@ -1,4 +1,4 @@
-//! Delays as they stand in a file: `[wan]` of the cluster's, or a file of its own.
+//! Delays as they are written in a file: in `[wan]` of the cluster's file, or in a file of their own.
 use super::{ConfigError, read::read_text};
 use crate::wan::{LinkDelay, WanDelays};
 use std::{
@@ -22,7 +22,7 @@ pub(super) type WanTable = BTreeMap<Spanned<String>, Word<LinkDelay>>;
 /// Pairs that are not named have no delay.
 ///
 /// # Errors
-/// If it cannot be read, or names sites that are not among `sites`, or delays that are none.
+/// If the file cannot be read, names a site that is not in `sites`, or has a delay that is not valid.
 pub fn read_wan_file(file: &Path, sites: &[String]) -> Result<WanDelays, ConfigError> {
     let text = read_text(file)?;
     let document = Document::parse(file, &text)?;
@@ -30,7 +30,7 @@ pub fn read_wan_file(file: &Path, sites: &[String]) -> Result<WanDelays, ConfigE
     Ok(delays.map_err(|wrong| document.report(wrong))?)
 }
 
-/// The delays of a table. Both directions first, then single ones, so that the order of lines does not matter.
+/// The delays of a table. Pairs for both directions are applied first and single directions after them, so the order of lines does not matter.
 pub(super) fn check_wan(
     document: &Document<'_>,
     table: &WanTable,
@@ -68,7 +68,7 @@ struct Link {
     one_way: bool,
 }
 
-/// `a-b` or `a->b`, of two different sites. Names may contain hyphens, so each hyphen might be the one in between.
+/// Parses `a-b` or `a->b`, of two different sites. Names may contain hyphens, so every hyphen may be the separator.
 fn check_pair(pair: &Spanned<String>, sites: &[String]) -> Result<Link, Misplaced> {
     let site = |name: &str| {
         let place = sites.iter().position(|site| site == name.trim())?;

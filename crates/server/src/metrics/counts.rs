@@ -5,13 +5,13 @@ const KINDS: usize = OperationKind::ALL.len();
 const LEVELS: usize = LevelLabel::ALL.len();
 const OUTCOMES: usize = Outcome::ALL.len();
 
-/// What one loop counts. Every possible series has its place from the start, so that counting is arithmetic and a
-/// store; about 6 KiB per keyspace, and a histogram for each kind and level that occurs.
+/// The counts of one loop. Every possible series has its place from the start, so counting is arithmetic and a store. They take about 6 KiB per
+/// keyspace, and a histogram for each kind and level that occurs.
 #[derive(Debug)]
 pub(super) struct LoopCounts {
-    /// By keyspace, kind, level, outcome.
+    /// Counts by keyspace, kind, level and outcome.
     operations: Box<[Counter]>,
-    /// By keyspace, kind, level.
+    /// Histograms by keyspace, kind and level.
     durations: Box<[OnceLock<Box<Histogram>>]>,
     pub(super) clients_accepted: Counter,
     pub(super) clients_left: Counter,
@@ -70,7 +70,7 @@ impl LoopCounts {
             })
     }
 
-    /// Two counters read one after the other: a client may leave in between, so never below zero.
+    /// The two counters are read one after the other, and a client may leave in between. So the difference is kept from falling below zero.
     pub(super) fn connected_clients(&self) -> u64 {
         let left = self.clients_left.value();
         self.clients_accepted.value().saturating_sub(left)

@@ -1,14 +1,14 @@
 use super::Counter;
 use turnbuckle_core::Micros;
 
-/// The upper bounds of the buckets, in microseconds: 1, 2.5, 5 in each power of ten, from a local read to a timeout.
-/// A last bucket takes what is above.
+/// The upper bounds of the buckets, in microseconds: 1, 2.5 and 5 in each power of ten, from a local read to a timeout. A last bucket counts
+/// everything above.
 pub(super) const BOUNDS_US: [u64; 20] = [
     5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// How many durations fell between which bounds. One writer.
+/// The number of durations in each bucket. It has one writer.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     buckets: [Counter; BOUNDS_US.len() + 1],

@@ -10,7 +10,7 @@ macro_rules! labels {
         }
 
         impl $name {
-            /// All of them, by their places.
+            /// All variants, by their places.
             pub const ALL: &[$name] = &[$($name::$variant,)+];
 
             /// The label's value.
@@ -57,13 +57,13 @@ impl From<&Operation> for OperationKind {
 labels! {
     /// How an operation ended.
     Outcome {
-        /// It was done.
+        /// It was carried out.
         Ok = "ok",
-        /// No answer in time; it may have happened.
+        /// There was no answer in time. It may have been carried out.
         Timeout = "timeout",
-        /// It could not be served; it did not happen.
+        /// It could not be served, and was not carried out.
         Unavailable = "unavailable",
-        /// Its level is not offered.
+        /// The keyspace does not offer its level.
         BadLevel = "bad_level",
         /// The keyspace has no such operation.
         Unsupported = "unsupported",
@@ -87,7 +87,7 @@ impl From<&Answer> for Outcome {
 labels! {
     /// The level of an operation, without its argument.
     LevelLabel {
-        /// None was named: the keyspace's default.
+        /// The operation named no level: the keyspace's default applies.
         Default = "default",
         /// `eventual`.
         Eventual = "eventual",

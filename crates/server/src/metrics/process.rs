@@ -1,4 +1,4 @@
-//! What the system says about this process. Linux says it in text; elsewhere these series are absent.
+//! What the operating system reports about this process. On Linux it is read from `/proc`; on other systems these series are absent.
 use super::{Exposition, Kind};
 use std::fs;
 

@@ -2,7 +2,7 @@ use super::{Exposition, Family, Kind, LevelLabel, LoopCounts, OperationKind, Sna
 use crate::status::{KeyspaceStatus, MetricStatus, MetricValue, Status, StreamStatus};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// All families of a node, in an order that stays.
+/// All families of a node, in a fixed order.
 pub(super) fn render(
     keyspaces: &[String],
     loops: &[Arc<LoopCounts>],
@@ -180,7 +180,7 @@ fn strangers(text: &mut Exposition, status: &Status) {
     }
 }
 
-/// The partitions of a keyspace together: the oldest entry of all, and all entries.
+/// The partitions of a keyspace together: the age of the oldest entry of all, and the number of entries.
 fn streams(text: &mut Exposition, streams: &[StreamStatus]) {
     let mut lags: BTreeMap<[&str; 3], (f64, u64)> = BTreeMap::new();
     for stream in streams {
@@ -237,7 +237,7 @@ fn keyspaces_state(text: &mut Exposition, status: &Status) {
     }
 }
 
-/// What protocols count of their own. Two of them may count the same: a family has the samples of all keyspaces.
+/// The metrics that protocols count themselves. Two protocols may count the same: a family has the samples of all keyspaces.
 fn own_metrics(text: &mut Exposition, status: &Status) {
     let mut families: BTreeMap<&str, Vec<(&str, &MetricStatus)>> = BTreeMap::new();
     for keyspace in &status.keyspaces {

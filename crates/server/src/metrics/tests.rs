@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use turnbuckle_core::{Protocol, Session, Settings};
 use turnbuckle_protocols::{ForProtocol, KnownProtocol};
 
-/// A reader of the text format, written from its description and not from the writer: name, labels, value.
+/// A reader of the text format: name, labels, value. It is written from the format's description, independently of the writer.
 fn read(text: &str) -> BTreeMap<(String, Vec<(String, String)>), f64> {
     let mut samples = BTreeMap::new();
     let mut helped = String::new();
@@ -271,7 +271,7 @@ fn what_protocols_count_is_shown_by_keyspace_and_by_site_under_the_names_that_th
     assert_eq!(back.keyspaces[1].count("elections_total"), 2);
 }
 
-/// A family is written once, whoever it belongs to; and two protocols that count under one name count the same.
+/// A family is written once, even if several protocols count it. Two protocols that count under one name must count the same.
 #[test]
 fn no_protocol_counts_under_a_name_that_means_something_else() {
     struct Ask;
@@ -342,7 +342,7 @@ proptest! {
         prop_assert_eq!(sample(&text, "x", &[("label", &value)]), number);
     }
 
-    /// Against a count of the plain list of durations.
+    /// Compares with a count over the plain list of durations.
     #[test]
     fn a_bucket_counts_what_is_not_above_its_bound(durations in prop::collection::vec(0..20_000_000u64, 0..50)) {
         let histogram = Histogram::default();

@@ -1,21 +1,21 @@
 use super::{BOUNDS_US, Snapshot};
 use std::{collections::HashSet, fmt::Write};
 
-/// The text format of Prometheus, version 0.0.4, being written: one family of samples after the other.
+/// A text in the format of Prometheus, version 0.0.4, while it is being written: one family of samples after the other.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
     families: HashSet<String>,
 }
 
-/// What kind of numbers a family holds.
+/// The kind of numbers in a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// They only rise, until the process ends. The name ends in `_total`.
     Counter,
     /// They rise and fall.
     Gauge,
-    /// Counts by size.
+    /// They count things by size.
     Histogram,
 }
 
@@ -28,10 +28,10 @@ impl Exposition {
         Exposition::default()
     }
 
-    /// Begins a family; all samples of a name stand together.
+    /// Begins a family. All samples of a name must be written together.
     ///
     /// # Panics
-    /// If the name is no metric name, a counter's does not end in `_total`, or it was begun before.
+    /// If the name is not valid, if it was begun before, if a counter does not end in `_total`, or if another kind does.
     pub fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
         assert!(is_name(name, true), "{name:?} is no metric name");
         assert_eq!(
@@ -77,10 +77,10 @@ pub struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// One number, with the labels that tell it from others of the family.
+    /// Writes one number, with the labels that distinguish it from other samples of the family.
     ///
     /// # Panics
-    /// If a label's name is none.
+    /// If a label's name is not valid.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) -> &mut Self {
         self.line("", labels, None, value);
         self
@@ -98,7 +98,7 @@ impl Family<'_> {
         self.line("_count", labels, None, count as f64);
     }
 
-    /// The same, from counts that are cumulative already, by bounds in seconds.
+    /// The same, from buckets that are cumulative already, with bounds in seconds.
     pub(super) fn cumulative(
         &mut self,
         labels: &[(&str, &str)],
@@ -147,7 +147,7 @@ pub(super) fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// Letters, digits and `_`, not beginning with a digit; in names of metrics also `:`.
+/// Whether the name is made of letters, digits and `_`, and does not begin with a digit. Names of metrics may also have `:`.
 fn is_name(name: &str, metric: bool) -> bool {
     let of_name = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || metric && c == b':';
     name.bytes().all(of_name) && !name.is_empty() && !name.as_bytes()[0].is_ascii_digit()

@@ -10,17 +10,18 @@
 //!     | <--------------------- Hello, or why not ---------- |
 //! ```
 //!
-//! The nodes may have different keyspaces: what the two of them can do for each other is their [`Agreement`].
+//! The nodes may have different keyspaces. What the two of them can do for each other is their [`Agreement`].
 //!
-//! Two processes that say they are one node, each with a data directory of its own, would take each other's place at their peers by turns, and lose what
-//! they acknowledge. So a process says which run it is, a number that it drew when it opened the node. While another run of that node is linked, and was heard of
-//! within `DEAD_AFTER`, a run is refused ([`HandshakeError::Twice`]), whichever of the two is the older one. A process that has ended is not waited for:
-//! its connections end with it. After a power loss of its machine the next run is refused for `DEAD_AFTER` at most.
+//! Two processes may say that they are the same node, each with a data directory of its own. They would take each other's place at their peers by
+//! turns, and lose writes that they acknowledged. So each process says which run of the node it is: a number that it drew when it opened the node. A
+//! run is refused ([`HandshakeError::Twice`]) while another run of that node has a link and was heard from within `DEAD_AFTER`, whichever of the two
+//! is older. A process that has ended does not block the next run: its connections end with it. After a power loss of its machine, the next run is
+//! refused for at most `DEAD_AFTER`.
 //!
-//! Each side proves that it has the secret over the other's fresh nonce, so nothing said in an earlier connection can be
-//! said again. Names are told only to who has proven that: a stranger learns the version of the wire and nothing else, neither by
-//! connecting nor by listening where a node used to be. Whatever the other side says is bounded, and escaped before anybody reads
-//! it in a log. Frames that follow are not encrypted: peers' traffic belongs on a network that is trusted.
+//! Each side proves over the other's fresh nonce that it has the secret, so nothing from an earlier connection can be used again. A side tells names
+//! only after the other side has proven that. A stranger learns the version of the wire and nothing else, whether it connects or listens where a node
+//! used to be. Whatever the other side says is bounded, and is escaped before it is logged. The frames that follow are not encrypted: the traffic
+//! between peers belongs on a trusted network.
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use std::{io, time::Duration};
@@ -33,28 +34,28 @@ use turnbuckle_core::ClusterSecret;
 use turnbuckle_document::Name;
 use turnbuckle_node::{Agreement, KeyspaceTerms, WIRE_VERSION};
 
-/// The whole handshake must be done by then.
+/// How long the whole handshake may take.
 const TIME: Duration = Duration::from_secs(5);
 
-/// The longest message before the other side has proven itself, and after that.
+/// The longest message before the other side has proven itself, and the longest one after that, in bytes.
 const MAX_STRANGER_BYTES: usize = 1 << 10;
 const MAX_BYTES: usize = 256 << 10;
 
-/// The most keyspaces that a node has.
+/// The most keyspaces that a node can have.
 const MAX_KEYSPACES: usize = 256;
 
 const NONCE_BYTES: usize = 16;
 
 const MAGIC: &[u8; 8] = b"TBUCKPER";
 
-/// What a node knows of itself and expects of others.
+/// What a node says of itself, and compares with what its peers say.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub cluster: String,
     pub layout: String,
     pub keyspaces: Vec<KeyspaceTerms>,
     pub node: String,
-    /// Drawn when the node was opened: tells it from another process that says it is the same node.
+    /// Drawn when the node was opened. It distinguishes this process from another one that says it is the same node.
     pub run: u64,
     pub secret: ClusterSecret,
 }
@@ -75,10 +76,10 @@ pub(crate) enum HandshakeError {
     Connection(#[from] io::Error),
     #[error("the handshake took longer than {} s", TIME.as_secs())]
     Slow,
-    /// Said by, or of, somebody who has not proven anything.
+    /// Something is wrong at a side that has not proven that it has the secret.
     #[error("expected {expected}, found {found}")]
     Wrong { expected: String, found: String },
-    /// Of a node that has the cluster's secret.
+    /// Something is wrong at a node that has the cluster's secret.
     #[error("{0}")]
     Peer(String),
     #[error("the peer refused: {0}")]
@@ -90,7 +91,7 @@ pub(crate) enum HandshakeError {
     Twice {
         /// The dialer's name, quoted.
         node: String,
-        /// The other run.
+        /// The number of the other run.
         linked: u64,
     },
 }
@@ -102,7 +103,7 @@ impl HandshakeError {
     }
 }
 
-/// The first message. A release that says more in it is understood as far as this.
+/// The first message. Fields that a later release adds to it are ignored.
 #[derive(Clone, PartialEq, Message)]
 struct Greeting {
     #[prost(uint32, tag = "1")]
@@ -133,14 +134,14 @@ struct Hello {
     to: String,
     #[prost(string, optional, tag = "5")]
     refused: Option<String>,
-    /// Of everything else, and both greetings.
+    /// The HMAC of all other fields and of both greetings.
     #[prost(bytes = "bytes", tag = "6")]
     mac: Bytes,
     #[prost(message, repeated, tag = "7")]
     keyspaces: Vec<KeyspaceSaid>,
     #[prost(fixed64, tag = "8")]
     run: u64,
-    /// It is refused because this other run of it has a link.
+    /// If this side refuses the other with [`HandshakeError::Twice`]: the run that has a link.
     #[prost(fixed64, optional, tag = "9")]
     linked: Option<u64>,
 }
@@ -154,22 +155,22 @@ struct KeyspaceSaid {
     protocol: String,
     #[prost(uint32, tag = "3")]
     partitions: u32,
-    /// None: one.
+    /// The number of members; `None` means one.
     #[prost(uint32, optional, tag = "4")]
     members: Option<u32>,
-    /// None: all sites.
+    /// The number of sites; `None` means all.
     #[prost(uint32, optional, tag = "5")]
     replica_sites: Option<u32>,
 }
 
-/// One connection's handshake: what both sides have greeted each other with.
+/// One connection's handshake: this node's identity, and the greetings of both sides.
 struct Talk<'a> {
     me: &'a Identity,
     dialer: Greeting,
     acceptor: Greeting,
 }
 
-/// The side that connected, to the node called `to`.
+/// The handshake of the side that connects, to the node called `to`.
 pub(crate) async fn dial(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
@@ -203,8 +204,8 @@ pub(crate) async fn dial(
     .await
 }
 
-/// The side that was connected to. `another_run` says which other run of a node has a link already. `claimed` is the name that the dialer gave,
-/// if it has the cluster's secret.
+/// The handshake of the side that accepts. `another_run` returns another run of a node that has a link already, if there is one. `claimed` is set to
+/// the name that the dialer gave, if the dialer has the cluster's secret.
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: &Identity,
@@ -232,7 +233,7 @@ pub(crate) async fn accept(
         let proven = talk.verify("dialer", &proof.mac);
         let answer = match &proven {
             Ok(()) => talk.prove("acceptor"),
-            // Who could not prove anything is not given a proof.
+            // A dialer that could not prove anything is not given a proof.
             Err(error) => Proof {
                 mac: Bytes::new(),
                 refused: Some(error.to_string()),
@@ -288,7 +289,7 @@ fn check_greeting(theirs: &Greeting) -> Result<(), HandshakeError> {
 }
 
 impl Talk<'_> {
-    /// What a side signs: what it is about, its role, and what both have greeted each other with.
+    /// What a side signs: the subject, its role, both greetings, and `more`.
     fn signed(&self, what: &str, role: &str, more: &[u8]) -> Vec<u8> {
         let mut said = format!("{what} {role} ").into_bytes();
         for greeting in [&self.dialer, &self.acceptor] {
@@ -384,7 +385,7 @@ impl From<&KeyspaceTerms> for KeyspaceSaid {
 }
 
 impl KeyspaceSaid {
-    /// What it says, if these are names: they are shown.
+    /// The keyspace's terms, if they have valid names: the names are shown to operators.
     fn check(&self) -> Result<KeyspaceTerms, HandshakeError> {
         if let Some(found) = [&self.name, &self.protocol]
             .into_iter()
@@ -417,7 +418,7 @@ fn expect(what: &str, expected: &str, found: &str) -> Result<(), HandshakeError>
     }
 }
 
-/// What the other side said, bounded, on one line and without anything that a terminal would obey.
+/// What the other side said, in quotes: bounded, on one line, and without anything that a terminal would obey.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", plain(text))
 }

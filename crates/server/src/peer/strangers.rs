@@ -1,10 +1,10 @@
-//! Connections to the port for peers of which nobody knows yet whose they are.
+//! Connections to the port for peers that have not proven yet that they come from a peer.
 //!
-//! There are places for [`MAX`] of them, of which one source address may take [`MAX_PER_ADDRESS`]. Whoever comes is given a place: where all
-//! are taken, the oldest stranger of the source that has the most goes. So those who connect and say nothing cannot keep a peer
-//! out, and a flood from one address turns over its own places and not those of others.
+//! There are places for [`MAX`] of them, of which one source address may take [`MAX_PER_ADDRESS`]. Every new connection gets a place. If its source
+//! has as many as it may have, the oldest stranger of this source loses its place. If all places are taken, the source that has the most loses its
+//! oldest one. So connections that say nothing cannot keep a peer out, and a flood from one address uses up only that address's places.
 //!
-//! They are written to the log at most every [`SAY_EVERY`], with how many were left out; all of them are counted.
+//! They are logged at most every [`SAY_EVERY`], with the number of those that were left out. All of them are counted.
 use super::handshake::HandshakeError;
 use crate::{run::Host, status::StrangersStatus};
 use std::{
@@ -23,7 +23,7 @@ const MAX: usize = 256;
 /// How many of them may come from one address.
 const MAX_PER_ADDRESS: usize = 64;
 
-/// How often strangers are written to the log.
+/// How often strangers are logged, at most.
 pub(super) const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// The places that are taken, oldest first.
@@ -39,7 +39,7 @@ struct Taken {
     evict: Rc<Notify>,
 }
 
-/// A stranger's place, until it is dropped.
+/// A stranger's place. It becomes free when this is dropped.
 pub(super) struct Place {
     strangers: Rc<RefCell<Strangers>>,
     number: u64,
@@ -47,10 +47,10 @@ pub(super) struct Place {
 }
 
 impl Strangers {
-    /// Gives a connection a place. Returns also whether another had to go for it.
+    /// Gives a connection a place. Also returns whether another connection lost its place for it.
     pub fn admit(strangers: &Rc<RefCell<Strangers>>, source: IpAddr) -> (Place, bool) {
         let mut this = strangers.borrow_mut();
-        // Addresses of one network of IPv6 belong to one host.
+        // Addresses of one IPv6 network (`/64`) belong to one host.
         let source = network(source);
         let of_source = this.of(source);
         let from = match of_source.len() {
@@ -82,7 +82,7 @@ impl Strangers {
         taken.map(|taken| taken.number).collect()
     }
 
-    /// The source with the most places; of several, the one that came first.
+    /// The source with the most places. Of several such sources, it is the one that came first.
     fn most_frequent(&self) -> Option<IpAddr> {
         let sources = self.taken.iter().rev().map(|taken| taken.source);
         sources.max_by_key(|&source| self.of(source).len())
@@ -97,7 +97,7 @@ fn network(source: IpAddr) -> IpAddr {
 }
 
 impl Place {
-    /// Returns when the place is needed for another.
+    /// Returns when another connection needs the place.
     pub async fn evicted(&self) {
         self.evict.notified().await;
     }
@@ -110,7 +110,7 @@ impl Drop for Place {
     }
 }
 
-/// How many there were.
+/// How many strangers there were, and are.
 #[derive(Default)]
 pub(crate) struct StrangerCounts {
     unknown: AtomicU64,
@@ -143,16 +143,16 @@ impl StrangerCounts {
     }
 }
 
-/// What is written to the log about strangers: little, however many there are.
+/// Limits what is logged about strangers: little, however many there are.
 #[derive(Default)]
 pub(super) struct Complaints {
-    /// Before then nothing is written.
+    /// Nothing is logged before this time.
     quiet_until: Micros,
     left_out: u64,
 }
 
 impl Complaints {
-    /// Whether a line may be written now; else it is counted.
+    /// Whether a line may be logged now. If not, it is counted.
     fn may_say(&mut self, now: Micros) -> bool {
         let may = self.quiet_until <= now;
         match may {
@@ -162,12 +162,12 @@ impl Complaints {
         may
     }
 
-    /// How many lines were left out, once it is time to say so.
+    /// How many lines were left out, if it is time to log that.
     fn take_left_out(&mut self, now: Micros) -> Option<u64> {
         (self.left_out > 0 && self.may_say(now)).then(|| std::mem::take(&mut self.left_out))
     }
 
-    /// A stranger was turned away.
+    /// Logs that a stranger was refused, if a line may be logged.
     pub fn say(&mut self, host: &Host, address: SocketAddr, error: &HandshakeError) {
         if self.may_say(host.clock.monotonic()) {
             tracing::warn!(
@@ -177,9 +177,9 @@ impl Complaints {
         }
     }
 
-    /// Says how many were left out, if there are any and it is time.
+    /// Logs how many lines were left out, if there are any and it is time.
     pub fn sum_up(&mut self, host: &Host) {
-        // While lines are being left out nothing is to be counted.
+        // Before that time the call below would count one more line.
         if self.quiet_until <= host.clock.monotonic()
             && let Some(more) = self.take_left_out(host.clock.monotonic())
         {
@@ -212,7 +212,7 @@ mod tests {
         }
         let (peer, evicted) = Strangers::admit(&strangers, address(99));
         assert!(evicted && is_evicted(&places[0]) && !is_evicted(&peer));
-        // Whoever goes on like this turns over its own.
+        // A source that goes on like this uses up its own places.
         for _ in 0..10_000 {
             places.push(Strangers::admit(&strangers, address(1)).0);
         }

@@ -1,16 +1,15 @@
-//! Room that a node keeps for its next start.
+//! Disk space that a node reserves for its next start.
 //!
-//! A start writes a little: each stream's new life goes to the commit log before anything else happens, and the engine tidies up. On a
-//! disk without a free byte that would fail, and a node that does not start serves no reads. So a node keeps a file of [`BYTES`] in its data
-//! directory while there is room, and a start that finds no room removes it first. It comes back once there is room for
-//! it beside what `min_free_disk_mb` asks for.
+//! A start writes a little: each stream's new life goes to the commit log before anything else happens, and the engine tidies up. On a disk without a
+//! free byte that would fail, and a node that does not start serves no reads. So a node keeps a file of [`BYTES`] in its data directory while there
+//! is room. A start that finds no room removes this file first. The file comes back once twice its size is free beyond `min_free_disk_mb`.
 use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
 };
 
-/// How much a start may need, generously.
+/// How many bytes a start may need. This is generous.
 const BYTES: u64 = 4 << 20;
 
 /// The file, in a data directory.
@@ -25,7 +24,7 @@ impl Ballast {
         }
     }
 
-    /// At a start: if there are fewer than [`BYTES`] free, gives up those that were kept.
+    /// At a start: removes the file, if fewer than [`BYTES`] are free on the disk.
     pub fn give_up_if_short(&self, node: &str, free: u64) {
         if free >= BYTES || !self.path.exists() {
             return;
@@ -40,7 +39,8 @@ impl Ballast {
         }
     }
 
-    /// Sees to it that the file is there, if so much is free beyond what the node may need for writes. Whether it is.
+    /// Writes the file if it is not there, and if `spare` is enough for it. `spare` is the free space in bytes, beyond what the node may need for
+    /// writes. Returns whether the file is there.
     pub fn keep(&self, spare: u64) -> bool {
         let is_whole = || fs::metadata(&self.path).is_ok_and(|found| found.len() == BYTES);
         if is_whole() {
@@ -50,14 +50,14 @@ impl Ballast {
             return false;
         }
         if write(&self.path).is_err() {
-            // Half of it helps nobody; there will be room another time.
+            // A part of the file is of no use. It is written later, when there is room.
             let _ = fs::remove_file(&self.path);
         }
         is_whole()
     }
 }
 
-/// Zeros, so that the blocks are taken: a file with a hole would keep nothing.
+/// Writes zeros, so that the blocks are taken: a file with a hole would reserve nothing.
 fn write(path: &Path) -> io::Result<()> {
     const CHUNK_BYTES: usize = 64 << 10;
     let mut file = File::create(path)?;
@@ -83,7 +83,7 @@ mod tests {
         assert!(ballast.keep(0), "it is there already");
         ballast.give_up_if_short("a1", 100);
         assert!(len().is_err());
-        // What a crash left of it is made whole.
+        // A file that a crash left incomplete is completed.
         fs::write(directory.path().join("ballast"), b"half").unwrap();
         assert!(!ballast.keep(0));
         assert!(ballast.keep(1 << 30));

@@ -17,45 +17,45 @@ use tokio::{io::Interest, net::TcpStream, sync::Notify};
 use turnbuckle_core::Answered;
 use turnbuckle_resp::Connection;
 
-/// How often a connection that may not be read from looks whether it may again.
+/// While a connection may not be read from, how often it checks whether it may again.
 const OVERLOAD_LOOK: Duration = Duration::from_millis(20);
 
-/// How long the node still reads from a client that it has told to go: who is busy sending would not hear of it.
+/// How long the node still reads from a client that it disconnects. A client that is busy sending would not read the reason otherwise.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// And how much: a long command. Who sends more than that does not listen.
+/// How many bytes it still reads then: a long command. A client that sends more than that does not read the reason.
 const LINGER_BYTES: usize = 64 << 20;
 
-/// How many pieces of memory one write gathers: long values, and what stands between them.
+/// How many pieces of memory one write gathers: long values, and what is between them.
 const MAX_SLICES: usize = 16;
 
 pub(super) struct Client {
     pub slot: usize,
-    /// It is in the loop's list of those to write to.
+    /// It is in the loop's list of clients to write to.
     pub touched: Cell<bool>,
-    /// It has done a share of work, and waits for its turn to do the next.
+    /// It has done a share of its work, and waits in line to do the next.
     pub in_line: Cell<bool>,
-    /// The last read brought as much as it may: there may be more.
+    /// The last read brought as many bytes as it may: there may be more.
     has_more: Cell<bool>,
-    /// It was told to go. What it still sends is read and forgotten: so much more of it.
+    /// It was disconnected for memory. What it still sends is read and dropped, up to `linger_bytes`.
     lingers: Cell<bool>,
     linger_bytes: Cell<usize>,
     socket: TcpStream,
     connection: RefCell<Connection>,
-    /// Received, and not yet taken as commands.
+    /// Bytes that were received and not taken as commands yet.
     input: RefCell<Input>,
     charge: Charge,
-    /// What the connection may hold, and what the input holds: it is charged for both.
+    /// The bytes that the connection may hold, and the bytes that the input holds. The client is charged for both.
     connection_bytes: Cell<usize>,
     input_bytes: Cell<usize>,
     /// The socket took less than there was to write.
     clogged: Cell<bool>,
     broken: Cell<bool>,
-    /// It was disconnected so that others have room.
+    /// It was disconnected so that other clients have memory.
     shed: Cell<bool>,
-    /// The client sends no more. What it has sent is still answered: it may read on.
+    /// The client sends no more. What it has sent is still answered, because it may still read.
     ended: Cell<bool>,
-    /// Something changed that the connection's task has to look at.
+    /// Wakes the connection's task, which looks at what has changed.
     changed: Notify,
 }
 
@@ -108,7 +108,7 @@ impl Client {
                     self.flush(&event_loop);
                 }
                 () = self.changed.notified() => {}
-                // An overload ends without anybody saying so.
+                // Nothing tells the task that an overload has ended.
                 () = async { tokio::time::sleep(OVERLOAD_LOOK).await }, if !wants_input => {}
             }
         }
@@ -137,8 +137,8 @@ impl Client {
             && (self.ended.get() || (!self.input.borrow().is_joining() && self.may_read()))
     }
 
-    /// Its turn has come: does one share of what there is to do, and stands in line again if there is more. Returns what that was of a turn,
-    /// in bytes.
+    /// Called when it is first in line. Does one share of what there is to do, and joins the line again if there is more. Returns how much of a turn
+    /// that was, in bytes.
     pub fn take_turn(&self, event_loop: &EventLoop) -> usize {
         self.in_line.set(false);
         if self.lingers.get() {
@@ -157,7 +157,8 @@ impl Client {
         bytes
     }
 
-    /// Reads what there is, up to a bound. If the bound is reached it has more to do, after others. Returns how much it was.
+    /// Reads what has arrived, up to a bound. If the bound is reached, the rest is read after other clients had their share. Returns the number of
+    /// bytes.
     fn read(&self, event_loop: &EventLoop) -> usize {
         let mut input = self.input.borrow_mut();
         let max = input.next_bytes();
@@ -180,17 +181,16 @@ impl Client {
         0
     }
 
-    /// A read that brought less than it might has drained the socket: the kernel announces what comes after it. Tokio goes by that where it
-    /// polls a socket, but not in its `try_read`. Without this each command costs a second read, which finds nothing.
+    /// Tells Tokio that the socket is drained, because a read brought less than it might: the kernel announces what comes later. Tokio itself notices
+    /// that where it polls a socket, but not in its `try_read`. Without this, each command would cost a second read, which finds nothing.
     fn note_drained(&self) {
         let found_nothing = || Err::<(), _>(ErrorKind::WouldBlock.into());
         let _ = self.socket.try_io(Interest::READABLE, found_nothing);
     }
 
-    /// Executes a share of what has been received, as far as the connection takes it.
-    /// Returns how many bytes had to be copied for that.
+    /// Executes a share of the received commands, as far as the connection takes them. Returns how many bytes had to be copied for that.
     fn take_commands(&self, event_loop: &EventLoop) -> usize {
-        // What has begun is answered, and nothing else begins.
+        // Commands that have begun are answered, and no other command begins.
         if event_loop.host.is_stopping() {
             event_loop.touch(self);
             return 0;
@@ -220,7 +220,7 @@ impl Client {
         copied
     }
 
-    /// An operation's answer.
+    /// Passes the answer of an operation to the connection.
     pub fn answer(&self, event_loop: &EventLoop, tag: u64, answered: Answered) {
         let mut backend = LoopBackend::new(event_loop, self);
         let mut connection = self.connection.borrow_mut();
@@ -232,12 +232,12 @@ impl Client {
         }
     }
 
-    /// Whether there is something left to write to a client that is there to read it.
+    /// Whether there is something left to write, and the client can take it.
     pub fn has_output(&self) -> bool {
         !self.broken.get() && !self.clogged.get() && !self.connection.borrow_mut().output().is_empty()
     }
 
-    /// Its line of `CLIENT LIST`, unless it is busy with that itself.
+    /// Its line of `CLIENT LIST`; `None` if this client is the one that is executing a command now.
     pub fn describe(&self) -> Option<String> {
         self.connection
             .try_borrow()
@@ -245,8 +245,8 @@ impl Client {
             .map(|connection| connection.describe())
     }
 
-    /// Writes what there is, up to a bound and as far as the socket takes it. If the bound is reached it has more to do, after others.
-    /// Returns how much it was.
+    /// Writes what there is, up to a bound and as far as the socket takes it. If the bound is reached, the rest is written after other clients had
+    /// their share. Returns the number of bytes.
     pub fn flush(&self, event_loop: &EventLoop) -> usize {
         if self.clogged.get() {
             self.release_memory(false);
@@ -281,7 +281,7 @@ impl Client {
             self.charge.moved();
         }
         self.release_memory(sent > 0);
-        // Its task looks at what there is room for now, or that it is over.
+        // The connection's task looks at what there is room for now, or at whether the connection is over.
         if (sent > 0 && waits) || is_closing || self.clogged.get() || self.broken.get() {
             self.changed.notify_one();
         }
@@ -290,12 +290,12 @@ impl Client {
 
     // ---- memory ---------------------------------------------------------------------------------------------
 
-    /// Whether the connection may hold so many bytes.
+    /// Whether the connection may hold this many bytes.
     pub fn grow_to(&self, bytes: usize) -> bool {
         self.charge.grow_to(over(bytes) + over(self.input_bytes.get()))
     }
 
-    /// Whether there is room for what the next read brings.
+    /// Whether there is room for what the next read may bring.
     fn may_read(&self) -> bool {
         let input = self.input.borrow();
         let bytes = input.held_bytes() + input.next_bytes();
@@ -303,7 +303,7 @@ impl Client {
             .grow_to(over(self.connection_bytes.get()) + over(bytes))
     }
 
-    /// Gives back what is not needed. `written`: some output was.
+    /// Releases memory that is not needed any more. `written`: whether some output was written.
     fn release_memory(&self, written: bool) {
         let mut connection = self.connection.borrow_mut();
         self.connection_bytes.set(connection.release_memory(written));
@@ -318,7 +318,7 @@ impl Client {
         self.charge.is_condemned() && !self.shed.get()
     }
 
-    /// Drops all that it holds, and tells the client, if that can be said in one write.
+    /// Drops all memory that the client uses, and tells the client why, if one write is enough for that.
     pub fn shed(&self, event_loop: &EventLoop) {
         tracing::warn!(
             node = event_loop.host.name,
@@ -336,7 +336,8 @@ impl Client {
         self.changed.notify_one();
     }
 
-    /// Reads on, and forgets it, until the client has heard that it is to go.
+    /// Reads on and drops what it reads, so that the client reads why it is disconnected. It ends when the client closes the connection, or after
+    /// `LINGER` or `LINGER_BYTES`.
     async fn linger(&self, event_loop: &EventLoop) {
         self.lingers.set(true);
         let drained = async {
@@ -351,7 +352,7 @@ impl Client {
         let _ = tokio::time::timeout(LINGER, drained).await;
     }
 
-    /// Reads a share and forgets it. Returns how much it was.
+    /// Reads a share and drops it. Returns the number of bytes.
     fn forget_input(&self, event_loop: &EventLoop) -> usize {
         self.changed.notify_one();
         let mut buffers = event_loop.buffers.borrow_mut();
@@ -369,7 +370,7 @@ impl Client {
     }
 }
 
-/// What counts of so many bytes of commands, or of replies.
+/// How many of these bytes of commands, or of replies, are charged.
 fn over(bytes: usize) -> usize {
     bytes.saturating_sub(FREE_BYTES)
 }

@@ -1,20 +1,22 @@
-//! One budget for what clients make a node hold: commands that have not all arrived, that wait or are under way, and replies that were not
-//! read yet, of all connections on all event loops. What is stored has a limit of its own.
+//! One memory budget for all clients of a node: commands that have not arrived completely, commands that wait or are under way, and replies that were
+//! not read yet, of all connections on all event loops. Stored data has a limit of its own.
 //!
-//! **Fair.** A connection may grow only while it would then hold no more than what is left for all others. So nobody gets more than half, many
-//! who want much get equal shares, and there is always room left for who holds little. What a connection holds for itself without asking
+//! **Fair.** A connection may grow only if it then holds no more than what is left for all other connections. So no connection gets more than half,
+//! several large ones get equal shares, and there is always room for a connection that holds little. What a connection may hold without asking
 //! ([`FREE_BYTES`], once for commands and once for replies) is not counted here.
 //!
-//! **Who does not get room waits**: it is not read from. Where that lasts for [`PATIENCE`], those who hold the most are disconnected, the
-//! largest first, until half of what is shared out is free again, or more if who waits needs more: at first only those that make no progress, that is, whose socket neither gave
-//! nor took a byte for as long and to whom the node does not owe an answer, and that hold at least half of what a client holds on
-//! average; if there are none, and somebody has waited for [`LONG_PATIENCE`] and got nothing meanwhile, whoever holds the most.
+//! **A connection that gets no room waits**: the node does not read from it. If that lasts for [`PATIENCE`], the connections that hold the most are
+//! disconnected, the largest first, until half of what is shared out is free again, or more if the waiting connection needs more. At first only
+//! connections without progress are disconnected. These are connections whose socket neither sent nor received a byte for [`PATIENCE`], to which the
+//! node does not owe an answer, and that hold at least half of the average. If there are none, and a connection has waited for [`LONG_PATIENCE`] and
+//! got nothing meanwhile, the connection that holds the most is disconnected.
 //!
-//! **Two thirds of the budget are shared out.** Memory that is freed is still the process's for some milliseconds, until the allocator has given
-//! it back, and others take room meanwhile. Those who are disconnected free half of what is shared out: the last third is for that.
+//! **Two thirds of the budget are shared out.** Memory that is freed stays with the process for some milliseconds, until the allocator has returned
+//! it to the system. Meanwhile other connections take room. The connections that are disconnected free half of what is shared out: the last third of
+//! the budget is for that.
 //!
-//! **A loop that stands still is no client's fault.** While a machine does not run an event loop, none of its sockets gives or takes a byte. So each
-//! loop has a clock of its own for its clients ([`ServedTime`]), which counts only the time in which sockets had their turn.
+//! **A loop that does not run is no client's fault.** While a machine does not run an event loop, none of its sockets sends or receives a byte. So
+//! each loop has a clock for its clients ([`ServedTime`]), which counts only the time in which sockets had their turn.
 use std::{
     collections::BTreeMap,
     sync::{
@@ -25,19 +27,19 @@ use std::{
 use turnbuckle_core::Micros;
 use turnbuckle_resp::Connection;
 
-/// What a connection may hold of commands, and of replies, before it counts.
+/// What a connection may hold of commands, and of replies, before it counts, in bytes.
 pub(super) const FREE_BYTES: usize = Connection::FREE_BYTES;
 
-/// How long somebody waits for room before others are disconnected for it.
+/// How long a connection waits for room before connections without progress are disconnected.
 const PATIENCE: Micros = Micros::from_millis(1_000);
 
-/// How long somebody waits for room before even those are who make progress.
+/// How long a connection waits for room before even a connection with progress is disconnected.
 const LONG_PATIENCE: Micros = Micros::from_millis(10_000);
 
 /// How long an event loop has served its clients.
 ///
-/// It is told the time once in a while. At most [`ServedTime::MAX`] of the time between counts: between two such moments every
-/// socket of the loop has had its turn, and in a longer one the loop was held up.
+/// The loop tells it the time once in a while. Of the time between two such moments, at most [`ServedTime::MAX`] counts. In a shorter interval every
+/// socket of the loop has had its turn. In a longer one, the loop was held up.
 #[derive(Default)]
 pub(super) struct ServedTime {
     served: AtomicU64,
@@ -45,10 +47,10 @@ pub(super) struct ServedTime {
 }
 
 impl ServedTime {
-    /// Two of the usual intervals.
+    /// Twice the usual interval.
     const MAX: Micros = Micros::from_millis(200);
 
-    /// It is `now`, in monotonic time. Call it from one thread.
+    /// The loop runs, and it is `now` in monotonic time. Call it from one thread.
     pub fn pass(&self, now: Micros) {
         let told = self.told.swap(now.0, Ordering::Relaxed);
         let passed = now.since(Micros(told)).min(Self::MAX);
@@ -60,7 +62,7 @@ impl ServedTime {
     }
 }
 
-/// What clients are given of a budget of so many bytes.
+/// The part of a budget of `limit` bytes that clients are given.
 pub(super) fn shared_of(limit: u64) -> u64 {
     limit / 3 * 2
 }
@@ -68,24 +70,24 @@ pub(super) fn shared_of(limit: u64) -> u64 {
 /// The memory of all clients of a node.
 pub(crate) struct ClientMemory {
     limit: u64,
-    /// What of it clients can have.
+    /// The part of the limit that clients are given, in bytes.
     shared: u64,
     used: AtomicU64,
     refused: AtomicU64,
-    /// What that was at the last look, and whether somebody waited then: where nobody asks for room a look is cheap.
+    /// The value of `refused` at the last look, and whether a connection waited then. If no connection asks for room, a look is cheap.
     seen_refused: AtomicU64,
     somebody_waits: AtomicBool,
     shed: AtomicU64,
     accounts: Mutex<BTreeMap<u64, Arc<Account>>>,
 }
 
-/// What one connection holds of it.
+/// What one connection holds of the budget.
 #[derive(Default)]
 pub(crate) struct Account {
     charged: AtomicU64,
-    /// The clock of its loop. All times here are points on it.
+    /// The clock of its loop. All times here are readings of this clock.
     time: Arc<ServedTime>,
-    /// When its socket last gave or took a byte.
+    /// When its socket last sent or received a byte.
     moved_at: AtomicU64,
     /// It was refused room since the last look.
     was_refused: AtomicBool,
@@ -93,18 +95,18 @@ pub(crate) struct Account {
     was_given: AtomicBool,
     /// Since when it has waited for room and got none; [`NEVER`] if it does not wait.
     waits_since: AtomicU64,
-    /// What all may hold at most for it to get what it was last refused.
+    /// The most bytes that all connections may hold together for it to get what it was last refused.
     needs: AtomicU64,
-    /// It waits for the node, and not the node for it.
+    /// It waits for an answer of the node, and the node does not wait for it.
     is_owed: AtomicBool,
     /// It is to be disconnected.
     condemned: AtomicBool,
 }
 
-/// No point in time: the client does not wait.
+/// The value of a time if the client does not wait.
 const NEVER: u64 = u64::MAX;
 
-/// A connection's way to its account, which ends with it.
+/// A connection's access to its account. When this is dropped, the account ends.
 pub(super) struct Charge {
     memory: Arc<ClientMemory>,
     account: Arc<Account>,
@@ -125,22 +127,22 @@ impl ClientMemory {
         })
     }
 
-    /// How much is held.
+    /// How many bytes all clients hold.
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How much the process may grow by for it. Clients are given less: [`shared_of`].
+    /// By how many bytes the process may grow because of its clients. Clients are given less: [`shared_of`].
     pub fn limit_bytes(&self) -> u64 {
         self.limit
     }
 
-    /// How often somebody asked for room and there was none.
+    /// How often a connection asked for room and there was none.
     pub fn refusals(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How many connections were ended so that others have room.
+    /// How many connections were disconnected so that other connections have room.
     pub fn shed(&self) -> u64 {
         self.shed.load(Ordering::Relaxed)
     }
@@ -165,7 +167,7 @@ impl ClientMemory {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks whether somebody waits for room for too long, and if so condemns others. Call it now and then, from one thread.
+    /// Checks whether a connection has waited for room for too long. If so, condemns others. Call it regularly, from one thread.
     pub fn look(&self) {
         let refused = self.refusals();
         let is_quiet = self.seen_refused.swap(refused, Ordering::Relaxed) == refused;
@@ -180,18 +182,18 @@ impl ClientMemory {
         }
         let stalled = self.holders(Account::is_stalled);
         let fair = self.used_bytes() / self.holders(|_| true).len().max(1) as u64;
-        // Who holds less than most is not what keeps others waiting.
+        // A connection that holds less than half of the average is not what keeps others waiting.
         let large = stalled
             .into_iter()
             .take_while(|&(charged, _)| charged >= fair / 2);
         if self.condemn(enough, large) == 0 && waited >= LONG_PATIENCE {
             self.condemn(enough, self.holders(|_| true).into_iter().take(1));
-            // Everybody else tries again first.
+            // All waiting connections try again before another one is condemned.
             self.lock().values().for_each(|account| account.wait_anew());
         }
     }
 
-    /// How long the one has waited who waits for longest, and what all may hold at most for it to get room; none if nobody waits.
+    /// The longest time that a connection has waited, and how many bytes all may hold at most for it to get room. `None` if none waits.
     fn longest_wait(&self) -> Option<(Micros, u64)> {
         let accounts = self.lock();
         let waits = accounts.values().filter_map(|account| {
@@ -201,7 +203,7 @@ impl ClientMemory {
         waits.max_by_key(|&(waited, _)| waited)
     }
 
-    /// Condemns the first of these, until no more than `enough` is held. How many that were.
+    /// Condemns the first of these, until no more than `enough` bytes are held. Returns how many it condemned.
     fn condemn(&self, enough: u64, holders: impl Iterator<Item = (u64, Arc<Account>)>) -> usize {
         let (mut used, mut condemned) = (self.used_bytes(), 0);
         for (charged, account) in holders {
@@ -216,7 +218,7 @@ impl ClientMemory {
         condemned
     }
 
-    /// Those who hold something, the largest first.
+    /// The wanted connections that hold something and are not condemned yet, the largest first.
     fn holders(&self, wanted: impl Fn(&Account) -> bool) -> Vec<(u64, Arc<Account>)> {
         let accounts = self.lock();
         let holders = accounts.values().filter_map(|account| {
@@ -229,17 +231,18 @@ impl ClientMemory {
         holders
     }
 
-    /// What all may hold at most so that a connection that holds `charged` of it can grow to `bytes`; never more than half of what is shared out.
+    /// How many bytes all connections may hold at most so that one that holds `charged` can grow to `bytes`. Never more than half of what is shared
+    /// out.
     fn enough_for(&self, charged: u64, bytes: u64) -> u64 {
         let half = self.shared / 2;
         match bytes {
-            // It cannot have that, whoever goes.
+            // The connection cannot grow to that, whichever others are disconnected.
             _ if bytes > half => half,
             _ => half.min(self.shared + charged - 2 * bytes),
         }
     }
 
-    /// Takes room for a connection that grows to `bytes`, if that is no more than would then be left.
+    /// Takes room for a connection that grows from `charged` to `bytes`, if this is no more than what would then be left.
     fn take(&self, charged: u64, bytes: u64) -> bool {
         let more = bytes - charged;
         let taken = self
@@ -259,7 +262,7 @@ impl Account {
         self.time.read().since(moved_at) >= PATIENCE && !self.is_owed.load(Ordering::Relaxed)
     }
 
-    /// How long it has waited, if it waits. What it was refused and given since the last look is taken into that.
+    /// How long it has waited, if it waits. This uses up the notes of what it was refused and given since the last look.
     fn look(&self) -> Option<Micros> {
         let now = self.time.read();
         let (was_refused, was_given) = (
@@ -281,7 +284,7 @@ impl Account {
 }
 
 impl Charge {
-    /// The connection is about to hold this many bytes. False if there is no room.
+    /// Asks for room: the connection is about to hold this many bytes. Returns false if there is no room.
     pub fn grow_to(&self, bytes: usize) -> bool {
         let (bytes, charged) = (bytes as u64, self.account.charged.load(Ordering::Relaxed));
         if bytes <= charged {
@@ -299,7 +302,7 @@ impl Charge {
         false
     }
 
-    /// The connection holds this many bytes.
+    /// Notes that the connection holds this many bytes.
     pub fn set(&self, bytes: usize) {
         let bytes = bytes as u64;
         let charged = self.account.charged.load(Ordering::Relaxed);
@@ -315,13 +318,13 @@ impl Charge {
         }
     }
 
-    /// The connection's socket gave or took something.
+    /// Notes that the connection's socket sent or received something.
     pub fn moved(&self) {
         let now = self.account.time.read();
         self.account.moved_at.store(now.0, Ordering::Relaxed);
     }
 
-    /// Whether the connection waits for the node, and not the node for it.
+    /// Notes whether the connection waits for the node, and not the node for it.
     pub fn set_owed(&self, is_owed: bool) {
         self.account.is_owed.store(is_owed, Ordering::Relaxed);
     }
@@ -349,7 +352,7 @@ mod tests {
         Micros::from_millis(ms)
     }
 
-    /// Clients of one node, on loops.
+    /// The clients of one node, on two event loops.
     struct World {
         memory: Arc<ClientMemory>,
         loops: [Arc<ServedTime>; 2],
@@ -370,14 +373,14 @@ mod tests {
             self.memory.open(id, &self.loops[0])
         }
 
-        /// Time passes, and both loops look.
+        /// Time passes, both loops run, and the memory is checked.
         fn pass(&mut self, span: Micros) {
             self.at = self.at + span;
             self.loops.iter().for_each(|time| time.pass(self.at));
             self.memory.look();
         }
 
-        /// The same, while the second loop stands still.
+        /// The same, but the second loop does not run.
         fn pass_on_the_first(&mut self, span: Micros) {
             self.at = self.at + span;
             self.loops[0].pass(self.at);
@@ -385,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Grows until it is refused. How far that is.
+    /// Grows until it is refused. Returns how many KiB it got.
     fn grow(charge: &Charge, max: usize) -> usize {
         (1..=max)
             .take_while(|&kib| charge.grow_to(kib * KIB))
@@ -506,7 +509,7 @@ mod tests {
         reads.set(600 * KIB);
         let mut ms_passed = 0;
         for id in 100.. {
-            // Others come, hold, and are sent away. What they give back is not enough.
+            // Other clients come, hold memory, and are disconnected. What they free is not enough.
             let idle = world.open(id);
             idle.set(390 * KIB);
             while !idle.is_condemned() && !reads.is_condemned() {
@@ -533,7 +536,7 @@ mod tests {
             reads.moved();
             wants.moved();
             assert!(!wants.grow_to(300 * KIB));
-            // Now and then it gets what it wants, gives it back, and wants it again.
+            // Now and then it gets what it wants, releases it, and wants it again.
             if round % 50 == 49 {
                 reads.set(300 * KIB);
                 assert!(wants.grow_to(300 * KIB));

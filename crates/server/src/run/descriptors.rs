@@ -1,12 +1,12 @@
-//! File descriptors: a connection each, and the soft limit that a shell sets is often a thousand.
+//! File descriptors. Each connection takes one, and the soft limit that a shell sets is often about a thousand.
 use crate::config::ClusterConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a node has open besides its clients: the engine's files, the log, links, sockets of its own.
+/// The descriptors that a node has open besides its clients: the engine's files, the log, links, its own sockets.
 const BESIDES_CLIENTS: u64 = 512;
 
-/// Raises the process's soft limit to its hard limit, and says so if that is too low for the clients that the
-/// configuration allows. Those beyond it are not accepted until others have left.
+/// Raises the process's soft limit to its hard limit, and warns if that is too low for the clients that the configuration allows. Clients beyond it
+/// are not accepted until other clients have left.
 pub(super) fn raise_limit(config: &ClusterConfig, node: &str) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use turnbuckle_core::{Answered, BadToken, DoorId, Level, Operation, SiteId};
 use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError};
 
-/// A connection's tags have 40 bits, its slot the rest.
+/// The bits of a connection's own tag. The bits above them are the connection's slot.
 const TAG_BITS: u32 = 40;
 
-/// The gateway's name for a connection's operation, taken apart: the client's slot and its own tag.
+/// Splits the gateway's tag of an operation into the client's slot and the client's own tag.
 pub(super) fn split_tag(tag: u64) -> (usize, u64) {
     ((tag >> TAG_BITS) as usize, tag & ((1 << TAG_BITS) - 1))
 }

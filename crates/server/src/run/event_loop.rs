@@ -8,13 +8,12 @@
 //!                       write every socket that has output
 //! ```
 //!
-//! A command on many keys, a long pipeline, or a command or a reply of many bytes is not done in one turn: its connection does a share, and then
-//! stands in line. Each turn lets the first in line do some more shares ([`Line`]). So a turn is never long, and those who want much share what
-//! others leave.
+//! A command on many keys, a long pipeline, or a command or reply of many bytes is not done in one turn. Its connection does a share, and then waits
+//! in line. Each turn lets the first connections in line do more shares ([`Line`]). So a turn is never long, and connections with much work share the
+//! time that the other connections leave.
 //!
-//! The runtime queues all sockets that are ready before the task of the turn, which the first of them has woken: so a turn
-//! serves as many clients as were ready, with one write to the log. Nothing hops between threads on the way of an
-//! operation whose partition is here.
+//! The runtime queues all sockets that are ready before the task of the turn, which the first of them has woken. So a turn serves all clients that
+//! were ready, with one write to the log. An operation whose partition is on this node does not change threads.
 use super::{Host, client::Client, client_memory::ServedTime, door, input::Buffers, line::Line};
 use crate::{
     admin::AdminServer,
@@ -31,13 +30,13 @@ use turnbuckle_core::DoorId;
 use turnbuckle_core::{Answered, KeyspaceLevels, Micros, Now, Operation};
 use turnbuckle_gateway::{Gateway, GatewayOptions};
 
-/// How often operations are looked through for those whose time is up, and the disk for the room it has.
+/// How often the loop looks for operations whose deadline has passed, and at the free space of the disk.
 const LOOK_EVERY: Micros = Micros::from_millis(100);
 
-/// After so much was logged the disk is looked at in any case.
+/// The disk is also looked at after this many bytes were logged.
 const LOOK_BYTES: u64 = 1 << 20;
 
-/// How often a loop that is to end looks whether everything is answered.
+/// How often a loop that is to end checks whether everything is answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What the tasks of one event loop share.
@@ -46,7 +45,7 @@ pub(super) struct EventLoop {
     pub index: usize,
     pub gateway: RefCell<Gateway>,
     pub recorder: RefCell<Recorder>,
-    /// By slot; a slot is reused when its client has gone.
+    /// The clients by slot. A slot is used again when its client has left.
     pub clients: RefCell<Vec<Option<Rc<Client>>>>,
     free: RefCell<Vec<usize>>,
     /// Slots of clients that have something to write, or may go on.
@@ -56,20 +55,20 @@ pub(super) struct EventLoop {
     answers: RefCell<Vec<(DoorId, u64, Answered)>>,
     /// Operations that are under way, for the metrics.
     started: RefCell<BTreeMap<u64, Started>>,
-    /// The level of a read that names none, by keyspace.
+    /// The levels of each keyspace, with the defaults for operations that name none.
     pub levels: Vec<KeyspaceLevels>,
-    /// How many clients had been condemned when this loop looked last.
+    /// The number of condemned clients when this loop last checked it.
     seen_condemned: Cell<u64>,
-    /// What clients send is read into these.
+    /// The buffers that clients' bytes are read into.
     pub buffers: RefCell<Buffers>,
     now: Cell<Now>,
-    /// When operations are looked through next.
+    /// When the loop next looks for operations whose deadline has passed.
     next_look: Cell<Micros>,
     /// How long this loop has served its clients.
     pub served: Arc<ServedTime>,
-    /// How much had been logged when the disk was looked at last.
+    /// How many bytes had been logged when the disk was last looked at.
     looked_at_bytes: Cell<u64>,
-    /// Served beside, on the first loop, for as long as the loop runs.
+    /// The admin HTTP, which runs on the first loop for as long as the loop runs.
     admin: RefCell<Option<AdminServer>>,
 }
 
@@ -124,7 +123,7 @@ impl EventLoop {
         *self.admin.borrow_mut() = Some(server);
     }
 
-    /// Answers what is under way, for as long as the configuration's grace; then all tasks of the loop end with it.
+    /// Waits until operations under way are answered, at most for the configured grace. Then all tasks of the loop end with it.
     pub async fn wind_down(&self) {
         let grace = Duration::from_millis(self.host.config.limits.shutdown_grace_ms);
         let settled = async {
@@ -152,7 +151,7 @@ impl EventLoop {
         self.now.set(self.host.clock.now());
     }
 
-    /// Gives a client its slot.
+    /// Gives a new client a slot.
     pub fn admit(&self, make: impl FnOnce(usize) -> Client) -> Rc<Client> {
         let mut clients = self.clients.borrow_mut();
         let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
@@ -166,7 +165,8 @@ impl EventLoop {
 
     pub fn dismiss(&self, slot: usize) {
         self.clients.borrow_mut()[slot] = None;
-        // Its operations under way find nobody, nor do answers that wait for the end of the turn: the slot's next client is another.
+        // Its operations under way find no client, and neither do answers that wait for the end of the turn: the next client of the slot is another
+        // one.
         self.answers
             .borrow_mut()
             .retain(|&(_, tag, _)| door::split_tag(tag).0 != slot);
@@ -184,7 +184,7 @@ impl EventLoop {
         self.free.borrow_mut().push(slot);
     }
 
-    /// A client has something to write: at the end of this turn.
+    /// Notes that a client has something to write, at the end of this turn.
     pub fn touch(&self, client: &Client) {
         if !client.touched.replace(true) {
             self.touched.borrow_mut().push(client.slot);
@@ -192,7 +192,7 @@ impl EventLoop {
         self.host.wakes.of_loop(self.index).ring();
     }
 
-    /// A client has done a share and has more to do: when its turn comes.
+    /// Notes that a client has done a share and has more to do, when its turn comes.
     pub fn line_up(&self, client: &Client) {
         if !client.in_line.replace(true) {
             self.line.borrow_mut().join(client.slot);
@@ -200,7 +200,7 @@ impl EventLoop {
         self.host.wakes.of_loop(self.index).ring();
     }
 
-    /// The first in line do a share each, until that is enough for a turn.
+    /// Lets the first clients in line do a share each, until that is enough for a turn.
     fn serve_line(&self) {
         self.line.borrow_mut().begin_turn();
         loop {
@@ -215,7 +215,7 @@ impl EventLoop {
         }
     }
 
-    /// Disconnects those who were condemned so that others have memory.
+    /// Disconnects the clients that were condemned so that others have memory.
     fn shed(&self) {
         let condemned = self.host.client_memory.shed();
         if self.seen_condemned.replace(condemned) == condemned {
@@ -227,7 +227,7 @@ impl EventLoop {
         }
     }
 
-    /// The task of the turns.
+    /// Runs the turns of the loop.
     pub async fn run_turns(&self) {
         let bell = self.host.wakes.of_loop(self.index);
         loop {
@@ -241,15 +241,15 @@ impl EventLoop {
             if !self.line.borrow().is_empty() {
                 bell.ring();
             }
-            // Whoever has a share of something to do rings again. Sockets that have become ready meanwhile come first.
+            // A client with a share of something to do rings again. Sockets that have become ready meanwhile come first.
             if bell.is_rung() {
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Until the next timer of a replica, which the first loop minds for all, or of a session of this loop; at most until operations are looked
-    /// through.
+    /// The time until the next timer of a session of this loop, or of a replica; the first loop takes care of the replicas' timers. It is at most the
+    /// time until the loop next looks for operations whose deadline has passed.
     fn until_deadline(&self) -> Duration {
         let of_replicas = (self.index == 0)
             .then(|| self.host.node.next_deadline())
@@ -302,7 +302,7 @@ impl EventLoop {
         self.flush();
     }
 
-    /// Lets sessions go on whose timers are due. What has been answered meanwhile they hear first, and what they ask is committed with this turn.
+    /// Lets sessions whose timers are due go on. They first get the answers that have arrived meanwhile. What they ask is committed with this turn.
     fn tick_sessions(&self, now: Now) {
         let mut gateway = self.gateway.borrow_mut();
         if gateway.next_deadline().is_some_and(|due| due <= now.monotonic) {
@@ -346,8 +346,8 @@ impl EventLoop {
         }
     }
 
-    /// An operation of a connection. `Some` if it was answered at once; what else was answered on the way waits for the
-    /// end of the turn.
+    /// Starts an operation of a connection. Returns `Some` if it was answered at once. Other answers that came up on the way wait for the end of the
+    /// turn.
     pub fn operate(&self, door: DoorId, tag: u64, operation: Operation) -> Option<Answered> {
         let started = Started {
             keyspace: door.keyspace as usize,
@@ -401,8 +401,8 @@ impl EventLoop {
     }
 }
 
-/// Makes the allocator look whether there are freed pages to give back. It does so when pages are taken or freed, and an idle node does neither. What is
-/// taken here is not written to, and so is no memory.
+/// Makes the allocator look for freed pages to return to the system. It looks when pages are taken or freed, and an idle node does neither. The pages
+/// that are taken here are not written to, so they use no memory.
 fn give_back_freed_memory() {
     const PAGES_BYTES: usize = 1 << 20;
     drop(std::hint::black_box(Vec::<u8>::with_capacity(PAGES_BYTES)));

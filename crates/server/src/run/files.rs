@@ -1,13 +1,13 @@
-//! What a node stores is for its own user alone: clients' data, and the identity that its peers know.
+//! A node's files are for its own user only: they hold clients' data, and the identity that its peers know.
 use rustix::fs::Mode;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-/// What is created from now on, by anything in this process, is for its user alone: files 0600, directories 0700. A data directory that is
-/// there already becomes so; what is in it cannot be reached then either, whatever its own mode is.
+/// Makes everything that this process creates from now on private to its user: files have mode 0600, directories 0700. A data directory that exists
+/// becomes private, too. Then the files in it cannot be reached, whatever their own modes are.
 pub(super) fn keep_private(node: &str, data: &Path) {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let Ok(found) = fs::metadata(data) else {
-        // It will be created.
+        // The directory does not exist yet: it will be created with this mode.
         return;
     };
     if found.permissions().mode() & 0o077 == 0 {

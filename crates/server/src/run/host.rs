@@ -42,7 +42,7 @@ pub(crate) struct Host {
     pub clock: Arc<Clock>,
     faults: Option<Arc<TestFaults>>,
     pub wan: WanMatrix,
-    /// The other nodes, which are told how the matrix changes.
+    /// The other nodes, which are told of changes of the WAN matrix.
     pub others: Arc<Others>,
     pub wakes: Arc<Wakes>,
     pub metrics: Arc<Metrics>,
@@ -51,19 +51,19 @@ pub(crate) struct Host {
     lost_directory: AtomicBool,
     pub keyspaces: Vec<AddToGateway>,
     pub stopping: AtomicBool,
-    /// The event loops have ended: the threads that wait for disks may too.
+    /// The event loops have ended, so the threads that wait for disks may end, too.
     pub workers_stopping: AtomicBool,
     pub client_ids: AtomicU64,
     pub client_memory: Arc<ClientMemory>,
     pub strangers: StrangerCounts,
     pub syncs: AtomicU64,
-    /// How often the log is synced, at least when there is something to sync, and whether any keyspace asks for that.
+    /// How often the log is synced while there is something to sync, and whether any keyspace asks for syncs by interval.
     pub sync_every: Duration,
     pub syncs_by_interval: bool,
     clients: AtomicUsize,
     stop: watch::Sender<bool>,
     failure: Mutex<Option<String>>,
-    /// It stops to be opened again.
+    /// The node stops in order to be opened again.
     wants_restart: AtomicBool,
     links: Vec<Mutex<Link>>,
     replaced: watch::Sender<u64>,
@@ -75,21 +75,21 @@ pub(crate) struct Host {
 #[derive(Default)]
 struct Link {
     up: bool,
-    /// Which connection it is: the newest one counts.
+    /// The number of the connection. Only the newest connection counts.
     life: u64,
     reason: Option<String>,
     /// The peer, or this node, refuses the link: their configurations or secrets differ, or one of them runs twice.
     is_refused: bool,
-    /// Which run of the peer is linked, as long as it is up, and when it was heard last.
+    /// While the link is up: which run of the peer has it, and when the peer was last heard from.
     run: Option<(u64, Instant)>,
-    /// What the two nodes have agreed on; as long as it is up.
+    /// While the link is up: what the two nodes have agreed on.
     agreement: Agreement,
     sent_bytes: u64,
     received_bytes: u64,
     held_bytes: u64,
 }
 
-/// The wall clock of a node nobody asked to sync by interval is still looked at this often.
+/// If no keyspace asks for syncs by interval, how long the sync thread waits before it looks again.
 const LAZY_SYNC: Duration = Duration::from_millis(100);
 
 impl Host {
@@ -186,7 +186,7 @@ impl Host {
 
     // ---- time and turns -------------------------------------------------------------------------------------
 
-    /// Where this node stands.
+    /// This node's site.
     pub fn site(&self) -> SiteId {
         self.config.node(self.id).site
     }
@@ -202,7 +202,7 @@ impl Host {
         }
     }
 
-    /// A full disk is said once, until it is over; a log that can never be written again ends the node.
+    /// Logs once that the disk is full. Stops the node if the log can never be written again.
     fn complain(&self, error: &turnbuckle_log::LogError) {
         match error {
             turnbuckle_log::LogError::Poisoned(_) => self.fail(&error.to_string()),
@@ -217,12 +217,12 @@ impl Host {
         }
     }
 
-    /// Whether the data directory was removed under the node, or replaced. Then the node ends, and acknowledges nothing more.
+    /// Whether the data directory was removed or replaced while the node runs. In that case the node ends, and acknowledges nothing more.
     pub fn has_lost_directory(&self) -> bool {
         self.lost_directory.load(Ordering::Acquire)
     }
 
-    /// Looks whether the data directory is still there. The engine's tables are not looked at: the directory of the log stands for all.
+    /// Checks whether the data directory is still there. Only the directory of the log is checked, and the engine's tables are not.
     pub fn look_at_directory(&self) {
         if !self.has_lost_directory() && self.disk.is_gone() {
             self.lost_directory.store(true, Ordering::Release);
@@ -233,7 +233,7 @@ impl Host {
         }
     }
 
-    /// Tells the node how much room its disk has, and the operator when there is too little.
+    /// Tells the node how much free space its disk has. Logs when there is too little, and when there is enough again.
     pub fn look_at_disk(&self) {
         let data = &self.config.node(self.id).data;
         let Some(free) = free_bytes(data) else {
@@ -255,7 +255,7 @@ impl Host {
         }
     }
 
-    /// Keeps room for the next start, if there is any beside what writes may need.
+    /// Reserves disk space for the next start, if there is any beyond what writes may need. Returns whether it is reserved.
     pub fn keep_ballast(&self) -> bool {
         let data = &self.config.node(self.id).data;
         let spare =
@@ -263,7 +263,7 @@ impl Host {
         Ballast::of(data).keep(spare.unwrap_or(0))
     }
 
-    /// Whether clients and peers have to wait: memory holds more than checkpoints can take away.
+    /// Whether clients and peers have to wait: the versions in memory that no checkpoint has yet exceed the memory limit.
     pub fn is_overloaded(&self) -> bool {
         self.node.is_overloaded()
     }
@@ -274,14 +274,14 @@ impl Host {
 
     // ---- the end --------------------------------------------------------------------------------------------
 
-    /// The node cannot go on.
+    /// Stops the node because it cannot go on.
     pub fn fail(&self, why: &str) {
         tracing::error!(node = self.name, "{why}; the node stops");
         *lock(&self.failure) = Some(why.to_string());
         self.stop();
     }
 
-    /// The node is to be opened again.
+    /// Stops the node so that it is opened again.
     pub fn restart(&self, why: &str) {
         if self.is_stopping() {
             return;
@@ -317,11 +317,11 @@ impl Host {
 
     pub async fn until_stopping(&self) {
         let mut stop = self.stop.subscribe();
-        // The sender lives as long as the host.
+        // This cannot fail: the sender lives as long as the host.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
-    /// After all threads have ended: what is written is synced, so that a power cut after a clean end loses nothing.
+    /// Called after all threads have ended. Syncs everything that was written, so that a power loss after a clean stop loses nothing.
     pub fn finish(&self) -> Result<(), turnbuckle_log::LogError> {
         self.node.commit(self.clock.now())?;
         self.node.sync().run(|| self.clock.now())?;
@@ -331,7 +331,7 @@ impl Host {
 
     // ---- clients --------------------------------------------------------------------------------------------
 
-    /// Whether one more client may connect; if so it counts.
+    /// Whether one more client may connect. If so, it is counted.
     pub fn admit_client(&self) -> bool {
         let max = self.config.limits.max_clients as usize;
         let admitted = self
@@ -358,7 +358,7 @@ impl Host {
             max_frame_bytes: limits.max_command_bytes as usize,
             max_arguments: limits.max_arguments as usize,
             max_output_bytes: limits.max_client_backlog_bytes as usize,
-            // No client gets more than half of what is shared out, so no reply can.
+            // No client gets more than half of what is shared out, so no reply can be larger.
             max_reply_bytes: usual
                 .max_reply_bytes
                 .min(shared_of(limits.client_memory_bytes()) as usize / 2),
@@ -390,12 +390,12 @@ impl Host {
         self.wan.link(self.site(), self.config.node(peer).site).delay
     }
 
-    /// Whether a peer stands in another site.
+    /// Whether a peer is at another site.
     pub fn is_far(&self, peer: NodeId) -> bool {
         self.config.node(peer).site != self.site()
     }
 
-    /// Whether the WAN matrix cuts the way to a peer or back.
+    /// Whether the WAN matrix has a cut between this node's site and a peer's, in either direction.
     pub fn is_cut(&self, peer: NodeId) -> bool {
         let (here, there) = (self.site(), self.config.node(peer).site);
         self.is_far(peer) && (self.wan.link(here, there).cut || self.wan.link(there, here).cut)
@@ -405,7 +405,7 @@ impl Host {
         lock(&self.links[usize::from(peer.0)])
     }
 
-    /// A connection to a peer is ready. An older one ends first.
+    /// A connection to a peer is ready. An older connection ends first. Returns the number of this connection.
     pub async fn begin_link(&self, peer: NodeId, met: &Met) -> u64 {
         let life = {
             let mut link = self.link(peer);
@@ -413,7 +413,7 @@ impl Host {
             link.life
         };
         self.replaced.send_modify(|count| *count += 1);
-        // The older connection's task runs on this same thread: it ends at its next turn.
+        // The task of the older connection runs on this same thread, and ends when it is polled next.
         while self.link(peer).up {
             tokio::task::yield_now().await;
         }
@@ -424,7 +424,7 @@ impl Host {
         life
     }
 
-    /// Another run of a peer than this one, if there is a link to it on which something was heard within this time.
+    /// Another run of a peer than `run`, if it has a link and was heard from within `heard_within`.
     pub fn another_run(&self, peer: NodeId, run: u64, heard_within: Duration) -> Option<u64> {
         let (linked, heard) = self.link(peer).run?;
         (linked != run && heard.elapsed() < heard_within).then_some(linked)
@@ -482,7 +482,7 @@ impl Host {
     }
 }
 
-/// How much of the disk that a directory is on is free.
+/// The free bytes of the disk that a directory is on.
 fn free_bytes(directory: &std::path::Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(directory).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
@@ -495,7 +495,7 @@ fn node_config(config: &ClusterConfig, id: NodeId, seed: u64) -> NodeConfig {
         loops: config.node(id).loops,
         memory_limit_bytes: limits.memory_limit_bytes(),
         retained_log_bytes: limits.retained_log_bytes(),
-        // The log is purged by whole segments: small enough that the limit means something.
+        // The log is purged in whole segments. They are small enough for the limit to mean something.
         segment_bytes: (limits.retained_log_bytes() / 16).clamp(1 << 20, 64 << 20),
         checkpoint_log_bytes: limits.checkpoint_log_bytes(),
         checkpoint_interval: Micros::from_millis(limits.checkpoint_interval_ms),

@@ -1,4 +1,4 @@
-//! Whose data a directory holds: written when it is new, checked ever after.
+//! Which node's data a directory holds. This is written when the directory is new, and checked at every later start.
 use crate::config::{ClusterConfig, NodeId};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -9,15 +9,15 @@ use std::{
 };
 use thiserror::Error;
 
-/// The version of the directory's format. Whatever changes what is found again in log or tables changes it too: an older directory would be taken for
-/// an empty one.
+/// The version of the directory's format. Each change to what is found again in log or tables must change it. Otherwise an older directory would be
+/// taken for an empty one.
 const FORMAT: u32 = 3;
 
-/// What must be the same each time the directory is opened. Keys are placed by it.
+/// What must be the same each time the directory is opened. It determines where keys are placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     format: u32,
-    /// A number of its own, in hexadecimal, that its commit log carries too.
+    /// The directory's own number, in hexadecimal. Its commit log carries the number, too.
     identity: String,
     cluster: String,
     node: String,
@@ -39,39 +39,39 @@ struct KeyspaceIdentity {
     partitions: u16,
     #[serde(default = "one")]
     members: u16,
-    /// None: all sites.
+    /// The number of sites; `None` means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replica_sites: Option<u16>,
 }
 
-/// What a directory has that says nothing of members.
+/// The number of members, if the file says nothing of members.
 fn one() -> u16 {
     1
 }
 
-/// A directory that is not this node's.
+/// Why a directory cannot be used as this node's.
 #[derive(Debug, Error)]
 pub enum IdentityError {
     /// It cannot be read or written.
     #[error("{path}: {source}")]
     Disk {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file is damaged, or written by a release that this one does not understand.
+    /// The file is damaged, or was written by a release whose format this one does not read.
     #[error("{path}: expected the identity of a data directory in format {FORMAT}, found {found}")]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// What is there.
         found: String,
     },
-    /// It holds the data of another node, or of a cluster that was laid out differently.
+    /// The directory holds the data of another node, or of a cluster with another layout.
     #[error("{path}: the directory holds data for {what} {found}; the configuration says {expected}")]
     Elsewhere {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// What differs.
         what: &'static str,
@@ -87,17 +87,17 @@ pub enum IdentityError {
 pub(super) struct Checked {
     /// The number that marks its commit log.
     pub number: u128,
-    /// It was empty.
+    /// Whether the directory was new.
     pub is_new: bool,
-    /// Keyspaces that are configured and were never in it, if it was not empty.
+    /// The keyspaces that are configured and were never in the directory. Empty if the directory was new.
     pub added: BTreeSet<String>,
 }
 
-/// Checks that the directory is new, or that of this node; and marks a new one.
+/// Checks that the directory is new, or that it is this node's. A new directory is marked with the number `fresh`.
 ///
-/// Keyspaces may be added and left out; what is there keeps its protocol and partitions, also while it is left out. The file is written only where its content changes, so that a
-/// node starts on a disk without room. If it changes and there is no room, the node goes on with what is there.
-/// A new one is marked with `fresh`.
+/// Keyspaces may be added to the configuration or left out of it. A keyspace that is in the directory keeps its protocol and partitions, also while
+/// it is left out. The file is written only if its content changes, so that a node starts on a disk without room. If the content changes and there is
+/// no room, the node goes on with the old file.
 pub(super) fn check(
     directory: &Path,
     config: &ClusterConfig,
@@ -118,7 +118,7 @@ pub(super) fn check(
     let added = known.as_ref().map_or_else(BTreeSet::new, added);
     if let Some(known) = &known {
         mine.identity.clone_from(&known.identity);
-        // What the configuration leaves out is still there, and keeps its protocol and partitions.
+        // A keyspace that the configuration leaves out is still there, and keeps its protocol and partitions.
         let left_out = known.keyspaces.iter().filter(|known| !mine.has(&known.name));
         let left_out: Vec<_> = left_out.cloned().collect();
         mine.keyspaces.extend(left_out);
@@ -173,7 +173,7 @@ fn identity(config: &ClusterConfig, id: NodeId, fresh: u128) -> Identity {
     }
 }
 
-/// Whether a write failed because it would have taken room: it would pass on another day.
+/// Whether a write failed because the disk takes no more data: it may succeed another time.
 fn is_lack_of_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -184,7 +184,7 @@ fn is_lack_of_room(error: &io::Error) -> bool {
     )
 }
 
-/// Returns what the directory says, if it is this node's.
+/// Returns the identity that the directory has, if it is this node's.
 fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, IdentityError> {
     let unreadable = |found: String| IdentityError::Unreadable {
         path: path.to_path_buf(),
@@ -249,13 +249,13 @@ fn compare(path: &Path, bytes: &[u8], mine: &Identity) -> Result<Identity, Ident
     Ok(theirs)
 }
 
-/// Whole or not at all.
+/// Writes the file completely or not at all.
 fn write(directory: &Path, path: &Path, identity: &Identity) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let new = directory.join("node.json.new");
     let written = write_new(&new, &serde_json::to_vec_pretty(identity)?);
     if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
-        // Half of it is of no use to anybody.
+        // A part of the file is of no use.
         let _ = fs::remove_file(&new);
         return Err(error);
     }
@@ -322,7 +322,7 @@ mod tests {
         let path = directory.path();
         let modified = || fs::metadata(path.join("node.json")).unwrap().modified().unwrap();
         check(path, &config("shop", 4), NodeId(0), 7).unwrap();
-        // What cannot be opened for writing is not opened.
+        // From here on the file cannot be written. A check that changes nothing must not try.
         let blocked = path.join("node.json.new");
         fs::create_dir(&blocked).unwrap();
         let before = modified();
@@ -363,7 +363,7 @@ mod tests {
         let file = path.join("node.json");
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("\"k\"", "\"gone\"")).unwrap();
-        // Twice: what was left out once is left out for longer.
+        // Twice: a keyspace that was left out once may be left out again.
         for _ in 0..2 {
             check(path, &config("shop", 4), NodeId(0), 8).unwrap();
         }

@@ -1,29 +1,29 @@
-//! What a client has sent and the connection has not taken.
+//! The bytes that a client has sent and its connection has not taken yet.
 use super::line::SHARE_BYTES;
 use bytes::{BufMut, BytesMut};
 use std::collections::VecDeque;
 
-/// How much is read at first. A connection holds as much without asking for memory.
+/// The size of the first read, in bytes. A connection may hold this much without asking for memory.
 pub(super) const FIRST_BYTES: usize = 16 << 10;
 
-/// How much is read at a time of a command that is longer, into a piece of memory of its own.
+/// The size of one more read for a longer command, in bytes, into a piece of memory of its own.
 pub(super) const MORE_BYTES: usize = 64 << 10;
 
-/// A piece with less room is full.
+/// A piece that has less room than this, in bytes, is full.
 const MIN_BYTES: usize = 4 << 10;
 
-/// How much room the buffer that all connections of a loop share is given at a time.
+/// How much room the buffer that all connections of a loop share is given at a time, in bytes.
 const SHARED_BYTES: usize = 64 << 10;
 
-/// What the inputs of one loop are read into.
+/// What all inputs of one loop are read into.
 #[derive(Default)]
 pub(super) struct Buffers {
-    /// Bytes are read into this, and split off for whoever sent them.
+    /// Bytes are read into this, and then split off for the client that sent them.
     shared: BytesMut,
 }
 
 impl Buffers {
-    /// Reads what nobody wants to know with `read`.
+    /// Reads with `read`, and drops what was read.
     pub fn read_nothing<R>(&mut self, read: impl FnOnce(&mut dyn BufMut) -> R) -> R {
         self.shared.reserve(SHARED_BYTES);
         let result = read(&mut (&mut self.shared).limit(SHARED_BYTES));
@@ -32,25 +32,25 @@ impl Buffers {
     }
 }
 
-/// Bytes that commands are taken from, at the front.
+/// The bytes of a client. Commands are taken from the front.
 ///
-/// What is taken leaves the memory that it was in allocated for as long as anything behind it is there. So what is left is moved to memory of
-/// its own as soon as that frees more than it copies.
+/// Bytes that are taken leave their memory allocated for as long as there are bytes behind them in it. So the remaining bytes are moved to memory of
+/// their own as soon as that frees more than it copies.
 ///
-/// **Long commands** come in pieces, which are kept as they are until the command can be complete. Only then are they joined,
-/// a share at a time. If one piece grew by doubling, a single read could mean to copy tens of megabytes while everybody else waits.
+/// **Long commands** come in pieces, which are kept as they are until the command can be complete. Only then are they joined, a share at a time. If
+/// one piece grew by doubling, a single read could copy tens of megabytes while all other clients wait.
 #[derive(Default)]
 pub(super) struct Input {
-    /// In one piece: commands are taken from here.
+    /// The front, in one piece. Commands are taken from here.
     bytes: BytesMut,
-    /// What was received behind it.
+    /// The pieces that were received after the front.
     behind: VecDeque<BytesMut>,
     behind_bytes: usize,
-    /// The memory before the first byte that is kept allocated by those behind it.
+    /// How many bytes of memory before the front stay allocated because of the bytes behind them.
     pinned: usize,
-    /// It is being joined, from what is `behind`.
+    /// The pieces of `behind` are being joined to the front.
     is_joining: bool,
-    /// The memory of the first piece behind that is joined already.
+    /// How many bytes of the first piece of `behind` are joined already. Their memory is still allocated.
     joined: usize,
 }
 
@@ -59,12 +59,12 @@ impl Input {
         self.bytes.is_empty() && self.behind.is_empty()
     }
 
-    /// What it takes of memory.
+    /// How many bytes of memory it takes.
     pub fn held_bytes(&self) -> usize {
         self.bytes.len() + self.behind_bytes + self.pinned + self.joined
     }
 
-    /// How much the next read may add.
+    /// How many bytes the next read may add.
     pub fn next_bytes(&self) -> usize {
         match FIRST_BYTES.saturating_sub(self.bytes.len()) {
             left if left > 0 && self.behind.is_empty() => left,
@@ -75,7 +75,7 @@ impl Input {
         }
     }
 
-    /// Reads with `read`, which appends to what it is given and says what it made of it. An empty input borrows the loop's buffer.
+    /// Reads with `read`, which appends to the buffer that it is given. Returns what `read` returned. An empty input uses the loop's buffer.
     pub fn read<R>(&mut self, buffers: &mut Buffers, read: impl FnOnce(&mut dyn BufMut) -> R) -> R {
         let max = self.next_bytes();
         if self.bytes.len() >= FIRST_BYTES || !self.behind.is_empty() {
@@ -102,18 +102,18 @@ impl Input {
         result
     }
 
-    /// Whether a part of it is joined, and the rest is not.
+    /// Whether some pieces are joined, and the rest is not yet.
     pub fn is_joining(&self) -> bool {
         self.is_joining
     }
 
-    /// Sees to it that commands can be taken, unless it is shorter than `wanted`: copies no more than a share. Returns how much that was.
+    /// Joins pieces so that commands can be taken, unless it has fewer than `wanted` bytes. Copies at most a share. Returns how many bytes it copied.
     pub fn join(&mut self, wanted: usize) -> usize {
         if self.behind.is_empty() || (!self.is_joining && self.bytes.len() + self.behind_bytes < wanted) {
             return 0;
         }
         if !self.is_joining && self.bytes.capacity() - self.bytes.len() < self.behind_bytes {
-            // Twice as much, so that each byte is copied a few times at most. What is not written to takes no memory.
+            // Twice as much, so that each byte is copied only a few times. Memory that is not written to is not used.
             let whole = BytesMut::with_capacity(2 * (self.bytes.len() + self.behind_bytes));
             let before = std::mem::replace(&mut self.bytes, whole);
             self.joined = std::mem::take(&mut self.pinned);
@@ -139,9 +139,9 @@ impl Input {
         copied
     }
 
-    /// Lets `take` take bytes off the front, or nothing unless all is joined. Returns how many it took.
+    /// Lets `take` take bytes off the front, or nothing unless everything is joined. Returns how many bytes it took.
     pub fn take(&mut self, take: impl FnOnce(&mut BytesMut)) -> usize {
-        // A part of what was looked at already would be worse than nothing.
+        // The connection may have seen these bytes before. To show it only a part of them now would be worse than to show it none.
         if !self.behind.is_empty() {
             take(&mut BytesMut::new());
             return 0;

@@ -1,22 +1,22 @@
-//! Who has done a share and has more to do, and how much of that is done in one turn.
+//! The line of connections that have done a share of work and have more to do. It limits how much work is done in one turn.
 //!
-//! Sixty connections that send long commands, and are each read from whenever something has come, make every turn of the loop last as
-//! long as sixty reads: some milliseconds, which everybody else waits. So a connection whose read or write was as long as one may be
-//! stands in line, and a turn serves the line until [`TURN_BYTES`] have been read, copied and written. Whoever still has more goes to the end. What
-//! is asked of replicas counts as a whole turn.
+//! Sixty connections with long commands, each read from whenever bytes have come, would make every turn of the loop last as long as sixty reads: some
+//! milliseconds, for which all other clients wait. So a connection whose read or write was as long as it may be joins the line. A turn serves the
+//! line until [`TURN_BYTES`] have been read, copied and written. A connection that still has more goes to the end of the line. A share that asks
+//! replicas for something counts as a whole turn.
 use std::collections::VecDeque;
 
 /// The most that is read, copied or written for one connection at a time.
 pub(super) const SHARE_BYTES: usize = 64 << 10;
 
-/// After so many bytes the line waits for the next turn: a tenth of a millisecond.
+/// After this many bytes the line waits for the next turn. They take about a tenth of a millisecond.
 pub(super) const TURN_BYTES: usize = 256 << 10;
 
 /// Slots of clients, first come, first served.
 #[derive(Default)]
 pub(super) struct Line {
     slots: VecDeque<usize>,
-    /// What was done in this turn.
+    /// How many bytes were done in this turn.
     bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl Line {
         self.bytes = 0;
     }
 
-    /// Who does a share now, unless what was done is enough for this turn.
+    /// The next client to do a share. `None` if enough was done in this turn, or the line is empty.
     pub fn next(&mut self) -> Option<usize> {
         match self.bytes < TURN_BYTES {
             true => self.slots.pop_front(),
@@ -41,7 +41,7 @@ impl Line {
         }
     }
 
-    /// Whoever was next has read, copied and written so much.
+    /// Notes that the client has read, copied and written this many bytes.
     pub fn did(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
@@ -51,7 +51,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    /// Turns in which everybody reads a share and has more: how much, by turn and by client.
+    /// Runs turns in which every client reads a share and has more to do. Returns the bytes by turn and by client.
     fn turns(line: &mut Line, turns: usize, clients: usize, share: usize) -> (Vec<usize>, Vec<usize>) {
         let (mut by_turn, mut by_client) = (Vec::new(), vec![0; clients]);
         for _ in 0..turns {

@@ -9,14 +9,14 @@ use std::{
 use tokio::sync::Notify;
 use turnbuckle_node::{NodeId, Wake};
 
-/// Everybody who can be woken.
+/// Everything that can be woken: event loops, links and workers.
 pub(crate) struct Wakes {
     loops: Vec<Bell>,
     links: Vec<Bell>,
     workers: Signal,
 }
 
-/// One who sleeps asynchronously. Rung any number of times, it wakes once.
+/// Wakes one asynchronous task. However often it is rung, the task wakes once.
 #[derive(Default)]
 pub(crate) struct Bell {
     rung: AtomicBool,
@@ -30,7 +30,7 @@ impl Bell {
         }
     }
 
-    /// Whether it has been rung since it was last heard.
+    /// Whether it has been rung since the task last took notice.
     pub fn is_rung(&self) -> bool {
         self.rung.load(Ordering::Acquire)
     }
@@ -80,7 +80,7 @@ impl Wake for Wakes {
     }
 }
 
-/// One for threads: each sees every rise since it last looked.
+/// Wakes threads: each thread sees every rise since it last looked.
 #[derive(Default)]
 pub(crate) struct Signal {
     risen: Mutex<u64>,
@@ -93,7 +93,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Returns when the signal has risen above `seen`, or after `most`, with how far it has risen.
+    /// Waits until the signal has risen above `seen`, at most for `max`. Returns how far it has risen.
     pub fn wait(&self, seen: u64, max: Duration) -> u64 {
         let risen = self.risen.lock().unwrap_or_else(PoisonError::into_inner);
         let (risen, _) = self

@@ -11,10 +11,10 @@ use turnbuckle_node::WorkError;
 /// How many threads read keys that are not in memory.
 const FETCHERS: usize = 2;
 
-/// How often the maintenance thread looks whether a checkpoint is due without being told.
+/// How often the maintenance thread checks whether a checkpoint is due without being woken.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// How long failed background work rests at most before it is tried again.
+/// The longest pause before failed background work is tried again.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 pub(super) fn start(host: &Arc<Host>) -> std::io::Result<Vec<JoinHandle<()>>> {
@@ -32,7 +32,7 @@ fn spawn(host: &Arc<Host>, name: &str, work: fn(&Host)) -> std::io::Result<JoinH
         .spawn(move || work(&host))
 }
 
-/// Syncs the commit log when somebody waits for it, and as often as the keyspaces' durability asks.
+/// Syncs the commit log when an operation waits for that, and as often as the keyspaces' durability asks.
 fn sync(host: &Host) {
     let mut seen = 0;
     while !host.workers_stopping.load(Ordering::Acquire) {
@@ -47,13 +47,13 @@ fn sync(host: &Host) {
             host.syncs.fetch_add(1, Ordering::Relaxed);
         }
         if !host.node.wants_sync() && host.syncs_by_interval {
-            // The interval is a bound on what a power cut takes, not a reason to sync more often.
+            // The interval limits what a power loss takes. It is no reason to sync more often.
             std::thread::park_timeout(host.sync_every);
         }
     }
 }
 
-/// Checkpoints and full copies. What fails is tried again, less and less often, and said once.
+/// Does checkpoints and full copies. If that fails, it is tried again after growing pauses, and logged once.
 fn maintain(host: &Host) {
     let mut seen = 0;
     let mut said = String::new();
@@ -100,7 +100,7 @@ fn rest(host: &Host, pause: Duration) {
     }
 }
 
-/// Keys that requests or streams wait for.
+/// Reads from disk the keys that requests or streams wait for.
 fn fetch(host: &Host) {
     let mut seen = 0;
     while !host.workers_stopping.load(Ordering::Acquire) {

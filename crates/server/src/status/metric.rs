@@ -1,26 +1,26 @@
-//! What a protocol counts of its own, as it declares it ([`turnbuckle_core::Metric`]): nothing here knows a name of one.
+//! A protocol's own metrics, as it declares them ([`turnbuckle_core::Metric`]). Nothing here knows the name of one.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use turnbuckle_core::{Measured, Reading, ReplicaId};
 
-/// What one metric of a protocol reads.
+/// The readings of one metric of a protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MetricStatus {
-    /// What it is, for `/metrics`.
+    /// What the metric is, for `/metrics`.
     #[serde(skip)]
     pub help: String,
-    /// What it reads.
+    /// The values that were read.
     pub values: MetricValues,
 }
 
-/// What a metric reads.
+/// The values of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MetricValues {
-    /// Of the node.
+    /// One value for the node.
     One(MetricValue),
-    /// Of what comes from each other site.
+    /// One value for each other site that something comes from.
     BySite(BTreeMap<String, MetricValue>),
 }
 
@@ -28,23 +28,23 @@ pub enum MetricValues {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MetricValue {
-    /// How many, or how much.
+    /// A count or an amount.
     Count(u64),
-    /// How long.
+    /// A time, in seconds.
     Seconds(f64),
-    /// How long many things took.
+    /// How long many things took, as a histogram.
     Durations {
-        /// How many there were.
+        /// How many durations there were.
         count: u64,
-        /// All of them together, in seconds.
+        /// The sum of the durations, in seconds.
         sum: f64,
-        /// How many took at most so many seconds.
+        /// For each bound in seconds, how many durations were at most that long.
         buckets: Vec<(f64, u64)>,
     },
 }
 
 impl MetricStatus {
-    /// What was read, with the sites' names. None, if nothing is known.
+    /// The values that were read, by the sites' names. `None` if nothing is known.
     pub(crate) fn new(measured: &Measured, site_of: impl Fn(ReplicaId) -> String) -> Option<MetricStatus> {
         let readings = measured.readings.iter();
         let by_site: BTreeMap<String, MetricValue> = readings
@@ -59,7 +59,7 @@ impl MetricStatus {
         Some(MetricStatus { help, values })
     }
 
-    /// Each value, with the site that it is of.
+    /// Each value, with the site that it comes from, if any.
     pub(crate) fn values(&self) -> Vec<(Option<&str>, &MetricValue)> {
         match &self.values {
             MetricValues::One(value) => vec![(None, value)],

@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use thiserror::Error;
 use turnbuckle_core::Micros;
 
-/// What a frame occupies beyond its own bytes, so that a flood of empty frames is bounded too.
+/// The bytes that a frame occupies beyond its own, so that a flood of empty frames is bounded, too.
 const OVERHEAD_BYTES: usize = size_of::<(Micros, Bytes)>();
 
 /// The frames that are on their way over one direction of a link, in the order they were sent.
 ///
-/// Sans I/O: time comes in with [`push`](DelayLine::push) and [`pop_due`](DelayLine::pop_due), chance from a seed.
-/// Each frame is released at `max(release of the frame before, now + delay + jitter)`, so that the line never
-/// reorders. The bytes held are bounded: a full line refuses, and the sender must wait (or put the entry back; the log
-/// has it) until [`next_release`](DelayLine::next_release) has passed and frames were taken.
+/// It does no I/O: time comes in with [`push`](DelayLine::push) and [`pop_due`](DelayLine::pop_due), and chance from a seed. Each frame is released
+/// at `max(release of the frame before, now + delay + jitter)`, so the line never reorders. The bytes held are bounded: a full line refuses a frame.
+/// Then the sender must wait until [`next_release`](DelayLine::next_release) has passed and frames were taken. Or it puts the entry back: the log has
+/// it.
 #[derive(Debug)]
 pub struct DelayLine {
     /// Invariant: release times never fall from front to back.
@@ -22,19 +22,18 @@ pub struct DelayLine {
     /// Invariant: the sum of [`cost`] over `frames`.
     held_bytes: usize,
     max_bytes: usize,
-    /// When the frame pushed last is or was released.
+    /// When the frame that was pushed last is or was released.
     last_release: Micros,
     random: ChaCha8Rng,
 }
 
-/// The line holds as many bytes as it may. Here is the frame back.
+/// The line holds as many bytes as it may. This returns the frame.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error("the link already holds as many bytes as it may")]
 pub struct Full(pub Bytes);
 
 impl DelayLine {
-    /// An empty line that holds up to `max_bytes`, overhead of some 40 bytes a frame included, and draws its jitter
-    /// from `seed`.
+    /// An empty line. It holds up to `max_bytes`, including an overhead of some 40 bytes for each frame, and draws its jitter from `seed`.
     pub fn new(max_bytes: usize, seed: u64) -> DelayLine {
         DelayLine {
             frames: VecDeque::new(),
@@ -45,13 +44,13 @@ impl DelayLine {
         }
     }
 
-    /// Puts a frame on its way at `now`, with the delay of the link as it is now.
+    /// Puts a frame on its way at `now`, with the current delay of the link.
     ///
-    /// An empty line takes a frame of any size: one larger than the bound would otherwise never pass. The line holds
-    /// at most the bound or one frame, whichever is larger.
+    /// An empty line takes a frame of any size. Otherwise a frame larger than the bound would never pass. So the line holds at most the bound or one
+    /// frame, whichever is larger.
     ///
     /// # Errors
-    /// [`Full`] gives the frame back if it would exceed the bound.
+    /// [`Full`] returns the frame if it would exceed the bound.
     pub fn push(&mut self, now: Micros, link: LinkDelay, frame: Bytes) -> Result<(), Full> {
         let cost = cost(&frame);
         if !self.frames.is_empty() && self.held_bytes.saturating_add(cost) > self.max_bytes {
@@ -67,7 +66,7 @@ impl DelayLine {
         Ok(())
     }
 
-    /// The next frame whose time has come, if there is one. Call it until it gives `None`.
+    /// The next frame that is due, if there is one. Call it until it returns `None`.
     pub fn pop_due(&mut self, now: Micros) -> Option<Bytes> {
         self.next_release().filter(|&release| release <= now)?;
         let (_, frame) = self.frames.pop_front()?;
@@ -205,7 +204,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the delays do, frames come out in order, each within its window as widened by those before it.
+        /// Whatever the delays are, frames come out in order. Each comes within its time window, which is widened by the frames before it.
         #[test]
         fn frames_stay_in_order_and_within_their_window(
             steps in prop::collection::vec(step(), 1..200),

@@ -1,8 +1,8 @@
-//! `album`: the story that a causal keyspace is for, played on the running cluster.
+//! `album`: shows on the running cluster what a causal keyspace is for.
 //!
-//! Alice, at the first site, puts up a photo. Bob, at the second, sees it and comments. Carol reads at the third, and the way from the first
-//! site to hers is slow just then: Bob's comment arrives before the photo that it is about. An eventual keyspace shows the comment alone. A causal one
-//! shows it once the photo is there.
+//! Alice, at the first site, posts a photo. Bob, at the second, sees it and comments. Carol reads at the third. Meanwhile the way from the first site
+//! to Carol's is slow: Bob's comment arrives before the photo that it is about. An eventual keyspace shows the comment without the photo. A causal
+//! keyspace shows the comment once the photo is there.
 use super::{ANSWER_TIME, Shell, words::answer_in_words};
 use crate::connection::Connection;
 use bytes::Bytes;
@@ -11,16 +11,16 @@ use turnbuckle_resp::Value;
 use turnbuckle_server::admin::SetDelay;
 use turnbuckle_workload::split_receipt;
 
-/// How long a message takes from Alice's site to Carol's meanwhile.
+/// How long a message takes from Alice's site to Carol's during the story.
 const SLOW: &str = "1500ms";
 
-/// How long something may take to arrive.
+/// How long the story waits for a value to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a reader looks.
+/// How long a reader waits between two reads.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The people of the story, in the order of their sites, and the lines that are shown.
+/// The people of the story with their sites, in the order of the sites, and the lines that are shown.
 struct Story {
     people: Vec<(String, Connection)>,
     lines: Vec<String>,
@@ -82,7 +82,7 @@ impl Shell {
 }
 
 impl Story {
-    /// Returns what became of it.
+    /// Plays the story. Returns its result in words.
     async fn play(&mut self, number: u64) -> Result<String, String> {
         let (photo, comment) = (format!("photo:{number}"), format!("comment:{number}"));
         self.once(0, &["SET", &photo, "sunset"]).await?;
@@ -96,14 +96,14 @@ impl Story {
         })
     }
 
-    /// One command, and a line about it.
+    /// Carries out one command, and adds a line about it.
     async fn once(&mut self, place: usize, command: &[&str]) -> Result<Value, String> {
         let answer = self.ask(place, command).await?;
         self.tell(place, command, &answer, "");
         Ok(answer)
     }
 
-    /// Reads until the key is there: a line about the last read.
+    /// Reads until the key has a value. Adds a line about the last read.
     async fn until_there(&mut self, place: usize, key: &str) -> Result<(), String> {
         let begun = Instant::now();
         let mut reads = 0;

@@ -10,10 +10,10 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Why a line cannot be taken.
 #[derive(Debug, Error)]
 pub(super) enum LineError {
-    /// It is too long. It is left out.
+    /// The line is too long. It is skipped.
     #[error("a line of more than {MAX_LINE_BYTES} bytes; expected at most that")]
     TooLong,
-    /// It is not text. It is left out.
+    /// The line is not text. It is skipped.
     #[error("a line that is not UTF-8; expected text (other bytes are written as \"\\xff\")")]
     NotText,
 }
@@ -24,7 +24,7 @@ pub(super) enum Lines {
 }
 
 impl Lines {
-    /// Standard input.
+    /// The lines of standard input.
     pub(super) fn open() -> rustyline::Result<Lines> {
         Ok(match io::stdin().is_terminal() {
             true => Lines::Terminal(Box::new(DefaultEditor::new()?)),
@@ -32,12 +32,12 @@ impl Lines {
         })
     }
 
-    /// The next line; `None` at the end. `Ctrl-C` and `Ctrl-D` at a terminal are the end.
+    /// The next line; `None` at the end. `Ctrl-C` and `Ctrl-D` at a terminal end the input.
     pub(super) fn next(&mut self, prompt: &str) -> Result<Option<String>, LineError> {
         match self {
             Lines::Terminal(editor) => match editor.readline(prompt) {
                 Ok(line) => {
-                    // A history that is full loses its oldest line.
+                    // A full history drops its oldest line.
                     let _ = editor.add_history_entry(&line);
                     Ok(Some(line))
                 }
@@ -49,7 +49,7 @@ impl Lines {
             Lines::Pipe(input) => {
                 let line = read_line(input)?;
                 if let Some(line) = &line {
-                    // Nobody may be reading: the commands are carried out all the same.
+                    // If the output has no reader, the commands are carried out all the same.
                     let _ = say(&format!("{prompt}{line}"));
                 }
                 Ok(line)
@@ -58,7 +58,7 @@ impl Lines {
     }
 }
 
-/// A line without its end. A pipe that cannot be read has ended.
+/// A line without its line end. If a pipe cannot be read, it counts as ended.
 fn read_line(input: &mut impl BufRead) -> Result<Option<String>, LineError> {
     let mut line = Vec::new();
     let read = input.take(MAX_LINE_BYTES).read_until(b'\n', &mut line);

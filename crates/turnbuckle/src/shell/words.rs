@@ -4,7 +4,7 @@ use turnbuckle_core::Micros;
 use turnbuckle_resp::Value;
 use turnbuckle_workload::split_receipt;
 
-/// How deep an answer is shown.
+/// How many levels of a nested answer are shown.
 const MAX_DEPTH: usize = 16;
 
 /// An answer, without its receipt.
@@ -47,7 +47,7 @@ fn show(value: &Value, depth: usize) -> String {
     }
 }
 
-/// Lines of a list, set in below the first by as much as they are deep.
+/// The lines of a list. All lines except the first are indented by the depth of the list.
 fn or_empty(lines: Vec<String>, depth: usize) -> String {
     match lines.is_empty() {
         true => "(empty)".to_string(),
@@ -55,7 +55,7 @@ fn or_empty(lines: Vec<String>, depth: usize) -> String {
     }
 }
 
-/// Text of the server with its line ends, and without what would move the cursor.
+/// A text of the server, with its line ends and without other control characters, which could move the cursor.
 fn printable(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.chars()
@@ -132,7 +132,7 @@ fn written(version: &str, now_us: u64) -> String {
     }
 }
 
-/// What a causal keyspace has and does not show yet.
+/// A line about the versions that a causal keyspace has and does not show yet.
 fn hidden(reply: &Value) -> Option<String> {
     let Value::Attribute(fields, _) = reply else {
         return None;
@@ -155,7 +155,7 @@ fn hidden(reply: &Value) -> Option<String> {
     }
 }
 
-/// A span to three digits: what a person wants to know.
+/// A span in a unit that is easy to read: microseconds, milliseconds below ten seconds, or whole seconds.
 fn span(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),

@@ -32,12 +32,12 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(work)
 }
 
-/// A handshake between two nodes, over a wire that keeps what the dialer said. The acceptor has no links.
+/// A handshake between two nodes, over a wire that records what the dialer said. The acceptor has no links.
 fn shake(dialer: &Identity, to: &str, acceptor: &Identity) -> (Ended<Met>, Ended<Met>, Vec<u8>) {
     shake_with(None, dialer, to, acceptor)
 }
 
-/// The same with an acceptor that has a link to a node, and to a run of it.
+/// The same, with an acceptor that has a link to a run of a node.
 fn shake_with(
     linked: Option<(&str, u64)>,
     dialer: &Identity,
@@ -65,7 +65,7 @@ fn shake_with(
     })
 }
 
-/// Carries bytes both ways until both sides have ended; returns what the near side said.
+/// Carries bytes both ways until both sides have ended. Returns what the near side said.
 async fn carry(near: DuplexStream, far: DuplexStream) -> Vec<u8> {
     let ((mut from_near, mut to_near), (mut from_far, mut to_far)) =
         (tokio::io::split(near), tokio::io::split(far));
@@ -87,7 +87,7 @@ async fn carry(near: DuplexStream, far: DuplexStream) -> Vec<u8> {
     tokio::join!(there, back).0
 }
 
-/// What a node answers to bytes that end.
+/// How a node ends the handshake with a stranger that sends these bytes and then ends.
 fn accept_bytes(acceptor: &Identity, nonce: [u8; 16], bytes: &[u8]) -> Ended<Met> {
     block_on(async {
         let (mut stranger, mut there) = duplex(1 << 20);
@@ -127,7 +127,7 @@ fn a_second_process_of_a_node_is_refused_while_the_first_has_a_link() {
     for refused in [dialled, accepted] {
         assert!(matches!(refused, Err(HandshakeError::Twice { node, linked: 7 }) if node == "'a1'"));
     }
-    // The same process again, another node, and nobody else there.
+    // Accepted: the linked process itself, a process while another node is linked, and a process while none is.
     for (linked, dialer) in [(linked, &first), (Some(("a2", 7)), &second), (None, &second)] {
         let (dialled, accepted, _) = shake_with(linked, dialer, "b1", &b);
         assert!(dialled.is_ok() && accepted.is_ok());
@@ -242,7 +242,7 @@ fn another_version_of_the_wire_is_refused() {
     says(accept_bytes(&identity("b1"), [2; 16], &bytes), &expected);
 }
 
-/// Everything that a node says to whoever has not proven anything, as acceptor and as dialer.
+/// Everything that a node says to a side that has not proven anything, as acceptor and as dialer.
 #[test]
 fn a_stranger_is_told_no_names() {
     let stranger = Identity {
@@ -268,7 +268,7 @@ fn a_stranger_is_told_no_names() {
             };
             let other = async {
                 if node_dials {
-                    // It accepts, and proves nothing.
+                    // The other side accepts, and proves nothing.
                     send(&mut there, &greeting([2; 16])).await.expect("there is room");
                     let mac = Bytes::from_static(&[0; 32]);
                     send(&mut there, &Proof { mac, refused: None })
@@ -321,12 +321,12 @@ fn what_the_other_side_says_is_bounded_and_on_one_line() {
 fn what_was_said_once_does_not_open_the_door_again() {
     let (dialled, accepted, said) = shake(&identity("a1"), "b1", &identity("b1"));
     assert!(dialled.is_ok() && accepted.is_ok());
-    // Word for word, but the acceptor has another nonce by now.
+    // The same bytes again, but the acceptor has another nonce by now.
     says(
         accept_bytes(&identity("b1"), [3; 16], &said),
         "the cluster's secret",
     );
-    // The same nonce again is what must never be: then it would pass.
+    // With the same nonce they would pass. So a nonce must never be used twice.
     assert!(accept_bytes(&identity("b1"), [2; 16], &said).is_ok());
 }
 

@@ -16,8 +16,8 @@ use turnbuckle_gateway::Gateway;
 use turnbuckle_node::{NodeId, Placement};
 use turnbuckle_resp::{ClusterNode, InfoSection, Keyspace};
 
-/// The node of a site that clients are to ask for each partition: that of the first member that is there, or of the first one if none is. Where the site has no
-/// replica of a partition, the node passes on what is asked.
+/// For each partition, the node of a site that clients should ask: the node of the first member that can be reached, or of the first member if none
+/// can be. If the site has no replica of a partition, the node passes on what is asked.
 fn holders(
     topology: &Topology,
     placement: &Placement,
@@ -39,7 +39,7 @@ fn holders(
 }
 
 impl Host {
-    /// What to do if the data directory is an old copy.
+    /// What the operator should do if the data directory is an old copy.
     fn outdated(&self) -> Option<String> {
         let states = self.node.status(self.clock.now());
         let outdated = states.into_iter().find(|state| state.vitals.is_outdated)?;
@@ -90,7 +90,7 @@ impl Host {
         nodes.collect()
     }
 
-    /// Forty hexadecimal digits that stay the same for a node's name.
+    /// The node's id for Redis clients: forty hexadecimal digits that stay the same for a node's name.
     fn redis_id(&self, name: &str) -> String {
         let digest = self.config.secret.sign(name.as_bytes());
         digest[..20].iter().map(|byte| format!("{byte:02x}")).collect()
@@ -137,7 +137,7 @@ impl Host {
                         "client_memory_refusals",
                         status.clients.memory_refusals_total.to_string(),
                     ),
-                    // As in Redis, whose maxmemory-clients is the same idea.
+                    // As in Redis, where `maxmemory-clients` is the same idea.
                     line(
                         "evicted_clients",
                         status.clients.disconnected_for_memory_total.to_string(),
@@ -205,7 +205,7 @@ impl Host {
         }
     }
 
-    /// What is damaged or was lost, and is not back from other sites yet.
+    /// The data that is damaged or was lost, and has not come back from other sites yet.
     fn missing(&self) -> impl Iterator<Item = String> {
         let keyspaces = self.node.status(self.clock.now()).into_iter();
         keyspaces.flat_map(|keyspace| {
@@ -305,7 +305,7 @@ fn by_partition(found: &[(u16, String)]) -> impl Iterator<Item = String> {
     found.map(|(partition, why)| format!("partition {partition}: {why}"))
 }
 
-/// How the other sites are connected, how far they are behind, and what waits here: `/status` in a few lines.
+/// A short form of `/status`: the links to the other sites, how far these are behind, and what waits at this node.
 fn replication(status: &Status) -> Vec<(String, String)> {
     let sites: BTreeSet<&str> = status.links.iter().map(|link| link.site.as_str()).collect();
     let others = sites.into_iter().filter(|site| *site != status.site);

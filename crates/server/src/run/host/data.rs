@@ -1,8 +1,8 @@
-//! Opening a node's data, also where a disk has damaged it.
+//! Opens a node's data, also if a disk has damaged it.
 //!
-//! What the engine cannot read is found in two ways: while the node runs, or breaks, and is noted for the next start; or at the start itself.
-//! Either way the engine is salvaged first, and the node takes from its peers what is missing then. A cluster of one site has no peers:
-//! there nothing is touched.
+//! There are two ways to find data that the engine cannot read. Either the node finds it while it runs, or when it fails, and notes it for the next
+//! start. Or the start itself finds it. In both cases the engine is salvaged first, and then the node takes the missing data from its peers. A
+//! cluster of one site has no peers: there nothing is touched.
 use super::keyspaces::{AddToGateway, add_keyspace};
 use crate::{
     config::{ClusterConfig, NodeEntry},
@@ -14,7 +14,7 @@ use turnbuckle_log::DirectoryDisk;
 use turnbuckle_node::{Node, NodeBuilder, NodeConfig, OpenError};
 use turnbuckle_store::{Engine, EngineError, FjallEngine, FjallOptions};
 
-/// A node over its data.
+/// A node that was opened on its data.
 pub(super) struct Opened {
     pub node: Arc<Node>,
     pub keyspaces: Vec<AddToGateway>,
@@ -29,7 +29,7 @@ pub(super) struct Data<'a> {
 }
 
 impl Data<'_> {
-    /// Opens it.
+    /// Opens the node. If its data is damaged and other sites have it, the engine is salvaged first.
     pub fn open(&self, node: impl Fn() -> NodeConfig, now: impl Fn() -> Now) -> Result<Opened, StartError> {
         let store = self.entry.data.join("store");
         if self.has_peers() && FjallEngine::is_suspected(&store) {

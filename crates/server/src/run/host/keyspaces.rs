@@ -1,4 +1,4 @@
-//! Keyspaces, where their protocols' types are still known: at a node, and at the gateway of each event loop.
+//! Adds keyspaces to a node and to the gateway of each event loop. Here the types of their protocols are still known.
 use crate::config::KeyspaceEntry;
 use std::sync::Arc;
 use turnbuckle_core::{Protocol, Session};
