@@ -10,6 +10,10 @@
 //! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
 //! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be said: they promise how they are done, which no client sees |
 //!
+//! # Values from before the trace
+//!
+//! Of a read of such a value no level is judged as kept: whether it was written at all is not in the trace. It can be judged as broken.
+//!
 //! # Weaker operations beside
 //!
 //! A promise binds the operation that was given it. So reads at weaker levels are left out where atomicity is judged, and writes at
@@ -48,6 +52,8 @@ pub(crate) fn nanoseconds(microseconds: u64) -> i64 {
     i64::try_from(microseconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
 }
 
+const FROM_BEFORE: &str =
+    "a value from before the trace was read: the trace does not say whether it was ever written";
 const CLOCKS: &str = "several recorders, and nobody says how far their clocks may be off";
 
 /// Judges promises, one operation at a time.
@@ -133,7 +139,7 @@ impl<'a> LevelJudge<'a> {
             _ => Vec::new(),
         };
         // Places rise, so they are all if they are as many.
-        let is_all = places.len() == self.history.operations.len();
+        let is_all = places.len() == self.history.recorded();
         let judged = places.iter().enumerate().map(|(number, &place)| {
             let by_promise = match promise {
                 Promise::RealValues => Verdict::NotContradicted,
@@ -162,6 +168,9 @@ impl<'a> LevelJudge<'a> {
         let Some(write) = self.history.writer_of(operation) else {
             return Verdict::NotContradicted;
         };
+        if write.is_from_before() {
+            return Verdict::NotAuditable(FROM_BEFORE);
+        }
         let early = write.start.saturating_sub(operation.finish);
         let margin = match self.have_one_clock(operation, write) {
             true => Some(0),
@@ -233,6 +242,10 @@ impl<'a> LevelJudge<'a> {
         let allowed = bound.saturating_add(skew.saturating_mul(2));
         match self.writes.missed(read.key as usize, read, &self.order) {
             Some(missed) if missed > allowed => BROKEN,
+            // Only versions say whether it is newer than every write that it must reflect.
+            _ if self.history.reads_from_before(read) && !self.order.has_version(self.history, read) => {
+                Verdict::NotAuditable(FROM_BEFORE)
+            }
             _ => Verdict::NotContradicted,
         }
     }

@@ -247,7 +247,7 @@ pub enum Requirement {
 
 /// Holds every operation of a trace to one level.
 pub fn require(history: &History, judge: &LevelJudge<'_>, level: Level) -> Requirement {
-    let places: Vec<usize> = (0..history.operations.len()).collect();
+    let places: Vec<usize> = (0..history.recorded()).collect();
     let (mut broken, mut first, mut unknown) = (0, None, None);
     for (&place, verdict) in places.iter().zip(judge.level(level, &places)) {
         match verdict {

@@ -17,6 +17,10 @@ pub struct Report {
     pub phantom_reads: u64,
     /// Reads that were over before their write began.
     pub future_reads: u64,
+    /// Reads of values from before the trace: no record wrote them.
+    pub reads_from_before: u64,
+    /// How many such values there are.
+    pub values_from_before: u64,
     /// Reads of nothing that name no version, of keys of which a delete had begun. They are left out of everything else.
     pub doubtful_reads: u64,
     /// Keys that cannot be judged, and why. They are left out of everything else.
@@ -284,6 +288,8 @@ impl Report {
         });
         let (per_site, per_level) = parts.named(history);
         let proportion = Fraction::new(removed, counted);
+        let is_from_before = |operation: &&crate::Operation| history.reads_from_before(operation);
+        let reads_from_before = history.operations.iter().filter(is_from_before).count();
         let k = k_atomicity(history);
         Report {
             not_auditable_keys: history
@@ -304,6 +310,8 @@ impl Report {
             counted_ops: counted,
             phantom_reads: zones.iter().map(|zones| zones.phantom_reads).sum(),
             future_reads: zones.iter().map(|zones| zones.future_reads).sum(),
+            reads_from_before: reads_from_before as u64,
+            values_from_before: (history.operations.len() - history.recorded()) as u64,
             atomic: removed == 0,
             atomic_per_key: by_key(&names, atomic),
             inconsistent_proportion: proportion,

@@ -5,7 +5,8 @@
 //!
 //! **t-visibility** (Bailis et al., *Probabilistically bounded staleness*, 2012) asks the other way round: of the reads that began a
 //! time t after the last write before them was over, how many returned that write or a newer one? It is counted in buckets of t that
-//! grow by 1, 2, 5, so that it can be drawn on a logarithmic axis.
+//! grow by 1, 2, 5, so that it can be drawn on a logarithmic axis. A read of a value from before the trace counts only if versions say
+//! whether it is newer than the write.
 use crate::{History, Kind, Operation, Order, order::is_sensible};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -145,7 +146,8 @@ pub fn visibility(history: &History, order: &Order) -> Vec<Visibility> {
     writes.iter_mut().for_each(|of_key| of_key.sort_unstable());
     let mut buckets = buckets();
     for read in &history.operations {
-        if read.kind != Kind::Read || !is_sensible(history, read) {
+        let is_known = !history.reads_from_before(read) || order.has_version(history, read);
+        if read.kind != Kind::Read || !is_known || !is_sensible(history, read) {
             continue;
         }
         let of_key = &writes[read.key as usize];
@@ -187,8 +189,7 @@ fn buckets() -> Vec<Visibility> {
 /// [`History::operations`].
 pub(crate) fn last_reads(history: &History) -> Vec<(i64, BTreeMap<u32, usize>)> {
     let mut last = vec![(i64::MIN, BTreeMap::new()); history.keys.len()];
-    for write in history
-        .operations
+    for write in history.operations[..history.recorded()]
         .iter()
         .filter(|operation| operation.kind != Kind::Read)
     {
@@ -208,12 +209,15 @@ pub(crate) fn last_reads(history: &History) -> Vec<(i64, BTreeMap<u32, usize>)> 
 }
 
 /// Whether the last reads of all clients, after all writes were over, agree: for each key, in the order of [`History::keys`].
-/// None if fewer than two clients read then, or if a write may still happen.
+/// None if fewer than two clients read then, if a write may still happen, or if they differ and one of them is of a value from before
+/// the trace.
 pub fn converged(history: &History) -> Vec<Option<bool>> {
     let verdict = |(key, (_, reads)): (&crate::KeyHistory, (i64, BTreeMap<u32, usize>))| {
-        let mut values = reads.values().map(|&read| history.operations[read].value);
-        let first = values.next()?;
-        (reads.len() >= 2 && !key.has_unknown_writes).then(|| values.all(|value| value == first))
+        let reads = || reads.values().map(|&read| &history.operations[read]);
+        let first = reads().next()?.value;
+        let agree = reads().all(|read| read.value == first);
+        let is_told = agree || !reads().any(|read| history.reads_from_before(read));
+        (reads().count() >= 2 && !key.has_unknown_writes && is_told).then_some(agree)
     };
     let keys = history.keys.iter().zip(last_reads(history));
     keys.map(verdict).collect()

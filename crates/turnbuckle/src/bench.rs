@@ -23,8 +23,9 @@
 //! - A trace holds when an operation was really sent; latencies count from when it should have been. Only the former says
 //!   what the server may have reordered.
 //! - Receipts cost bytes, so they are asked for only together with `--trace`.
-//! - A trace is evidence only of what it holds from the beginning: reads of what an earlier run wrote are, to the checker, reads of
-//!   what nobody wrote. `--load` takes care of that; without it the keyspace must be empty.
+//! - A trace is evidence only of what it holds from the beginning. Reads of what an earlier run wrote are, to the checker, reads of
+//!   values from before the trace, and it cannot judge all of them. `--load` takes care of that, and so does an empty keyspace.
+//!   Else the report counts such reads.
 
 mod alarm;
 mod client;
@@ -175,8 +176,8 @@ impl Bench<'_> {
             timeout_ns: nanos(self.arguments.timeout),
             roams: self.arguments.session == SessionKind::Roam,
             arrival: self.workload().arrival,
-            run,
-            tally: RefCell::new(Tally::new(clock, recorder, trace)),
+            run: run.clone(),
+            tally: RefCell::new(Tally::new(clock, recorder, run, trace)),
             population: RefCell::new(self.plan.population()),
             begin_ns: Cell::new(0),
             end_ns: Cell::new(None),
@@ -210,7 +211,7 @@ impl Bench<'_> {
         self.arguments.load && self.arguments.trace.is_some()
     }
 
-    /// A read of what an earlier run inserted would stand in the trace before this run inserts it.
+    /// A read of what an earlier run inserted would be one of a value from before the trace.
     async fn refuse_old_inserts(&self, shared: &Rc<Shared>) -> Result<(), Failure> {
         if !self.traces_what_it_loads() || !self.workload().mix.inserts() {
             return Ok(());
@@ -219,8 +220,8 @@ impl Bench<'_> {
         match shown::inserted_before(shared, records).await.map_err(failure)? {
             None => Ok(()),
             Some((key, target)) => Err(Failure::Environment(format!(
-                "{} ({}) has {}, which this workload inserts: its trace would have reads of what nobody wrote. Expected a \
-                 keyspace that is empty, or more --keys than were ever there",
+                "{} ({}) has {}, which this workload inserts: its trace would have reads of values from before it. \
+                 Expected a keyspace that is empty, or more --keys than were ever there",
                 target.address,
                 target.site,
                 String::from_utf8_lossy(&key)

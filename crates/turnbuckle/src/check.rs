@@ -37,6 +37,10 @@ pub struct Check {
     /// Hold every operation to this level: read-your-writes, session, bounded(2s), linearizable and so on.
     #[arg(long, value_name = "LEVEL")]
     require: Option<Level>,
+    /// The keyspace was empty when the trace began: a read of a value that no record wrote is then a violation. Without this, such a
+    /// value is taken to be from before the trace.
+    #[arg(long)]
+    began_empty: bool,
     /// How far each recorder's clock may be from true time; what is left is certain.
     #[arg(long, value_name = "SPAN")]
     skew: Option<Micros>,
@@ -64,7 +68,7 @@ const WIDTH: usize = 100;
 pub fn run(options: &Check) -> Result<(), Failure> {
     let (mut broken, mut unknown) = (None, None);
     for (number, trace) in options.traces.iter().enumerate() {
-        let (history, lines) = read(trace)?;
+        let (history, lines) = read(trace, options.began_empty)?;
         let skew = options
             .skew
             .map(|skew| i64::try_from(skew.0.saturating_mul(1_000)).unwrap_or(i64::MAX));
@@ -254,13 +258,17 @@ impl Lines {
     }
 }
 
-fn read(trace: &Path) -> Result<(History, Lines), Failure> {
+fn read(trace: &Path, began_empty: bool) -> Result<(History, Lines), Failure> {
     let bad_file = |error: BadTraceFile| match error {
         BadTraceFile::Unreadable { .. } => environment(&error),
         BadTraceFile::BadLine { .. } => usage(&error),
     };
     let bad_trace = |error: BadTrace, lines: &Lines| usage(&error.located(&|record| lines.place(record)));
-    let (mut builder, mut number) = (HistoryBuilder::new(), 0);
+    let mut builder = match began_empty {
+        true => HistoryBuilder::new(),
+        false => HistoryBuilder::new().on_existing_data(),
+    };
+    let mut number = 0;
     let mut lines = Lines {
         file: trace.display().to_string(),
         ahead: Vec::new(),

@@ -343,7 +343,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
             };
             let line = options.reproduce(done.seed);
             Err(Failure::Broken(format!(
-                "seed {}: {failed}\nREPRODUCE WITH: {line}\nSEE WHY WITH:   {line} --trace run.jsonl; turnbuckle check --explain run.jsonl",
+                "seed {}: {failed}\nREPRODUCE WITH: {line}\nSEE WHY WITH:   {line} --trace run.jsonl; turnbuckle check --began-empty --explain run.jsonl",
                 done.seed,
             )))
         }

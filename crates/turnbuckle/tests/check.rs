@@ -203,6 +203,37 @@ fn keys_that_cannot_be_judged_are_named() {
 }
 
 #[test]
+fn a_value_that_no_record_wrote_is_from_before_the_trace_unless_it_began_empty() {
+    let old = "{\"client\":\"c\",\"site\":\"a\",\"op\":\"read\",\"key\":\"k\",\"value\":\"old\",\"start_ns\":1,\"finish_ns\":2,\
+               \"status\":\"ok\",\"level\":\"eventual\"}\n";
+    let (code, text, said) = traced(old, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for expected in [
+        "1 operations on 1 keys by 1 clients",
+        "before the trace    1 reads returned 1 values that no record wrote",
+        "eventual: 0 false, 0 not contradicted, 1 not auditable",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    let (code, _, said) = traced(old, &["--require", "eventual"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("eventual cannot be judged from this trace: a value from before the trace was read"),
+        "{said}"
+    );
+    let (code, text, said) = traced(old, &["--began-empty"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("impossible reads    1 of what nobody wrote"),
+        "{text}"
+    );
+    assert!(
+        said.contains("trace.jsonl:1: eventual is promised and broken: it read what nobody wrote"),
+        "{said}"
+    );
+}
+
+#[test]
 fn causal_and_sequential_consistency_are_said_and_can_be_required() {
     let text = out(&check(&[], &vector("cm-not-ccv")));
     assert!(

@@ -15,6 +15,8 @@ pub(crate) struct Report {
     write: Summary,
     errors: BTreeMap<String, u64>,
     receipts: ReceiptSummary,
+    /// Traced reads of values that this run did not write.
+    reads_from_before: u64,
     #[serde(skip)]
     reads: u64,
     #[serde(skip)]
@@ -40,6 +42,7 @@ impl Report {
             write: numbers.writes.summary(),
             errors: numbers.errors.clone(),
             receipts: numbers.receipts.summary(),
+            reads_from_before: numbers.reads_from_before,
             reads: numbers.reads.count(),
             writes: numbers.writes.count(),
             seconds,
@@ -105,6 +108,16 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
+        if self.reads_from_before > 0 {
+            writeln!(
+                f,
+                "\nThe keyspace had data before the trace began: {} of {} reads returned values that this run did not write.\n\
+                 `turnbuckle check` calls them values from before the trace, and cannot judge all of them. To have every read\n\
+                 judged, add --load, or begin with an empty keyspace.",
+                grouped(self.reads_from_before),
+                grouped(self.reads),
+            )?;
+        }
         Ok(())
     }
 }
@@ -162,7 +175,15 @@ mod tests {
         };
         assert_eq!(
             names(&json),
-            ["errors", "operations", "read", "receipts", "throughput", "write"]
+            [
+                "errors",
+                "operations",
+                "read",
+                "reads_from_before",
+                "receipts",
+                "throughput",
+                "write"
+            ]
         );
         assert_eq!(names(&json["read"]), ["max", "mean", "p50", "p95", "p99", "p999"]);
         assert_eq!(json["operations"], 1_500);
@@ -187,7 +208,10 @@ mod tests {
             .find(|line| line.contains("write"))
             .expect("a line about writes");
         assert_eq!(write.split_whitespace().skip(2).collect::<Vec<_>>(), ["-"; 6]);
-        assert!(!text.contains("receipts"), "{text}");
+        assert!(
+            !text.contains("receipts") && !text.contains("before the trace"),
+            "{text}"
+        );
     }
 
     #[test]

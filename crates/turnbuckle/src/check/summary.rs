@@ -12,7 +12,7 @@ pub(super) fn summary(name: &str, history: &History, report: &Report) -> String 
         "{name}: {} operations on {} keys by {} clients\n",
         report.counted_ops,
         history.keys.len(),
-        history.clients.len()
+        history.named_clients()
     );
     let mut line = |what: &str, says: String| {
         writeln!(text, "  {what:<20}{says}").expect("writing to a string does not fail");
@@ -22,7 +22,7 @@ pub(super) fn summary(name: &str, history: &History, report: &Report) -> String 
     line(
         "atomic",
         match report.atomic {
-            true if report.not_auditable_keys.is_empty() && report.doubtful_reads == 0 => "yes".into(),
+            true if is_all_judged(report) => "yes".into(),
             true => "yes, as far as it can be judged: not all of it can be".into(),
             false => format!(
                 "no: without {} operations it would be ({:.3} % ± {:.3}, {} of all)",
@@ -73,7 +73,14 @@ pub(super) fn summary(name: &str, history: &History, report: &Report) -> String 
         "sessions",
         format!(
             "violations of read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {} (by {})",
-            sessions.ryw, sessions.mr, sessions.mw, sessions.wfr, report.session_order
+            sessions.ryw,
+            sessions.mr,
+            sessions.mw,
+            sessions.wfr,
+            match report.session_order {
+                "mixed" => "versions; where they are not known, by real time",
+                order => order,
+            }
         ),
     );
     line("causal", causal(report));
@@ -127,6 +134,11 @@ pub(super) fn summary(name: &str, history: &History, report: &Report) -> String 
             ),
         );
     }
+    if report.reads_from_before > 0 {
+        let [first, others @ ..] = &from_before(report);
+        line("before the trace", first.clone());
+        others.iter().for_each(|says| line("", says.clone()));
+    }
     let judged = report.converged_per_key.values().flatten();
     let (together, all) = (judged.clone().filter(|&&agree| agree).count(), judged.count());
     line(
@@ -151,6 +163,25 @@ pub(super) fn summary(name: &str, history: &History, report: &Report) -> String 
         );
     }
     text.trim_end().to_owned()
+}
+
+/// Whether nothing had to be left out, or is judged by what may have been before the trace.
+fn is_all_judged(report: &Report) -> bool {
+    report.not_auditable_keys.is_empty() && report.doubtful_reads == 0 && report.reads_from_before == 0
+}
+
+/// What became of reads of values from before the trace.
+fn from_before(report: &Report) -> [String; 5] {
+    [
+        format!(
+            "{} reads returned {} values that no record wrote: they are taken to be from before the trace",
+            report.reads_from_before, report.values_from_before
+        ),
+        "atomic, Gamma, k, causal, sequential: the value may have taken effect at any time until its first read".into(),
+        "stale reads, sessions: it is older than a write only if versions or an earlier read of it show that".into(),
+        "levels, receipts: not auditable as to level and staleness, unless they are broken all the same".into(),
+        "add --began-empty if the keyspace was empty when the trace began: these reads are violations then".into(),
+    ]
 }
 
 fn answer(holds: Option<bool>) -> &'static str {
