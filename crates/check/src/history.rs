@@ -220,6 +220,13 @@ impl History {
             .partition_point(|operation| !operation.is_from_before())
     }
 
+    /// Whether no read counts. Only reads can show that something is broken, so nothing can be said of such a trace.
+    pub fn has_nothing_to_judge(&self) -> bool {
+        self.operations
+            .iter()
+            .all(|operation| operation.kind != Kind::Read)
+    }
+
     /// How many clients the trace names. The client of the writes from before the trace is not one of them.
     pub fn named_clients(&self) -> usize {
         self.clients.len() - usize::from(self.recorded() < self.operations.len())

@@ -189,6 +189,28 @@ fn a_level_that_is_required_is_kept_broken_or_cannot_be_judged() {
 }
 
 #[test]
+fn a_trace_without_a_read_that_counts_keeps_no_level() {
+    let write = stale_read("")
+        .lines()
+        .next()
+        .map(|line| format!("{line}\n"))
+        .expect("a line");
+    let failed = write.replace("\"ok\"", "\"fail\"");
+    for trace in ["", "\n", &write, &failed] {
+        for level in ["eventual", "session", "causal", "linearizable", "quorum"] {
+            let (code, _, said) = traced(trace, &["--require", level]);
+            assert_eq!(code, Some(2), "{trace} {level}: {said}");
+            let expected = format!("{level} cannot be judged from this trace: there is nothing to judge");
+            assert!(said.contains(&expected), "{said}");
+        }
+        assert_eq!(traced(trace, &[]).0, Some(0), "nothing is required");
+    }
+    let (_, text, _) = traced("", &["--require", "linearizable", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answer["required"]["verdict"], "not_auditable");
+}
+
+#[test]
 fn keys_that_cannot_be_judged_are_named() {
     let delete = "{\"client\":\"d\",\"site\":\"a\",\"op\":\"delete\",\"key\":\"gone\",\"start_ns\":1,\"finish_ns\":2,\"status\":\"ok\"}\n";
     let (code, text, _) = traced(delete, &[]);
