@@ -13,6 +13,8 @@ use turnbuckle_core::{Level, Promise, PromisedOrder};
 pub struct Report {
     /// Operations that count.
     pub counted_ops: u64,
+    /// Reads among them. Without any nothing is judged: what the rest says of such a trace holds because nothing was looked at.
+    pub counted_reads: u64,
     /// Reads of what nobody wrote.
     pub phantom_reads: u64,
     /// Reads that were over before their write began.
@@ -288,6 +290,8 @@ impl Report {
         });
         let (per_site, per_level) = parts.named(history);
         let proportion = Fraction::new(removed, counted);
+        let is_read = |operation: &&crate::Operation| operation.kind == crate::Kind::Read;
+        let counted_reads = history.operations.iter().filter(is_read).count();
         let is_from_before = |operation: &&crate::Operation| history.reads_from_before(operation);
         let reads_from_before = history.operations.iter().filter(is_from_before).count();
         let k = k_atomicity(history);
@@ -308,6 +312,7 @@ impl Report {
             audit,
             findings: Findings::of(history),
             counted_ops: counted,
+            counted_reads: counted_reads as u64,
             phantom_reads: zones.iter().map(|zones| zones.phantom_reads).sum(),
             future_reads: zones.iter().map(|zones| zones.future_reads).sum(),
             reads_from_before: reads_from_before as u64,

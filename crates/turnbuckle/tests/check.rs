@@ -203,7 +203,13 @@ fn a_trace_without_a_read_that_counts_keeps_no_level() {
             let expected = format!("{level} cannot be judged from this trace: there is nothing to judge");
             assert!(said.contains(&expected), "{said}");
         }
-        assert_eq!(traced(trace, &[]).0, Some(0), "nothing is required");
+        let (code, text, _) = traced(trace, &[]);
+        assert_eq!(code, Some(0), "nothing is required");
+        assert!(
+            text.contains("nothing was judged  no read of the trace counts"),
+            "{text}"
+        );
+        assert!(!text.contains("CC yes") && !text.contains("atomic"), "{text}");
     }
     let (_, text, _) = traced("", &["--require", "linearizable", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -215,13 +221,41 @@ fn keys_that_cannot_be_judged_are_named() {
     let delete = "{\"client\":\"d\",\"site\":\"a\",\"op\":\"delete\",\"key\":\"gone\",\"start_ns\":1,\"finish_ns\":2,\"status\":\"ok\"}\n";
     let (code, text, _) = traced(delete, &[]);
     assert_eq!(code, Some(0));
-    assert!(text.contains("yes, as far as it can be judged"), "{text}");
+    assert!(text.contains("nothing was judged"), "{text}");
     assert!(
         text.contains("1 keys, which are left out: \"gone\", because it was deleted"),
         "{text}"
     );
-    let (code, ..) = traced(delete, &["--require", "linearizable"]);
+    for level in ["linearizable", "causal"] {
+        let (code, _, said) = traced(delete, &["--require", level]);
+        assert_eq!(code, Some(2));
+        assert!(said.contains("there is nothing to judge"), "{said}");
+    }
+    // Beside keys that can be judged.
+    let (code, text, _) = traced(&(stale_read("") + delete), &["--require", "per-key-sequential"]);
     assert_eq!(code, Some(2));
+    assert!(
+        text.contains("CC no (1 reads break it), CCv no, CM no, of what can be judged"),
+        "{text}"
+    );
+    let right = stale_read("")
+        .lines()
+        .take(1)
+        .map(|line| format!("{line}\n"))
+        .collect::<String>();
+    let right = right.clone()
+        + &right
+            .replace("\"write\"", "\"read\"")
+            .replace("\"start_ns\":0,\"finish_ns\":1", "\"start_ns\":5,\"finish_ns\":6");
+    let (_, text, _) = traced(&(right + delete), &[]);
+    assert!(
+        text.contains("atomic              yes, as far as it can be judged"),
+        "{text}"
+    );
+    assert!(
+        text.contains("sequential          yes, of what can be judged"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! What `turnbuckle check` says of a trace, for people: a line for each thing that was judged.
-use std::{cmp::Reverse, fmt::Write};
+use std::{
+    cmp::Reverse,
+    fmt::{Display, Write},
+};
 use turnbuckle_check::{History, Report, Verdicts};
 
 /// How many of the worst keys are named.
@@ -7,162 +10,214 @@ const WORST_KEYS: usize = 3;
 
 /// The whole report of the trace that is called `name`.
 pub(super) fn summary(name: &str, history: &History, report: &Report) -> String {
-    let ms = |ns: i64| format!("{:.3} ms", ns as f64 / 1e6);
-    let mut text = format!(
+    let mut lines = Lines(format!(
         "{name}: {} operations on {} keys by {} clients\n",
         report.counted_ops,
         history.keys.len(),
         history.named_clients()
-    );
-    let mut line = |what: &str, says: String| {
-        writeln!(text, "  {what:<20}{says}").expect("writing to a string does not fail");
-    };
-    let proportion = report.inconsistent_proportion.as_f64();
-    let error = report.inconsistent_standard_error;
-    line(
-        "atomic",
-        match report.atomic {
-            true if is_all_judged(report) => "yes".into(),
-            true => "yes, as far as it can be judged: not all of it can be".into(),
-            false => format!(
+    ));
+    if history.has_nothing_to_judge() {
+        lines.add(
+            "nothing was judged",
+            "no read of the trace counts, and only reads can show that something is broken",
+        );
+        lines.left_out(report);
+    } else {
+        lines.one_copy(report);
+        lines.left_out(report);
+        lines.other_measures(report);
+    }
+    lines.promises(report);
+    lines.impossible(report);
+    if !history.has_nothing_to_judge() {
+        lines.ends(report);
+    }
+    lines.0.trim_end().to_owned()
+}
+
+/// What has been said so far.
+struct Lines(String);
+
+impl Lines {
+    /// A line about something; without a name it goes on with the line before.
+    fn add(&mut self, what: &str, says: impl Display) {
+        writeln!(self.0, "  {what:<20}{says}").expect("writing to a string does not fail");
+    }
+
+    /// How far the trace is from one copy, and with clocks that are off.
+    fn one_copy(&mut self, report: &Report) {
+        if report.atomic {
+            let yes = match is_all_judged(report) {
+                true => "yes",
+                false => "yes, as far as it can be judged: not all of it can be",
+            };
+            return self.add("atomic", yes);
+        }
+        self.add(
+            "atomic",
+            format!(
                 "no: without {} operations it would be ({:.3} % ± {:.3}, {} of all)",
                 report.removed_ops,
-                100.0 * proportion,
-                100.0 * error,
+                100.0 * report.inconsistent_proportion.as_f64(),
+                100.0 * report.inconsistent_standard_error,
                 report.inconsistent_proportion
             ),
-        },
-    );
-    if let Some((key, why)) = report.not_auditable_keys.first_key_value() {
-        let keys = report.not_auditable_keys.len();
-        line(
-            "not auditable",
-            format!("{keys} keys, which are left out: {key:?}, because {why}"),
         );
-    }
-    if report.doubtful_reads > 0 {
-        let reads = report.doubtful_reads;
-        line(
-            "left out",
-            format!("{reads} reads of nothing that do not say which delete they saw"),
-        );
-    }
-    for (skew, removed) in &report.removed_ops_with_skew_ns {
-        let skew = skew.parse().map_or_else(|_| skew.clone(), ms);
-        line("", format!("{removed} of them if clocks are off by {skew}"));
-    }
-    line(
-        "Gamma",
-        format!("{} (in all; half of it on either side)", ms(report.gamma_max_ns)),
-    );
-    line(
-        "stale reads",
-        match report.staleness_ns {
-            None => "0".into(),
-            Some(by) => format!(
-                "{}: half of them by {} or less, 99 % by {}, all by {}",
-                report.stale_reads,
-                ms(by.p50),
-                ms(by.p99),
-                ms(by.max)
-            ),
-        },
-    );
-    let sessions = report.session_violations;
-    line(
-        "sessions",
-        format!(
-            "violations of read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {} (by {})",
-            sessions.ryw,
-            sessions.mr,
-            sessions.mw,
-            sessions.wfr,
-            match report.session_order {
-                "mixed" => "versions; where they are not known, by real time",
-                order => order,
-            }
-        ),
-    );
-    line("causal", causal(report));
-    line("sequential", answer(report.sequentially_consistent).into());
-    line("k", k(report));
-    let audit = &report.audit;
-    for (level, verdicts) in &audit.levels {
-        line("promised", format!("{level}: {}", counts(verdicts)));
-    }
-    if audit.receipts.all() > 0 {
-        line("receipts", counts(&audit.receipts));
-        for (claim, verdicts) in &audit.claims {
-            line("", format!("{claim}: {}", counts(verdicts)));
+        for (skew, removed) in &report.removed_ops_with_skew_ns {
+            let skew = skew.parse().map_or_else(|_| skew.clone(), ms);
+            self.add("", format!("{removed} of them if clocks are off by {skew}"));
         }
-        if audit
-            .claims
-            .get("staleness")
-            .is_some_and(|claim| claim.broken > 0)
-        {
-            line(
-                "",
-                "how stale an answer may be follows from clocks: where one was outside its server's bound, it is false".into(),
+    }
+
+    /// What is not judged, and why.
+    fn left_out(&mut self, report: &Report) {
+        if let Some((key, why)) = report.not_auditable_keys.first_key_value() {
+            let keys = report.not_auditable_keys.len();
+            self.add(
+                "not auditable",
+                format!("{keys} keys, which are left out: {key:?}, because {why}"),
+            );
+        }
+        if report.doubtful_reads > 0 {
+            let reads = report.doubtful_reads;
+            self.add(
+                "left out",
+                format!("{reads} reads of nothing that do not say which delete they saw"),
             );
         }
     }
-    if audit.weaker > 0 {
-        line(
-            "",
+
+    fn other_measures(&mut self, report: &Report) {
+        self.add(
+            "Gamma",
+            format!("{} (in all; half of it on either side)", ms(report.gamma_max_ns)),
+        );
+        self.add(
+            "stale reads",
+            match report.staleness_ns {
+                None => "0".into(),
+                Some(by) => format!(
+                    "{}: half of them by {} or less, 99 % by {}, all by {}",
+                    report.stale_reads,
+                    ms(by.p50),
+                    ms(by.p99),
+                    ms(by.max)
+                ),
+            },
+        );
+        let sessions = report.session_violations;
+        self.add(
+            "sessions",
             format!(
-                "{} say that they give another level than was asked for",
-                audit.weaker
+                "violations of read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {} (by {})",
+                sessions.ryw,
+                sessions.mr,
+                sessions.mw,
+                sessions.wfr,
+                match report.session_order {
+                    "mixed" => "versions; where they are not known, by real time",
+                    order => order,
+                }
             ),
         );
+        let partly = match is_all_judged(report) {
+            true => "",
+            false => ", of what can be judged",
+        };
+        self.add("causal", causal(report) + partly);
+        let sequential = answer(report.sequentially_consistent);
+        self.add("sequential", format!("{sequential}{partly}"));
+        self.add("k", k(report));
     }
-    let findings = &report.findings;
-    if findings.all() > 0 {
-        line(
-            "contradictions",
-            format!(
-                "{} of versions and values, {} torn snapshots, {} reads of writes that were not done",
-                findings.mixed_versions, findings.torn_snapshots, findings.failed_writes_seen
-            ),
+
+    /// Levels and receipts, and records that contradict each other.
+    fn promises(&mut self, report: &Report) {
+        let audit = &report.audit;
+        for (level, verdicts) in &audit.levels {
+            self.add("promised", format!("{level}: {}", counts(verdicts)));
+        }
+        if audit.receipts.all() > 0 {
+            self.add("receipts", counts(&audit.receipts));
+            for (claim, verdicts) in &audit.claims {
+                self.add("", format!("{claim}: {}", counts(verdicts)));
+            }
+            if audit
+                .claims
+                .get("staleness")
+                .is_some_and(|claim| claim.broken > 0)
+            {
+                self.add(
+                    "",
+                    "how stale an answer may be follows from clocks: where one was outside its server's bound, it is false",
+                );
+            }
+        }
+        if audit.weaker > 0 {
+            let weaker = audit.weaker;
+            self.add(
+                "",
+                format!("{weaker} say that they give another level than was asked for"),
+            );
+        }
+        let findings = &report.findings;
+        if findings.all() > 0 {
+            self.add(
+                "contradictions",
+                format!(
+                    "{} of versions and values, {} torn snapshots, {} reads of writes that were not done",
+                    findings.mixed_versions, findings.torn_snapshots, findings.failed_writes_seen
+                ),
+            );
+        }
+    }
+
+    /// Reads of what no record wrote, or not yet.
+    fn impossible(&mut self, report: &Report) {
+        if report.phantom_reads + report.future_reads > 0 {
+            self.add(
+                "impossible reads",
+                format!(
+                    "{} of what nobody wrote, {} before their write began",
+                    report.phantom_reads, report.future_reads
+                ),
+            );
+        }
+        if report.reads_from_before > 0 {
+            let [first, others @ ..] = from_before(report);
+            self.add("before the trace", first);
+            others.iter().for_each(|says| self.add("", says));
+        }
+    }
+
+    /// Whether sites agreed in the end, and the worst keys.
+    fn ends(&mut self, report: &Report) {
+        let judged = report.converged_per_key.values().flatten();
+        let (together, all) = (judged.clone().filter(|&&agree| agree).count(), judged.count());
+        self.add(
+            "converged",
+            match all {
+                0 => "cannot be said: no key was read by two clients after its last write".into(),
+                all => format!("{together} of {all} keys that can be judged"),
+            },
         );
+        let gammas = report.gamma_per_key_ns.iter();
+        let mut worst: Vec<(&String, i64)> = gammas
+            .map(|(key, &gamma)| (key, gamma))
+            .filter(|&(_, gamma)| gamma > 0)
+            .collect();
+        worst.sort_by_key(|&(key, gamma)| (Reverse(gamma), key));
+        for (key, gamma) in worst.into_iter().take(WORST_KEYS) {
+            let removed = report.removed_ops_per_key.get(key).copied().unwrap_or(0);
+            self.add(
+                "worst key",
+                format!("{key:?}: Gamma {}, {removed} operations", ms(gamma)),
+            );
+        }
     }
-    if report.phantom_reads + report.future_reads > 0 {
-        line(
-            "impossible reads",
-            format!(
-                "{} of what nobody wrote, {} before their write began",
-                report.phantom_reads, report.future_reads
-            ),
-        );
-    }
-    if report.reads_from_before > 0 {
-        let [first, others @ ..] = &from_before(report);
-        line("before the trace", first.clone());
-        others.iter().for_each(|says| line("", says.clone()));
-    }
-    let judged = report.converged_per_key.values().flatten();
-    let (together, all) = (judged.clone().filter(|&&agree| agree).count(), judged.count());
-    line(
-        "converged",
-        match all {
-            0 => "cannot be said: no key was read by two clients after its last write".into(),
-            all => format!("{together} of {all} keys that can be judged"),
-        },
-    );
-    let mut worst: Vec<(&String, i64)> = report
-        .gamma_per_key_ns
-        .iter()
-        .map(|(key, &gamma)| (key, gamma))
-        .filter(|&(_, gamma)| gamma > 0)
-        .collect();
-    worst.sort_by_key(|&(key, gamma)| (Reverse(gamma), key));
-    for (key, gamma) in worst.into_iter().take(WORST_KEYS) {
-        let removed = report.removed_ops_per_key.get(key).copied().unwrap_or(0);
-        line(
-            "worst key",
-            format!("{key:?}: Gamma {}, {removed} operations", ms(gamma)),
-        );
-    }
-    text.trim_end().to_owned()
+}
+
+fn ms(ns: i64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
 }
 
 /// Whether nothing had to be left out, or is judged by what may have been before the trace.
