@@ -8,7 +8,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use summary::summary;
+use summary::{plural, summary};
 use turnbuckle_check::{
     BadTrace, Finding, History, HistoryBuilder, Orders, Report, Requirement, explain_keys, figures,
     levels::LevelJudge, require,
@@ -194,8 +194,9 @@ fn why_broken(level: Level, found: &Requirement, lines: &Lines) -> Option<String
     };
     let place = lines.place(first.record);
     Some(format!(
-        "{place}: {level} is required and broken: {} ({operations} operations in all)",
-        first.why
+        "{place}: {level} is required and broken: {} ({} in all)",
+        first.why,
+        plural(*operations, "operation")
     ))
 }
 

@@ -29,8 +29,8 @@ fn a_person_reads_what_held_and_what_did_not() {
     assert_eq!(output.status.code(), Some(0), "it reports, and requires nothing");
     let text = out(&output);
     for expected in [
-        "6 operations on 1 keys by 3 clients",
-        "no: without 3 operations it would be (50.000 %",
+        "6 operations on 1 key by 3 clients",
+        "no: without 3 of its 6 operations it would be (50.000 % ± ",
         "3 of them if clocks are off by 1.000 ms",
         "17.000 ms (in all",
         "\"x\": Gamma 17.000 ms, 3 operations",
@@ -39,6 +39,29 @@ fn a_person_reads_what_held_and_what_did_not() {
     }
     let text = out(&check(&[], &vector("sequential-ok")));
     assert!(text.contains("atomic              yes"), "{text}");
+}
+
+/// Not in lowest terms: the counts can be found in the trace again.
+#[test]
+fn a_proportion_is_said_with_the_counts_of_the_trace() {
+    let line = |key: u32, op: &str, value: u32, start: u32| {
+        format!(
+            "{{\"client\":\"c\",\"site\":\"a\",\"op\":\"{op}\",\"key\":\"k{key}\",\"value\":\"{value}\",\"start_ns\":{start},\
+             \"finish_ns\":{},\"status\":\"ok\"}}\n",
+            start + 1
+        )
+    };
+    // Of two keys the value is read that was overwritten. What replaced it has to go.
+    let of_key = |key: u32| {
+        let at = 100 * key;
+        let writes = line(key, "write", 1, at) + &line(key, "write", 2, at + 10);
+        let last = if key < 2 { 1 } else { 2 };
+        writes + &line(key, "read", last, at + 20)
+    };
+    let trace: String = (0..4).map(of_key).collect();
+    let (_, text, _) = traced(&trace, &[]);
+    let expected = "atomic              no: without 2 of its 12 operations it would be (16.667 % ± 10.758 %)";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -172,7 +195,7 @@ fn a_level_that_is_required_is_kept_broken_or_cannot_be_judged() {
             1,
             "trace.jsonl:3: bounded(4ms) is required and broken",
         ),
-        ("session", 1, "(1 operations in all)"),
+        ("session", 1, "(1 operation in all)"),
         ("linearizable", 1, "linearizable is required and broken"),
         ("quorum", 2, "quorum cannot be judged from this trace"),
         ("strong", 2, "no consistency level"),
@@ -223,7 +246,7 @@ fn keys_that_cannot_be_judged_are_named() {
     assert_eq!(code, Some(0));
     assert!(text.contains("nothing was judged"), "{text}");
     assert!(
-        text.contains("1 keys, which are left out: \"gone\", because it was deleted"),
+        text.contains("1 key left out; it is \"gone\": it was deleted"),
         "{text}"
     );
     for level in ["linearizable", "causal"] {
@@ -235,7 +258,7 @@ fn keys_that_cannot_be_judged_are_named() {
     let (code, text, _) = traced(&(stale_read("") + delete), &["--require", "per-key-sequential"]);
     assert_eq!(code, Some(2));
     assert!(
-        text.contains("CC no (1 reads break it), CCv no, CM no, of what can be judged"),
+        text.contains("CC no (1 read breaks it), CCv no, CM no, of what can be judged"),
         "{text}"
     );
     let right = stale_read("")
@@ -265,8 +288,8 @@ fn a_value_that_no_record_wrote_is_from_before_the_trace_unless_it_began_empty()
     let (code, text, said) = traced(old, &[]);
     assert_eq!(code, Some(0), "{said}");
     for expected in [
-        "1 operations on 1 keys by 1 clients",
-        "before the trace    1 reads returned 1 values that no record wrote",
+        "1 operation on 1 key by 1 client",
+        "before the trace    1 read returned 1 value that no record wrote",
         "eventual: 0 false, 0 not contradicted, 1 not auditable",
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");
@@ -298,7 +321,7 @@ fn causal_and_sequential_consistency_are_said_and_can_be_required() {
     );
     assert!(text.contains("sequential          no"), "{text}");
     let text = out(&check(&[], &vector("non-monotonic-read")));
-    assert!(text.contains("CC no (1 reads break it), CCv no, CM no"), "{text}");
+    assert!(text.contains("CC no (1 read breaks it), CCv no, CM no"), "{text}");
     assert!(text.contains("k                   2: each read"), "{text}");
     for (trace, level, code) in [
         ("cm-not-ccv", "causal", 0),

@@ -11,10 +11,10 @@ const WORST_KEYS: usize = 3;
 /// The whole report of the trace that is called `name`.
 pub(super) fn summary(name: &str, history: &History, report: &Report) -> String {
     let mut lines = Lines(format!(
-        "{name}: {} operations on {} keys by {} clients\n",
-        report.counted_ops,
-        history.keys.len(),
-        history.named_clients()
+        "{name}: {} on {} by {}\n",
+        plural(report.counted_ops, "operation"),
+        plural(history.keys.len() as u64, "key"),
+        plural(history.named_clients() as u64, "client")
     ));
     if history.has_nothing_to_judge() {
         lines.add(
@@ -56,11 +56,11 @@ impl Lines {
         self.add(
             "atomic",
             format!(
-                "no: without {} operations it would be ({:.3} % ± {:.3}, {} of all)",
+                "no: without {} of its {} it would be ({:.3} % ± {:.3} %)",
                 report.removed_ops,
+                plural(report.counted_ops, "operation"),
                 100.0 * report.inconsistent_proportion.as_f64(),
                 100.0 * report.inconsistent_standard_error,
-                report.inconsistent_proportion
             ),
         );
         for (skew, removed) in &report.removed_ops_with_skew_ns {
@@ -72,17 +72,18 @@ impl Lines {
     /// What is not judged, and why.
     fn left_out(&mut self, report: &Report) {
         if let Some((key, why)) = report.not_auditable_keys.first_key_value() {
-            let keys = report.not_auditable_keys.len();
+            let keys = report.not_auditable_keys.len() as u64;
+            let (keys, which) = (plural(keys, "key"), if keys == 1 { "it" } else { "the first" });
             self.add(
                 "not auditable",
-                format!("{keys} keys, which are left out: {key:?}, because {why}"),
+                format!("{keys} left out; {which} is {key:?}: {why}"),
             );
         }
         if report.doubtful_reads > 0 {
-            let reads = report.doubtful_reads;
+            let reads = plural(report.doubtful_reads, "read");
             self.add(
                 "left out",
-                format!("{reads} reads of nothing that do not say which delete they saw"),
+                format!("{reads} of nothing without the version of the delete that was seen"),
             );
         }
     }
@@ -153,10 +154,10 @@ impl Lines {
             }
         }
         if audit.weaker > 0 {
-            let weaker = audit.weaker;
+            let receipts = plural(audit.weaker, "receipt");
             self.add(
                 "",
-                format!("{weaker} say that they give another level than was asked for"),
+                format!("{receipts} with another level given than was asked for"),
             );
         }
         let findings = &report.findings;
@@ -210,9 +211,17 @@ impl Lines {
             let removed = report.removed_ops_per_key.get(key).copied().unwrap_or(0);
             self.add(
                 "worst key",
-                format!("{key:?}: Gamma {}, {removed} operations", ms(gamma)),
+                format!("{key:?}: Gamma {}, {}", ms(gamma), plural(removed, "operation")),
             );
         }
+    }
+}
+
+/// `1 key`, `2 keys`.
+pub(super) fn plural(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
     }
 }
 
@@ -229,8 +238,9 @@ fn is_all_judged(report: &Report) -> bool {
 fn from_before(report: &Report) -> [String; 5] {
     [
         format!(
-            "{} reads returned {} values that no record wrote: they are taken to be from before the trace",
-            report.reads_from_before, report.values_from_before
+            "{} returned {} that no record wrote: taken to be from before the trace",
+            plural(report.reads_from_before, "read"),
+            plural(report.values_from_before, "value")
         ),
         "atomic, Gamma, k, causal, sequential: the value may have taken effect at any time until its first read".into(),
         "stale reads, sessions: it is older than a write only if versions or an earlier read of it show that".into(),
@@ -251,6 +261,7 @@ fn causal(report: &Report) -> String {
     let causal = &report.causal;
     let (cc, ccv, cm) = (answer(causal.cc), answer(causal.ccv), answer(causal.cm));
     let broken = match report.causal_violations {
+        Some(1) => " (1 read breaks it)".into(),
         Some(reads) if reads > 0 => format!(" ({reads} reads break it)"),
         _ => String::new(),
     };
@@ -265,13 +276,19 @@ fn k(report: &Report) -> String {
     let is_exact = known.iter().all(|(exact, _)| exact.is_some());
     let max = known.iter().map(|&(exact, bound)| exact.unwrap_or(bound)).max();
     let largest = max.map(|max| match is_exact {
+        true if max == 1 => "1: each read returned the last write to its key".into(),
         true => format!("{max}: each read returned one of the last {max} writes to its key"),
         false => {
             format!("{max} or more: how many writes back reads were at most was not found out for all keys")
         }
     });
     let none = report.k_lower_bound_per_key.len() - known.len();
-    let none = (none > 0).then(|| format!("none for {none} keys, where impossible reads are"));
+    let none = (none > 0).then(|| {
+        format!(
+            "none for {}, where impossible reads are",
+            plural(none as u64, "key")
+        )
+    });
     let parts: Vec<String> = largest.into_iter().chain(none).collect();
     match parts.is_empty() {
         true => "none: there are no operations".into(),
