@@ -264,6 +264,20 @@ impl History {
         Some(&self.operations[writer])
     }
 
+    /// What the record of an operation was promised.
+    pub fn promise_of(&self, place: usize) -> Option<&Promised> {
+        let place = u32::try_from(place).ok()?;
+        // Their operations follow each other in the order of the trace.
+        let behind = self
+            .promises
+            .partition_point(|promise| promise.operations.start <= place);
+        let before = self.promises[..behind].iter().rev();
+        let mut with_operations = before.filter(|promise| !promise.operations.is_empty());
+        with_operations
+            .next()
+            .filter(|promise| promise.operations.contains(&place))
+    }
+
     /// The write that an operation has seen: what a read returned, or what a delete took away.
     pub fn seen_by(&self, place: usize) -> Option<usize> {
         let operation = &self.operations[place];

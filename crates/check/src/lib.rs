@@ -84,7 +84,9 @@ pub use sessions::{Broken, SessionViolations, each_session_violation, session_vi
 mod single;
 pub use single::removed_singly;
 mod staleness;
-pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read, staleness, visibility};
+pub use staleness::{
+    Quantiles, Staleness, Visibility, converged, each_stale_read, propagation, staleness, visibility,
+};
 mod svg;
 pub use svg::Svg;
 mod taken_away;

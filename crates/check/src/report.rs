@@ -2,7 +2,7 @@
 use crate::{
     Audit, Causal, Findings, History, Moment, Order, Orders, Part, Quantiles, SessionViolations, Visibility,
     Zones, breakdown, converged, each_session_violation, each_stale_read, k_atomicity, levels::LevelJudge,
-    removed_singly, visibility,
+    propagation, removed_singly, visibility,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -75,6 +75,8 @@ pub struct Report {
     pub audit: Audit,
     /// Where records contradict each other.
     pub findings: Findings,
+    /// The longest time for which a site missed a write that it showed later ([`propagation`]).
+    pub propagation_ns: i64,
     /// Whether the last reads agree; none where that cannot be said.
     pub converged_per_key: BTreeMap<String, Option<bool>>,
     /// The least k such that each read returned one of the last k writes; none if no k does, or if it was not found.
@@ -294,6 +296,7 @@ impl Report {
         let counted_reads = history.operations.iter().filter(is_read).count();
         let is_from_before = |operation: &&crate::Operation| history.reads_from_before(operation);
         let reads_from_before = history.operations.iter().filter(is_from_before).count();
+        let propagation = propagation(history);
         let k = k_atomicity(history);
         Report {
             not_auditable_keys: history
@@ -332,7 +335,8 @@ impl Report {
             stale_reads: stale.len() as u64,
             max_staleness_ns: stale.iter().copied().max().unwrap_or(0),
             staleness_ns: Quantiles::of(stale),
-            converged_per_key: by_key(&names, converged(history).into_iter()),
+            propagation_ns: propagation,
+            converged_per_key: by_key(&names, converged(history, propagation).into_iter()),
             k_atomicity_per_key: by_key(&names, k.iter().map(|k| k.and_then(|k| k.exact))),
             k_lower_bound_per_key: by_key(&names, k.iter().map(|k| k.map(|k| k.at_least))),
             causal: Causality::of(&orders.causal),

@@ -197,10 +197,22 @@ impl Lines {
         self.add(
             "converged",
             match all {
-                0 => "cannot be said: no key was read by two clients after its last write".into(),
-                all => format!("{together} of {all} keys that can be judged"),
+                0 => "cannot be said: no key was read by two clients long enough after its last write".into(),
+                all => format!(
+                    "{together} of the {} that can be judged",
+                    plural(all as u64, "key")
+                ),
             },
         );
+        if report.propagation_ns > 0 {
+            self.add(
+                "",
+                format!(
+                    "reads that differ count from {} after the last write on: twice the longest observed propagation",
+                    ms(report.propagation_ns.saturating_mul(2))
+                ),
+            );
+        }
         let gammas = report.gamma_per_key_ns.iter();
         let mut worst: Vec<(&String, i64)> = gammas
             .map(|(key, &gamma)| (key, gamma))
