@@ -41,7 +41,10 @@ mod target;
 
 pub(crate) use options::Arguments;
 
-use crate::{connection::Trouble, failure::Failure};
+use crate::{
+    connection::Trouble,
+    failure::{Failure, say, show, tell},
+};
 use client::{Client, Over};
 use clock::Clock;
 use options::SessionKind;
@@ -51,7 +54,7 @@ use source::{LoadQueue, Run, Source};
 use std::{
     cell::{Cell, RefCell},
     fs::File,
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     num::NonZeroU64,
     path::Path,
     rc::Rc,
@@ -249,7 +252,7 @@ impl Bench<'_> {
             return (Vec::new(), Err(Failure::Environment(message)));
         }
         if !self.arguments.json {
-            eprintln!("loaded {} keys in {seconds:.1} s", grouped(records));
+            tell(&format!("loaded {} keys in {seconds:.1} s", grouped(records)));
         }
         let was_shown = match self.traces_what_it_loads() {
             true => shown::wait_until_shown(shared, records).await,
@@ -278,7 +281,7 @@ impl Bench<'_> {
         let over = work(shared, clients, source, "running").await;
         let seconds = (shared.clock.now_ns() - begin_ns) as f64 / 1e9;
         let tally = shared.tally.borrow();
-        self.print(&Report::new(&tally.numbers, seconds));
+        self.print(&Report::new(&tally.numbers, seconds))?;
         match trouble_of(&over) {
             Some(why) => Err(Failure::Environment(format!("at the end, {why}"))),
             None => Ok(()),
@@ -299,14 +302,13 @@ impl Bench<'_> {
         self.arguments.duration.or(of_workload).or(by_default)
     }
 
-    fn print(&self, report: &Report) {
+    fn print(&self, report: &Report) -> Result<(), Failure> {
         let text = if self.arguments.json {
             serde_json::to_string(report).expect("numbers and names are JSON")
         } else {
             format!("{}\n\n{report}", self.title())
         };
-        // Whoever closed the pipe does not want to read on; the trace is complete all the same.
-        let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+        say(text.trim_end())
     }
 
     fn title(&self) -> String {
@@ -351,7 +353,7 @@ async fn work(
     }
     if let Some(progress) = progress {
         progress.abort();
-        eprint!("\r\x1b[K");
+        show("\r\x1b[K");
     }
     over
 }
@@ -372,14 +374,14 @@ async fn show_progress(shared: Rc<Shared>, phase: &'static str) {
             ..
         } = &tally.numbers;
         let operations = tally.numbers.operations();
-        eprint!(
+        show(&format!(
             "\r\x1b[K{phase}: {} s, {} per second, p99 of reads {} and writes {}, {} errors",
             (shared.clock.now_ns() - begin_ns) / 1_000_000_000,
             grouped(operations - before),
             span(reads.summary().p99),
             span(writes.summary().p99),
             grouped(errors.values().sum()),
-        );
+        ));
         before = operations;
     }
 }

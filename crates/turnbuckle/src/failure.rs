@@ -1,4 +1,7 @@
-//! How a command ends when it does not end well.
+//! How a command ends when it does not end well, and how all commands speak.
+//!
+//! `head` and others close standard output or standard error before a command is done. The command then goes on without a word, and its
+//! exit code still says what it found. `println!` and `eprintln!` would panic, so commands use [`say`] and [`tell`].
 
 use std::{io::Write, process::ExitCode};
 use thiserror::Error;
@@ -22,7 +25,7 @@ pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else {
         return ExitCode::SUCCESS;
     };
-    eprintln!("error: {failure}");
+    tell(&format!("error: {failure}"));
     match failure {
         Failure::Broken(_) => ExitCode::from(1),
         Failure::Usage(_) => ExitCode::from(2),
@@ -30,7 +33,7 @@ pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Says something on standard output. Whoever closed it does not want to know; a full disk is another matter.
+/// Says on standard output what was asked for. A closed pipe is no error; a full disk is one.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -39,6 +42,16 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Says something on standard error, beside what was asked for. The command goes on if that cannot be written.
+pub(crate) fn tell(text: &str) {
+    show(&format!("{text}\n"));
+}
+
+/// The same without an end of line, for a line on a terminal that changes.
+pub(crate) fn show(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// It was asked for something that cannot be.
