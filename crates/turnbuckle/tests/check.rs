@@ -89,6 +89,13 @@ fn what_cannot_be_judged_is_named_with_file_and_place() {
             "trace.jsonl:1: expected an operation as JSON",
         ),
         (
+            line("c", "v", 0, 1)
+                + &line("d", "w", 2, 3).replace("\"site\"", "\"level\":\"causal\",\"expires\":5,\"site\""),
+            2,
+            "trace.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
+             does not fit at column 40: unknown field `expires`, expected one of `client`",
+        ),
+        (
             line("c", "v", 0, 1) + &line("d", "v", 2, 3),
             2,
             "trace.jsonl:1 and {file}:2: expected values that differ within a key",
