@@ -56,6 +56,44 @@ const FROM_BEFORE: &str =
     "a value from before the trace was read: the trace does not say whether it was ever written";
 const CLOCKS: &str = "several recorders, and nobody says how far their clocks may be off";
 
+/// What is normal at a level, and what is not, in one sentence for readers of a report.
+pub fn normal(level: Level) -> String {
+    let session = |not: &str| format!("stale reads are allowed; {not}");
+    match level.promise() {
+        Promise::RealValues => {
+            "stale reads and reads that go back are allowed; lost acknowledged writes are not".into()
+        }
+        Promise::Session { ryw, mr, mw, wfr } => session(match (ryw, mr, mw, wfr) {
+            (true, false, false, false) => "reads that miss the session's own writes are not",
+            (false, true, false, false) => "reads of a key that go back in a session are not",
+            (false, false, true, false) => "a client's writes of a key that are seen out of order are not",
+            (false, false, false, true) => {
+                "a write of a key that is seen without what its writer had read is not"
+            }
+            _ => "reads of a key that go back in a session, or miss its own writes, are not",
+        }),
+        Promise::Bounded(bound) => {
+            format!("reads that are stale for up to {bound} are allowed; staler reads are not")
+        }
+        Promise::OneCopy => "stale reads and reads that go back are not allowed".into(),
+        Promise::Order(PromisedOrder::Causal) => {
+            session("reads that go back, or that miss what the session could know of, are not")
+        }
+        Promise::Order(PromisedOrder::Sequential) => {
+            session("reads that no single order of all operations explains are not")
+        }
+        Promise::Order(PromisedOrder::PartitionSequential) => {
+            session("reads that no single order of a partition's operations explains are not")
+        }
+        Promise::Order(PromisedOrder::PerKeySequential) => {
+            session("reads that no single order of a key's operations explains are not")
+        }
+        Promise::Procedure => {
+            "the level says how an operation is done, so no trace shows whether it was kept".into()
+        }
+    }
+}
+
 /// Judges promises, one operation at a time.
 pub struct LevelJudge<'a> {
     history: &'a History,

@@ -89,7 +89,12 @@ pub fn run(options: &Check) -> Result<(), Failure> {
             };
             say(&serde_json::to_string(&answer).map_err(|error| environment(&error))?)?;
         } else {
-            say(&summary(&trace.display().to_string(), &history, &report))?;
+            say(&summary(
+                &trace.display().to_string(),
+                &history,
+                &report,
+                options.require,
+            ))?;
         }
         if let Some(keys) = options.explain {
             for explanation in explain_keys(&history, &orders, &report.audit, keys) {

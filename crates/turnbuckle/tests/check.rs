@@ -190,6 +190,25 @@ fn a_level_that_the_trace_records_is_held_to() {
     }
 }
 
+/// The reader of a report must not take what a level allows for a fault.
+#[test]
+fn what_is_normal_at_a_level_is_said_for_each_that_the_trace_has() {
+    let trace =
+        stale_read(",\"level\":\"eventual\"").replace("\"write\",", "\"write\",\"level\":\"bounded(2s)\",");
+    let (_, text, _) = traced(&trace, &["--require", "linearizable"]);
+    for expected in [
+        "  promised            bounded(2s): 0 false, 2 not contradicted, 0 not auditable\n                      \
+         bounded(2s): reads that are stale for up to 2s are allowed; staler reads are not\n",
+        "  promised            eventual: 0 false, 1 not contradicted, 0 not auditable\n                      \
+         eventual: stale reads and reads that go back are allowed; lost acknowledged writes are not\n",
+        "  required            linearizable: stale reads and reads that go back are not allowed\n",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    let (_, text, _) = traced(&stale_read(""), &[]);
+    assert!(!text.contains("allowed"), "no level is named: {text}");
+}
+
 #[test]
 fn a_level_that_is_required_is_kept_broken_or_cannot_be_judged() {
     let trace = stale_read("");

@@ -3,13 +3,15 @@ use std::{
     cmp::Reverse,
     fmt::{Display, Write},
 };
-use turnbuckle_check::{History, Report, Verdicts};
+use turnbuckle_check::{History, Report, Verdicts, levels::normal};
+use turnbuckle_core::Level;
 
 /// How many of the worst keys are named.
 const WORST_KEYS: usize = 3;
 
 /// The whole report of the trace that is called `name`.
-pub(super) fn summary(name: &str, history: &History, report: &Report) -> String {
+/// `required` is the level that all operations are held to, if there is one.
+pub(super) fn summary(name: &str, history: &History, report: &Report, required: Option<Level>) -> String {
     let mut lines = Lines(format!(
         "{name}: {} on {} by {}\n",
         plural(report.counted_ops, "operation"),
@@ -28,6 +30,9 @@ pub(super) fn summary(name: &str, history: &History, report: &Report) -> String 
         lines.other_measures(report);
     }
     lines.promises(report);
+    if let Some(level) = required.filter(|level| !report.audit.levels.contains_key(&level.to_string())) {
+        lines.add("required", format!("{level}: {}", normal(level)));
+    }
     lines.impossible(report);
     if !history.has_nothing_to_judge() {
         lines.ends(report);
@@ -136,6 +141,9 @@ impl Lines {
         let audit = &report.audit;
         for (level, verdicts) in &audit.levels {
             self.add("promised", format!("{level}: {}", counts(verdicts)));
+            if let Ok(known) = level.parse::<Level>() {
+                self.add("", format!("{level}: {}", normal(known)));
+            }
         }
         if audit.receipts.all() > 0 {
             self.add("receipts", counts(&audit.receipts));
