@@ -12,9 +12,7 @@
 //! (keyspaces, levels, sessions, receipts) is asked for only where the command line says so.
 //!
 //! Operations are sorted by how they ended: answered (in the latencies), refused by an error (in `errors`, by its first
-//! word), or without an answer. In `errors` three words are our own: `CONNECTION` was under way when its connection was
-//! lost, `NOREPLY` took longer than `--timeout`, `UNSENT` was due in an open loop before the end and no client was free to
-//! send it.
+//! word), or without an answer. In `errors` three words are our own; `errors.rs` says what each word means, in the report too.
 //!
 //! # Caveats
 //!
@@ -30,6 +28,7 @@
 mod alarm;
 mod client;
 mod clock;
+mod errors;
 mod options;
 mod receipts;
 mod report;

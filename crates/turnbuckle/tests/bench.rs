@@ -270,6 +270,12 @@ fn every_operation_is_in_the_trace_and_no_session_overlaps_itself() {
 
 #[test]
 fn errors_are_counted_by_their_first_word_and_only_a_timeout_is_unknown() {
+    let help = bench(&["--help"]);
+    let help = String::from_utf8_lossy(&help.stdout);
+    assert!(
+        help.contains("UNSENT       open loop: the operation was due before the end"),
+        "{help}"
+    );
     let (report, records) = run(
         &serve(|n| match n % 20 {
             7 => Mood::Error("TIMEOUT it may have happened"),

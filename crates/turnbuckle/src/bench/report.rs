@@ -1,6 +1,6 @@
 //! What a run has measured, for programs and for people.
 
-use super::{receipts::ReceiptSummary, tally::Numbers};
+use super::{errors::explained, receipts::ReceiptSummary, tally::Numbers};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -85,6 +85,7 @@ impl fmt::Display for Report {
         )?;
         if !self.errors.is_empty() {
             writeln!(f, "errors: {}", counts(&self.errors))?;
+            write!(f, "{}", explained(self.errors.keys().map(String::as_str)))?;
         }
         let receipts = &self.receipts;
         if receipts.recorded > 0 {
@@ -200,7 +201,8 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("120 us") && text.contains("errors: TIMEOUT 3"),
+            text.contains("120 us")
+                && text.contains("errors: TIMEOUT 3\n  TIMEOUT      the server had no answer in time; it may have happened\n"),
             "{text}"
         );
         let write = text
