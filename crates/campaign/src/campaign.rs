@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     fmt, fs,
-    io::IsTerminal,
+    io::{IsTerminal, Write},
     path::{Path, PathBuf},
     sync::{
         Mutex,
@@ -306,7 +306,7 @@ impl Progress {
 
     fn say(&self, what: &str) {
         if self.is_watched {
-            eprintln!("{:7.1} s  {what}", self.recorder.seconds());
+            let _ = writeln!(std::io::stderr(), "{:7.1} s  {what}", self.recorder.seconds());
         }
     }
 

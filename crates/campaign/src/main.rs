@@ -1,7 +1,7 @@
 //! `turnbuckle-campaign`: see the library. Exit codes: 0 no promise was broken, 1 a promise was broken, 2 wrong usage, 3 the environment
 //! failed.
 use clap::Parser;
-use std::{process::ExitCode, sync::atomic::AtomicBool};
+use std::{io::Write, process::ExitCode, sync::atomic::AtomicBool};
 use turnbuckle_campaign::{Failure, Options};
 
 #[derive(Parser)]
@@ -32,10 +32,12 @@ fn main() -> ExitCode {
         Err(failure @ Failure::Interrupted) => return fail(3, &failure.to_string()),
         Err(failure @ Failure::Environment(_)) => return fail(3, &failure.to_string()),
     };
-    match options.json {
-        true => println!("{}", serde_json::to_string(&report).expect("a report is JSON")),
-        false => println!("{}", report.text()),
-    }
+    let text = match options.json {
+        true => serde_json::to_string(&report).expect("a report is JSON"),
+        false => report.text(),
+    };
+    // If standard output or standard error was closed, the exit code still says what was found.
+    let _ = writeln!(std::io::stdout(), "{text}");
     match report.is_broken() {
         true => fail(1, "a promise was broken"),
         false => ExitCode::SUCCESS,
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(code: u8, why: &str) -> ExitCode {
-    eprintln!("error: {why}");
+    let _ = writeln!(std::io::stderr(), "error: {why}");
     ExitCode::from(code)
 }
 

@@ -200,7 +200,7 @@ impl Report {
             let directory = directory.display();
             text += &format!(
                 "  LOOK AT: {directory} (report.json, logs/, cluster.toml)\n  \
-                 SEE WHY WITH: turnbuckle check --explain {directory}/traces/*.jsonl\n  \
+                 SEE WHY WITH: turnbuckle check --began-empty --explain {directory}/traces/*.jsonl\n  \
                  DRAW THE SAME FAULTS WITH: make campaign SEED={}",
                 self.seed
             );

@@ -59,7 +59,7 @@ impl Parts {
                 parts.level_of[place as usize] = level;
             }
         }
-        for place in 0..history.operations.len() {
+        for place in 0..history.recorded() {
             parts.each_of(history, place, |part| part.operations += 1);
         }
         for (promise, &verdict) in history.promises.iter().zip(verdicts) {
@@ -109,7 +109,8 @@ const MOMENTS: i128 = 60;
 
 /// Operations and removed operations in spans of equal length, from the first start to the last. O(n + m log m).
 pub(crate) fn over_time(history: &History, zones: &[Zones]) -> Vec<Moment> {
-    let starts = || history.operations.iter().map(|operation| operation.start);
+    let operations = &history.operations[..history.recorded()];
+    let starts = || operations.iter().map(|operation| operation.start);
     let (Some(first), Some(last)) = (starts().min(), starts().max()) else {
         return Vec::new();
     };
@@ -122,7 +123,7 @@ pub(crate) fn over_time(history: &History, zones: &[Zones]) -> Vec<Moment> {
     };
     let mut moments: Vec<Moment> = (0..=since(last) / span).map(moment).collect();
     let removed: Vec<Vec<crate::Value>> = zones.iter().map(|zones| zones.removal(0)).collect();
-    for operation in &history.operations {
+    for operation in operations {
         let moment = &mut moments[(since(operation.start) / span) as usize];
         let key = operation.key as usize;
         let is_removed = removed[key].binary_search(&operation.value).is_ok()

@@ -18,6 +18,16 @@
 //! a right trace wrong. A key is *not auditable*, and all its operations are left out, if the doubt is about a write: a delete without version in a
 //! trace without versions; tombstones that several deletes of unknown outcome could have written.
 //!
+//! # Values from before the trace
+//!
+//! A value that no record wrote is a phantom: the store made it up. That is so only if the keyspace was empty when the trace
+//! began. Where it may have had data ([`HistoryBuilder::on_existing_data`]), such a value is taken for one from before the trace. Then a
+//! write of it is added behind the operations of the trace ([`Operation::is_from_before`]): it began before everything, and its outcome
+//! is unknown, so that it may take effect at any time until its first read is over. It contradicts nothing by itself. What its reads
+//! contradict would be contradicted wherever that write is put.
+//!
+//! A value is a phantom all the same if the trace has its write, and says that it failed.
+//!
 //! # Versions
 //!
 //! A value and its version are one to one within a key. Where they are not, the record that comes later is noted in
@@ -53,6 +63,8 @@ pub struct HistoryBuilder {
     /// Records that were sent before the client's last operation was answered.
     pipelined: HashSet<u64>,
     records: u64,
+    /// A value that no record wrote may be one from before the trace.
+    is_on_existing_data: bool,
 }
 
 /// Names, each with a number.
@@ -138,6 +150,14 @@ impl HistoryBuilder {
     /// Nothing yet.
     pub fn new() -> HistoryBuilder {
         HistoryBuilder::default()
+    }
+
+    /// The keyspace may have had data when the trace began. Without this, a value that no record wrote is a phantom.
+    pub fn on_existing_data(self) -> HistoryBuilder {
+        HistoryBuilder {
+            is_on_existing_data: true,
+            ..self
+        }
     }
 
     /// Adds a record.
@@ -403,22 +423,30 @@ impl HistoryBuilder {
     /// # Errors
     /// [`BadTrace::Overlap`].
     pub fn finish(mut self) -> Result<History, BadTrace> {
-        self.disown_tombstones();
+        let first_read = self.first_reads_of_tombstones();
+        self.disown_tombstones(&first_read);
         self.find_first_deletes();
         let taken_away = self.taken_away();
         let mut outcomes: Vec<Outcome> = self.keys.values().map(KeyBuilder::outcome).collect();
+        if self.is_on_existing_data {
+            self.disown_early_tombstones(&first_read, &mut outcomes);
+        }
         self.see_failed_writes();
         let kept_before = self.renumber(&mut outcomes);
         let place_of = |old: usize| {
             let (place, next) = (kept_before[old], kept_before[old + 1]);
             (place < next).then_some(place as usize)
         };
-        let (mut keys, mut not_auditable) = (Vec::new(), Vec::new());
+        let (mut keys, mut not_auditable, mut from_before) = (Vec::new(), Vec::new(), Vec::new());
         for ((name, about), outcome) in std::mem::take(&mut self.keys).into_iter().zip(&outcomes) {
             match outcome.not_auditable {
                 // A key of failed writes alone says nothing.
                 None if about.is_silent() => {}
-                None => keys.push(about.into_history(name, outcome, &place_of)),
+                None => {
+                    let unwritten = about.unwritten_values(outcome).into_iter();
+                    from_before.extend(unwritten.map(|value| (keys.len() as u32, value)));
+                    keys.push(about.into_history(name, outcome, &place_of));
+                }
                 Some(reason) => not_auditable.push(NotAuditable {
                     key: name,
                     reason,
@@ -432,7 +460,7 @@ impl HistoryBuilder {
             let Range { start, end } = promise.operations;
             promise.operations = kept_before[start as usize]..kept_before[end as usize];
         }
-        let history = History {
+        let mut history = History {
             clients: self.clients.into_vec(),
             recorder_of: self.recorder_of,
             recorders: self.recorders.into_vec(),
@@ -451,14 +479,45 @@ impl HistoryBuilder {
             version_names: self.version_names,
         };
         history.check_sessions(&self.pipelined)?;
+        if self.is_on_existing_data {
+            add_from_before(&mut history, &from_before);
+        }
         Ok(history)
     }
 }
 
+/// Adds a write from before the trace for each of these keys and values, where a read that counts has returned it.
+fn add_from_before(history: &mut History, unwritten: &[(u32, Value)]) {
+    if unwritten.is_empty() {
+        return;
+    }
+    let reads = history.operations.iter();
+    let reads = reads.filter(|operation| operation.kind == Kind::Read);
+    let is_read: HashSet<(u32, Value)> = reads.map(|read| (read.key, read.value)).collect();
+    let client = history.clients.len() as u32;
+    for &(key, value) in unwritten.iter().filter(|it| is_read.contains(it)) {
+        history.keys[key as usize].writers[value.index()] = Some(history.operations.len());
+        history.operations.push(Operation {
+            client,
+            key,
+            value,
+            // None that has a name.
+            site: u16::MAX,
+            kind: Kind::UnknownWrite,
+            start: i64::MIN,
+            finish: i64::MAX,
+            record: Operation::NO_RECORD,
+        });
+    }
+    if history.recorded() < history.operations.len() {
+        history.clients.push("before the trace".into());
+        history.recorder_of.push(Some(0));
+    }
+}
+
 impl HistoryBuilder {
-    /// A tombstone that was read before the delete that answered with it began is that of a delete of unknown outcome: this one
-    /// found nothing to take away.
-    fn disown_tombstones(&mut self) {
+    /// By key and tombstone, when the first read of it was over.
+    fn first_reads_of_tombstones(&self) -> HashMap<(u32, Value), i64> {
         let mut first_read: HashMap<(u32, Value), i64> = HashMap::new();
         for read in &self.operations {
             let is_tombstone = (TOMBSTONES..UNKNOWN_DELETE).contains(&(read.value.index() as u32));
@@ -467,7 +526,13 @@ impl HistoryBuilder {
                 *first = (*first).min(read.finish);
             }
         }
-        for ((key, value), first) in first_read {
+        first_read
+    }
+
+    /// A tombstone that was read before the delete that answered with it began is that of a delete of unknown outcome: this one
+    /// found nothing to take away.
+    fn disown_tombstones(&mut self, first_read: &HashMap<(u32, Value), i64>) {
+        for (&(key, value), &first) in first_read {
             let Some(extras) = self.keys[key as usize].extras.as_deref_mut() else {
                 continue;
             };
@@ -478,6 +543,20 @@ impl HistoryBuilder {
             if let Some(by) = written.by.filter(|&by| self.operations[by].start > first) {
                 written.by = None;
                 self.operations[by].kind = Kind::Read;
+            }
+        }
+    }
+
+    /// A tombstone that was read before the one delete of unknown outcome began is not that delete's: it is from before the trace.
+    fn disown_early_tombstones(&self, first_read: &HashMap<(u32, Value), i64>, outcomes: &mut [Outcome]) {
+        for (key, (about, outcome)) in self.keys.values().zip(outcomes).enumerate() {
+            let (Some(found), Some(extras)) = (outcome.found, &about.extras) else {
+                continue;
+            };
+            let first = first_read.get(&(key as u32, Value::at(TOMBSTONES + found)));
+            let is_later = |&place: &usize| first.is_some_and(|&first| self.operations[place].start > first);
+            if extras.unknown_deletes.iter().all(is_later) {
+                outcome.found = None;
             }
         }
     }
@@ -638,6 +717,24 @@ impl KeyBuilder {
     fn unwritten(&self, value: Value) -> Option<&Bytes> {
         let (bytes, written) = self.values.get_index(value.index().checked_sub(1)?)?;
         written.by.is_none().then_some(bytes)
+    }
+
+    /// The values that no record wrote, by their last places. Those of writes that failed are not among them.
+    fn unwritten_values(&self, outcome: &Outcome) -> Vec<Value> {
+        let extras = self.extras.as_deref();
+        let has_failed = |value: &Bytes| extras.is_some_and(|extras| extras.failed.contains_key(value));
+        let values = (1..).zip(&self.values);
+        let values = values.filter(|(_, (value, written))| written.by.is_none() && !has_failed(value));
+        let tombstones = extras
+            .map(|extras| extras.tombstones.values())
+            .into_iter()
+            .flatten();
+        let tombstones = (0..).zip(tombstones);
+        let tombstones =
+            tombstones.filter(|(place, written)| written.by.is_none() && outcome.found != Some(*place));
+        let values = values.map(|(place, _)| place);
+        let tombstones = tombstones.map(|(place, _)| 1 + self.values.len() as u32 + place);
+        values.chain(tombstones).map(Value::at).collect()
     }
 
     /// Nothing but writes that failed.

@@ -53,8 +53,19 @@ pub struct Operation {
     pub start: i64,
     /// When it was over; `i64::MAX` for a write of unknown outcome.
     pub finish: i64,
-    /// Which record of the trace, from 0.
+    /// Which record of the trace, from 0; [`Operation::NO_RECORD`] for a write from before the trace.
     pub record: u64,
+}
+
+impl Operation {
+    /// The record of a write that is not in the trace.
+    pub const NO_RECORD: u64 = u64::MAX;
+
+    /// Whether it stands for the write of a value from before the trace. Such a write began before everything, and nobody knows
+    /// when it was over. It does not count as an operation.
+    pub fn is_from_before(&self) -> bool {
+        self.record == Operation::NO_RECORD
+    }
 }
 
 /// What a trace says about one key.
@@ -172,7 +183,7 @@ pub struct Receipt {
 /// A trace, normalised.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The clients' names.
+    /// The clients' names. If there are writes from before the trace, the last name stands for their clients.
     pub clients: Vec<String>,
     /// Whose clock timed each client: a place in [`History::recorders`]. None if it was timed by several.
     pub recorder_of: Vec<Option<u32>>,
@@ -188,7 +199,8 @@ pub struct History {
     pub not_auditable: Vec<NotAuditable>,
     /// How many reads of nothing were left out: they name no version, and a delete of their key had begun before they were over.
     pub doubtful_reads: u64,
-    /// The operations that count, in the order of the trace.
+    /// The operations that count, in the order of the trace. Behind them ([`History::recorded`]) a write for each value from before the
+    /// trace.
     pub operations: Vec<Operation>,
     /// Deletes that took a value away, each with the one put that it can have been: places in [`History::operations`], the deletes rising. A
     /// delete of which several may have been it is not there.
@@ -202,6 +214,29 @@ pub struct History {
 }
 
 impl History {
+    /// How many operations count. Those behind them are writes from before the trace.
+    pub fn recorded(&self) -> usize {
+        self.operations
+            .partition_point(|operation| !operation.is_from_before())
+    }
+
+    /// Whether no read counts. Only reads can show that something is broken, so nothing can be said of such a trace.
+    pub fn has_nothing_to_judge(&self) -> bool {
+        self.operations
+            .iter()
+            .all(|operation| operation.kind != Kind::Read)
+    }
+
+    /// How many clients the trace names. The client of the writes from before the trace is not one of them.
+    pub fn named_clients(&self) -> usize {
+        self.clients.len() - usize::from(self.recorded() < self.operations.len())
+    }
+
+    /// Whether an operation read a value from before the trace.
+    pub fn reads_from_before(&self, operation: &Operation) -> bool {
+        operation.kind == Kind::Read && self.writer_of(operation).is_some_and(Operation::is_from_before)
+    }
+
     /// The operations of each client in the order of its session.
     pub fn sessions(&self) -> Vec<Vec<usize>> {
         let mut sessions = vec![Vec::new(); self.clients.len()];
@@ -227,6 +262,20 @@ impl History {
     pub fn writer_of(&self, read: &Operation) -> Option<&Operation> {
         let writer = self.keys[read.key as usize].writers[read.value.index()]?;
         Some(&self.operations[writer])
+    }
+
+    /// What the record of an operation was promised.
+    pub fn promise_of(&self, place: usize) -> Option<&Promised> {
+        let place = u32::try_from(place).ok()?;
+        // Their operations follow each other in the order of the trace.
+        let behind = self
+            .promises
+            .partition_point(|promise| promise.operations.start <= place);
+        let before = self.promises[..behind].iter().rev();
+        let mut with_operations = before.filter(|promise| !promise.operations.is_empty());
+        with_operations
+            .next()
+            .filter(|promise| promise.operations.contains(&place))
     }
 
     /// The write that an operation has seen: what a read returned, or what a delete took away.

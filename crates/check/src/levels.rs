@@ -10,6 +10,10 @@
 //! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
 //! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be said: they promise how they are done, which no client sees |
 //!
+//! # Values from before the trace
+//!
+//! Of a read of such a value no level is judged as kept: whether it was written at all is not in the trace. It can be judged as broken.
+//!
 //! # Weaker operations beside
 //!
 //! A promise binds the operation that was given it. So reads at weaker levels are left out where atomicity is judged, and writes at
@@ -48,7 +52,47 @@ pub(crate) fn nanoseconds(microseconds: u64) -> i64 {
     i64::try_from(microseconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
 }
 
+const FROM_BEFORE: &str =
+    "a value from before the trace was read: the trace does not say whether it was ever written";
 const CLOCKS: &str = "several recorders, and nobody says how far their clocks may be off";
+
+/// What is normal at a level, and what is not, in one sentence for readers of a report.
+pub fn normal(level: Level) -> String {
+    let session = |not: &str| format!("stale reads are allowed; {not}");
+    match level.promise() {
+        Promise::RealValues => {
+            "stale reads and reads that go back are allowed; lost acknowledged writes are not".into()
+        }
+        Promise::Session { ryw, mr, mw, wfr } => session(match (ryw, mr, mw, wfr) {
+            (true, false, false, false) => "reads that miss the session's own writes are not",
+            (false, true, false, false) => "reads of a key that go back in a session are not",
+            (false, false, true, false) => "a client's writes of a key that are seen out of order are not",
+            (false, false, false, true) => {
+                "a write of a key that is seen without what its writer had read is not"
+            }
+            _ => "reads of a key that go back in a session, or miss its own writes, are not",
+        }),
+        Promise::Bounded(bound) => {
+            format!("reads that are stale for up to {bound} are allowed; staler reads are not")
+        }
+        Promise::OneCopy => "stale reads and reads that go back are not allowed".into(),
+        Promise::Order(PromisedOrder::Causal) => {
+            session("reads that go back, or that miss what the session could know of, are not")
+        }
+        Promise::Order(PromisedOrder::Sequential) => {
+            session("reads that no single order of all operations explains are not")
+        }
+        Promise::Order(PromisedOrder::PartitionSequential) => {
+            session("reads that no single order of a partition's operations explains are not")
+        }
+        Promise::Order(PromisedOrder::PerKeySequential) => {
+            session("reads that no single order of a key's operations explains are not")
+        }
+        Promise::Procedure => {
+            "the level says how an operation is done, so no trace shows whether it was kept".into()
+        }
+    }
+}
 
 /// Judges promises, one operation at a time.
 pub struct LevelJudge<'a> {
@@ -133,7 +177,7 @@ impl<'a> LevelJudge<'a> {
             _ => Vec::new(),
         };
         // Places rise, so they are all if they are as many.
-        let is_all = places.len() == self.history.operations.len();
+        let is_all = places.len() == self.history.recorded();
         let judged = places.iter().enumerate().map(|(number, &place)| {
             let by_promise = match promise {
                 Promise::RealValues => Verdict::NotContradicted,
@@ -162,6 +206,9 @@ impl<'a> LevelJudge<'a> {
         let Some(write) = self.history.writer_of(operation) else {
             return Verdict::NotContradicted;
         };
+        if write.is_from_before() {
+            return Verdict::NotAuditable(FROM_BEFORE);
+        }
         let early = write.start.saturating_sub(operation.finish);
         let margin = match self.have_one_clock(operation, write) {
             true => Some(0),
@@ -233,6 +280,10 @@ impl<'a> LevelJudge<'a> {
         let allowed = bound.saturating_add(skew.saturating_mul(2));
         match self.writes.missed(read.key as usize, read, &self.order) {
             Some(missed) if missed > allowed => BROKEN,
+            // Only versions say whether it is newer than every write that it must reflect.
+            _ if self.history.reads_from_before(read) && !self.order.has_version(self.history, read) => {
+                Verdict::NotAuditable(FROM_BEFORE)
+            }
             _ => Verdict::NotContradicted,
         }
     }

@@ -27,6 +27,7 @@
 //! | a key of which nobody can say which delete was read | *not auditable*, and left out |
 //! | a snapshot | several reads at the same time, with one record |
 //! | a read of a value that nobody wrote to the key | a phantom: the key is not atomic, and the read has to go |
+//! | the same, where the keyspace may have had data ([`HistoryBuilder::on_existing_data`]) | read a value *from before the trace*, whose write took effect at an unknown time |
 //! | a read that was over before its write began | a read from the *future*: the same for all reads of the value |
 //!
 //! One operation precedes another if it was over, strictly, before the other began. Written values must differ within a key,
@@ -83,7 +84,9 @@ pub use sessions::{Broken, SessionViolations, each_session_violation, session_vi
 mod single;
 pub use single::removed_singly;
 mod staleness;
-pub use staleness::{Quantiles, Staleness, Visibility, converged, each_stale_read, staleness, visibility};
+pub use staleness::{
+    Quantiles, Staleness, Visibility, converged, each_stale_read, propagation, staleness, visibility,
+};
 mod svg;
 pub use svg::Svg;
 mod taken_away;

@@ -8,6 +8,8 @@
 //! Of a write of unknown outcome a stamp is known only if a read shows one (snapshots do not). By stamps one without is neither older
 //! nor newer than any other: what cannot be known speaks against nobody.
 //!
+//! A value from before the trace has a stamp if a read names it. Without one its age follows from its reads alone.
+//!
 //! The initial value is older than every write. The two can differ: a store in which the last writer wins lets a write with a
 //! slow clock lose against an earlier one. Both are comparisons of two numbers, so whoever asks need not know which it is: a
 //! value's *effect* with another one's *beginning*.
@@ -19,7 +21,8 @@ pub struct Order {
     /// Per key, per value.
     effects: Vec<Vec<i64>>,
     begins: Vec<Vec<i64>>,
-    by_versions: Vec<bool>,
+    /// Per key; none if no write of it was answered, so that there is nothing to order.
+    by_versions: Vec<Option<bool>>,
 }
 
 impl Order {
@@ -46,7 +49,7 @@ impl Order {
             if !is_sensible(history, operation) || value == Value::INITIAL {
                 continue;
             }
-            if by_versions[key] {
+            if by_versions[key] == Some(true) {
                 // Without one: newer than the initial value, and older than none.
                 let stamp = stamp_of(history, operation).map(signed);
                 effects[key][value.index()] = stamp.unwrap_or(i64::MAX);
@@ -78,26 +81,27 @@ impl Order {
 
     /// Whether a key's versions decide, and not time.
     pub fn is_by_versions(&self, key: u32) -> bool {
-        self.by_versions[key as usize]
+        self.by_versions[key as usize] == Some(true)
     }
 
-    /// What decides: `versions`, `real time`, or `mixed` if that differs between keys.
+    /// Whether versions decide, and the version of what an operation read or wrote is known.
+    pub(crate) fn has_version(&self, history: &History, operation: &Operation) -> bool {
+        self.is_by_versions(operation.key) && stamp_of(history, operation).is_some()
+    }
+
+    /// What decides: `versions`, `real time`, or `mixed` if that differs between keys. Keys without writes do not count.
     pub fn name(&self) -> &'static str {
-        let versions = self
-            .by_versions
-            .iter()
-            .filter(|&&by_versions| by_versions)
-            .count();
-        match versions {
+        let of_keys = || self.by_versions.iter().flatten();
+        match of_keys().filter(|&&by_versions| by_versions).count() {
             0 => "real time",
-            all if all == self.by_versions.len() => "versions",
+            all if all == of_keys().count() => "versions",
             _ => "mixed",
         }
     }
 }
 
-/// For each key, whether every write that was answered has a stamp, and there is one.
-fn have_stamps(history: &History) -> Vec<bool> {
+/// For each key, whether every write that was answered has a stamp; none if there is no such write.
+fn have_stamps(history: &History) -> Vec<Option<bool>> {
     let mut of_keys = vec![None; history.keys.len()];
     for write in &history.operations {
         if write.kind != Kind::Read && write.finish < i64::MAX {
@@ -105,7 +109,7 @@ fn have_stamps(history: &History) -> Vec<bool> {
             *all &= stamp_of(history, write).is_some();
         }
     }
-    of_keys.into_iter().map(|all| all.unwrap_or(false)).collect()
+    of_keys
 }
 
 fn stamp_of(history: &History, operation: &Operation) -> Option<u64> {

@@ -229,6 +229,8 @@ fn whole(claims: Claims) -> Verdict {
         .unwrap_or(Verdict::NotAuditable("none of its claims can be judged"))
 }
 
+const NOTHING_TO_JUDGE: &str = "there is nothing to judge: no read of the trace counts";
+
 /// What a trace says about a level that is required of all its operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Requirement {
@@ -245,9 +247,9 @@ pub enum Requirement {
     NotAuditable(&'static str),
 }
 
-/// Holds every operation of a trace to one level.
+/// Holds every operation of a trace to one level. A trace without a read that counts shows nothing, so it keeps no level.
 pub fn require(history: &History, judge: &LevelJudge<'_>, level: Level) -> Requirement {
-    let places: Vec<usize> = (0..history.operations.len()).collect();
+    let places: Vec<usize> = (0..history.recorded()).collect();
     let (mut broken, mut first, mut unknown) = (0, None, None);
     for (&place, verdict) in places.iter().zip(judge.level(level, &places)) {
         match verdict {
@@ -261,7 +263,8 @@ pub fn require(history: &History, judge: &LevelJudge<'_>, level: Level) -> Requi
     }
     let some_key = (!history.not_auditable.is_empty()).then_some("some keys are not auditable");
     let some_read = (history.doubtful_reads > 0).then_some("some reads of nothing name no version");
-    match (first, unknown.or(some_key).or(some_read)) {
+    let nothing = history.has_nothing_to_judge().then_some(NOTHING_TO_JUDGE);
+    match (first, nothing.or(unknown).or(some_key).or(some_read)) {
         (Some((place, why)), _) => Requirement::Broken {
             operations: broken,
             first: BrokenPromise {

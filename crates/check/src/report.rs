@@ -2,7 +2,7 @@
 use crate::{
     Audit, Causal, Findings, History, Moment, Order, Orders, Part, Quantiles, SessionViolations, Visibility,
     Zones, breakdown, converged, each_session_violation, each_stale_read, k_atomicity, levels::LevelJudge,
-    removed_singly, visibility,
+    propagation, removed_singly, visibility,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,10 +13,16 @@ use turnbuckle_core::{Level, Promise, PromisedOrder};
 pub struct Report {
     /// Operations that count.
     pub counted_ops: u64,
+    /// Reads among them. Without any nothing is judged: what the rest says of such a trace holds because nothing was looked at.
+    pub counted_reads: u64,
     /// Reads of what nobody wrote.
     pub phantom_reads: u64,
     /// Reads that were over before their write began.
     pub future_reads: u64,
+    /// Reads of values from before the trace: no record wrote them.
+    pub reads_from_before: u64,
+    /// How many such values there are.
+    pub values_from_before: u64,
     /// Reads of nothing that name no version, of keys of which a delete had begun. They are left out of everything else.
     pub doubtful_reads: u64,
     /// Keys that cannot be judged, and why. They are left out of everything else.
@@ -69,6 +75,8 @@ pub struct Report {
     pub audit: Audit,
     /// Where records contradict each other.
     pub findings: Findings,
+    /// The longest time for which a site missed a write that it showed later ([`propagation`]).
+    pub propagation_ns: i64,
     /// Whether the last reads agree; none where that cannot be said.
     pub converged_per_key: BTreeMap<String, Option<bool>>,
     /// The least k such that each read returned one of the last k writes; none if no k does, or if it was not found.
@@ -284,6 +292,11 @@ impl Report {
         });
         let (per_site, per_level) = parts.named(history);
         let proportion = Fraction::new(removed, counted);
+        let is_read = |operation: &&crate::Operation| operation.kind == crate::Kind::Read;
+        let counted_reads = history.operations.iter().filter(is_read).count();
+        let is_from_before = |operation: &&crate::Operation| history.reads_from_before(operation);
+        let reads_from_before = history.operations.iter().filter(is_from_before).count();
+        let propagation = propagation(history);
         let k = k_atomicity(history);
         Report {
             not_auditable_keys: history
@@ -302,8 +315,11 @@ impl Report {
             audit,
             findings: Findings::of(history),
             counted_ops: counted,
+            counted_reads: counted_reads as u64,
             phantom_reads: zones.iter().map(|zones| zones.phantom_reads).sum(),
             future_reads: zones.iter().map(|zones| zones.future_reads).sum(),
+            reads_from_before: reads_from_before as u64,
+            values_from_before: (history.operations.len() - history.recorded()) as u64,
             atomic: removed == 0,
             atomic_per_key: by_key(&names, atomic),
             inconsistent_proportion: proportion,
@@ -319,7 +335,8 @@ impl Report {
             stale_reads: stale.len() as u64,
             max_staleness_ns: stale.iter().copied().max().unwrap_or(0),
             staleness_ns: Quantiles::of(stale),
-            converged_per_key: by_key(&names, converged(history).into_iter()),
+            propagation_ns: propagation,
+            converged_per_key: by_key(&names, converged(history, propagation).into_iter()),
             k_atomicity_per_key: by_key(&names, k.iter().map(|k| k.and_then(|k| k.exact))),
             k_lower_bound_per_key: by_key(&names, k.iter().map(|k| k.map(|k| k.at_least))),
             causal: Causality::of(&orders.causal),

@@ -5,10 +5,11 @@
 //!
 //! **t-visibility** (Bailis et al., *Probabilistically bounded staleness*, 2012) asks the other way round: of the reads that began a
 //! time t after the last write before them was over, how many returned that write or a newer one? It is counted in buckets of t that
-//! grow by 1, 2, 5, so that it can be drawn on a logarithmic axis.
-use crate::{History, Kind, Operation, Order, order::is_sensible};
+//! grow by 1, 2, 5, so that it can be drawn on a logarithmic axis. A read of a value from before the trace counts only if versions say
+//! whether it is newer than the write.
+use crate::{History, Kind, Operation, Order, levels::nanoseconds, order::is_sensible};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Reads that missed a write that was over before they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,11 +91,17 @@ impl Missable {
 
     /// For how long the first write that the read missed had been over; none if it is fresh.
     pub(crate) fn missed(&self, group: usize, read: &Operation, order: &Order) -> Option<i64> {
+        let finish = self.missed_since(group, read, order)?;
+        Some(read.start.saturating_sub(finish))
+    }
+
+    /// When the first write that the read missed was over; none if it is fresh.
+    fn missed_since(&self, group: usize, read: &Operation, order: &Order) -> Option<i64> {
         let effect = order.effect(read);
         let group = self.groups.get(group)?;
         let newer = group.partition_point(|&(begin, _)| begin <= effect);
         let &(_, finish) = group.get(newer)?;
-        (finish < read.start).then(|| read.start.saturating_sub(finish))
+        (finish < read.start).then_some(finish)
     }
 }
 
@@ -145,7 +152,8 @@ pub fn visibility(history: &History, order: &Order) -> Vec<Visibility> {
     writes.iter_mut().for_each(|of_key| of_key.sort_unstable());
     let mut buckets = buckets();
     for read in &history.operations {
-        if read.kind != Kind::Read || !is_sensible(history, read) {
+        let is_known = !history.reads_from_before(read) || order.has_version(history, read);
+        if read.kind != Kind::Read || !is_known || !is_sensible(history, read) {
             continue;
         }
         let of_key = &writes[read.key as usize];
@@ -187,8 +195,7 @@ fn buckets() -> Vec<Visibility> {
 /// [`History::operations`].
 pub(crate) fn last_reads(history: &History) -> Vec<(i64, BTreeMap<u32, usize>)> {
     let mut last = vec![(i64::MIN, BTreeMap::new()); history.keys.len()];
-    for write in history
-        .operations
+    for write in history.operations[..history.recorded()]
         .iter()
         .filter(|operation| operation.kind != Kind::Read)
     {
@@ -207,13 +214,67 @@ pub(crate) fn last_reads(history: &History) -> Vec<(i64, BTreeMap<u32, usize>)> 
     last
 }
 
+/// The longest time for which a site is known to have missed a write, in nanoseconds: some read of the key there began so long after
+/// the write was over, and missed it; and a later read there no longer did. 0 if there is no such pair. A write that a site missed to the
+/// end says nothing: it may be on its way, or lost. O(n log n).
+pub fn propagation(history: &History) -> i64 {
+    let order = Order::of(history);
+    let writes = Missable::of(history, &order, |operation| Some(operation.key as usize));
+    // By key and site: when each read began, and when the first write that it missed was over.
+    let mut reads: HashMap<(u32, u16), Vec<(i64, i64)>> = HashMap::new();
+    for read in &history.operations {
+        if read.kind == Kind::Read && is_sensible(history, read) {
+            let missed = writes.missed_since(read.key as usize, read, &order);
+            let of_site = reads.entry((read.key, read.site)).or_default();
+            of_site.push((read.start, missed.unwrap_or(i64::MAX)));
+        }
+    }
+    let mut longest = 0;
+    for of_site in reads.values_mut() {
+        of_site.sort_unstable();
+        // If what a later read missed was over later, it has seen what this one missed.
+        let mut later = i64::MIN;
+        for together in of_site.chunk_by(|one, other| one.0 == other.0).rev() {
+            let missed = together.iter().filter(|(_, missed)| *missed < later);
+            let longest_here = missed.map(|(start, missed)| start.saturating_sub(*missed)).max();
+            longest = longest.max(longest_here.unwrap_or(0));
+            later = together.iter().map(|&(_, missed)| missed).fold(later, i64::max);
+        }
+    }
+    longest
+}
+
+/// Whether a read that began when it did should show the last write of its key, which was over at `quiet`. Before that the write may be
+/// on its way. A read is late enough if it began
+///
+/// - more than twice the longest [`propagation`] after that: a trace shows few of them, and seldom the slowest; and
+/// - later than the read's own receipt allows for, if that says how stale the answer may be.
+pub(crate) fn is_late(history: &History, read: usize, quiet: i64, propagation: i64) -> bool {
+    let promise = history.promise_of(read);
+    let receipt = promise.and_then(|promise| promise.receipt?.staleness_us);
+    let allowed = receipt.map_or(0, nanoseconds).max(propagation.saturating_mul(2));
+    history.operations[read].start > quiet.saturating_add(allowed)
+}
+
 /// Whether the last reads of all clients, after all writes were over, agree: for each key, in the order of [`History::keys`].
-/// None if fewer than two clients read then, or if a write may still happen.
-pub fn converged(history: &History) -> Vec<Option<bool>> {
-    let verdict = |(key, (_, reads)): (&crate::KeyHistory, (i64, BTreeMap<u32, usize>))| {
-        let mut values = reads.values().map(|&read| history.operations[read].value);
-        let first = values.next()?;
-        (reads.len() >= 2 && !key.has_unknown_writes).then(|| values.all(|value| value == first))
+///
+/// Reads that differ count only if they are late enough, given the trace's [`propagation`]. None if fewer than two clients are left, if a
+/// write may still happen, or if one of the reads that differ returned a value from before the trace.
+pub fn converged(history: &History, propagation: i64) -> Vec<Option<bool>> {
+    let verdict = |(key, (quiet, reads)): (&crate::KeyHistory, (i64, BTreeMap<u32, usize>))| {
+        let all: Vec<&Operation> = reads.values().map(|&read| &history.operations[read]).collect();
+        let late = reads
+            .values()
+            .filter(|&&read| is_late(history, read, quiet, propagation));
+        let late: Vec<&Operation> = late.map(|&read| &history.operations[read]).collect();
+        let agree = |reads: &[&Operation]| reads.iter().all(|read| read.value == reads[0].value);
+        let is_told = |reads: &[&Operation]| !reads.iter().any(|read| history.reads_from_before(read));
+        match key.has_unknown_writes {
+            true => None,
+            false if all.len() >= 2 && agree(&all) => Some(true),
+            false if late.len() < 2 => None,
+            false => Some(agree(&late)).filter(|&agree| agree || is_told(&late)),
+        }
     };
     let keys = history.keys.iter().zip(last_reads(history));
     keys.map(verdict).collect()

@@ -18,7 +18,8 @@
 //!
 //! # Caveats
 //!
-//! At most [`MAX_DRAWN`] operations are drawn, fewer if the width is too small for them; the rest are only told. No line has
+//! At most [`MAX_DRAWN`] operations are drawn, fewer if the width is too small for them; the rest are only told, as are writes from before
+//! the trace. No line has
 //! more characters than the width. Names and values are data of strangers: what could move a terminal's cursor, reverse its
 //! direction or take two columns is escaped, and what is long is cut ([`readable`]).
 use crate::{Because, Edge, History, Kind, Operation, Witness};
@@ -82,6 +83,9 @@ fn tell(history: &History, operation: &Operation, clock: &Clock) -> String {
         format!(", version {}", readable(name.as_bytes(), 32))
     });
     let did = format!("{}{version}", did(history, operation));
+    if operation.is_from_before() {
+        return format!("before the trace, a client {did} (no record)");
+    }
     let start = clock.number(operation.start);
     let when = match operation.kind {
         Kind::UnknownWrite => format!("began at {start} {}, never answered", clock.unit()),
@@ -115,6 +119,7 @@ fn site_of<'a>(history: &'a History, operation: &Operation) -> Option<&'a str> {
 fn lead(history: &History, numbers: &BTreeMap<usize, usize>, edge: &Edge) -> String {
     let name = |place: usize| match numbers.get(&place) {
         Some(number) => format!("[{number}]"),
+        None if history.operations[place].is_from_before() => "a write from before the trace".into(),
         None => format!("record {}", history.operations[place].record),
     };
     let (from, to) = (name(edge.from), name(edge.to));
@@ -149,13 +154,7 @@ pub struct Clock {
 impl Clock {
     /// For these operations.
     pub fn of(history: &History, operations: &[usize]) -> Clock {
-        let mut times: Vec<i64> = Vec::new();
-        for operation in operations.iter().map(|&place| &history.operations[place]) {
-            times.push(operation.start);
-            times.extend(end(operation));
-        }
-        times.sort_unstable();
-        times.dedup();
+        let times = times_of(history, operations);
         let origin = times.first().copied().unwrap_or(0);
         let span = i128::from(times.last().copied().unwrap_or(0)) - i128::from(origin);
         let digits = digits_for(span);
@@ -198,6 +197,17 @@ impl Clock {
         let rest = self.since(time).rem_euclid(step);
         rest.min(step - rest)
     }
+}
+
+/// When these operations began and were over, in order. A write from before the trace has no time.
+fn times_of(history: &History, operations: &[usize]) -> Vec<i64> {
+    let operations = operations.iter().map(|&place| &history.operations[place]);
+    let operations = operations.filter(|operation| !operation.is_from_before());
+    let times = operations.flat_map(|operation| std::iter::once(operation.start).chain(end(operation)));
+    let mut times: Vec<i64> = times.collect();
+    times.sort_unstable();
+    times.dedup();
+    times
 }
 
 /// A length of time, as `12.345 ms`.
@@ -362,13 +372,7 @@ impl Drawing {
         width: usize,
         label: Option<usize>,
     ) -> Option<Drawing> {
-        let mut times: Vec<i64> = Vec::new();
-        for operation in operations.iter().map(|&place| &history.operations[place]) {
-            times.push(operation.start);
-            times.extend(end(operation));
-        }
-        times.sort_unstable();
-        times.dedup();
+        let times = times_of(history, operations);
         let (names, mut bars) = rows(history, operations, &times, label);
         let gutter = names
             .iter()
@@ -487,6 +491,9 @@ fn rows(
     let mut clients: BTreeMap<u32, Vec<(usize, &Operation)>> = BTreeMap::new();
     for (place, &operation) in operations.iter().enumerate() {
         let operation = &history.operations[operation];
+        if operation.is_from_before() {
+            continue;
+        }
         let of_client = clients.entry(operation.client).or_default();
         of_client.push((place + 1, operation));
     }

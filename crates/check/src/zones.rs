@@ -94,7 +94,7 @@ impl Zones {
                 continue;
             }
             let cluster = &mut all[operation.key as usize][operation.value.index()];
-            cluster.weight += 1;
+            cluster.weight += u64::from(!operation.is_from_before());
             if counts(place) {
                 cluster.f = cluster.f.min(operation.finish);
             }

@@ -74,11 +74,14 @@ fn record() -> impl Strategy<Value = Record> {
     })
 }
 
-/// Those records that fit together.
-fn history(records: &[Record]) -> History {
+/// Those records that fit together. `had_data`: what nobody wrote may be from before the trace.
+fn history(records: &[Record], had_data: bool) -> History {
     let mut kept: Vec<Record> = Vec::new();
     let build = |records: &[Record]| {
-        let mut builder = HistoryBuilder::new();
+        let mut builder = match had_data {
+            true => HistoryBuilder::new().on_existing_data(),
+            false => HistoryBuilder::new(),
+        };
         for record in records {
             builder.add(record).ok()?;
         }
@@ -110,8 +113,9 @@ proptest! {
         records in vec(record(), 0..24),
         places in vec((any::<usize>(), any::<usize>(), 0..6_u8), 0..30),
         width in 60..140_usize,
+        had_data in any::<bool>(),
     ) {
-        let history = history(&records);
+        let history = history(&records, had_data);
         let all = history.operations.len().max(1);
         let mut witness = Witness::default();
         for (one, other, because) in places.into_iter().filter(|_| !history.operations.is_empty()) {
@@ -136,8 +140,11 @@ proptest! {
     }
 
     #[test]
-    fn any_trace_is_explained_within_the_width(records in vec(record(), 0..24)) {
-        let history = history(&records);
+    fn any_trace_is_explained_within_the_width(
+        records in vec(record(), 0..24),
+        had_data in any::<bool>(),
+    ) {
+        let history = history(&records, had_data);
         for explanation in explain(&history) {
             check(&explanation.text(&history, 100), 100)?;
             for &place in &explanation.witness.operations {

@@ -524,7 +524,10 @@ fn an_order_that_somebody_looked_for_decides_about_causal() {
         Requirement::Broken { operations: 1, .. }
     ));
     // One copy explains all: so does every weaker order.
-    let trace = history(&[promised("w", Op::Write, "1", (0, 1), "causal")]);
+    let trace = history(&[
+        promised("w", Op::Write, "1", (0, 1), "causal"),
+        promised("r", Op::Read, "1", (2, 3), "causal"),
+    ]);
     for level in [Level::Causal, Level::Sequential, Level::PerKeySequential] {
         assert_eq!(
             require(&trace, &LevelJudge::new(&trace, None), level),

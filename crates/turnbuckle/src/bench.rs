@@ -12,9 +12,7 @@
 //! (keyspaces, levels, sessions, receipts) is asked for only where the command line says so.
 //!
 //! Operations are sorted by how they ended: answered (in the latencies), refused by an error (in `errors`, by its first
-//! word), or without an answer. In `errors` three words are our own: `CONNECTION` was under way when its connection was
-//! lost, `NOREPLY` took longer than `--timeout`, `UNSENT` was due in an open loop before the end and no client was free to
-//! send it.
+//! word), or without an answer. In `errors` three words are our own; `errors.rs` says what each word means, in the report too.
 //!
 //! # Caveats
 //!
@@ -23,12 +21,14 @@
 //! - A trace holds when an operation was really sent; latencies count from when it should have been. Only the former says
 //!   what the server may have reordered.
 //! - Receipts cost bytes, so they are asked for only together with `--trace`.
-//! - A trace is evidence only of what it holds from the beginning: reads of what an earlier run wrote are, to the checker, reads of
-//!   what nobody wrote. `--load` takes care of that; without it the keyspace must be empty.
+//! - A trace is evidence only of what it holds from the beginning. Reads of what an earlier run wrote are, to the checker, reads of
+//!   values from before the trace, and it cannot judge all of them. `--load` takes care of that, and so does an empty keyspace.
+//!   Else the report counts such reads.
 
 mod alarm;
 mod client;
 mod clock;
+mod errors;
 mod options;
 mod receipts;
 mod report;
@@ -40,7 +40,10 @@ mod target;
 
 pub(crate) use options::Arguments;
 
-use crate::{connection::Trouble, failure::Failure};
+use crate::{
+    connection::Trouble,
+    failure::{Failure, say, show, tell},
+};
 use client::{Client, Over};
 use clock::Clock;
 use options::SessionKind;
@@ -50,7 +53,7 @@ use source::{LoadQueue, Run, Source};
 use std::{
     cell::{Cell, RefCell},
     fs::File,
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     num::NonZeroU64,
     path::Path,
     rc::Rc,
@@ -175,8 +178,8 @@ impl Bench<'_> {
             timeout_ns: nanos(self.arguments.timeout),
             roams: self.arguments.session == SessionKind::Roam,
             arrival: self.workload().arrival,
-            run,
-            tally: RefCell::new(Tally::new(clock, recorder, trace)),
+            run: run.clone(),
+            tally: RefCell::new(Tally::new(clock, recorder, run, trace)),
             population: RefCell::new(self.plan.population()),
             begin_ns: Cell::new(0),
             end_ns: Cell::new(None),
@@ -210,7 +213,7 @@ impl Bench<'_> {
         self.arguments.load && self.arguments.trace.is_some()
     }
 
-    /// A read of what an earlier run inserted would stand in the trace before this run inserts it.
+    /// A read of what an earlier run inserted would be one of a value from before the trace.
     async fn refuse_old_inserts(&self, shared: &Rc<Shared>) -> Result<(), Failure> {
         if !self.traces_what_it_loads() || !self.workload().mix.inserts() {
             return Ok(());
@@ -219,8 +222,8 @@ impl Bench<'_> {
         match shown::inserted_before(shared, records).await.map_err(failure)? {
             None => Ok(()),
             Some((key, target)) => Err(Failure::Environment(format!(
-                "{} ({}) has {}, which this workload inserts: its trace would have reads of what nobody wrote. Expected a \
-                 keyspace that is empty, or more --keys than were ever there",
+                "{} ({}) has {}, which this workload inserts: its trace would have reads of values from before it. \
+                 Expected a keyspace that is empty, or more --keys than were ever there",
                 target.address,
                 target.site,
                 String::from_utf8_lossy(&key)
@@ -248,7 +251,7 @@ impl Bench<'_> {
             return (Vec::new(), Err(Failure::Environment(message)));
         }
         if !self.arguments.json {
-            eprintln!("loaded {} keys in {seconds:.1} s", grouped(records));
+            tell(&format!("loaded {} keys in {seconds:.1} s", grouped(records)));
         }
         let was_shown = match self.traces_what_it_loads() {
             true => shown::wait_until_shown(shared, records).await,
@@ -277,7 +280,7 @@ impl Bench<'_> {
         let over = work(shared, clients, source, "running").await;
         let seconds = (shared.clock.now_ns() - begin_ns) as f64 / 1e9;
         let tally = shared.tally.borrow();
-        self.print(&Report::new(&tally.numbers, seconds));
+        self.print(&Report::new(&tally.numbers, seconds))?;
         match trouble_of(&over) {
             Some(why) => Err(Failure::Environment(format!("at the end, {why}"))),
             None => Ok(()),
@@ -298,14 +301,13 @@ impl Bench<'_> {
         self.arguments.duration.or(of_workload).or(by_default)
     }
 
-    fn print(&self, report: &Report) {
+    fn print(&self, report: &Report) -> Result<(), Failure> {
         let text = if self.arguments.json {
             serde_json::to_string(report).expect("numbers and names are JSON")
         } else {
             format!("{}\n\n{report}", self.title())
         };
-        // Whoever closed the pipe does not want to read on; the trace is complete all the same.
-        let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+        say(text.trim_end())
     }
 
     fn title(&self) -> String {
@@ -350,7 +352,7 @@ async fn work(
     }
     if let Some(progress) = progress {
         progress.abort();
-        eprint!("\r\x1b[K");
+        show("\r\x1b[K");
     }
     over
 }
@@ -371,14 +373,14 @@ async fn show_progress(shared: Rc<Shared>, phase: &'static str) {
             ..
         } = &tally.numbers;
         let operations = tally.numbers.operations();
-        eprint!(
+        show(&format!(
             "\r\x1b[K{phase}: {} s, {} per second, p99 of reads {} and writes {}, {} errors",
             (shared.clock.now_ns() - begin_ns) / 1_000_000_000,
             grouped(operations - before),
             span(reads.summary().p99),
             span(writes.summary().p99),
             grouped(errors.values().sum()),
-        );
+        ));
         before = operations;
     }
 }

@@ -1,15 +1,16 @@
 //! `turnbuckle check`: what a trace shows.
+mod summary;
+
 use crate::failure::{Failure, environment, say, usage};
 use clap::Args;
 use serde::Serialize;
 use std::{
-    cmp::Reverse,
-    fmt::Write,
     fs,
     path::{Path, PathBuf},
 };
+use summary::{plural, summary};
 use turnbuckle_check::{
-    BadTrace, Finding, History, HistoryBuilder, Orders, Report, Requirement, Verdicts, explain_keys, figures,
+    BadTrace, Finding, History, HistoryBuilder, Orders, Report, Requirement, explain_keys, figures,
     levels::LevelJudge, require,
 };
 use turnbuckle_core::{Level, Micros};
@@ -36,6 +37,10 @@ pub struct Check {
     /// Hold every operation to this level: read-your-writes, session, bounded(2s), linearizable and so on.
     #[arg(long, value_name = "LEVEL")]
     require: Option<Level>,
+    /// The keyspace was empty when the trace began: a read of a value that no record wrote is then a violation. Without this, such a
+    /// value is taken to be from before the trace.
+    #[arg(long)]
+    began_empty: bool,
     /// How far each recorder's clock may be from true time; what is left is certain.
     #[arg(long, value_name = "SPAN")]
     skew: Option<Micros>,
@@ -59,13 +64,11 @@ pub struct Check {
 
 /// How wide explanations are, in characters.
 const WIDTH: usize = 100;
-/// How many of the worst keys are named.
-const WORST_KEYS: usize = 3;
 
 pub fn run(options: &Check) -> Result<(), Failure> {
     let (mut broken, mut unknown) = (None, None);
     for (number, trace) in options.traces.iter().enumerate() {
-        let (history, lines) = read(trace)?;
+        let (history, lines) = read(trace, options.began_empty)?;
         let skew = options
             .skew
             .map(|skew| i64::try_from(skew.0.saturating_mul(1_000)).unwrap_or(i64::MAX));
@@ -86,7 +89,12 @@ pub fn run(options: &Check) -> Result<(), Failure> {
             };
             say(&serde_json::to_string(&answer).map_err(|error| environment(&error))?)?;
         } else {
-            say(&summary(&trace.display().to_string(), &history, &report))?;
+            say(&summary(
+                &trace.display().to_string(),
+                &history,
+                &report,
+                options.require,
+            ))?;
         }
         if let Some(keys) = options.explain {
             for explanation in explain_keys(&history, &orders, &report.audit, keys) {
@@ -191,8 +199,9 @@ fn why_broken(level: Level, found: &Requirement, lines: &Lines) -> Option<String
     };
     let place = lines.place(first.record);
     Some(format!(
-        "{place}: {level} is required and broken: {} ({operations} operations in all)",
-        first.why
+        "{place}: {level} is required and broken: {} ({} in all)",
+        first.why,
+        plural(*operations, "operation")
     ))
 }
 
@@ -255,13 +264,17 @@ impl Lines {
     }
 }
 
-fn read(trace: &Path) -> Result<(History, Lines), Failure> {
+fn read(trace: &Path, began_empty: bool) -> Result<(History, Lines), Failure> {
     let bad_file = |error: BadTraceFile| match error {
         BadTraceFile::Unreadable { .. } => environment(&error),
         BadTraceFile::BadLine { .. } => usage(&error),
     };
     let bad_trace = |error: BadTrace, lines: &Lines| usage(&error.located(&|record| lines.place(record)));
-    let (mut builder, mut number) = (HistoryBuilder::new(), 0);
+    let mut builder = match began_empty {
+        true => HistoryBuilder::new(),
+        false => HistoryBuilder::new().on_existing_data(),
+    };
+    let mut number = 0;
     let mut lines = Lines {
         file: trace.display().to_string(),
         ahead: Vec::new(),
@@ -277,198 +290,4 @@ fn read(trace: &Path) -> Result<(History, Lines), Failure> {
     }
     let history = builder.finish().map_err(|error| bad_trace(error, &lines))?;
     Ok((history, lines))
-}
-
-fn summary(name: &str, history: &History, report: &Report) -> String {
-    let ms = |ns: i64| format!("{:.3} ms", ns as f64 / 1e6);
-    let mut text = format!(
-        "{name}: {} operations on {} keys by {} clients\n",
-        report.counted_ops,
-        history.keys.len(),
-        history.clients.len()
-    );
-    let mut line = |what: &str, says: String| {
-        writeln!(text, "  {what:<20}{says}").expect("writing to a string does not fail");
-    };
-    let proportion = report.inconsistent_proportion.as_f64();
-    let error = report.inconsistent_standard_error;
-    line(
-        "atomic",
-        match report.atomic {
-            true if report.not_auditable_keys.is_empty() && report.doubtful_reads == 0 => "yes".into(),
-            true => "yes, as far as it can be judged: not all of it can be".into(),
-            false => format!(
-                "no: without {} operations it would be ({:.3} % ± {:.3}, {} of all)",
-                report.removed_ops,
-                100.0 * proportion,
-                100.0 * error,
-                report.inconsistent_proportion
-            ),
-        },
-    );
-    if let Some((key, why)) = report.not_auditable_keys.first_key_value() {
-        let keys = report.not_auditable_keys.len();
-        line(
-            "not auditable",
-            format!("{keys} keys, which are left out: {key:?}, because {why}"),
-        );
-    }
-    if report.doubtful_reads > 0 {
-        let reads = report.doubtful_reads;
-        line(
-            "left out",
-            format!("{reads} reads of nothing that do not say which delete they saw"),
-        );
-    }
-    for (skew, removed) in &report.removed_ops_with_skew_ns {
-        let skew = skew.parse().map_or_else(|_| skew.clone(), ms);
-        line("", format!("{removed} of them if clocks are off by {skew}"));
-    }
-    line(
-        "Gamma",
-        format!("{} (in all; half of it on either side)", ms(report.gamma_max_ns)),
-    );
-    line(
-        "stale reads",
-        match report.staleness_ns {
-            None => "0".into(),
-            Some(by) => format!(
-                "{}: half of them by {} or less, 99 % by {}, all by {}",
-                report.stale_reads,
-                ms(by.p50),
-                ms(by.p99),
-                ms(by.max)
-            ),
-        },
-    );
-    let sessions = report.session_violations;
-    line(
-        "sessions",
-        format!(
-            "violations of read your writes {}, monotonic reads {}, monotonic writes {}, writes follow reads {} (by {})",
-            sessions.ryw, sessions.mr, sessions.mw, sessions.wfr, report.session_order
-        ),
-    );
-    line("causal", causal(report));
-    line("sequential", answer(report.sequentially_consistent).into());
-    line("k", k(report));
-    let audit = &report.audit;
-    for (level, verdicts) in &audit.levels {
-        line("promised", format!("{level}: {}", counts(verdicts)));
-    }
-    if audit.receipts.all() > 0 {
-        line("receipts", counts(&audit.receipts));
-        for (claim, verdicts) in &audit.claims {
-            line("", format!("{claim}: {}", counts(verdicts)));
-        }
-        if audit
-            .claims
-            .get("staleness")
-            .is_some_and(|claim| claim.broken > 0)
-        {
-            line(
-                "",
-                "how stale an answer may be follows from clocks: where one was outside its server's bound, it is false".into(),
-            );
-        }
-    }
-    if audit.weaker > 0 {
-        line(
-            "",
-            format!(
-                "{} say that they give another level than was asked for",
-                audit.weaker
-            ),
-        );
-    }
-    let findings = &report.findings;
-    if findings.all() > 0 {
-        line(
-            "contradictions",
-            format!(
-                "{} of versions and values, {} torn snapshots, {} reads of writes that were not done",
-                findings.mixed_versions, findings.torn_snapshots, findings.failed_writes_seen
-            ),
-        );
-    }
-    if report.phantom_reads + report.future_reads > 0 {
-        line(
-            "impossible reads",
-            format!(
-                "{} of what nobody wrote, {} before their write began",
-                report.phantom_reads, report.future_reads
-            ),
-        );
-    }
-    let judged = report.converged_per_key.values().flatten();
-    let (together, all) = (judged.clone().filter(|&&agree| agree).count(), judged.count());
-    line(
-        "converged",
-        match all {
-            0 => "cannot be said: no key was read by two clients after its last write".into(),
-            all => format!("{together} of {all} keys that can be judged"),
-        },
-    );
-    let mut worst: Vec<(&String, i64)> = report
-        .gamma_per_key_ns
-        .iter()
-        .map(|(key, &gamma)| (key, gamma))
-        .filter(|&(_, gamma)| gamma > 0)
-        .collect();
-    worst.sort_by_key(|&(key, gamma)| (Reverse(gamma), key));
-    for (key, gamma) in worst.into_iter().take(WORST_KEYS) {
-        let removed = report.removed_ops_per_key.get(key).copied().unwrap_or(0);
-        line(
-            "worst key",
-            format!("{key:?}: Gamma {}, {removed} operations", ms(gamma)),
-        );
-    }
-    text.trim_end().to_owned()
-}
-
-fn answer(holds: Option<bool>) -> &'static str {
-    match holds {
-        Some(true) => "yes",
-        Some(false) => "no",
-        None => "not decided",
-    }
-}
-
-fn causal(report: &Report) -> String {
-    let causal = &report.causal;
-    let (cc, ccv, cm) = (answer(causal.cc), answer(causal.ccv), answer(causal.cm));
-    let broken = match report.causal_violations {
-        Some(reads) if reads > 0 => format!(" ({reads} reads break it)"),
-        _ => String::new(),
-    };
-    format!("CC {cc}{broken}, CCv {ccv}, CM {cm}")
-}
-
-/// How many versions back reads were, at most.
-fn k(report: &Report) -> String {
-    let bounds = report.k_lower_bound_per_key.iter();
-    let known = bounds.filter_map(|(key, bound)| Some((report.k_atomicity_per_key[key], (*bound)?)));
-    let known: Vec<(Option<u64>, u64)> = known.collect();
-    let is_exact = known.iter().all(|(exact, _)| exact.is_some());
-    let max = known.iter().map(|&(exact, bound)| exact.unwrap_or(bound)).max();
-    let largest = max.map(|max| match is_exact {
-        true => format!("{max}: each read returned one of the last {max} writes to its key"),
-        false => {
-            format!("{max} or more: how many writes back reads were at most was not found out for all keys")
-        }
-    });
-    let none = report.k_lower_bound_per_key.len() - known.len();
-    let none = (none > 0).then(|| format!("none for {none} keys, where impossible reads are"));
-    let parts: Vec<String> = largest.into_iter().chain(none).collect();
-    match parts.is_empty() {
-        true => "none: there are no operations".into(),
-        false => parts.join("; "),
-    }
-}
-
-fn counts(verdicts: &Verdicts) -> String {
-    format!(
-        "{} false, {} not contradicted, {} not auditable",
-        verdicts.broken, verdicts.not_contradicted, verdicts.not_auditable
-    )
 }

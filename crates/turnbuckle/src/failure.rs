@@ -1,4 +1,7 @@
-//! How a command ends if it fails.
+//! How a command ends if it fails, and how all commands print.
+//!
+//! `head` and others close standard output or standard error before a command is done. The command then goes on silently, and its
+//! exit code still says what it found. `println!` and `eprintln!` would panic, so commands use [`say`] and [`tell`].
 
 use std::{io::Write, process::ExitCode};
 use thiserror::Error;
@@ -22,7 +25,7 @@ pub(crate) fn exit_code(done: Result<(), Failure>) -> ExitCode {
     let Err(failure) = done else {
         return ExitCode::SUCCESS;
     };
-    eprintln!("error: {failure}");
+    tell(&format!("error: {failure}"));
     match failure {
         Failure::Broken(_) => ExitCode::from(1),
         Failure::Usage(_) => ExitCode::from(2),
@@ -39,6 +42,16 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Says something on standard error, beside what was asked for. The command goes on if that cannot be written.
+pub(crate) fn tell(text: &str) {
+    show(&format!("{text}\n"));
+}
+
+/// The same without an end of line, for a line on a terminal that changes.
+pub(crate) fn show(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// The command was asked for something impossible.

@@ -4,7 +4,7 @@
 //! found it before it did any harm. They will also find it if it comes back in another form.
 use crate::{
     document,
-    failure::{Failure, environment, say, usage},
+    failure::{Failure, environment, say, tell, usage},
     protocols::protocol_named,
     sim::{First, first_broken},
 };
@@ -224,10 +224,10 @@ fn hunt(bug: Bug, name: &str, seeds: RangeInclusive<u64>) -> Result<Hunted, Fail
         };
         match first_broken(protocol, &[], seed..=seed)? {
             None => break found,
-            Some(other) => eprintln!(
+            Some(other) => tell(&format!(
                 "seed {seed} of {name} is wrong without {}, too: {}",
                 bug.name, other.words
-            ),
+            )),
         }
         next = seed + 1;
     };

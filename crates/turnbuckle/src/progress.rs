@@ -1,6 +1,7 @@
 //! Shows on a terminal how far long work is.
+use crate::failure::show;
 use std::{
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -27,9 +28,7 @@ impl Progress {
     pub fn step(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if self.is_watched {
-            let line = format!("\r{}: {done} of {} runs", self.what, self.count);
-            // If the terminal is closed, the line is not needed.
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            show(&format!("\r{}: {done} of {} runs", self.what, self.count));
         }
     }
 }
@@ -37,7 +36,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_watched {
-            let _ = std::io::stderr().write_all(b"\r\x1b[2K");
+            show("\r\x1b[2K");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `turnbuckle sim`: simulated worlds with all kinds of faults, drawn from a seed.
 use crate::exhaust::{self, Exhaustive};
-use crate::failure::{Failure, environment, say, usage};
+use crate::failure::{Failure, environment, say, tell, usage};
 use crate::hunt::Hunt;
 use crate::progress::Progress;
 use crate::protocols::{Simulated, check_parameters, protocol_named};
@@ -342,7 +342,7 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
             };
             let line = options.reproduce(done.seed);
             Err(Failure::Broken(format!(
-                "seed {}: {failed}\nREPRODUCE WITH: {line}\nSEE WHY WITH:   {line} --trace run.jsonl; turnbuckle check --explain run.jsonl",
+                "seed {}: {failed}\nREPRODUCE WITH: {line}\nSEE WHY WITH:   {line} --trace run.jsonl; turnbuckle check --began-empty --explain run.jsonl",
                 done.seed,
             )))
         }
@@ -577,7 +577,7 @@ impl Summary {
                 self.hold_to_level(done, careful);
             }
             (Err(error), _) | (_, Err(error)) => {
-                eprintln!("seed {}: the trace is none: {error}", done.seed);
+                tell(&format!("seed {}: the trace is none: {error}", done.seed));
                 *self.violations.entry("trace".into()).or_default() += 1;
             }
         }
@@ -600,7 +600,10 @@ impl Summary {
     /// Compares what clients saw with what the level promises, whatever the receipts say. The report leaves out what a power loss may have taken.
     fn hold_to_level(&mut self, done: &Done, report: &Report) {
         for (promise, count) in report.against(done.level) {
-            eprintln!("seed {}: the checker says: {count} against {promise}", done.seed);
+            tell(&format!(
+                "seed {}: the checker says: {count} against {promise}",
+                done.seed
+            ));
             *self.violations.entry(promise.into()).or_default() += count;
         }
         self.observed.undecided += u64::from(!report.decides(done.level));
@@ -612,10 +615,10 @@ impl Summary {
         self.receipts.audited += receipts.not_contradicted + receipts.broken;
         let impossible = report.phantom_reads + report.future_reads;
         if impossible > 0 {
-            eprintln!(
+            tell(&format!(
                 "seed {}: the checker says: {impossible} reads of what nobody had written",
                 done.seed
-            );
+            ));
             *self.violations.entry("phantom".into()).or_default() += impossible;
         }
         if !done.outcome.trusts_clocks {
@@ -623,7 +626,7 @@ impl Summary {
             self.receipts.excused += freshness.map_or(0, |verdicts| verdicts.broken);
         } else if receipts.broken > 0 {
             for broken in report.audit.broken.iter().take(3) {
-                eprintln!("seed {}: the checker says: {broken:?}", done.seed);
+                tell(&format!("seed {}: the checker says: {broken:?}", done.seed));
             }
             *self.violations.entry("audit".into()).or_default() += receipts.broken;
         }

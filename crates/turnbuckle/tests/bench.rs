@@ -270,6 +270,12 @@ fn every_operation_is_in_the_trace_and_no_session_overlaps_itself() {
 
 #[test]
 fn errors_are_counted_by_their_first_word_and_only_a_timeout_is_unknown() {
+    let help = bench(&["--help"]);
+    let help = String::from_utf8_lossy(&help.stdout);
+    assert!(
+        help.contains("UNSENT       open loop: the operation was due before the end"),
+        "{help}"
+    );
     let (report, records) = run(
         &serve(|n| match n % 20 {
             7 => Mood::Error("TIMEOUT it may have happened"),
@@ -396,6 +402,58 @@ fn a_traced_run_does_not_insert_what_is_there_already() {
         message.contains("has user20, which this workload inserts"),
         "{message}"
     );
+}
+
+/// What an earlier run wrote is still there. The report says so, and the checker calls no answer false for it.
+#[test]
+fn a_trace_of_a_keyspace_with_data_says_so_and_the_checker_does_not_call_it_false() {
+    let address = serve(|_| Mood::Good);
+    run(&address, &[]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let trace = directory.path().join("trace.jsonl");
+    let path = trace.to_str().expect("an ordinary path");
+    let again = [
+        "--target",
+        &address,
+        "--keys",
+        "20",
+        "--clients",
+        "4",
+        "--for",
+        "100ms",
+        "--trace",
+        path,
+    ];
+    let output = bench(&again);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("The keyspace had data before the trace began: "),
+        "{text}"
+    );
+    let found = json(&bench(&[&again[..], &["--json"]].concat()));
+    let reads = found["reads_from_before"].as_u64().expect("a number");
+    let written: HashSet<_> = read_trace(&trace)
+        .into_iter()
+        .filter(|record| record.op == Op::Write)
+        .map(|record| record.value)
+        .collect();
+    let of_nobody = |record: &Record| record.op == Op::Read && !written.contains(&record.value);
+    assert_eq!(reads, count(&read_trace(&trace), of_nobody));
+    assert!(reads > 0, "{found}");
+    let check = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .arg("check")
+        .arg(&trace)
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&check.stdout);
+    assert_eq!(check.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains(&format!("before the trace    {reads} reads returned ")),
+        "{said}"
+    );
+    let loaded = bench(&[&again[..], &["--load"]].concat());
+    let text = String::from_utf8_lossy(&loaded.stdout);
+    assert!(!text.contains("before the trace"), "{text}");
 }
 
 #[test]

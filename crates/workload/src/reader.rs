@@ -8,7 +8,7 @@
 //! one record at a time (of a history also the operations that are under way; of an object all of it). Every error names the
 //! file and the line, what was expected there and what was found. After an error nothing more is read.
 use crate::{Packing, Record};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use std::{
     borrow::Cow,
     fs::File,
@@ -130,10 +130,25 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// A trace that is one object. Small traces with expected answers have this form.
+/// A trace that is one object. Small traces with expected answers have this form. Beside the operations it may have a name, a note and
+/// the answers, which are not read here.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Whole {
     ops: Vec<Record>,
+    #[serde(rename = "name", default)]
+    _name: IgnoredAny,
+    #[serde(rename = "note", default)]
+    _note: IgnoredAny,
+    #[serde(rename = "expect", default)]
+    _expect: IgnoredAny,
+}
+
+/// What such an object has at least.
+#[derive(Deserialize)]
+struct HasOps {
+    #[serde(rename = "ops")]
+    _ops: IgnoredAny,
 }
 
 impl TraceReader {
@@ -241,10 +256,11 @@ impl Source {
         let mut text = Vec::new();
         together.take(MAX_LINE_BYTES).read_to_end(&mut text)?;
         let whole: Whole = serde_json::from_slice(&text).map_err(|error| {
-            // The error is reported for the first line, unless that was the beginning of an object.
+            // The error is reported for the first line, unless that was the beginning of an object, or one with operations.
+            let has_ops = serde_json::from_slice::<HasOps>(&text).is_ok();
             let as_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
             match serde_json::from_slice::<Record>(as_line).err() {
-                Some(blamed) if !blamed.is_eof() => Fault::json(1, &blamed),
+                Some(blamed) if !blamed.is_eof() && !has_ops => Fault::json(1, &blamed),
                 _ if text.len() as u64 == MAX_LINE_BYTES => too_long(1),
                 _ => Fault::json(error.line().max(1) as u64, &error),
             }
@@ -364,6 +380,39 @@ mod tests {
                 "t.jsonl:2: expected",
             ),
             ("t.jsonl", "\u{0}\u{1}".into(), "t.jsonl:1: expected"),
+            (
+                "t.jsonl",
+                format!(
+                    "{LINE}\n{}",
+                    LINE.replace("\"status\"", "\"levl\":\"causal\",\"status\"")
+                ),
+                "t.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
+                 does not fit at column 94: unknown field `levl`, expected one of `client`, `site`,",
+            ),
+            (
+                "t.json",
+                format!(
+                    "{{\"name\":\"x\",\n\"ops\":[{}]}}",
+                    LINE.replace("\"site\"", "\"sight\"")
+                ),
+                "t.json:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
+                 does not fit at column 29: unknown field `sight`",
+            ),
+            (
+                "t.json",
+                format!(
+                    "{{\"name\":\"x\",\"ops\":[{}]}}",
+                    LINE.replace("\"site\"", "\"sight\"")
+                ),
+                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
+                 does not fit at column 41: unknown field `sight`",
+            ),
+            (
+                "t.json",
+                format!("{{\"operations\":[],\"ops\":[{LINE}]}}"),
+                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
+                 does not fit at column 13: unknown field `operations`, expected one of `ops`, `name`, `note`, `expect`",
+            ),
             ("t.json", "{\"name\": \"x\"}".into(), "t.json:1: expected"),
             ("t.jsonl.zst", LINE.into(), "t.jsonl.zst: "),
         ] {

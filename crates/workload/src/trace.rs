@@ -11,9 +11,10 @@ use std::{
 /// {"client":"c7","site":"a","op":"write","key":"user3","value":"c7.0.0k3x9a","start_ns":5,"finish_ns":9,"status":"ok"}
 /// ```
 ///
-/// The first eight fields are always there. The optional ones are left out if they have no value. Unknown fields of a line
-/// are ignored, so that traces of later versions can be read.
+/// The first eight fields are always there. The optional ones are left out if they have no value. A line with another field is
+/// refused: the field may be a misspelt one, and then the line would be judged without it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Record {
     /// The session. Its acknowledged operations do not overlap, unless they were [pipelined](Record::pipelined).
     pub client: String,
@@ -85,6 +86,7 @@ pub enum Status {
 
 /// One key of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SnapshotRead {
     /// The key.
     pub key: Octets,
@@ -97,6 +99,7 @@ pub struct SnapshotRead {
 
 /// A receipt in a trace: a claim that can be audited. Levels, sites and versions are written as the store writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The level that was asked for.
     pub asked: String,
@@ -311,6 +314,18 @@ mod tests {
             (
                 r#"{"client":"c1","site":"a","op":"reed"}"#,
                 "unknown variant `reed`, expected one of `read`",
+            ),
+            (
+                r#"{"client":"c1","site":"a","op":"read","levl":"causal"}"#,
+                "unknown field `levl`, expected one of `client`",
+            ),
+            (
+                r#"{"client":"c1","reads":[{"key":"x","value":null,"versoin":"1.0@a"}]}"#,
+                "unknown field `versoin`, expected one of `key`, `value`, `version`",
+            ),
+            (
+                r#"{"client":"c1","receipt":{"asked":"causal","given":"causal","stalenes_us":5}}"#,
+                "unknown field `stalenes_us`, expected one of `asked`",
             ),
         ] {
             let error = serde_json::from_str::<Record>(json).expect_err(json);

@@ -1,7 +1,9 @@
 //! Reads that missed what had been written, and sites that did not come to agree.
 use super::{Age, Case, Explanation, Fault, Look, age, edge, writer};
 use crate::{
-    Because, Edge, History, Kind, converged, each_stale_read, staleness::last_reads, timeline::span,
+    Because, Edge, History, Kind, converged, each_stale_read, propagation,
+    staleness::{is_late, last_reads},
+    timeline::span,
 };
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -75,19 +77,22 @@ struct Disagreement {
 
 /// For each key that has not converged two last reads that disagree: the latest, and the latest that does not agree with it.
 pub(super) fn disagreements<'a>(history: &'a History, by_key: &'a [Vec<usize>]) -> Vec<Fault<'a>> {
-    let verdicts = converged(history);
+    let propagation = propagation(history);
+    let verdicts = converged(history, propagation);
     let at = |place: usize| &history.operations[place];
     let mut broken = Vec::new();
     for (key, (quiet, reads)) in last_reads(history).into_iter().enumerate() {
         if verdicts[key] != Some(false) {
             continue;
         }
+        let is_late = |place: &usize| is_late(history, *place, quiet, propagation);
+        let late = || reads.values().copied().filter(is_late);
         let latest = |place: &usize| (at(*place).start, Reverse(*place));
-        let Some(one) = reads.values().copied().max_by_key(latest) else {
+        let Some(one) = late().max_by_key(latest) else {
             continue;
         };
         let differs = |place: &usize| at(*place).value != at(one).value;
-        let Some(other) = reads.values().copied().filter(differs).max_by_key(latest) else {
+        let Some(other) = late().filter(differs).max_by_key(latest) else {
             continue;
         };
         let last_write = |&place: &usize| at(place).kind != Kind::Read && at(place).finish == quiet;

@@ -13,10 +13,20 @@ pub fn any_trace(seed: u64) -> Option<History> {
 }
 
 /// A trace of a few clients on one or two keys, often wrong in some way.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub fn trace(seed: u64) -> Option<History> {
+    let mut builder = HistoryBuilder::new();
+    for record in records(seed) {
+        builder.add(&record).expect("a right record");
+    }
+    builder.finish().ok()
+}
+
+/// The records of such a trace.
+pub fn records(seed: u64) -> Vec<Record> {
     let mut random = Random::new(seed, 0);
     let (clients, keys) = (2 + random.below(3), 1 + random.below(2));
-    let mut builder = HistoryBuilder::new();
+    let mut records = Vec::new();
     let mut free = vec![0_i64; clients as usize];
     let mut written = 0;
     for _ in 0..4 + random.below(7) {
@@ -38,17 +48,16 @@ pub fn trace(seed: u64) -> Option<History> {
             false => Some(random.below(written + 2)).filter(|&value| value > 0),
         };
         free[client as usize] = finish + 1;
-        let record = record(
+        records.push(record(
             client,
             is_write,
             random.below(keys),
             value,
             (start, finish),
             status,
-        );
-        builder.add(&record).expect("a right record");
+        ));
     }
-    builder.finish().ok()
+    records
 }
 
 /// Some acknowledged writes took another write of their key away, that had begun before they were over: they are deletes.

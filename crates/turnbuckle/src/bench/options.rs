@@ -1,6 +1,6 @@
 //! What the command line asks for.
 
-use super::target::Address;
+use super::{errors, target::Address};
 use crate::failure::{Failure, usage};
 use clap::{Args, ValueEnum};
 use std::{
@@ -17,13 +17,13 @@ const EXAMPLES: &str = "\
 Examples:
   turnbuckle bench --target 127.0.0.1:7001 --load --workload b --for 10s
   turnbuckle bench --target 127.0.0.1:7001,127.0.0.1:7002 --keyspace eventual --read eventual \\
-      --load --rate 2000 --trace run.jsonl.zst
+      --load --rate 2000 --trace run.jsonl.zst";
 
-Exit codes: 0 fine, 2 usage, 3 environment (no server, no file, a server that went away for good).";
+const EXIT_CODES: &str = "Exit codes: 0 fine, 2 usage, 3 environment (no server, no file, a server that went away and did not come back).";
 
 /// Measures a server that speaks RESP, Turnbuckle or another, with a YCSB workload.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}\n\n{EXIT_CODES}", errors::help()))]
 pub(crate) struct Arguments {
     /// The servers; clients are spread over them in turn
     #[arg(long, required = true, value_delimiter = ',', value_name = "HOST:PORT,..")]

@@ -1,6 +1,6 @@
 //! What a run has measured, for programs and for people.
 
-use super::{receipts::ReceiptSummary, tally::Numbers};
+use super::{errors::explained, receipts::ReceiptSummary, tally::Numbers};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
@@ -15,6 +15,8 @@ pub(crate) struct Report {
     write: Summary,
     errors: BTreeMap<String, u64>,
     receipts: ReceiptSummary,
+    /// Traced reads of values that this run did not write.
+    reads_from_before: u64,
     #[serde(skip)]
     reads: u64,
     #[serde(skip)]
@@ -40,6 +42,7 @@ impl Report {
             write: numbers.writes.summary(),
             errors: numbers.errors.clone(),
             receipts: numbers.receipts.summary(),
+            reads_from_before: numbers.reads_from_before,
             reads: numbers.reads.count(),
             writes: numbers.writes.count(),
             seconds,
@@ -82,6 +85,7 @@ impl fmt::Display for Report {
         )?;
         if !self.errors.is_empty() {
             writeln!(f, "errors: {}", counts(&self.errors))?;
+            write!(f, "{}", explained(self.errors.keys().map(String::as_str)))?;
         }
         let receipts = &self.receipts;
         if receipts.recorded > 0 {
@@ -104,6 +108,16 @@ impl fmt::Display for Report {
                 )?;
             }
             writeln!(f)?;
+        }
+        if self.reads_from_before > 0 {
+            writeln!(
+                f,
+                "\nThe keyspace had data before the trace began: {} of {} reads returned values that this run did not write.\n\
+                 `turnbuckle check` calls them values from before the trace, and cannot judge all of them. To have every read\n\
+                 judged, add --load, or begin with an empty keyspace.",
+                grouped(self.reads_from_before),
+                grouped(self.reads),
+            )?;
         }
         Ok(())
     }
@@ -162,7 +176,15 @@ mod tests {
         };
         assert_eq!(
             names(&json),
-            ["errors", "operations", "read", "receipts", "throughput", "write"]
+            [
+                "errors",
+                "operations",
+                "read",
+                "reads_from_before",
+                "receipts",
+                "throughput",
+                "write"
+            ]
         );
         assert_eq!(names(&json["read"]), ["max", "mean", "p50", "p95", "p99", "p999"]);
         assert_eq!(json["operations"], 1_500);
@@ -179,7 +201,8 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("120 us") && text.contains("errors: TIMEOUT 3"),
+            text.contains("120 us")
+                && text.contains("errors: TIMEOUT 3\n  TIMEOUT      the server had no answer in time; it may have happened\n"),
             "{text}"
         );
         let write = text
@@ -187,7 +210,10 @@ mod tests {
             .find(|line| line.contains("write"))
             .expect("a line about writes");
         assert_eq!(write.split_whitespace().skip(2).collect::<Vec<_>>(), ["-"; 6]);
-        assert!(!text.contains("receipts"), "{text}");
+        assert!(
+            !text.contains("receipts") && !text.contains("before the trace"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What must be true of the targets before a trace is worth anything.
 //!
-//! The checker knows what is in the trace. A read of what another run has written looks to it like a read of what nobody wrote. So
+//! The checker knows what is in the trace. Of a read of what another run has written it cannot say much. So
 //! before the measured phase every target must show what this run has loaded, and nothing may be there yet that it inserts.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! A site gets what others have written by several streams, one for each site and partition, of which a client knows nothing. So
 //! it is not enough to look for the last record: each one is looked for.
 
-use super::{shared::Shared, target::Target};
+use super::{shared::Shared, tally::is_of_run, target::Target};
 use crate::connection::{Connection, Trouble};
 use bytes::Bytes;
 use std::{rc::Rc, time::Duration};
@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use turnbuckle_resp::Value;
-use turnbuckle_workload::{Population, label, split_receipt};
+use turnbuckle_workload::{Population, split_receipt};
 
 /// How many records are asked for at once.
 const WINDOW: u64 = 256;
@@ -110,8 +110,8 @@ impl Watch<'_> {
     fn complaint(&self, record: u64) -> String {
         let Target { address, site } = self.target;
         format!(
-            "{address} ({site}) does not show what was loaded: of {}, {}. A trace needs that: elsewhere it would have reads of \
-             what nobody wrote. How long to wait for something new is --timeout",
+            "{address} ({site}) does not show what was loaded: of {}, {}. A trace needs that: else it would have reads of \
+             values from before it. How long to wait for something new is --timeout",
             String::from_utf8_lossy(&Population::key(record)),
             self.trouble
         )
@@ -161,10 +161,8 @@ async fn next_reply(connection: &mut Connection, timeout_ns: u64) -> Result<Valu
 /// Why an answer is not what the run has loaded, if it is not.
 fn trouble_with(reply: &Value, run: &str) -> Option<String> {
     match reply {
-        Value::Bulk(value) => match label(value).and_then(|label| label.rsplit('.').next()) {
-            Some(of) if of == run => None,
-            _ => Some("it has a value that this run did not write".into()),
-        },
+        Value::Bulk(value) if is_of_run(value, run) => None,
+        Value::Bulk(_) => Some("it has a value that this run did not write".into()),
         Value::Null => Some("it has nothing".into()),
         Value::Error(why) => Some(format!("it says {}", String::from_utf8_lossy(why))),
         _ => Some("it says what is no answer to a GET".into()),

@@ -33,6 +33,8 @@ pub(crate) struct Numbers {
     pub(crate) writes: Latencies,
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) receipts: Receipts,
+    /// Traced reads of values that this run did not write.
+    pub(crate) reads_from_before: u64,
 }
 
 impl Numbers {
@@ -47,17 +49,25 @@ pub(crate) struct Tally {
     pub(crate) numbers: Numbers,
     clock: Clock,
     recorder: String,
+    /// The tag of this run's values.
+    run: String,
     trace: Option<TraceWriter<File>>,
     /// Why the trace could not be written.
     trace_error: Option<io::Error>,
 }
 
 impl Tally {
-    pub(crate) fn new(clock: Clock, recorder: String, trace: Option<TraceWriter<File>>) -> Tally {
+    pub(crate) fn new(
+        clock: Clock,
+        recorder: String,
+        run: String,
+        trace: Option<TraceWriter<File>>,
+    ) -> Tally {
         Tally {
             numbers: Numbers::default(),
             clock,
             recorder,
+            run,
             trace,
             trace_error: None,
         }
@@ -99,6 +109,8 @@ impl Tally {
         let Some(trace) = &mut self.trace else {
             return true;
         };
+        let is_from_before = |value: &Bytes| finished.op == Op::Read && !is_of_run(value, &self.run);
+        self.numbers.reads_from_before += u64::from(finished.value.as_ref().is_some_and(is_from_before));
         let (claim, version) = finished.receipt.unzip();
         let asked = claim.as_ref().map(|claim| claim.asked.clone());
         let record = Record {
@@ -139,6 +151,11 @@ impl Tally {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a value is one that this run wrote: its label ends in the run's tag.
+pub(crate) fn is_of_run(value: &[u8], run: &str) -> bool {
+    label(value).and_then(|label| label.rsplit('.').next()) == Some(run)
 }
 
 /// The label of a value that some benchmark has written; else all of it.

@@ -24,7 +24,7 @@ impl Claim {
     /// Whether it held.
     pub fn judge(&self, experiment: &Experiment, results: &Results) -> Verdict {
         if self.at.contains(&Some(usize::MAX)) {
-            let why = "not measured: --quick leaves its point out".into();
+            let why = "--quick leaves its point out".into();
             return Verdict {
                 found: None,
                 held: Held::Unknown(why),

@@ -240,7 +240,9 @@ struct ClaimTable {
     #[serde(default)]
     at: BTreeMap<Spanned<String>, Word<String>>,
     paper: Option<f64>,
+    #[serde(rename = "least")]
     min: Option<f64>,
+    #[serde(rename = "most")]
     max: Option<f64>,
     differs: Option<String>,
     beyond: Option<String>,

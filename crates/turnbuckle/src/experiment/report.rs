@@ -314,11 +314,11 @@ fn line(claim: &Claim, verdict: &Verdict) -> String {
         ""
     };
     let found = match verdict.found {
-        None => "nothing".into(),
-        Some((min, max)) if short(min) == short(max) => short(min),
-        Some((min, max)) => format!("{} to {}", short(min), short(max)),
+        None => "not measured".into(),
+        Some((min, max)) if short(min) == short(max) => short(min) + unit,
+        Some((min, max)) => format!("{} to {}{unit}", short(min), short(max)),
     };
-    write!(line, "; {} here {found}{unit}", claim.compare.name()).expect("a String grows");
+    write!(line, "; {} here {found}", claim.compare.name()).expect("a String grows");
     if let Some(paper) = claim.paper {
         write!(line, ", in the paper {}{unit}", short(paper)).expect("a String grows");
     }

@@ -130,8 +130,16 @@ fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
             .contains("expected at least 1000000; ours is another number because it is another machine")
     );
     // What was not measured does not hold.
-    let verdict = experiment.claims[0].judge(&experiment, &results::Results::default());
+    let nothing = results::Results::default();
+    let verdict = experiment.claims[0].judge(&experiment, &nothing);
     assert_eq!((verdict.found, verdict.held), (None, claim::Held::No));
+    for compare in [Compare::Growth, Compare::LowerBy] {
+        experiment.claims[0].compare = compare;
+        experiment.claims[0].to = Some(0).filter(|_| compare.takes_two());
+        let text = report::Report::new(&experiment, &nothing).text();
+        let expected = format!("; {} here not measured; expected", compare.name());
+        assert!(text.contains(&expected), "{text}");
+    }
 }
 
 #[test]
