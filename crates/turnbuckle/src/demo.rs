@@ -1,6 +1,6 @@
 //! `turnbuckle demo`: a cluster on this machine, one site beside the other, with the delays of a WAN between them.
 use crate::{
-    failure::{Failure, environment, say, usage},
+    failure::{Failure, environment, say, tell, usage},
     protocols::protocol_named,
     shell::{self, ShellSite},
     start::wait_for_end,
@@ -137,10 +137,10 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
     let all_ran = run_processes(options, &config, &file)?;
     // A node that was started again by hand does not end with the demo, and its files must stay.
     if let Some(temporary) = temporary.filter(|_| !all_ran) {
-        eprintln!(
+        tell(&format!(
             "{} is not removed: a node that was started again may still use it",
             temporary.keep().display()
-        );
+        ));
     }
     Ok(())
 }
@@ -284,7 +284,7 @@ fn open_shell(config: &ClusterConfig) -> oneshot::Receiver<()> {
     let (ends, ended) = oneshot::channel();
     std::thread::spawn(move || {
         if let Err(failure) = shell::run(sites) {
-            eprintln!("error: {failure}");
+            tell(&format!("error: {failure}"));
         }
         // The demo may be over already.
         let _ = ends.send(());
@@ -311,12 +311,12 @@ impl Processes<'_> {
             let node = config.node(*id);
             let program = std::env::args().next().unwrap_or_else(|| "turnbuckle".into());
             let site = config.site_name(node.site);
-            eprintln!(
+            tell(&format!(
                 "site {site}: its process (pid {}) has ended: {status}. To start it again:\n  {program} start --config {} --node {}",
                 child.id(),
                 file.display(),
                 node.name
-            );
+            ));
             false
         });
     }
