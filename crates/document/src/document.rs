@@ -127,6 +127,7 @@ fn in_our_words(message: &str) -> (String, String) {
         "wanted exactly 1 element, more than 1 element" => "several fields",
         "wanted exactly 1 element, found 0 elements" => "no field",
         "wanted string or table" => "something else",
+        "string values must be quoted" => BARE_WORD,
         found => found,
     };
     (
@@ -148,8 +149,11 @@ fn unknown_of_kind(message: &str, shared: &[&str]) -> Option<(String, String)> {
     Some((found, format!("one of {}", known.join(", "))))
 }
 
+const BARE_WORD: &str = "a word without quotes";
+
 fn expected_in_our_words<'a>(message: &str, found: &str, expected: &'a str) -> &'a str {
     match (found, expected) {
+        (BARE_WORD, _) => "true, false, a number, or text in quotes",
         ("map", "a sequence") => "a list of tables, with double brackets: [[..]]",
         (_, "a sequence") => "a list: [..]",
         (_, "i64" | "u64" | "u16" | "usize") => "a whole number",
