@@ -53,6 +53,8 @@ fn gamma(zones: &[Zones]) -> Plot {
         x: Axis::new(format!("Gamma, {}", unit.name()), scale),
         y: Axis::new("values", Scale::Linear),
         series: vec![Series::new("values", Shape::Bars, points)],
+        note: String::new(),
+        labels: Vec::new(),
     }
 }
 
@@ -78,27 +80,45 @@ fn staleness(history: &History) -> Plot {
         x: Axis::new(format!("staleness, {}", unit.name()), scale(&stale)),
         y: Axis::new("share of stale reads that were no staler", Scale::Linear),
         series: vec![Series::new("reads", Shape::Steps, points.collect())],
+        note: String::new(),
+        labels: Vec::new(),
     }
 }
 
 fn visibility(curve: &[Visibility]) -> Plot {
     let middle = curve.get(curve.len() / 2);
     let unit = Unit::of(middle.map_or(0.0, |bucket| bucket.from_ns as f64));
-    let point = |bucket: &Visibility| {
-        let share = bucket.fresh as f64 / bucket.reads as f64;
-        (bucket.from_ns as f64 / unit.nanoseconds(), share)
-    };
-    let known = curve.iter().filter(|bucket| bucket.reads > 0);
-    let mut points: Vec<(f64, f64)> = known.map(point).collect();
+    let (unit, name) = (unit.nanoseconds(), unit.name());
+    // A span without reads is a gap.
+    let share = |bucket: &Visibility| bucket.fresh as f64 / bucket.reads as f64;
+    let mut points: Vec<(f64, f64)> = curve
+        .iter()
+        .map(|bucket| (bucket.from_ns as f64 / unit, share(bucket)))
+        .collect();
     // The last share holds to the end of its bucket.
-    if let (Some(end), Some(&(_, share))) = (curve.last(), points.last()) {
-        points.push((end.to_ns as f64 / unit.nanoseconds(), share));
-    }
+    points.extend(curve.last().map(|last| (last.to_ns as f64 / unit, share(last))));
+    let known = curve.iter().filter(|bucket| bucket.reads > 0);
+    let labels = known.map(|bucket| {
+        let middle = (bucket.from_ns as f64 * bucket.to_ns as f64).sqrt();
+        (middle / unit, share(bucket), short(bucket.reads))
+    });
+    let reads: u64 = curve.iter().map(|bucket| bucket.reads).sum();
     Plot {
         title: "Reads that returned the last write before them".into(),
-        x: Axis::new(format!("since that write was over, {}", unit.name()), Scale::Log),
+        x: Axis::new(format!("since that write was over, {name}"), Scale::Log),
         y: Axis::new("share of reads", Scale::Linear),
         series: vec![Series::new("reads", Shape::Steps, points)],
+        note: format!("{reads} reads; above each step how many began in its span"),
+        labels: labels.collect(),
+    }
+}
+
+/// At most four characters.
+fn short(count: u64) -> String {
+    match count {
+        0..10_000 => count.to_string(),
+        10_000..1_000_000 => format!("{}k", count / 1_000),
+        _ => format!("{}M", count / 1_000_000),
     }
 }
 
@@ -111,6 +131,8 @@ fn inconsistency(moments: &[Moment]) -> Plot {
     let unit = Unit::of(length / 10.0);
     let percent = |moment: &Moment| 100.0 * moment.removed as f64 / moment.operations.max(1) as f64;
     let bars = moments.iter();
+    let removed: u64 = bars.clone().map(|moment| moment.removed).sum();
+    let operations: u64 = bars.clone().map(|moment| moment.operations).sum();
     let mut points: Vec<(f64, f64)> = bars
         .map(|moment| (since(moment) / unit.nanoseconds(), percent(moment)))
         .collect();
@@ -122,6 +144,8 @@ fn inconsistency(moments: &[Moment]) -> Plot {
         x: Axis::new(format!("since the trace began, {}", unit.name()), Scale::Linear),
         y: Axis::new("inconsistent operations, %", Scale::Linear),
         series: vec![Series::new("operations", Shape::Bars, points)],
+        note: format!("{removed} of {operations} operations"),
+        labels: Vec::new(),
     }
 }
 
@@ -134,5 +158,32 @@ fn scale(sorted: &[f64]) -> Scale {
     match (sorted.first(), sorted.last()) {
         (Some(min), Some(max)) if *min > 0.0 && max / min > FAR_APART => Scale::Log,
         _ => Scale::Linear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_visibility_plot_says_how_many_reads_each_share_is_of() {
+        let bucket = |from_ns: i64, reads, fresh| Visibility {
+            from_ns,
+            to_ns: 2 * from_ns,
+            reads,
+            fresh,
+        };
+        let plot = visibility(&[
+            bucket(1_000_000, 4, 1),
+            bucket(2_000_000, 0, 0),
+            bucket(4_000_000, 12_345, 12_345),
+        ]);
+        let said: Vec<&str> = plot.labels.iter().map(|(_, _, says)| says.as_str()).collect();
+        assert_eq!(said, ["4", "12k"]);
+        assert!(plot.note.starts_with("12349 reads"), "{}", plot.note);
+        // Where there are no reads, there is no line.
+        assert!(plot.series[0].points[1].1.is_nan());
+        let svg = plot.svg();
+        assert!(svg.contains(">12k<") && !svg.contains("NaN"), "{svg}");
     }
 }

@@ -7,6 +7,8 @@
 //!     x: Axis::new("time, s", Scale::Linear),
 //!     y: Axis::new("reads", Scale::Linear),
 //!     series: vec![Series::new("site a", Shape::Line, vec![(0.0, 1.0), (1.0, 3.0)])],
+//!     note: String::new(),
+//!     labels: Vec::new(),
 //! };
 //! assert!(plot.svg().starts_with("<svg"));
 //! ```
@@ -14,17 +16,33 @@
 //! Dark on white. Linear axes include zero and end at a round number; logarithmic ones end at powers of ten, and what is not
 //! positive is left out, as are numbers that are not finite. All text is escaped. Points that fall on the same tenth of a pixel
 //! are written once; else the size of the output is that of the data, so whoever makes a plot bounds that.
+//!
+//! Where there are several series each can be seen, also where they are equal: the later ones are thinner and have gaps, and each has
+//! marks of its own shape and size.
 use crate::Svg;
+use look::{ALONE, LOOKS, Look, mark, stroke};
 use serde::Deserialize;
 use std::fmt::Write;
+
+mod look;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = 690.0;
+/// The top of the drawing, below the title and one line more.
 const TOP: f64 = 60.0;
+/// How much further down it is for each line more.
+const LINE: f64 = 18.0;
 const BOTTOM: f64 = 340.0;
-const COLOURS: [&str; 6] = ["#1f4e79", "#b3541e", "#2e7d32", "#7b1fa2", "#616161", "#c2185b"];
+/// How much further down it is if there are labels.
+const LABELS: f64 = 10.0;
+/// About how many marks a line of many points has.
+const MARKS: usize = 7;
+/// A line of more points is not marked at each.
+const MAX_MARKED_POINTS: usize = 40;
+/// How wide a letter is, at most.
+const LETTER: f64 = 8.0;
 /// About how many ticks an axis has.
 const TICKS: f64 = 6.0;
 /// Powers of ten beyond this are not told apart from it.
@@ -41,6 +59,10 @@ pub struct Plot {
     pub y: Axis,
     /// What is drawn, in this order. If there are several, a legend names them.
     pub series: Vec<Series>,
+    /// A line below the title; none if it is empty.
+    pub note: String,
+    /// Short words over points of the drawing: x, y, and what is said.
+    pub labels: Vec<(f64, f64, String)>,
 }
 
 /// An axis.
@@ -79,7 +101,7 @@ pub struct Series {
     pub name: String,
     /// How they are drawn.
     pub shape: Shape,
-    /// x and y, by rising x.
+    /// x and y, by rising x. Where y is no number, a line is broken.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -99,6 +121,8 @@ impl Series {
 pub enum Shape {
     /// From each to the next.
     Line,
+    /// Each by itself: too few to say what is between them.
+    Points,
     /// Each is valid until the next.
     Steps,
     /// The same, filled from the bottom: a histogram. The last point ends the last bar.
@@ -272,16 +296,24 @@ fn power(exponent: f64) -> String {
 impl Plot {
     /// The plot as an SVG document.
     pub fn svg(&self) -> String {
+        let legend = self.legend();
+        let notes = usize::from(!self.note.is_empty());
+        let lines = legend.iter().map(|entry| entry.line + 1).max().unwrap_or(0) + notes;
+        // There is room for one, and none for labels at the top.
+        let labels = if self.labels.is_empty() { 0.0 } else { LABELS };
+        let down = LINE * lines.saturating_sub(1) as f64 + labels;
+        let (top, bottom, height) = (TOP + down, BOTTOM + down, HEIGHT + down);
         let all = || self.series.iter().flat_map(|series| &series.points);
         let x = Range::of(self.x.scale, all().map(|point| point.0), (LEFT, RIGHT));
-        let y = Range::of(self.y.scale, all().map(|point| point.1), (BOTTOM, TOP));
+        let y = Range::of(self.y.scale, all().map(|point| point.1), (bottom, top));
         let font = " font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\"";
-        let mut svg = Svg::new(WIDTH, HEIGHT, font);
+        let mut svg = Svg::new(WIDTH, height, font);
         svg.background();
         let middle = (LEFT + RIGHT) / 2.0;
         text(&mut svg, (middle, 24.0), "middle\" font-size=\"16", &self.title);
-        text(&mut svg, (middle, HEIGHT - 14.0), "middle", &self.x.label);
-        let turned = (TOP + BOTTOM) / 2.0;
+        text(&mut svg, (middle, 44.0), "middle\" fill=\"#555", &self.note);
+        text(&mut svg, (middle, height - 14.0), "middle", &self.x.label);
+        let turned = (top + bottom) / 2.0;
         text(
             &mut svg,
             (0.0, 0.0),
@@ -289,18 +321,28 @@ impl Plot {
             &self.y.label,
         );
         for (at, says) in x.ticks() {
-            line(&mut svg, (at, BOTTOM), (at, BOTTOM + 5.0), "#222");
-            text(&mut svg, (at, BOTTOM + 20.0), "middle", &says);
+            line(&mut svg, (at, bottom), (at, bottom + 5.0), "#222");
+            text(&mut svg, (at, bottom + 20.0), "middle", &says);
         }
         for (at, says) in y.ticks() {
             line(&mut svg, (LEFT, at), (RIGHT, at), "#ddd");
             text(&mut svg, (LEFT - 8.0, at + 4.0), "end", &says);
         }
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
-            draw(&mut svg, series, colour, &x, &y);
+        line(&mut svg, (LEFT, bottom), (RIGHT, bottom), "#222");
+        line(&mut svg, (LEFT, top), (LEFT, bottom), "#222");
+        for place in 0..self.series.len() {
+            self.draw(&mut svg, place, &x, &y);
         }
-        line(&mut svg, (LEFT, BOTTOM), (RIGHT, BOTTOM), "#222");
-        line(&mut svg, (LEFT, TOP), (LEFT, BOTTOM), "#222");
+        for (at, over, says) in &self.labels {
+            if let (Some(at), Some(over)) = (x.pixel(*at), y.pixel(*over)) {
+                text(
+                    &mut svg,
+                    (at, over - 5.0),
+                    "middle\" font-size=\"10\" fill=\"#555",
+                    says,
+                );
+            }
+        }
         if all().next().is_none() {
             text(
                 &mut svg,
@@ -309,62 +351,140 @@ impl Plot {
                 "nothing to show",
             );
         }
-        if self.series.len() > 1 {
-            self.legend(&mut svg);
+        for entry in &legend {
+            let at = (entry.x, 44.0 + LINE * (entry.line + notes) as f64);
+            self.legend_entry(&mut svg, entry.series, at);
         }
         svg.finish()
     }
 
-    /// One line above the drawing: as many names as there is room for.
-    fn legend(&self, svg: &mut Svg) {
-        let mut at = LEFT;
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
-            let next = at + 40.0 + 8.0 * series.name.chars().count() as f64;
-            if next > RIGHT {
-                return;
+    fn look(&self, series: usize) -> &'static Look {
+        match self.series.len() {
+            1 => &ALONE,
+            _ => &LOOKS[series % LOOKS.len()],
+        }
+    }
+
+    /// Where each series is named, if there are several: as many on a line as there is room for.
+    fn legend(&self) -> Vec<LegendEntry> {
+        let (mut x, mut line, mut entries) = (LEFT, 0, Vec::new());
+        if self.series.len() < 2 {
+            return entries;
+        }
+        for (place, series) in self.series.iter().enumerate() {
+            let width = 60.0 + LETTER * series.name.chars().count() as f64;
+            if x > LEFT && x + width > RIGHT {
+                (x, line) = (LEFT, line + 1);
             }
-            line(svg, (at, 44.0), (at + 18.0, 44.0), colour);
-            text(svg, (at + 24.0, 48.0), "start", &series.name);
-            at = next;
+            entries.push(LegendEntry {
+                series: place,
+                x,
+                line,
+            });
+            x += width;
+        }
+        entries
+    }
+
+    /// A piece of the series' line with its mark, and its name.
+    fn legend_entry(&self, svg: &mut Svg, series: usize, at: (f64, f64)) {
+        let (look, series) = (self.look(series), &self.series[series]);
+        let middle = (at.0 + 18.0, at.1 - 4.0);
+        if series.shape != Shape::Points {
+            let path = format!("M{:.1} {:.1}h36", at.0, middle.1);
+            svg.put(&stroke(&path, look, "none"));
+        }
+        mark(svg, look, middle);
+        text(svg, (at.0 + 42.0, at.1), "start", &series.name);
+    }
+
+    fn draw(&self, svg: &mut Svg, place: usize, x: &Range, y: &Range) {
+        let (look, series) = (self.look(place), &self.series[place]);
+        let points = series.points.iter();
+        let pixels: Vec<Pixel> = points
+            .map(|&(at, height)| Pixel {
+                x: x.pixel(at),
+                y: y.pixel(height),
+                is_gap: height.is_nan(),
+            })
+            .collect();
+        if series.shape != Shape::Points {
+            let path = path(series.shape, &pixels, y.pixels.0);
+            let fill = match series.shape {
+                Shape::Bars => format!("{}\" fill-opacity=\"0.35", look.colour),
+                _ => "none".into(),
+            };
+            if !path.is_empty() {
+                svg.put(&stroke(&path, look, &fill));
+            }
+        }
+        let is_told_apart = self.series.len() > 1 || matches!(series.shape, Shape::Line | Shape::Points);
+        if series.shape == Shape::Bars || !is_told_apart {
+            return;
+        }
+        let known: Vec<(f64, f64)> = pixels.iter().filter_map(|pixel| pixel.x.zip(pixel.y)).collect();
+        let is_each = known.len() <= MAX_MARKED_POINTS && series.shape != Shape::Steps;
+        let stride = if is_each {
+            1
+        } else {
+            known.len().div_ceil(MARKS).max(1)
+        };
+        // Not all at the same places.
+        let first = stride * place / self.series.len();
+        for &at in known.iter().skip(first).step_by(stride) {
+            mark(svg, look, at);
         }
     }
 }
 
-fn draw(svg: &mut Svg, series: &Series, colour: &str, x: &Range, y: &Range) {
-    let pixels = series
-        .points
-        .iter()
-        .filter_map(|&(at, height)| Some((x.pixel(at)?, y.pixel(height)?)));
+/// Where a series is named.
+struct LegendEntry {
+    series: usize,
+    x: f64,
+    /// The line, from 0.
+    line: usize,
+}
+
+/// A point of a series in the drawing, as far as it has a place there.
+struct Pixel {
+    x: Option<f64>,
+    y: Option<f64>,
+    /// The line is broken here.
+    is_gap: bool,
+}
+
+/// The line of a series, and its way up from the bottom if it is to be filled.
+fn path(shape: Shape, pixels: &[Pixel], bottom: f64) -> String {
     let mut path = String::new();
     let mut last: Option<(f64, f64)> = None;
-    let mut go = |to: (f64, f64)| {
+    let mut go = |to: (f64, f64), is_new: bool| {
         let to = ((to.0 * 10.0).round() / 10.0, (to.1 * 10.0).round() / 10.0);
-        if last != Some(to) {
-            let command = if last.is_none() { 'M' } else { 'L' };
+        if is_new || last != Some(to) {
+            let command = if is_new { 'M' } else { 'L' };
             write!(path, "{command}{} {}", to.0, to.1).expect("writing to a string does not fail");
             last = Some(to);
         }
     };
-    let (mut before, mut first) = (None, true);
-    for (at, height) in pixels {
-        if series.shape == Shape::Bars && first {
-            go((at, BOTTOM));
+    // The height from which the line goes on.
+    let mut before: Option<f64> = None;
+    for pixel in pixels {
+        let held = before.filter(|_| shape != Shape::Line);
+        if let (Some(at), Some(held)) = (pixel.x, held)
+            && (pixel.y.is_some() || pixel.is_gap)
+        {
+            go((at, held), false);
         }
-        if let Some(before) = before.filter(|_| series.shape != Shape::Line) {
-            go((at, before));
+        if let (Some(at), Some(height)) = (pixel.x, pixel.y) {
+            if before.is_none() && shape == Shape::Bars {
+                go((at, bottom), true);
+            }
+            go((at, height), before.is_none() && shape != Shape::Bars);
+            before = Some(height);
+        } else if pixel.is_gap {
+            before = None;
         }
-        go((at, height));
-        (before, first) = (Some(height), false);
     }
-    let fill = match series.shape {
-        Shape::Bars => format!("{colour}\" fill-opacity=\"0.35"),
-        Shape::Line | Shape::Steps => "none".into(),
-    };
-    if !path.is_empty() {
-        svg.put(&format!(
-            "<path d=\"{path}\" fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
-        ));
-    }
+    path
 }
 
 fn line(svg: &mut Svg, from: (f64, f64), to: (f64, f64), colour: &str) {
@@ -381,68 +501,4 @@ fn text(svg: &mut Svg, at: (f64, f64), anchor: &str, says: &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plot(scale: Scale, points: Vec<(f64, f64)>) -> String {
-        let series = Series::new("<reads> & \"writes\"", Shape::Bars, points);
-        let plot = Plot {
-            title: "a < b".into(),
-            x: Axis::new("time, s", scale),
-            y: Axis::new("reads\u{1}", scale),
-            series: vec![series.clone(), series],
-        };
-        plot.svg()
-    }
-
-    #[test]
-    fn names_are_escaped() {
-        let svg = plot(Scale::Linear, vec![(0.0, 1.0)]);
-        assert!(svg.contains(">a &lt; b<"));
-        assert!(svg.contains("&lt;reads&gt; &amp; &quot;writes&quot;"));
-        assert!(svg.contains(">reads\u{fffd}<"));
-    }
-
-    #[test]
-    fn ticks_are_round_numbers() {
-        let says = |range: Range| {
-            range
-                .ticks()
-                .into_iter()
-                .map(|(_, says)| says)
-                .collect::<Vec<String>>()
-        };
-        let linear = |max| says(Range::of(Scale::Linear, [max].into_iter(), (0.0, 1.0)));
-        assert_eq!(
-            linear(0.3),
-            ["0.00", "0.05", "0.10", "0.15", "0.20", "0.25", "0.30"]
-        );
-        assert_eq!(linear(11.0), ["0", "2", "4", "6", "8", "10", "12"]);
-        let log = Range::of(Scale::Log, [0.2, 300.0].into_iter(), (0.0, 1.0));
-        assert_eq!(says(log), ["0.1", "1", "10", "100", "1000"]);
-    }
-
-    #[test]
-    fn what_cannot_be_drawn_is_left_out() {
-        let odd = [
-            f64::NAN,
-            f64::INFINITY,
-            f64::MAX,
-            f64::MIN,
-            f64::MIN_POSITIVE,
-            -1.0,
-            0.0,
-        ];
-        for scale in [Scale::Linear, Scale::Log] {
-            for (at, height) in odd.iter().flat_map(|&at| odd.map(|height| (at, height))) {
-                let svg = plot(scale, vec![(at, height), (1.0, 2.0)]);
-                assert!(
-                    !svg.contains("NaN") && !svg.contains("inf"),
-                    "{at} {height}: {svg}"
-                );
-                assert!(svg.len() < 10_000, "{at} {height}");
-            }
-        }
-        assert!(plot(Scale::Log, Vec::new()).contains("nothing to show"));
-    }
-}
+mod tests;

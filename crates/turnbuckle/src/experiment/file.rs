@@ -76,6 +76,8 @@ pub struct Experiment {
     pub axes: Vec<Axis>,
     pub measures: Vec<Measure>,
     pub claims: Vec<Claim>,
+    /// Only the ends of each axis are run, and each run is short.
+    is_quick: bool,
     text: String,
 }
 
@@ -319,8 +321,17 @@ impl Experiment {
         Some(Misplaced::at(begin..begin + 1, found, expected))
     }
 
+    /// What a figure must say of all of its numbers; nothing if they are those that the file asks for.
+    pub fn note(&self) -> String {
+        match self.is_quick {
+            true => "--quick: only the ends of each axis, two seconds of each run".into(),
+            false => String::new(),
+        }
+    }
+
     /// The same with the first and the last value of each axis alone.
     pub fn quick(mut self) -> Experiment {
+        self.is_quick = true;
         for (number, axis) in self.axes.iter_mut().enumerate() {
             let last = axis.values.len() - 1;
             let mut place = 0;
@@ -388,6 +399,7 @@ impl File {
             axes,
             measures: self.measure,
             claims: Vec::new(),
+            is_quick: false,
             text: text.into(),
         };
         let claims = self.claim.into_iter().map(|claim| experiment.check(claim));

@@ -212,13 +212,21 @@ impl<'a> Report<'a> {
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             let protocol = &self.experiment.protocols[curve.protocol];
-            Series::new(protocol.name.clone(), Shape::Line, points)
+            // Two points are no curve.
+            let shape = if points.len() < 3 {
+                Shape::Points
+            } else {
+                Shape::Line
+            };
+            Series::new(protocol.name.clone(), shape, points)
         });
         Plot {
             title: self.title(measure, at),
             x: Axis::new(x.label.clone(), Scale::Linear),
             y: Axis::new(measure.label.clone(), measure.scale),
             series: series.collect(),
+            note: self.experiment.note(),
+            labels: Vec::new(),
         }
     }
 
@@ -235,6 +243,8 @@ impl<'a> Report<'a> {
             x: Axis::new(measure.label.clone(), measure.scale),
             y: Axis::new("share that took no longer", Scale::Linear),
             series: series.collect(),
+            note: self.experiment.note(),
+            labels: Vec::new(),
         }
     }
 

@@ -120,6 +120,18 @@ fn a_claim_holds_or_does_not_by_the_numbers_of_the_runs() {
             .iter()
             .all(|(_, plot)| plot.series.len() == 2 && plot.series[0].points.len() == 3)
     );
+    // Two points are no curve, and the figure says that there are no more.
+    let quick = small().quick();
+    let results_of_ends = results::Results::of(&quick, true).expect("it runs");
+    let figures = report::Report::new(&quick, &results_of_ends).figures();
+    for (_, plot) in &figures {
+        assert!(
+            plot.series
+                .iter()
+                .all(|series| series.shape == turnbuckle_check::Shape::Points)
+        );
+        assert!(plot.svg().contains("--quick: only the ends"), "{}", plot.svg());
+    }
     experiment.claims[0].min = Some(1e6);
     experiment.claims[0].differs = Some("it is another machine".into());
     let report = report::Report::new(&experiment, &results);
