@@ -39,6 +39,12 @@ impl Svg {
         self.put(&format!("<text {attributes}>{}</text>", escaped(says)));
     }
 
+    /// The same, with more words that show while the pointer is on them.
+    pub fn text_with_title(&mut self, attributes: &str, says: &str, title: &str) {
+        let (says, title) = (escaped(says), escaped(title));
+        self.put(&format!("<text {attributes}><title>{title}</title>{says}</text>"));
+    }
+
     /// The document.
     pub fn finish(mut self) -> String {
         self.put("</svg>");

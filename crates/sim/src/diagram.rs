@@ -15,7 +15,7 @@
 //!
 //! - A log does not say that a message is lost. Messages between two nodes arrive in the order in which they were sent. So one that has not
 //!   arrived is lost if a later one has. Otherwise it may still be under way.
-//! - In an SVG, time is stretched where much happens and shortened where little does. Each time is written at its place.
+//! - In an SVG, time is stretched where much happens and shortened where little does, and the height is limited.
 use crate::{BEGINNING, Message, MessageLog};
 use std::collections::BTreeMap;
 use turnbuckle_core::Micros;
@@ -64,7 +64,7 @@ impl<'a> Diagram<'a> {
 
     /// The diagram as an SVG picture, for a page.
     pub fn svg(&self) -> String {
-        svg::draw(&self.lay_out())
+        svg::draw(self.lay_out())
     }
 
     fn lay_out(&self) -> Layout<'a> {
@@ -202,7 +202,10 @@ impl Layout<'_> {
     fn missing(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.left_out > 0 {
-            lines.push(format!("{} more rows are left out", self.left_out));
+            lines.push(format!(
+                "{} more rows are left out: a shorter window, or a later one, shows them",
+                self.left_out
+            ));
         }
         if self.unwritten > 0 {
             lines.push(format!(

@@ -64,7 +64,7 @@ pub struct Sim {
     /// Draw the messages between nodes: as a picture if the file ends in .svg, else as text. One seed only.
     #[arg(long, value_name = "FILE")]
     diagram: Option<PathBuf>,
-    /// The part of the run that --diagram shows.
+    /// The part of the run that --diagram shows. If it does not fit into the picture, its first part is drawn and the rest is counted.
     #[arg(long, value_name = "FROM..UNTIL", default_value = "0s..1s")]
     window: Window,
     /// Print JSON.
