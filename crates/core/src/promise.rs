@@ -1,6 +1,6 @@
 use crate::{Level, Micros};
 
-/// What a level promises its client. This is the only place that defines it: the checker, the simulator's judge and the gateway all use it. Promises
+/// What a level promises its client. This is the only place that defines it: the checker, the simulator's judge and the RESP door all use it. Promises
 /// have no total order: `bounded(2s)` promises something that `causal` does not, and `causal` something that `bounded(2s)` does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Promise {

@@ -1,5 +1,10 @@
 //! The frames that two nodes of a cluster send each other. Prost encodes them: the field tags must survive a rolling upgrade, the types
 //! around them are this crate's own.
+//!
+//! A frame that is wrong ends the link. It is refused in one of these places, in this order: the handshake (`server/src/peer/handshake.rs`), the length
+//! (`take_frames` in `server/src/peer.rs`), decoding and the keyspace (`Node::handle_frame`), the servers that it names (`Keyspace::spoken_to`), timestamps,
+//! replicas and bodies (`lane/peer.rs`, `lane/receiver.rs`, `lane/copies.rs`, `keyspace/route.rs`), and positions in a stream (the crate `replication`).
+
 use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;

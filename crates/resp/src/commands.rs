@@ -1,4 +1,7 @@
 //! The commands, one file each, and the table of them.
+//!
+//! To add one: copy `strlen.rs`; add its `mod` and its line in [`COMMANDS`], which is in order; if its reply has a new form, add a variant in `shape.rs`; take its
+//! name out of `unsupported.rs`; write a script in `tests/goldens`; and name it in `docs/commands.md` and `docs/clients.md`.
 use crate::{Arguments, call::Call, refusal::Refusal};
 
 mod auth;

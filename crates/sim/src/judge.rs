@@ -16,6 +16,11 @@
 //! 7. **A condition is as its answer says.** An answer says that a condition held, or that it did not. It must not itself show the
 //!    opposite.
 //!
+//! In the end all sites must be the same, and every node must do its work: these are counted as rules of their own.
+//!
+//! Levels are not among these rules. [`turnbuckle_core::Promise`] says what each level promises. This judge goes by it only to know whose floors bind an
+//! answer, and which reads are snapshots. Whether a trace keeps its level is judged afterwards, by the checker (`Report::against`).
+//!
 //! Each of these is an answer to be judged: a read of one key, each key of a read of several, the answer of a delete ("there was a value",
 //! "there was none"), and each receipt. A put whose condition did not hold is a read of what its answer says is there. A put that was told
 //! the value before it is a read of that value, too.

@@ -54,7 +54,7 @@
 //! - Under `interval` and `none` a power loss may take acknowledged writes. Until peers have sent them back, versions that were seen to depend on
 //!   them are seen without them.
 //! - Level `eventual` shows the newest version that is here, and is no part of a context.
-//! - SCAN, KEYS and DBSIZE look at all versions that are here, visible or not.
+//! - SCAN and DBSIZE look at all versions that are here, visible or not.
 mod message;
 pub use message::{Dependencies, Dependency, Found, Heartbeat, Message, Reached, Request, Response};
 pub mod recovery;

@@ -60,7 +60,7 @@
 //! - Under `interval` and `none` a power loss may take acknowledged writes. Until peers have sent them back, versions that were seen to depend on
 //!   them are seen without them.
 //! - Level `eventual` shows the newest version that is here, and does not become part of the client's past.
-//! - SCAN, KEYS and DBSIZE look at all versions that are here, visible or not.
+//! - SCAN and DBSIZE look at all versions that are here, visible or not.
 mod rules;
 pub use rules::{GentleRainConfig, GentleRainRules};
 

@@ -230,17 +230,20 @@ impl Host {
 
     /// Why no node has a link to this one, if that is because links are refused.
     fn is_alone(&self) -> Option<String> {
-        let mut refused = None;
+        let (mut refused, mut had_link) = (None, false);
         for peer in self.peers() {
             let link = self.link(peer);
             if link.up {
                 return None;
             }
+            had_link |= link.life > 0;
             if link.is_refused {
                 refused = refused.or(link.reason.clone());
             }
         }
-        let strangers = (self.peers().next().is_some() && self.strangers.status().refused_total > 0)
+        // A node with another secret is a stranger to the others, and they are to it. Once it has had a link, its secret is right.
+        let has_strangers = self.peers().next().is_some() && self.strangers.status().refused_total > 0;
+        let strangers = (has_strangers && !had_link)
             .then(|| "connections to its port for peers are refused; its log says why".to_string());
         let why = refused.or(strangers)?;
         Some(format!("this node has no link to any other: {why}"))
