@@ -14,6 +14,9 @@ pub trait PlainProtocol: Protocol<Request = PlainRequest, Response = PlainRespon
     const LEVELS: Levels;
     /// See [`Session::OVERLAPS`].
     const OVERLAPS: bool;
+    /// Whether any replica may take a write, whichever took the one before. If not, writes of a client wait for its own site, so that they are stamped
+    /// in the order in which they were sent.
+    const WRITES_ANYWHERE: bool;
 }
 
 /// One operation on one key.
@@ -220,7 +223,12 @@ struct Gathering {
 
 impl<P: PlainProtocol> PlainSession<P> {
     fn ask(&self, cx: &mut SessionContext<'_, Self>, tag: u64, part: u32, request: PlainRequest) {
-        let server = cx.nearest(&self.topology, request.key());
+        let mut server = cx.nearest(&self.topology, request.key());
+        let may_go_elsewhere = P::WRITES_ANYWHERE || !request.is_write();
+        if may_go_elsewhere && !cx.reach.is_reached(server) {
+            // The node that has the key here is away.
+            server = cx.reach.nearest_elsewhere(server.partition).unwrap_or(server);
+        }
         cx.ask(tag, part, server, request);
     }
 }

@@ -107,7 +107,7 @@ impl<R> Outcome<R> {
 /// What the driver knows of the servers that a session may ask: those of every site.
 pub trait Reach {
     /// The replica of a partition that a client here should ask: one on this node, or else one of this site that can be reached, or else one of
-    /// another site.
+    /// another site. If the site has exactly one replica of the partition, it is that one, whether it can be reached or not.
     fn nearest(&self, partition: u16) -> ServerId;
 
     /// Of a partition, a replica of another site that can be reached, if there is one.

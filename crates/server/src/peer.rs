@@ -132,7 +132,11 @@ async fn accept_one(host: &Arc<Host>, mut stream: TcpStream, place: Place) -> Re
         && peer < host.id
         && !host.node.is_link_up(peer)
     {
-        host.note_refusal(peer, &format!("its connection was refused: {error}"));
+        let why = format!("its connection was refused: {error}");
+        match error.is_refusal() {
+            true => host.note_refusal(peer, &why),
+            false => host.note_link(peer, &why),
+        }
     }
     let met = accepted?;
     let Some(peer) = host.peer_named(&met.node).filter(|&peer| peer < host.id) else {

@@ -100,6 +100,7 @@ impl<const STREAMS: bool> Protocol for Asker<STREAMS> {
 impl<const STREAMS: bool> PlainProtocol for Asker<STREAMS> {
     const LEVELS: Levels = Levels::of_both(&[Level::Eventual]);
     const OVERLAPS: bool = true;
+    const WRITES_ANYWHERE: bool = false;
 }
 
 type Asking<const STREAMS: bool> = World<PlainSession<Asker<STREAMS>>>;

@@ -146,6 +146,7 @@ impl Protocol for Hinting {
 impl PlainProtocol for Hinting {
     const LEVELS: Levels = Levels::of_both(&[Level::Eventual]);
     const OVERLAPS: bool = true;
+    const WRITES_ANYWHERE: bool = false;
 }
 
 const A: NodeId = NodeId(0);

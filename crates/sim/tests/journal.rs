@@ -182,6 +182,7 @@ impl Protocol for Ledger {
 impl PlainProtocol for Ledger {
     const LEVELS: Levels = Levels::of_both(&[Level::Eventual]);
     const OVERLAPS: bool = true;
+    const WRITES_ANYWHERE: bool = false;
 }
 
 const A: NodeId = NodeId(0);

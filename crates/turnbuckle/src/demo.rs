@@ -8,13 +8,17 @@ use crate::{
 use clap::Args;
 use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
 use rand::{TryRng, rngs::SysRng};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    termios::{OptionalActions, Termios, tcgetattr, tcsetattr},
+};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
+    fs::Permissions,
     io::{self, Write},
     net::TcpListener,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -149,7 +153,10 @@ pub fn run(options: &Demo) -> Result<(), Failure> {
 fn write_secretly(file: &Path, text: &str) -> io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
-    options.open(file)?.write_all(text.as_bytes())
+    let mut opened = options.open(file)?;
+    // A file that was there keeps its mode.
+    opened.set_permissions(Permissions::from_mode(0o600))?;
+    opened.write_all(text.as_bytes())
 }
 
 fn describe(options: &Demo, data: &Path) -> Result<DemoConfig, Failure> {
@@ -242,8 +249,27 @@ fn run_here(options: &Demo, config: ClusterConfig, data: &Path) -> Result<(), Fa
         std::thread::park_timeout(Duration::from_millis(5));
     }
     announce(options, &config, data, &[std::process::id()])?;
+    let terminal = Terminal::remember(options.shell);
     let over = begin(options, &config);
-    wait_for_end(running, over, || ())
+    let ended = wait_for_end(running, over, || ());
+    terminal.restore();
+    ended
+}
+
+/// The modes of the terminal, which a shell changes while it reads a line. A demo may end meanwhile.
+struct Terminal(Option<Termios>);
+
+impl Terminal {
+    fn remember(is_shell: bool) -> Terminal {
+        Terminal(is_shell.then(|| tcgetattr(io::stdin()).ok()).flatten())
+    }
+
+    fn restore(&self) {
+        if let Terminal(Some(modes)) = self {
+            // Whoever closed the terminal does not miss its modes.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, modes);
+        }
+    }
 }
 
 /// Opens the shell, if it was asked for. The future is ready when the shell has ended, or when the time is up.
@@ -371,8 +397,11 @@ fn run_processes(options: &Demo, config: &ClusterConfig, file: &Path) -> Result<
     }
     let pids: Vec<u32> = processes.running.iter().map(|(_, child)| child.id()).collect();
     announce(options, config, file.parent().unwrap_or(file), &pids)?;
+    let terminal = Terminal::remember(options.shell);
     let over = begin(options, config);
-    wait_for_end(Vec::new(), over, || processes.look())?;
+    let ended = wait_for_end(Vec::new(), over, || processes.look());
+    terminal.restore();
+    ended?;
     Ok(processes.running.len() == config.nodes().count())
 }
 

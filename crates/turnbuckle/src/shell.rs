@@ -84,7 +84,6 @@ pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
         here: 0,
         keyspace: None,
         sessions: BTreeMap::new(),
-        albums: 0,
     };
     say("Type a Redis command, such as SET greeting hello; 'help' lists what else there is.")?;
     loop {
@@ -117,8 +116,6 @@ struct Shell {
     keyspace: Option<Bytes>,
     /// The sessions, by the place of their site.
     sessions: BTreeMap<usize, Connection>,
-    /// How many albums were shown. Each album has its own keys.
-    albums: u64,
 }
 
 impl Shell {

@@ -95,7 +95,7 @@ impl<P: Protocol> Keyspace<P> {
             partition,
             member: 0,
         };
-        if topology.members() == 1 && topology.contains(first) && self.is_reached(first) {
+        if topology.members() == 1 && topology.contains(first) {
             return first;
         }
         let replicas = topology.replicas_of(partition).iter();

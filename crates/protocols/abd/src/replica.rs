@@ -378,4 +378,5 @@ impl PlainProtocol for Abd {
     const LEVELS: Levels = Levels::of_both(&[Level::Linearizable]);
     /// A replica may take two writes of one client to one key in any order, so the second waits for the first.
     const OVERLAPS: bool = false;
+    const WRITES_ANYWHERE: bool = true;
 }

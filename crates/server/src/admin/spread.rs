@@ -69,7 +69,14 @@ impl Other {
 }
 
 /// Tells the nodes of all other processes what the matrix is now. Returns the matrix, and the nodes that were not reached.
+///
+/// If the client does not wait for the answer, the others are told all the same.
 pub(super) async fn spread(admin: &Admin) -> WanView {
+    let told = tokio::spawn(tell_all(admin.clone())).await;
+    told.unwrap_or_else(|_| WanView::of(&admin.wan))
+}
+
+async fn tell_all(admin: Admin) -> WanView {
     let mut view = WanView::of(&admin.wan);
     let mut tells = JoinSet::new();
     for other in admin.others.beyond(&admin.wan) {

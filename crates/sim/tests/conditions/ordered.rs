@@ -354,4 +354,5 @@ impl Protocol for Ordered {
 impl PlainProtocol for Ordered {
     const LEVELS: Levels = Levels::of_both(&[Level::Linearizable]);
     const OVERLAPS: bool = false;
+    const WRITES_ANYWHERE: bool = false;
 }

@@ -32,7 +32,6 @@ impl Shell {
         if self.sites.len() < 3 {
             return Err("the album needs three sites; expected a demo with --sites 3 or more".to_string());
         }
-        self.albums += 1;
         let (first, third) = (self.sites[0].name.clone(), self.sites[2].name.clone());
         let view = self.admin().wan().map_err(|error| error.to_string())?;
         let way = view
@@ -74,7 +73,7 @@ impl Shell {
                 people,
                 lines: Vec::new(),
             };
-            let ending = self.runtime.block_on(story.play(self.albums))?;
+            let ending = self.runtime.block_on(story.play())?;
             text += &format!("\nkeyspace {keyspace}\n{}\n  {ending}", story.lines.join("\n"));
         }
         Ok(text)
@@ -83,7 +82,8 @@ impl Shell {
 
 impl Story {
     /// Plays the story. Returns its result in words.
-    async fn play(&mut self, number: u64) -> Result<String, String> {
+    async fn play(&mut self) -> Result<String, String> {
+        let number = self.next_number().await?;
         let (photo, comment) = (format!("photo:{number}"), format!("comment:{number}"));
         self.once(0, &["SET", &photo, "sunset"]).await?;
         self.until_there(1, &photo).await?;
@@ -94,6 +94,22 @@ impl Story {
             Value::Null => "A comment was shown without its photo.".to_string(),
             _ => "The comment was shown once its photo was there.".to_string(),
         })
+    }
+
+    /// The number of the first album that no site shows. Others were played before, or are in the demo's directory.
+    async fn next_number(&mut self) -> Result<u64, String> {
+        let (mut number, mut place) = (1, 0);
+        while place < self.people.len() {
+            let mut is_taken = false;
+            for key in [format!("photo:{number}"), format!("comment:{number}")] {
+                is_taken |= self.ask(place, &["GET", &key]).await? != Value::Null;
+            }
+            (number, place) = match is_taken {
+                true => (number + 1, 0),
+                false => (number, place + 1),
+            };
+        }
+        Ok(number)
     }
 
     /// Carries out one command, and adds a line about it.

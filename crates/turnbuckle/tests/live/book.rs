@@ -1,13 +1,13 @@
 //! The transcripts in the pages that newcomers read first: each block behind `<!-- shell -->` is what `turnbuckle demo --shell` prints for its lines.
 //!
 //! `UPDATE_GOLDENFILES=1` writes them into the pages. Numbers differ from run to run, so they are compared by their places alone. Whether a message has
-//! arrived by the time of a read may differ, too, on a machine that stands still for long: a page is played up to three times.
+//! arrived by the time of a read may differ, too, on a machine that stands still for long: a page is played up to ten times.
 use crate::demo::shell;
 use std::{fs, path::Path};
 
 const BEGIN: &str = "<!-- shell -->\n```text\n";
 const END: &str = "```\n";
-const TRIES: usize = 3;
+const TRIES: usize = 10;
 
 /// Before each block, as a person takes a while between two of them: messages that a slow way still holds arrive, and freshness can be proven. It is not
 /// part of the page.

@@ -1,12 +1,12 @@
 //! # Eventual: every replica has everything in the end
 //!
 //! **Guarantee.** If writes stop, all sites answer the same. Until then a read may return anything that was once written, even something older than
-//! what the same client read or wrote before, if the client moved to another site. If two sites write one key at once, one of the writes wins, the
+//! what the same client read or wrote before, if the client moved to another site, or the node that holds the key at its site could not be reached. If two sites write one key at once, one of the writes wins, the
 //! same one everywhere.
 //!
 //! **Source.** The baseline of the dissertation's chapters 5 and 8 (table 8.1, "Eventual": 95 lines of server, 32 of client).
 //!
-//! **Roles.** For each partition, one replica at each site. Sessions talk to the replica of their own site only.
+//! **Roles.** For each partition, one replica at each site. Sessions write at the replica of their own site only, and read there unless it cannot be reached.
 //!
 //! ```text
 //!   session at a          replica at a               replica at b               session at b

@@ -7,4 +7,5 @@ pub type EventualSession = PlainSession<Eventual>;
 impl PlainProtocol for Eventual {
     const LEVELS: Levels = Levels::of_both(&[Level::Eventual]);
     const OVERLAPS: bool = true;
+    const WRITES_ANYWHERE: bool = false;
 }

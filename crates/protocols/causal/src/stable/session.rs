@@ -23,6 +23,11 @@ use turnbuckle_core::{
 /// If a key's server at the home site cannot be reached, the session asks another site, as a client does that moves there. Each request names the
 /// past and waits until that site covers it. Afterwards requests at home wait for what was seen there. While a node of the home site is away,
 /// nothing new becomes stable there. So a session that has seen more than that uses other sites until the node is back.
+///
+/// Other sites cannot have everything that a session may have seen: what was written at the home site and not stable when the node went away becomes stable
+/// nowhere until the node is back. So once another site has refused a session, the session stays at home until all nodes are reached again, and is
+/// refused at once what the missing node has. In GentleRain GST stands still at every site while one node is away, so its sessions never go. A read at
+/// level `eventual` depends on nothing, and always goes.
 pub struct TimedSession<R> {
     home: SiteId,
     topology: Topology,
@@ -30,6 +35,8 @@ pub struct TimedSession<R> {
     stable: Vector,
     /// Whether the past is that of a token, and no server here has covered it yet.
     moved: bool,
+    /// Another site has refused what the session asked while a node of the home site was away.
+    refused_elsewhere: bool,
     /// A planted bug.
     token_has_stable: bool,
     rules: PhantomData<fn() -> R>,
@@ -37,24 +44,39 @@ pub struct TimedSession<R> {
 
 impl<R> TimedSession<R> {
     /// The server that is asked about these keys: the first one's, at home or at a site that can answer.
-    fn server_of(&self, cx: &SessionContext<'_, Self>, keys: &[Key]) -> ServerId
+    fn server_of(&self, cx: &SessionContext<'_, Self>, keys: &[Key], eventual: bool) -> ServerId
     where
         R: Rules,
     {
-        let at_home = |partition| ServerId {
+        let at_home = self.at_home(&keys[0]);
+        let is_away = |key: &Key| !cx.reach.is_reached(self.at_home(key));
+        let may_go = eventual || (!R::SCALAR && !self.refused_elsewhere);
+        if may_go && (keys.iter().any(is_away) || (self.moved && self.lacks_a_node(cx))) {
+            return cx.reach.nearest_elsewhere(at_home.partition).unwrap_or(at_home);
+        }
+        at_home
+    }
+
+    /// The server of a key at the home site.
+    fn at_home(&self, key: &Key) -> ServerId {
+        ServerId {
+            site: self.home,
+            partition: self.topology.partition_of_slot(key.slot()),
+            member: 0,
+        }
+    }
+
+    /// Whether a node of the home site cannot be reached.
+    fn lacks_a_node(&self, cx: &SessionContext<'_, Self>) -> bool
+    where
+        R: Rules,
+    {
+        let mut servers = (0..self.topology.partitions()).map(|partition| ServerId {
             site: self.home,
             partition,
             member: 0,
-        };
-        let partition_of = |key: &Key| self.topology.partition_of_slot(key.slot());
-        let mut asked = keys.iter().map(partition_of);
-        let first = partition_of(&keys[0]);
-        let is_away = |partition| !cx.reach.is_reached(at_home(partition));
-        let lacks_a_key = asked.any(is_away);
-        if lacks_a_key || (self.moved && (0..self.topology.partitions()).any(is_away)) {
-            return cx.reach.nearest_elsewhere(first).unwrap_or(at_home(first));
-        }
-        at_home(first)
+        });
+        servers.any(|server| !cx.reach.is_reached(server))
     }
 
     /// What must be at the server before the request is carried out: the past, if the session has moved or if `always`.
@@ -104,6 +126,7 @@ impl<R: Rules> Session for TimedSession<R> {
             home,
             topology,
             moved: false,
+            refused_elsewhere: false,
             past: Vector::ZERO,
             stable: Vector::ZERO,
             token_has_stable: R::token_has_stable(config),
@@ -131,9 +154,10 @@ impl<R: Rules> Session for TimedSession<R> {
         level: Level,
     ) {
         let eventual = level == Level::Eventual;
+        self.refused_elsewhere = self.refused_elsewhere && self.lacks_a_node(cx);
         match operation {
             Operation::Get { key, .. } => {
-                let server = self.server_of(cx, std::slice::from_ref(&key));
+                let server = self.server_of(cx, std::slice::from_ref(&key), eventual);
                 let request = Request::Get(Get {
                     stable: self.stable_at(server),
                     need: self.need(eventual, server.site != self.home),
@@ -143,7 +167,11 @@ impl<R: Rules> Session for TimedSession<R> {
                 cx.ask(tag, 0, server, request);
             }
             Operation::Put { key, value, .. } => {
-                let server = self.server_of(cx, std::slice::from_ref(&key));
+                // Nothing orders writes at level `eventual` but the clock of one server.
+                let server = match eventual {
+                    true => self.at_home(&key),
+                    false => self.server_of(cx, std::slice::from_ref(&key), false),
+                };
                 let has_moved = self.moved || server.site != self.home;
                 let request = Request::Put(Put {
                     past: if eventual { Vector::ZERO } else { self.past.clone() },
@@ -163,7 +191,7 @@ impl<R: Rules> Session for TimedSession<R> {
                 cx.answer(tag, Answer::Values(Vec::new()), None);
             }
             Operation::ReadMany { keys, .. } => {
-                let server = self.server_of(cx, &keys);
+                let server = self.server_of(cx, &keys, eventual);
                 let request = Request::Rotx(Rotx {
                     keys,
                     stable: self.stable_at(server),
@@ -224,6 +252,12 @@ impl<R: Rules> Session for TimedSession<R> {
             Response::Values { values, past, stable } => {
                 self.saw(server, &past, &stable, receipt.given);
                 cx.answer(tag, Answer::Values(values), Some(receipt));
+            }
+            Response::Refused(why) if server.site != self.home => {
+                self.refused_elsewhere = true;
+                let site = self.topology.site_name(server.site);
+                let why = format!("site {site} was asked, as a node of this site cannot be reached: {why}");
+                cx.fail(tag, Failure::Unavailable(why));
             }
             Response::Refused(why) => cx.fail(tag, Failure::Unavailable(why)),
         }
