@@ -16,38 +16,41 @@ use turnbuckle_check::{
 use turnbuckle_core::{Level, Micros};
 use turnbuckle_workload::{BadTraceFile, TraceReader};
 
-/// Says what a trace of operations shows: whether the store looked like one copy of the data, how far from it, whether it was
-/// causally or sequentially consistent, and whether its receipts were true.
+/// Says what a trace of operations shows, and which promises it breaks.
 ///
-/// Ends with 1 if the trace breaks a level or a receipt that it records, or the level that is required; else it reports, and ends with
-/// 0.
+/// The report says whether the store looked like one copy of the data, and how far it was from that; whether it was causally and
+/// sequentially consistent; and whether its receipts were true.
+///
+/// Exit codes: 0 no promise is broken, 1 the trace breaks a level or a receipt that it records, contradicts itself, or breaks the level
+/// of --require, 2 the trace is malformed, or the level of --require cannot be judged from it, 3 a file cannot be read or written.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  turnbuckle bench --target 127.0.0.1:7000 --load --for 5s --trace run.jsonl.zst\n  \
                         turnbuckle check run.jsonl.zst\n  \
                         turnbuckle check run.jsonl.zst --require session\n  \
                         turnbuckle check run.jsonl.zst --explain --plots plots\n\n\
-                        A trace is JSON lines as bench writes them; a Jepsen history of registers if it ends in .edn; a table with \
-                        the same fields if it ends in .csv. With .zst behind that it is packed. Each file is judged by itself."
+                        A trace is JSON lines as bench writes them. If the name ends in .edn, it is a Jepsen history of registers; \
+                        if it ends in .csv, a table. A further .zst says that the file is packed. Each file is judged by itself.\n\n\
+                        docs/checking.md explains each line of the report."
 )]
 pub struct Check {
-    /// The traces.
+    /// The traces to judge
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// Hold every operation to this level: read-your-writes, session, bounded(2s), linearizable and so on.
+    /// Hold every operation to this level, such as read-your-writes, session, bounded(2s) or linearizable
     #[arg(long, value_name = "LEVEL")]
     require: Option<Level>,
-    /// The keyspace was empty when the trace began: a read of a value that no record wrote is then a violation. Without this, such a
-    /// value is taken to be from before the trace.
+    /// The keyspace was empty when the trace began, so a read of a value that no record wrote is a violation. Without this option, such a
+    /// value counts as one from before the trace
     #[arg(long)]
     began_empty: bool,
-    /// How far each recorder's clock may be from true time; what is left is certain.
+    /// How far the clock of each recorder may be from true time. What such clocks explain breaks no promise
     #[arg(long, value_name = "SPAN")]
     skew: Option<Micros>,
-    /// Print JSON, one object for each trace.
+    /// Print JSON, one object for each trace
     #[arg(long)]
     json: bool,
-    /// Say why: for each promise that was broken the few operations that show it, for the 3 worst keys, or for so many.
+    /// Say why: for each broken promise show the few operations that prove it, for the 3 worst keys or for this number of keys
     #[arg(
         long,
         value_name = "KEYS",
@@ -57,7 +60,7 @@ pub struct Check {
         conflicts_with = "json"
     )]
     explain: Option<usize>,
-    /// Draw SVG plots into this directory: Gamma, staleness, t-visibility, and inconsistent operations over time.
+    /// Draw SVG plots into this directory: Gamma, staleness, t-visibility, and inconsistent operations over time
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
 }
