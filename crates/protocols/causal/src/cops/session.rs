@@ -209,7 +209,7 @@ impl CopsSession {
         let ours = self.server_of(&key);
         // A read at level eventual depends on nothing, so another site may answer it while the node here is away.
         let server = match write.is_none() && eventual && !cx.reach.is_reached(ours) {
-            true => cx.reach.nearest(ours.partition),
+            true => cx.reach.nearest_elsewhere(ours.partition).unwrap_or(ours),
             false => ours,
         };
         let request = match write {
