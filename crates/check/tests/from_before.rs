@@ -61,7 +61,7 @@ fn version(record: Record, version: &str) -> Record {
     }
 }
 
-/// With a receipt that claims that the answer is no older than so many microseconds.
+/// With a receipt that claims a staleness of at most `staleness_us` microseconds.
 fn claims(record: Record, staleness_us: u64) -> Record {
     Record {
         receipt: Some(Claim {

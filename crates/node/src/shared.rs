@@ -182,7 +182,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether so many frames wait for the peer that not even a refusal would find room.
+    /// Whether the queue of short frames to the peer is full: then not even a refusal would find room.
     pub fn is_choked(&self, peer: NodeId) -> bool {
         lock(&self.links[usize::from(peer.0)]).is_full(kind(SHORT_BYTES))
     }

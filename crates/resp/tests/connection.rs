@@ -149,7 +149,7 @@ fn answers_that_nobody_reads_close_the_connection_in_the_end() {
     };
     let (mut connection, mut world) = (Connection::new(greeting(limits)), World::default());
     send(encode(&[b"SET", b"k", &[b'x'; 60]]), &mut connection, &mut world);
-    // The connection has read nothing large yet, so many reads begin at once.
+    // The connection has read nothing large yet. So all of these reads begin at once.
     send("GET none\r\n".repeat(5), &mut connection, &mut world);
     world.deferring = true;
     send("GET k\r\n".repeat(30), &mut connection, &mut world);
