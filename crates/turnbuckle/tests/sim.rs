@@ -157,7 +157,7 @@ fn gentlerain_keeps_its_promises_unless_a_clock_goes_back() {
     let broken = turnbuckle(&["sim", scenario]);
     let said = String::from_utf8_lossy(&broken.stderr).into_owned();
     let line = format!(
-        "SEE WHY WITH:   turnbuckle sim {scenario} --seed 1 --trace run.jsonl; turnbuckle check --explain run.jsonl"
+        "SEE WHY WITH:   turnbuckle sim {scenario} --seed 1 --trace run.jsonl; turnbuckle check --began-empty --explain run.jsonl"
     );
     assert!(said.contains(&line) && !said.contains("judge"), "{said}");
 
