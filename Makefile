@@ -72,6 +72,7 @@ test-redis-py:
 	$(CARGO) build --release
 	target/redis-py/bin/python clients/python/test_redis_py.py
 	target/redis-py/bin/python clients/python/photo_album.py
+	target/redis-py/bin/python clients/python/test_the_pages.py
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

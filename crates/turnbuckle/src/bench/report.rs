@@ -75,7 +75,7 @@ impl fmt::Display for Report {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        writeln!(f, "{table}")?;
+        writeln!(f, "{}", table.trim_fmt())?;
         writeln!(
             f,
             "\n{} operations in {:.1} s: {} per second",

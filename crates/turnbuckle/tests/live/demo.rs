@@ -13,7 +13,7 @@ use turnbuckle_server::admin::{AdminClient, LinkName};
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// Ends with the test.
-struct Demo {
+pub struct Demo {
     process: Child,
     ready: serde_json::Value,
     said: BufReader<ChildStderr>,
@@ -23,10 +23,15 @@ struct Demo {
 
 impl Demo {
     fn start(options: &[&str]) -> Demo {
+        Demo::with_delays(&[&["--wan", "off"], options].concat())
+    }
+
+    /// Starts a demo with the delays of a WAN.
+    pub fn with_delays(options: &[&str]) -> Demo {
         let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut process = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
-            .args(["demo", "--json", "--wan", "off", "--for", "120s"])
+            .args(["demo", "--json", "--for", "120s"])
             .args(options)
             .env("TURNBUCKLE_LOG", "error")
             .env("TMPDIR", directory.path())
@@ -48,9 +53,13 @@ impl Demo {
         }
     }
 
+    /// Where clients of a site connect.
+    pub fn resp(&self, site: usize) -> &str {
+        self.ready["sites"][site]["resp"].as_str().expect("an address")
+    }
+
     fn client(&self, site: usize) -> Client {
-        let address = self.ready["sites"][site]["resp"].as_str().expect("an address");
-        let port = address.rsplit(':').next().expect("a port");
+        let port = self.resp(site).rsplit(':').next().expect("a port");
         Client::connect(port.parse().expect("a number"))
     }
 }
