@@ -38,15 +38,25 @@ impl<Input> Cold<Input> {
         self.waiting.len()
     }
 
+    /// The number of keys that are to be fetched or are being fetched.
+    pub fn asked(&self) -> usize {
+        self.asked.len()
+    }
+
     /// Parks `input`, which names `keys`. Those that are not resident are to be fetched.
     pub fn park(&mut self, keys: Vec<Key>, input: Input, is_resident: impl Fn(&Key) -> bool) {
-        for key in &keys {
+        self.name(&keys, is_resident);
+        self.waiting.push_back((keys, input));
+    }
+
+    /// Counts the keys of an input that waits, and asks for those that are not resident.
+    fn name(&mut self, keys: &[Key], is_resident: impl Fn(&Key) -> bool) {
+        for key in keys {
             *self.named.entry(key.clone()).or_default() += 1;
             if !is_resident(key) {
                 self.want(key);
             }
         }
-        self.waiting.push_back((keys, input));
     }
 
     /// Asks for a key, to be fetched when its turn comes.
@@ -82,19 +92,39 @@ impl<Input> Cold<Input> {
     }
 
     /// Takes the first input that may run: all its keys are resident, and no earlier input names any of them.
-    pub fn take_runnable(&mut self, is_resident: impl Fn(&Key) -> bool) -> Option<Input> {
-        let mut before: BTreeSet<&Key> = BTreeSet::new();
-        let mut place = None;
-        for (index, (keys, _)) in self.waiting.iter().enumerate() {
-            if keys.iter().all(|key| is_resident(key) && !before.contains(key)) {
-                place = Some(index);
-                break;
+    ///
+    /// What has been handled since an input was parked may have changed what it needs. So `keys_now` says again which keys the input names. If one
+    /// of them is missing, the input keeps its place and waits for that key, too.
+    pub fn take_runnable(
+        &mut self,
+        is_resident: impl Fn(&Key) -> bool,
+        keys_now: impl Fn(&Input) -> Vec<Key>,
+    ) -> Option<Input> {
+        let mut before: BTreeSet<Key> = BTreeSet::new();
+        let mut index = 0;
+        while index < self.waiting.len() {
+            let may_run = |keys: &[Key]| keys.iter().all(|key| is_resident(key) && !before.contains(key));
+            let (keys, input) = &self.waiting[index];
+            if may_run(keys) {
+                let now = keys_now(input);
+                if may_run(&now) {
+                    let (keys, input) = self.waiting.remove(index).expect("the index was just used");
+                    self.forget(&keys);
+                    return Some(input);
+                }
+                self.rename(index, now, &is_resident);
             }
-            before.extend(keys);
+            before.extend(self.waiting[index].0.iter().cloned());
+            index += 1;
         }
-        let (keys, input) = self.waiting.remove(place?).expect("the place was just found");
-        self.forget(&keys);
-        Some(input)
+        None
+    }
+
+    /// The input at `index` now names `keys`.
+    fn rename(&mut self, index: usize, keys: Vec<Key>, is_resident: impl Fn(&Key) -> bool) {
+        self.name(&keys, is_resident);
+        let named_before = std::mem::replace(&mut self.waiting[index].0, keys);
+        self.forget(&named_before);
     }
 
     /// Takes out every input that names `key`, which cannot be read.
@@ -149,10 +179,11 @@ mod tests {
         assert!(cold.blocks(&y) && cold.blocks(&x));
         assert_eq!(cold.take_wanted(9), std::slice::from_ref(&x));
         assert!(cold.take_wanted(9).is_empty(), "a key is fetched once");
-        assert_eq!(cold.take_runnable(|key| *key == y), None);
+        let keys_now = |input: &&str| -> Vec<Key> { input.split(' ').skip(1).map(Key::from).collect() };
+        assert_eq!(cold.take_runnable(|key| *key == y, keys_now), None);
         cold.fetched(&x);
-        assert_eq!(cold.take_runnable(|_| true), Some("get x"));
-        assert_eq!(cold.take_runnable(|_| true), Some("get x y"));
+        assert_eq!(cold.take_runnable(|_| true, keys_now), Some("get x"));
+        assert_eq!(cold.take_runnable(|_| true, keys_now), Some("get x y"));
         assert!(!cold.blocks(&x) && cold.len() == 0);
     }
 
@@ -191,6 +222,27 @@ mod tests {
         cold.park(vec![y.clone()], 2, |_| false);
         cold.park(vec![y.clone(), x.clone()], 3, |_| false);
         assert_eq!(cold.take_failed(&x), [1, 3]);
-        assert_eq!(cold.take_runnable(|_| true), Some(2));
+        assert_eq!(cold.take_runnable(|_| true, |_| vec![y.clone()]), Some(2));
+    }
+
+    #[test]
+    fn an_input_that_needs_another_key_by_then_waits_for_it_at_its_place() {
+        let mut cold = Cold::new();
+        let (x, y): (Key, Key) = ("x".into(), "y".into());
+        cold.park(vec![x.clone()], 1, |_| false);
+        cold.park(vec![x.clone()], 2, |_| false);
+        assert_eq!(cold.take_wanted(9), std::slice::from_ref(&x));
+        cold.fetched(&x);
+        let keys_now = |input: &i32| match input {
+            1 => vec![x.clone(), y.clone()],
+            _ => vec![x.clone()],
+        };
+        assert_eq!(cold.take_runnable(|key| *key == x, keys_now), None, "the second one waits behind it");
+        assert_eq!(cold.take_wanted(9), std::slice::from_ref(&y));
+        assert!(cold.blocks(&x) && cold.blocks(&y));
+        cold.fetched(&y);
+        assert_eq!(cold.take_runnable(|_| true, keys_now), Some(1));
+        assert_eq!(cold.take_runnable(|_| true, keys_now), Some(2));
+        assert!(!cold.blocks(&x) && !cold.blocks(&y) && cold.len() == 0);
     }
 }

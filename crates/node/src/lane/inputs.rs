@@ -75,9 +75,8 @@ impl<P: Protocol> Lane<P> {
             self.handle(now, Input::Request { id, request, since });
             return;
         }
-        let mut keys = Vec::new();
-        protocol.keys(&question.request, &mut |key| keys.push(key.clone()));
-        self.park(keys, Waiting::Question(question));
+        let waiting = Waiting::Question(question);
+        self.park(waiting.keys(protocol), waiting);
     }
 
     pub(super) fn fire_or_park(&mut self, now: Now, keys: Vec<Key>, timer: P::Timer) {
@@ -103,9 +102,8 @@ impl<P: Protocol> Lane<P> {
         } else if !is_cold {
             self.handle(now, Input::Message { from, message });
         } else if self.cold.len() < MAX_COLD {
-            let mut keys = Vec::new();
-            protocol.message_keys(from, &message, &mut |key| keys.push(key.clone()));
-            self.park(keys, Waiting::Message { from, message });
+            let waiting = Waiting::Message { from, message };
+            self.park(waiting.keys(protocol), waiting);
         }
     }
 
@@ -125,12 +123,14 @@ impl<P: Protocol> Lane<P> {
         }
     }
 
-    /// A key was fetched: inputs that waited for it are handled.
+    /// A key was fetched: inputs that waited for it are handled, unless they need another key by now.
     pub fn fetched(&mut self, now: Now, key: &Key) {
         self.cold.fetched(key);
+        let asked = self.cold.asked();
         loop {
-            let store = &self.store;
-            let runnable = self.cold.take_runnable(|key| store.is_resident(key.as_ref()));
+            let (store, protocol) = (&self.store, self.replica.protocol());
+            let is_resident = |key: &Key| store.is_resident(key.as_ref());
+            let runnable = self.cold.take_runnable(is_resident, |waiting| waiting.keys(protocol));
             let Some(waiting) = runnable else { break };
             let input = match waiting {
                 Waiting::Question(Question { id, request, since }) => Input::Request { id, request, since },
@@ -138,6 +138,9 @@ impl<P: Protocol> Lane<P> {
                 Waiting::Timer { timer, .. } => Input::Resident { timer },
             };
             self.handle(now, input);
+        }
+        if self.cold.asked() > asked {
+            self.wake_worker();
         }
         for replica in self.incoming.peers().iter() {
             self.drain(now, replica);

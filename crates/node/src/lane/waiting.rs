@@ -14,3 +14,17 @@ pub(crate) enum Waiting<P: Protocol> {
     Message { from: ServerId, message: P::Message },
     Timer { keys: Vec<Key>, timer: P::Timer },
 }
+
+impl<P: Protocol> Waiting<P> {
+    /// The keys that the input names now.
+    pub fn keys(&self, protocol: &P) -> Vec<Key> {
+        let mut keys = Vec::new();
+        let mut each = |key: &Key| keys.push(key.clone());
+        match self {
+            Waiting::Question(question) => protocol.keys(&question.request, &mut each),
+            Waiting::Message { from, message } => protocol.message_keys(*from, message, &mut each),
+            Waiting::Timer { keys, .. } => return keys.clone(),
+        }
+        keys
+    }
+}
