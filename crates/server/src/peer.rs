@@ -209,7 +209,7 @@ async fn dial(host: &Host, peer: NodeId) -> Result<(TcpStream, Met), HandshakeEr
     let connecting = TcpStream::connect(host.peer_address(peer));
     let mut stream = timeout(CONNECT_TIME, connecting)
         .await
-        .map_err(|_| HandshakeError::Slow)??;
+        .map_err(|_| HandshakeError::NotConnected(CONNECT_TIME))??;
     stream.set_nodelay(true)?;
     let dialled = handshake::dial(&mut stream, &host.identity, host.node_name(peer), host.nonce());
     let met = dialled.await?;

@@ -242,12 +242,21 @@ impl Shell {
         self.open(self.here, Some(keyspace.clone()))?;
         let places: Vec<usize> = self.sessions.keys().copied().collect();
         self.keyspace = Some(keyspace.clone());
+        // A session that cannot go to the keyspace ends. The next command at its site begins a new one there.
+        let mut lines = vec!["OK".to_string()];
         for place in places {
-            if let Value::Error(why) = self.ask(place, &[Bytes::from_static(b"SELECT"), keyspace.clone()])? {
-                return Err(String::from_utf8_lossy(&why).into_owned());
-            }
+            let why = match self.ask(place, &[Bytes::from_static(b"SELECT"), keyspace.clone()]) {
+                Ok(Value::Error(why)) => {
+                    self.sessions.remove(&place);
+                    let (site, why) = (&self.sites[place].name, String::from_utf8_lossy(&why));
+                    format!("site {site}: {why}; the next command there begins a new session")
+                }
+                Ok(_) => continue,
+                Err(why) => why,
+            };
+            lines.push(format!("(error) {why}"));
         }
-        Ok("OK".to_string())
+        Ok(lines.join("\n"))
     }
 
     /// Continues the session at another site.

@@ -237,7 +237,11 @@ mod tests {
             1 => vec![x.clone(), y.clone()],
             _ => vec![x.clone()],
         };
-        assert_eq!(cold.take_runnable(|key| *key == x, keys_now), None, "the second one waits behind it");
+        assert_eq!(
+            cold.take_runnable(|key| *key == x, keys_now),
+            None,
+            "the second one waits behind it"
+        );
         assert_eq!(cold.take_wanted(9), std::slice::from_ref(&y));
         assert!(cold.blocks(&x) && cold.blocks(&y));
         cold.fetched(&y);

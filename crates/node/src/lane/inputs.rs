@@ -130,7 +130,9 @@ impl<P: Protocol> Lane<P> {
         loop {
             let (store, protocol) = (&self.store, self.replica.protocol());
             let is_resident = |key: &Key| store.is_resident(key.as_ref());
-            let runnable = self.cold.take_runnable(is_resident, |waiting| waiting.keys(protocol));
+            let runnable = self
+                .cold
+                .take_runnable(is_resident, |waiting| waiting.keys(protocol));
             let Some(waiting) = runnable else { break };
             let input = match waiting {
                 Waiting::Question(Question { id, request, since }) => Input::Request { id, request, since },

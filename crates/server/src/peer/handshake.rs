@@ -74,6 +74,8 @@ pub(crate) struct Met {
 pub(crate) enum HandshakeError {
     #[error("the connection failed: {0}")]
     Connection(#[from] io::Error),
+    #[error("no connection within {} s", .0.as_secs())]
+    NotConnected(Duration),
     #[error("the handshake took longer than {} s", TIME.as_secs())]
     Slow,
     /// Something is wrong at a side that has not proven that it has the secret.
@@ -99,7 +101,8 @@ pub(crate) enum HandshakeError {
 impl HandshakeError {
     /// Whether both sides are there and one of them does not want the link. It will not be otherwise before somebody changes something.
     pub fn is_refusal(&self) -> bool {
-        !matches!(self, HandshakeError::Connection(_) | HandshakeError::Slow)
+        use HandshakeError::{Connection, NotConnected, Slow};
+        !matches!(self, Connection(_) | NotConnected(_) | Slow)
     }
 }
 

@@ -202,7 +202,7 @@ impl Host {
         }
     }
 
-    /// Logs once that the disk is full. Stops the node if the log can never be written again.
+    /// Logs that the log cannot be written, once until it can be written again. Stops the node if the log can never be written again.
     fn complain(&self, error: &turnbuckle_log::LogError) {
         match error {
             turnbuckle_log::LogError::Poisoned(_) => self.fail(&error.to_string()),
@@ -233,8 +233,18 @@ impl Host {
         }
     }
 
+    /// Logs that the log can be written again, if it could not be.
+    fn look_at_log(&self) {
+        let mut failure = lock(&self.failure);
+        if failure.is_some() && !self.is_stopping() && !self.node.is_log_failing() {
+            tracing::warn!(node = self.name, "the log is written again");
+            *failure = None;
+        }
+    }
+
     /// Tells the node how much free space its disk has. Logs when there is too little, and when there is enough again.
     pub fn look_at_disk(&self) {
+        self.look_at_log();
         let data = &self.config.node(self.id).data;
         let Some(free) = free_bytes(data) else {
             return;

@@ -34,16 +34,27 @@ fn show(value: &Value, depth: usize) -> String {
         }
         Value::Map(fields) => {
             let lines = fields.iter().enumerate().map(|(place, (name, value))| {
-                format!(
-                    "{}# {} => {}",
-                    place + 1,
-                    show(name, depth + 1),
-                    show(value, depth + 1)
-                )
+                // The lines of a map in a map begin below their name.
+                let below = match is_list(value) {
+                    true => format!("\n{}", "   ".repeat(depth + 1)),
+                    false => " ".to_string(),
+                };
+                let (name, value) = (show(name, depth + 1), show(value, depth + 1));
+                format!("{}# {name} =>{below}{value}", place + 1)
             });
             or_empty(lines.collect(), depth)
         }
         Value::Attribute(_, value) => show(value, depth),
+    }
+}
+
+/// Whether a value is shown as several lines.
+fn is_list(value: &Value) -> bool {
+    match value {
+        Value::Array(values) | Value::Set(values) | Value::Push(values) => !values.is_empty(),
+        Value::Map(fields) => !fields.is_empty(),
+        Value::Attribute(_, value) => is_list(value),
+        _ => false,
     }
 }
 
@@ -202,6 +213,16 @@ mod tests {
             ]
         );
         assert_eq!(answer_in_words(&reply), "\"hello\"");
+    }
+
+    #[test]
+    fn a_map_in_a_map_is_below_its_name() {
+        let cut = Value::Map(vec![(bulk("a"), bulk("1.0")), (bulk("b"), bulk("2.0"))]);
+        let reply = Value::Map(vec![(bulk("cut"), cut), (bulk("none"), Value::Map(vec![]))]);
+        assert_eq!(
+            answer_in_words(&reply),
+            "1# \"cut\" =>\n   1# \"a\" => \"1.0\"\n   2# \"b\" => \"2.0\"\n2# \"none\" => (empty)"
+        );
     }
 
     #[test]

@@ -21,8 +21,11 @@ impl Place {
         }
         let binaries = directory.path().join("bin");
         fs::create_dir(&binaries).expect("a folder");
-        symlink(env!("CARGO_BIN_EXE_turnbuckle"), binaries.join("turnbuckle")).expect("a link to the program");
-        let uses_a_demo = page.blocks().any(|block| is(block, "run") && block.text.contains("--target"));
+        symlink(env!("CARGO_BIN_EXE_turnbuckle"), binaries.join("turnbuckle"))
+            .expect("a link to the program");
+        let uses_a_demo = page
+            .blocks()
+            .any(|block| is(block, "run") && block.text.contains("--target"));
         Place {
             directory,
             demo: uses_a_demo.then(|| Demo::with_delays(&["--keyspace", "reg=abd"])),
@@ -46,7 +49,10 @@ impl Place {
             .env("TURNBUCKLE_LOG", "error")
             .output()
             .expect("bash starts");
-        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+        (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            output.status.code(),
+        )
     }
 }
 
@@ -85,7 +91,12 @@ fn check(name: &str) {
         }
         match writes() && !block.text.lines().any(is_gap) {
             true => block.text = new,
-            false => differs += &format!("{name}:{} shows\n{}\nand this is printed\n{new}\n", block.line, block.text),
+            false => {
+                differs += &format!(
+                    "{name}:{} shows\n{}\nand this is printed\n{new}\n",
+                    block.line, block.text
+                )
+            }
         }
     }
     if writes() {
@@ -97,7 +108,9 @@ fn check(name: &str) {
 /// What a run on any machine prints: a machine that is slow leaves operations of an open loop unsent, and says so.
 fn measured(text: &str) -> String {
     let plain = without_numbers(text).replace("0 operations", "0 operation");
-    let lines = plain.lines().filter(|line| *line != "errors: UNSENT 0" && !line.starts_with("UNSENT "));
+    let lines = plain
+        .lines()
+        .filter(|line| *line != "errors: UNSENT 0" && !line.starts_with("UNSENT "));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
@@ -133,7 +146,10 @@ fn matches(shown: &str, printed: &str) -> bool {
         return rest.is_empty();
     };
     for part in parts {
-        let Some(place) = rest.windows(part.len().max(1)).position(|lines| lines.starts_with(part)) else {
+        let Some(place) = rest
+            .windows(part.len().max(1))
+            .position(|lines| lines.starts_with(part))
+        else {
             return false;
         };
         rest = &rest[place + part.len()..];
@@ -144,10 +160,22 @@ fn matches(shown: &str, printed: &str) -> bool {
 #[test]
 fn dots_stand_for_any_lines() {
     let printed = "a\nb\nc\nd\n";
-    for shown in ["a\nb\nc\nd\n", "a\n...\nd\n", "...\nb\n...\n", "a\nb\n...\nc\nd\n", "...\n"] {
+    for shown in [
+        "a\nb\nc\nd\n",
+        "a\n...\nd\n",
+        "...\nb\n...\n",
+        "a\nb\n...\nc\nd\n",
+        "...\n",
+    ] {
         assert!(matches(shown, printed), "{shown}");
     }
-    for shown in ["a\nb\n", "a\n...\n", "...\nc\n...\nb\n...\n", "b\n...\n", "...\nd\ne\n"] {
+    for shown in [
+        "a\nb\n",
+        "a\n...\n",
+        "...\nc\n...\nb\n...\n",
+        "b\n...\n",
+        "...\nd\ne\n",
+    ] {
         assert_eq!(matches(shown, printed), shown == "a\n...\n", "{shown}");
     }
 }
@@ -188,7 +216,10 @@ fn no_page_is_left_out() {
             mark.starts_with("output") || ["run", "console", "shell"].contains(&mark)
         };
         if page.blocks().any(is_run) {
-            assert!(source.contains(&format!("check(\"{name}\")")), "{name} is checked by no test");
+            assert!(
+                source.contains(&format!("check(\"{name}\")")),
+                "{name} is checked by no test"
+            );
         }
     }
 }
@@ -216,12 +247,18 @@ fn commands_that_are_not_run_exist() {
             }
         }
     }
-    assert!(wrong.is_empty(), "the program or the Makefile does not know:\n{wrong}");
+    assert!(
+        wrong.is_empty(),
+        "the program or the Makefile does not know:\n{wrong}"
+    );
 }
 
 /// With `--help` the program checks the options before it, and does nothing.
 fn has_options(options: &[&str]) -> bool {
     let options = options.iter().filter(|option| **option != "&");
-    let output = Command::new(env!("CARGO_BIN_EXE_turnbuckle")).args(options).arg("--help").output();
+    let output = Command::new(env!("CARGO_BIN_EXE_turnbuckle"))
+        .args(options)
+        .arg("--help")
+        .output();
     output.expect("the process starts").status.success()
 }

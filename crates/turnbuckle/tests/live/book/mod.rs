@@ -39,7 +39,9 @@ fn writes() -> bool {
 
 /// The pages of the book, by their paths in the repository.
 fn pages() -> Vec<String> {
-    let mut pages: Vec<String> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(String::from).into();
+    let mut pages: Vec<String> = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+        .map(String::from)
+        .into();
     for folder in ["docs", "docs/protocols", "docs/decisions"] {
         let entries = root().join(folder).read_dir().expect("the folder is there");
         let names = entries.map(|entry| entry.expect("it can be read").file_name());
@@ -67,11 +69,18 @@ fn every_block_says_where_it_comes_from() {
                 _ => false,
             };
             if !known {
-                wrong += &format!("{name}:{}: {mark:?} above the block {:?}\n", block.line, block.text.lines().next());
+                wrong += &format!(
+                    "{name}:{}: {mark:?} above the block {:?}\n",
+                    block.line,
+                    block.text.lines().next()
+                );
             }
         }
     }
-    assert!(wrong.is_empty(), "expected one of the comments that book/mod.rs lists:\n{wrong}");
+    assert!(
+        wrong.is_empty(),
+        "expected one of the comments that book/mod.rs lists:\n{wrong}"
+    );
 }
 
 /// The digits as one `0` for each number, its unit as `u`, and no columns: what stays the same from run to run.
@@ -79,12 +88,18 @@ fn without_numbers(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some(character) = rest.chars().next() {
-        let number = rest.trim_start_matches(|character: char| character.is_ascii_digit() || matches!(character, '.' | ','));
+        let number = rest.trim_start_matches(|character: char| {
+            character.is_ascii_digit() || matches!(character, '.' | ',')
+        });
         if character.is_ascii_digit() {
             plain.push('0');
             let unit = ["us", "ms", "s"].into_iter().find(|unit| {
-                let after = number.strip_prefix(' ').and_then(|after| after.strip_prefix(unit));
-                after.is_some_and(|after| !after.starts_with(|character: char| character.is_ascii_alphanumeric()))
+                let after = number
+                    .strip_prefix(' ')
+                    .and_then(|after| after.strip_prefix(unit));
+                after.is_some_and(|after| {
+                    !after.starts_with(|character: char| character.is_ascii_alphanumeric())
+                })
             });
             rest = &number[unit.map_or(0, |unit| unit.len() + 1)..];
             plain += unit.map_or("", |_| " u");
@@ -101,6 +116,9 @@ fn without_numbers(text: &str) -> String {
 #[test]
 fn numbers_and_columns_do_not_count() {
     assert_eq!(without_numbers("  p50 1,246  1.48 ms\n"), " p0 0 0 u\n");
-    assert_eq!(without_numbers("in 5.0 s: 500 per second"), "in 0 u: 0 per second");
+    assert_eq!(
+        without_numbers("in 5.0 s: 500 per second"),
+        "in 0 u: 0 per second"
+    );
     assert_eq!(without_numbers("400 sites, 3 s"), "0 sites, 0 u");
 }

@@ -35,8 +35,15 @@ impl Page {
             if line.starts_with("```") {
                 let inside = lines.by_ref().map(|(_, line)| line);
                 let inside: Vec<&str> = inside.take_while(|line| *line != "```").collect();
-                let mark = above.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
-                pieces.push(Piece::Text(before.strip_suffix(&format!("{line}\n")).unwrap_or_default().into()));
+                let mark = above
+                    .strip_prefix("<!-- ")
+                    .and_then(|rest| rest.strip_suffix(" -->"));
+                pieces.push(Piece::Text(
+                    before
+                        .strip_suffix(&format!("{line}\n"))
+                        .unwrap_or_default()
+                        .into(),
+                ));
                 pieces.push(Piece::Block {
                     fence: line.into(),
                     block: Block {

@@ -31,11 +31,15 @@ fn the_page_on_clients_shows_what_the_shell_prints() {
 
 fn check(name: &str) {
     let mut page = Page::read(name);
-    let shown = page.blocks().filter(|block| block.mark.as_deref() == Some("shell"));
+    let shown = page
+        .blocks()
+        .filter(|block| block.mark.as_deref() == Some("shell"));
     let shown: Vec<String> = shown.map(|block| block.text.clone()).collect();
     assert!(!shown.is_empty(), "{name} has no transcript");
     // A comment before each block: the shell prints its line and nothing else.
-    let script = shown.iter().map(|block| format!("{PAUSE}\n# block\n{}", lines_of(block)));
+    let script = shown
+        .iter()
+        .map(|block| format!("{PAUSE}\n# block\n{}", lines_of(block)));
     let script: String = script.collect();
     let mut differs = String::new();
     for _ in 0..TRIES {
@@ -43,7 +47,9 @@ fn check(name: &str) {
         let printed = transcripts(&said);
         assert_eq!(printed.len(), shown.len(), "{said}");
         if writes() {
-            let blocks = page.blocks_mut().filter(|block| block.mark.as_deref() == Some("shell"));
+            let blocks = page
+                .blocks_mut()
+                .filter(|block| block.mark.as_deref() == Some("shell"));
             for (block, new) in blocks.zip(printed) {
                 block.text = new;
             }
