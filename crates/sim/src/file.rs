@@ -37,7 +37,7 @@
 //! roam_every = 10                  # requests; default: clients stay
 //! amplification = 1                # operations of a request
 //! pipeline = 1                     # so many of them are open at once
-//! errands = 0                      # of a hundred requests that end with a write: the client goes to the next node, and comes back
+//! visits = 0                      # of a hundred requests that end with a write: the client goes to the next node, and comes back
 //! requests = 1000                  # the run ends after so many of all clients; default: after its duration alone
 //! read = "eventual"                # levels; default: the keyspace's own
 //! write = "eventual"
@@ -188,7 +188,7 @@ struct LoadTable {
     roam_every: Option<Number<1>>,
     amplification: Option<Number<1, 10_000>>,
     pipeline: Option<Number<1, 10_000>>,
-    errands: Option<Number<0, 100>>,
+    visits: Option<Number<0, 100>>,
     requests: Option<Number<1>>,
     read: Option<Word<Level>>,
     write: Option<Word<Level>>,
@@ -345,7 +345,7 @@ impl LoadTable {
             roam_every: self.roam_every.map(Number::get),
             amplification: self.amplification.map_or(1, Number::get),
             pipeline: self.pipeline.map_or(1, Number::get) as usize,
-            errands: self.errands.map_or(0, Number::get),
+            visits: self.visits.map_or(0, Number::get),
             after: self.after.map_or(Micros(0), Word::get),
             requests: self.requests.map(Number::get),
             read: self.read.map(Word::get),
@@ -374,7 +374,7 @@ impl LoadTable {
                     mixed.map(|it| it.span()),
                 ];
                 let places = name.into_iter().chain(tables.into_iter().flatten());
-                let found = "something else that clients do, too";
+                let found = "more than one of them";
                 let expected = "one of load.workload, load.hot, load.mixed and workload";
                 Err(Misplaced::at(places.last().unwrap_or_default(), found, expected))
             }
