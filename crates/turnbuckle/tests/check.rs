@@ -166,7 +166,7 @@ fn a_false_receipt_is_a_broken_promise() {
         "{said}"
     );
     assert!(
-        text.contains("where one was outside its server's bound"),
+        text.contains("if a clock was outside its server's bound"),
         "{text}"
     );
     assert!(
@@ -333,7 +333,7 @@ fn a_value_that_no_record_wrote_is_from_before_the_trace_unless_it_began_empty()
         "{text}"
     );
     assert!(
-        said.contains("trace.jsonl:1: eventual is promised and broken: it read what nobody wrote"),
+        said.contains("trace.jsonl:1: eventual is promised and broken: it read a value that no client wrote"),
         "{said}"
     );
 }
