@@ -154,7 +154,7 @@ impl<P: Protocol> Lane<P> {
                 Waiting::Question(question) => {
                     let refused = match why.is_damage() {
                         true => format!(
-                            "the row of the key is damaged on this node's disk, and not back from another site yet: {why}"
+                            "the row of the key is damaged on this node's disk, and no other site has restored it yet: {why}"
                         ),
                         false => format!("the key cannot be read from disk: {why}"),
                     };
