@@ -2,7 +2,7 @@
 //!
 //! The file's name says its format. `.edn` is a history as Jepsen and Knossos write them (`jepsen.rs`), `.csv` is a table
 //! (`csv.rs`), and everything else is JSON: one record a line, or one object with all records in `ops`. A further `.zst`
-//! says that the file is packed.
+//! says that the file is compressed.
 //!
 //! The input is not trusted. So the longest line, the longest table row and the deepest nesting have limits. Memory holds
 //! one record at a time (of a history also the operations that are under way; of an object all of it). Every error names the
@@ -92,9 +92,9 @@ impl Fault {
         let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
         let column = error.column();
         let found = if error.is_eof() {
-            format!("what ends in the middle, after column {column}: {what}")
+            format!("a line that ends too early, after column {column}: {what}")
         } else {
-            format!("what does not fit at column {column}: {what}")
+            format!("something else at column {column}: {what}")
         };
         Fault::bad(line, A_RECORD, found)
     }
