@@ -15,8 +15,8 @@
 //!
 //! Of several deletes with one version, the delete that began first is taken for the writer; the zones of the key do not depend on this choice. A
 //! read in doubt may have seen a delete that the store has forgotten: it is left out, and counted in [`History::doubtful_reads`]. Leaving out a
-//! read never makes a correct trace incorrect. A key is *not auditable*, and all its operations are left out, if the doubt is about a write: a delete without version in a
-//! trace without versions; tombstones that several deletes of unknown outcome could have written.
+//! read never makes a correct trace incorrect. A key is *not auditable*, and all its operations are left out, if the doubt is about a write:
+//! a delete without version in a trace without versions; tombstones that several deletes of unknown outcome could have written.
 //!
 //! # Values from before the trace
 //!

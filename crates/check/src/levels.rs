@@ -12,7 +12,8 @@
 //!
 //! # Values from before the trace
 //!
-//! For a read of such a value, no level is judged as kept, because the trace does not show whether the value was written at all. A level can be judged as broken.
+//! For a read of such a value, no level is judged as kept, because the trace does not show whether the value was written at all. A level
+//! can be judged as broken.
 //!
 //! # Weaker operations in the same trace
 //!

@@ -115,7 +115,8 @@ impl Reading {
         };
         assert!(
             unit_is_told,
-            "the metric {name} reads {self:?}: the name of a time must end in _seconds and no other name may; only a number that never falls may end in _total"
+            "the metric {name} reads {self:?}: the name of a time must end in _seconds and no other name may; only a number that never \
+             falls may end in _total"
         );
     }
 }

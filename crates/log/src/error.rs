@@ -22,7 +22,8 @@ pub enum OpenError {
     /// Bytes that were safely on disk are damaged.
     #[error(
         "{file}, byte {offset}: expected {expected}, found damage; this was once safely on disk, so the disk is failing or \
-         the file was changed. Start this node with an empty data directory: its peers hold its data. The node may refuse an older copy of the directory"
+         the file was changed. Start this node with an empty data directory: its peers hold its data. The node may refuse an older copy \
+         of the directory"
     )]
     Damaged {
         /// The file's name.

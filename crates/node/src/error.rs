@@ -71,7 +71,8 @@ pub enum ReplayError {
     Store(#[from] StoreError),
     /// The journal of a partition has a gap.
     #[error(
-        "the journal of keyspace '{keyspace}', partition {partition}, lacks entry {index}: move the data directory away and start the node: its peers send it everything"
+        "the journal of keyspace '{keyspace}', partition {partition}, lacks entry {index}: move the data directory away and start the \
+         node: its peers send it everything"
     )]
     Journal {
         /// The keyspace's name.

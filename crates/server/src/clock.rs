@@ -207,7 +207,8 @@ impl Jumps {
             before => format!(" ({before} more times since the last such message)"),
         };
         format!(
-            "this machine's wall clock was set {to} by {away}{again}: the node goes on with its monotonic clock, and its receipts claim less freshness until \
+            "this machine's wall clock was set {to} by {away}{again}: the node goes on with its monotonic clock, and its receipts claim \
+             less freshness until \
              the two agree; see docs/clocks.md"
         )
     }

@@ -222,7 +222,8 @@ impl Bench<'_> {
         match shown::inserted_before(shared, records).await.map_err(failure)? {
             None => Ok(()),
             Some((key, target)) => Err(Failure::Environment(format!(
-                "{} ({}) has {}, which this workload inserts: its trace would have reads of values from before the trace. Expected an empty keyspace, or --keys above every number that was ever used there",
+                "{} ({}) has {}, which this workload inserts: its trace would have reads of values from before the trace. Expected an \
+                 empty keyspace, or --keys above every number that was ever used there",
                 target.address,
                 target.site,
                 String::from_utf8_lossy(&key)

@@ -733,7 +733,8 @@ impl std::fmt::Display for Summary {
         if observed.lost + observed.doubtful_reads > 0 {
             writeln!(
                 f,
-                "              left out: {} operations on data that a power loss may have taken, {} reads of nothing where it is not known which delete they saw",
+                "              left out: {} operations on data that a power loss may have taken, {} reads of nothing where it is not \
+                 known which delete they saw",
                 observed.lost, observed.doubtful_reads
             )?;
         }

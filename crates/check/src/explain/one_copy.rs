@@ -66,7 +66,9 @@ pub(super) fn distance(history: &History, zones: &[Zones]) -> Option<Explanation
         false => format!(" = {fraction}"),
     };
     let words = format!(
-        "The operations on a value (its write, and every read of it) are removed together or not at all. To make this trace look like a single copy of the data, at least {removed} of its {} must be removed ({removed}/{counted}{in_lowest_terms}, {percent:.3} %): {}. There may be other choices of the same size.",
+        "The operations on a value (its write, and every read of it) are removed together or not at all. To make this trace look like a \
+         single copy of the data, at least {removed} of its {} must be removed ({removed}/{counted}{in_lowest_terms}, {percent:.3} %): \
+         {}. There may be other choices of the same size.",
         plural(counted, "operation"),
         named.join("; "),
     );
@@ -359,7 +361,8 @@ fn future(history: &History, early: i128, read: usize, write: usize) -> Explanat
     let case = Case::of(history, [read, write]);
     let (key, value) = (case.key(read), case.value(read));
     let words = vec![format!(
-        "{} had read {value} and was over at {}. {} wrote it, and began {} later, at {}. A value cannot be read before its write begins: either a clock is wrong by at least that time, or the store made the value up.",
+        "{} had read {value} and was over at {}. {} wrote it, and began {} later, at {}. A value cannot be read before its write begins: \
+         either a clock is wrong by at least that time, or the store made the value up.",
         case.number(read),
         case.finish(read),
         case.number(write),

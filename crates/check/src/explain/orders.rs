@@ -17,7 +17,8 @@ pub(super) fn whole_orders(history: &History, orders: &Orders) -> Vec<Explanatio
     }
     if orders.sequential == Sequential::No(None) {
         let words = vec![
-            "No order of all operations keeps the order of each session and explains every read. There is no short proof: the trace is causally consistent in all three meanings, and every order was tried."
+            "No order of all operations keeps the order of each session and explains every read. There is no short proof: the trace is \
+             causally consistent in all three meanings, and every order was tried."
                 .into(),
         ];
         let title = "this trace is not sequentially consistent";
@@ -132,7 +133,8 @@ fn not_explained(history: &History, witness: &Witness, is_memory: bool) -> Expla
         ),
         false => (
             "clients have seen writes in orders that do not fit together (CCv)",
-            "Each read alone can be explained. But a store that orders the writes of a key in the same way everywhere, such as one where the last writer wins, does not show this.",
+            "Each read alone can be explained. But a store that orders the writes of a key in the same way everywhere, such as one where \
+             the last writer wins, does not show this.",
         ),
     };
     words.insert(0, means.into());

@@ -143,7 +143,8 @@ impl<P: Protocol> Lane<P> {
         tracing::error!(
             keyspace = self.env.name(),
             partition = self.me.partition,
-            "rows on this node's disk are damaged ({error}): they are not served. Once a peer at another site can be reached, the node is opened again and takes them from that peer"
+            "rows on this node's disk are damaged ({error}): they are not served. Once a peer at another site can be reached, the node is \
+             opened again and takes them from that peer"
         );
         self.damage = Some(error.to_string());
         self.wake_worker();

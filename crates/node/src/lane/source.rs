@@ -49,7 +49,7 @@ impl<P: Protocol> Lane<P> {
                 return self.take_held(now, from, at, (held, since));
             }
             self.settle_peer(replica);
-            self.end_unheard(now);
+            self.end_startup_wait(now);
         }
         match resumption {
             Resumption::Stream => self.wake_links(ReplicaSet::one(replica)),
@@ -94,7 +94,8 @@ impl<P: Protocol> Lane<P> {
     fn begin_anew(&mut self, peer: ServerId, at: StreamPosition) {
         self.warn_of(
             peer,
-            "the peer holds more of this node's stream than this node does: the data directory of this node was lost or is an old copy. Asking the peer to send back what this site wrote",
+            "the peer holds more of this node's stream than this node does: the data directory of this node was lost or is an old copy. \
+             Asking the peer to send back what this site wrote",
         );
         let Some(opened) = self.begin_incarnation(at.incarnation + 1) else {
             return;

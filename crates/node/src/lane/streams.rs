@@ -73,7 +73,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The time at which inputs stop waiting to hear from peers, if any input waits.
-    pub(super) fn unheard_until(&self) -> Option<Micros> {
+    pub(super) fn startup_wait_until(&self) -> Option<Micros> {
         self.streams.as_ref()?.startup_wait.as_ref()?.until()
     }
 
@@ -157,7 +157,7 @@ impl<P: Protocol> Lane<P> {
             let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
             self.replica.observe(Hlc::from_wall(ahead));
         }
-        let is_enough = forgotten.until.is_some() || streams.lives.unheard_of().is_empty();
+        let is_enough = forgotten.until.is_some() || streams.lives.not_heard_from().is_empty();
         self.step(now, Input::Resumed { from, forgotten });
         self.say_outdated();
         if is_enough
@@ -167,7 +167,7 @@ impl<P: Protocol> Lane<P> {
             startup_wait.hear_word();
         }
         self.give_nothing();
-        self.end_unheard(now);
+        self.end_startup_wait(now);
     }
 
     /// Whether this node's directory is an old copy, as far as the replica knows.
@@ -212,7 +212,7 @@ impl<P: Protocol> Lane<P> {
     // ---- what waits for it ----------------------------------------------------------------------------------
 
     /// Whether requests wait until peers were heard.
-    pub(crate) fn is_unheard(&self) -> bool {
+    pub(crate) fn is_in_startup_wait(&self) -> bool {
         self.startup_wait().is_some()
     }
 
@@ -269,25 +269,25 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether no peer has told yet, since a start with an empty directory, whether the directory was lost.
-    fn has_heard_nobody(&self) -> bool {
+    fn has_heard_no_peer(&self) -> bool {
         let others = self.env.topology().others_of(self.me);
-        self.lives().is_some_and(|lives| lives.unheard_of() == others)
+        self.lives().is_some_and(|lives| lives.not_heard_from() == others)
     }
 
     /// The reason, as text, why requests are refused if the directory was lost.
-    pub(crate) fn unheard_refusal(&self) -> Option<String> {
+    pub(crate) fn startup_wait_refusal(&self) -> Option<String> {
         let streams = self.streams.as_ref()?;
         let startup_wait = streams.startup_wait.as_ref()?;
-        let is_alone = self.has_heard_nobody() && startup_wait.returns_are_late(self.time.monotonic);
+        let is_alone = self.has_heard_no_peer() && startup_wait.returns_are_late(self.time.monotonic);
         (streams.lives.is_forgotten() || is_alone).then(|| self.missing_returns())
     }
 
     /// If nothing is missing any more, or its time is up, the inputs that have waited are handled.
-    pub(crate) fn end_unheard(&mut self, now: Now) {
+    pub(crate) fn end_startup_wait(&mut self, now: Now) {
         if self.wants_row_checkpoint() {
             self.wake_worker();
         }
-        let is_new = !self.has_heard_nobody() && !self.is_being_given_back();
+        let is_new = !self.has_heard_no_peer() && !self.is_being_given_back();
         let Some(streams) = &mut self.streams else { return };
         let Some(startup_wait) = &mut streams.startup_wait else {
             return;

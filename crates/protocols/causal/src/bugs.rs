@@ -4,7 +4,8 @@ use turnbuckle_core::Bug;
 
 pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
     "forgets_deletes_early",
-    "a delete is forgotten before every site shows it: a session that depends on the delete reads the deleted value, or the value comes back from that site",
+    "a delete is forgotten before every site shows it: a session that depends on the delete reads the deleted value, or the value comes \
+     back from that site",
 );
 pub(crate) const SERVES_AN_OLD_DIRECTORY: Bug = Bug::new(
     "serves_an_old_directory",

@@ -138,7 +138,8 @@ impl<E, M> PeerStream<E, M> {
         } = frame;
         if *previous != self.arrived || last < previous || *incarnation < self.received.incarnation {
             let found = format!(
-                "entries after {previous} up to {last} of incarnation {incarnation}, where entry {} has arrived, and entry {} of incarnation {} was handled",
+                "entries after {previous} up to {last} of incarnation {incarnation}, where entry {} has arrived, and entry {} of \
+                 incarnation {} was handled",
                 self.arrived, self.received.number, self.received.incarnation
             );
             return Err(BadFrame::new("entries that continue the stream", found));

@@ -228,7 +228,8 @@ impl Needs {
 
     fn false_claim(&self, seen: &Seen, floor: Floor, shows: &str) -> String {
         format!(
-            "operation {}: the receipt of {} from replica {} claims to reflect every write that was acknowledged {} before; {floor} was acknowledged {} before, and the answer shows {shows}",
+            "operation {}: the receipt of {} from replica {} claims to reflect every write that was acknowledged {} before; {floor} was \
+             acknowledged {} before, and the answer shows {shows}",
             seen.id.0,
             seen.key,
             seen.server,

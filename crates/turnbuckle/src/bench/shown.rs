@@ -110,7 +110,8 @@ impl Watch<'_> {
     fn complaint(&self, record: u64) -> String {
         let Target { address, site } = self.target;
         format!(
-            "{address} ({site}) does not show what was loaded: for {}, {}. A trace needs that: otherwise it would have reads of values from before the trace. --timeout is how long to wait for a further key",
+            "{address} ({site}) does not show what was loaded: for {}, {}. A trace needs that: otherwise it would have reads of values \
+             from before the trace. --timeout is how long to wait for a further key",
             String::from_utf8_lossy(&Population::key(record)),
             self.trouble
         )

@@ -402,7 +402,8 @@ impl Protocol for Cops {
                 cx.topology.replica_name(id.replica)
             ),
             Request::Get { key, .. } | Request::Put { key, .. } => format!(
-                "after a restart or a full copy it is not known whether a version of {key} was visible here, and not every version on which it depends is visible yet"
+                "after a restart or a full copy it is not known whether a version of {key} was visible here, and not every version on \
+                 which it depends is visible yet"
             ),
         };
         let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());

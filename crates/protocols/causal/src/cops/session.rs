@@ -172,7 +172,8 @@ impl CopsSession {
             Some(why) => cx.fail(tag, Failure::Unavailable(why)),
             None if self.is_full_for(&confirming.operation) => {
                 let why = format!(
-                    "this session has read {} versions since its last write, and some sites do not have all of them yet: the session cannot remember more",
+                    "this session has read {} versions since its last write, and some sites do not have all of them yet: the session \
+                     cannot remember more",
                     self.context.len()
                 );
                 self.moved = false;
