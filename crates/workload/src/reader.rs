@@ -386,8 +386,8 @@ mod tests {
                     "{LINE}\n{}",
                     LINE.replace("\"status\"", "\"levl\":\"causal\",\"status\"")
                 ),
-                "t.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 94: unknown field `levl`, expected one of `client`, `site`,",
+                "t.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 94: unknown field `levl`, expected one of `client`, `site`,",
             ),
             (
                 "t.json",
@@ -395,8 +395,8 @@ mod tests {
                     "{{\"name\":\"x\",\n\"ops\":[{}]}}",
                     LINE.replace("\"site\"", "\"sight\"")
                 ),
-                "t.json:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 29: unknown field `sight`",
+                "t.json:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 29: unknown field `sight`",
             ),
             (
                 "t.json",
@@ -404,14 +404,14 @@ mod tests {
                     "{{\"name\":\"x\",\"ops\":[{}]}}",
                     LINE.replace("\"site\"", "\"sight\"")
                 ),
-                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 41: unknown field `sight`",
+                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 41: unknown field `sight`",
             ),
             (
                 "t.json",
                 format!("{{\"operations\":[],\"ops\":[{LINE}]}}"),
-                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 13: unknown field `operations`, expected one of `ops`, `name`, `note`, `expect`",
+                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 13: unknown field `operations`, expected one of `ops`, `name`, `note`, `expect`",
             ),
             ("t.json", "{\"name\": \"x\"}".into(), "t.json:1: expected"),
             ("t.jsonl.zst", LINE.into(), "t.jsonl.zst: "),
