@@ -121,7 +121,7 @@ fn what_is_wrong_with_a_load_is_said() {
         ),
         (
             "workload = \"a\"\n[load.mixed]\nkeys = 3",
-            "load.mixed: found something else that clients do",
+            "load.mixed: found more than one of them",
         ),
         (
             "[load.mixed]\nkeys = 0",
@@ -133,7 +133,7 @@ fn what_is_wrong_with_a_load_is_said() {
         ),
         (
             "[load.mixed]\n[load.hot]",
-            "load.mixed: found something else that clients do",
+            "load.mixed: found more than one of them",
         ),
         ("[load.mixed]\nwhat = 1", "unknown field"),
     ] {

@@ -243,7 +243,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         (
             "\"$delay\"",
             "\"$lag\"",
-            "24: scenario.network.delay: found $lag; expected what an axis has",
+            "24: scenario.network.delay: found $lag; expected a name that each value",
         ),
         (
             "duration = \"1s\"",
