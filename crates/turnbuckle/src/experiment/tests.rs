@@ -203,7 +203,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         (
             "\"growth\"",
             "\"ratio\"",
-            "13: claim[1].to: found nothing; expected a protocol: ratio is of two",
+            "13: claim[1].to: found nothing; expected a second protocol: ratio compares two",
         ),
         (
             "least = 5",
