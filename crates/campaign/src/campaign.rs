@@ -127,12 +127,9 @@ fn start_all(cluster: &Cluster) -> Result<(), Failure> {
 }
 
 fn run_rounds(rounds: &mut Rounds<'_>, report: &mut Report, progress: &Progress) -> Result<(), Failure> {
-    rounds.rest(&mut Vec::new()).map_err(|why| {
-        environment(
-            &"the cluster does not come to rest before anything was done to it",
-            &why,
-        )
-    })?;
+    rounds
+        .rest(&mut Vec::new())
+        .map_err(|why| environment(&"the cluster does not come to rest before the first round", &why))?;
     let (options, recorder, interrupted) = (rounds.options, rounds.recorder, rounds.interrupted);
     let mut number = 0;
     loop {
@@ -204,17 +201,17 @@ fn look_at_logs(cluster: &Cluster, report: &mut Report) {
     }
 }
 
-/// A node that panicked may live on without one of its threads. If a frame on a link cannot be understood, the link is begun again and
+/// A node that panicked may live on without one of its threads. If a frame on a link cannot be used, the link is begun again and
 /// recovers: clients do not see it. A node with a full disk refuses a full copy with the same words.
 fn broken_in(log: &str) -> impl Iterator<Item = String> + use<> {
     let panicked = log.lines().find(|line| line.contains("panicked at"));
-    let mut misread = log
-        .lines()
-        .filter(|line| line.contains("cannot be understood") && !line.contains("room for a full copy"));
+    let mut misread = log.lines().filter(|line| {
+        line.contains("a frame that cannot be used") && !line.contains("room for a full copy")
+    });
     let first = misread.next();
     let misread = first.map(|line| {
         let count = 1 + misread.count();
-        format!("was sent what it does not understand, {count} times; the first: {line}")
+        format!("received frames that it could not use, {count} times; the first: {line}")
     });
     let panicked = panicked.map(|line| format!("panicked: {line}"));
     panicked.into_iter().chain(misread)
@@ -229,7 +226,7 @@ fn program(options: &Options) -> Result<PathBuf, Failure> {
     let program = program.filter(|program| program.is_file());
     program.ok_or_else(|| {
         Failure::Environment(
-            "the turnbuckle program is not beside this one; build it (cargo build --release) or name it with --turnbuckle".into(),
+            "there is no turnbuckle program in the directory of this program; build it (cargo build --release), or name it with --turnbuckle".into(),
         )
     })
 }
@@ -338,10 +335,10 @@ mod tests {
     #[test]
     fn a_log_tells_of_panics_and_of_what_was_not_understood() {
         let log = "INFO link up\n\
-            ERROR the peer sent what cannot be understood: expected room for a full copy, found a disk that is full\n\
-            ERROR the peer sent what cannot be understood: expected a mark behind its entries, found entry 7\n\
+            ERROR the peer sent a frame that cannot be used: expected room for a full copy, found a disk that is full\n\
+            ERROR the peer sent a frame that cannot be used: expected a mark after entries that have arrived, found entry 7\n\
             thread 'x' panicked at y\n\
-            ERROR the peer sent what cannot be understood: expected entry 8, found entry 9\n";
+            ERROR the peer sent a frame that cannot be used: expected entry 8, found entry 9\n";
         let found: Vec<String> = broken_in(log).collect();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("panicked: thread 'x'"), "{found:?}");

@@ -368,7 +368,7 @@ impl<'a> Client<'a> {
             (Op::Delete, Some(Value::Integer(_))) => (Status::Ok, None, Op::Delete),
             (Op::Write, Some(Value::Simple(word))) if word == "OK" => (Status::Ok, None, Op::Write),
             (op, Some(_)) => {
-                self.count("(no answer to that)");
+                self.count("(a reply of the wrong type)");
                 (Status::Unknown, None, op)
             }
         }

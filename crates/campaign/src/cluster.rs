@@ -1,6 +1,6 @@
 //! Three sites of two nodes each, as processes of the built program, with small limits, so that everything happens often.
 //!
-//! A fault *claims* the node on which it acts: only the fault that has claimed a node starts, kills and pauses it. The wrongs of a node (a
+//! A fault *claims* the node on which it acts: only the fault that has claimed a node starts, kills and pauses it. The faults of a node (a
 //! false clock, a full disk, a planted bug) are in a file beside its log, which the node reads again and again.
 use crate::{
     directory, free_ports,
@@ -71,9 +71,9 @@ impl Keyspace {
     }
 }
 
-/// The wrongs of a node: the content of its file of faults.
+/// The faults of a node: the content of its file of faults.
 #[derive(Debug, Clone, Default)]
-struct Wrongs {
+struct NodeFaults {
     clock_offset_us: i64,
     disk_is_full: bool,
 }
@@ -81,7 +81,7 @@ struct Wrongs {
 /// The state of one node of the cluster.
 struct Slot {
     process: Mutex<Option<Process>>,
-    wrongs: Mutex<Wrongs>,
+    faults: Mutex<NodeFaults>,
     /// Whether a fault has claimed the node.
     is_claimed: AtomicBool,
     /// Whether the node should run: if it does not, it ended by itself.
@@ -140,7 +140,7 @@ impl Cluster {
         fs::create_dir_all(directory.join("logs"))?;
         let slot = |_| Slot {
             process: Mutex::default(),
-            wrongs: Mutex::default(),
+            faults: Mutex::default(),
             is_claimed: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             is_damaged: AtomicBool::new(false),
@@ -154,7 +154,7 @@ impl Cluster {
             planted,
             slots: (0..NODES).map(slot).collect(),
         };
-        (0..NODES).try_for_each(|node| cluster.write_wrongs(node))?;
+        (0..NODES).try_for_each(|node| cluster.write_faults(node))?;
         Ok(cluster)
     }
 
@@ -306,15 +306,15 @@ impl Cluster {
         lock(&self.slots[node].process)
     }
 
-    // ---- wrongs -----------------------------------------------------------------------------------------------
+    // ---- faults -----------------------------------------------------------------------------------------------
 
     /// Sets how far a node's wall clock is off, in microseconds.
     ///
     /// # Errors
     /// If its file cannot be written.
     pub fn set_clock(&self, node: usize, offset_us: i64) -> io::Result<()> {
-        lock(&self.slots[node].wrongs).clock_offset_us = offset_us;
-        self.write_wrongs(node)
+        lock(&self.slots[node].faults).clock_offset_us = offset_us;
+        self.write_faults(node)
     }
 
     /// Makes a node see a full disk, or one with room again.
@@ -322,8 +322,8 @@ impl Cluster {
     /// # Errors
     /// If its file cannot be written.
     pub fn set_disk_full(&self, node: usize, is_full: bool) -> io::Result<()> {
-        lock(&self.slots[node].wrongs).disk_is_full = is_full;
-        self.write_wrongs(node)
+        lock(&self.slots[node].faults).disk_is_full = is_full;
+        self.write_faults(node)
     }
 
     /// Cuts two sites from each other, or heals that. The first node that answers tells the others.
@@ -356,17 +356,17 @@ impl Cluster {
             .join(format!("{}.faults.toml", node_name(node)))
     }
 
-    fn write_wrongs(&self, node: usize) -> io::Result<()> {
-        let wrongs = lock(&self.slots[node].wrongs).clone();
-        let is_near = wrongs.clock_offset_us.unsigned_abs() < FAR_US;
+    fn write_faults(&self, node: usize) -> io::Result<()> {
+        let faults = lock(&self.slots[node].faults).clone();
+        let is_near = faults.clock_offset_us.unsigned_abs() < FAR_US;
         let keeps_going = self
             .keyspaces
             .iter()
             .any(|keyspace| !keyspace.protocol.descriptor().tolerates_clock_steps);
         let mut text = format!(
             "clock_offset_us = {}\nclock_never_goes_back = {keeps_going}\ndisk_is_full = {}\n",
-            wrongs.clock_offset_us,
-            wrongs.disk_is_full,
+            faults.clock_offset_us,
+            faults.disk_is_full,
             keeps_going = keeps_going && is_near
         );
         if let Some(bug) = &self.planted {

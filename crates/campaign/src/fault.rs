@@ -41,12 +41,12 @@ macro_rules! kinds {
 kinds! {
     Kills = "kills", 4, "kill -9 of a node, which is started again soon";
     Sites = "sites", 1, "kill -9 of both nodes of a site at once";
-    LongDeaths = "long-deaths", 2, "kill -9 of a node, which stays away under load until its peers have purged their logs";
+    LongDeaths = "long-deaths", 2, "kill -9 of a node, which stays down under load until its peers have purged their logs";
     Cuts = "cuts", 4, "a cut between two sites";
-    Pauses = "pauses", 3, "a node stopped where it stands (SIGSTOP)";
+    Pauses = "pauses", 3, "a paused node (SIGSTOP)";
     Clocks = "clocks", 3, "a wall clock that jumps by up to three seconds, and back";
     FarClocks = "far-clocks", 1, "a wall clock that jumps an hour ahead, and back";
-    FullDisks = "full-disks", 2, "a disk without room";
+    FullDisks = "full-disks", 2, "a full disk";
     LostDirectories = "lost-directories", 2, "kill -9 of a node, and its data directory is emptied";
     OldDirectories = "old-directories", 1, "kill -9 of a node, and an older copy of its data directory is restored";
     Damage = "damage", 1, "kill -9 of a node, and bytes in a file of its tables are changed";
@@ -162,7 +162,7 @@ impl fmt::Display for Fault {
                 is_long,
             } => {
                 let long = if is_long {
-                    ", and until the others have purged their logs"
+                    ", and until the other nodes have purged their logs"
                 } else {
                     ""
                 };

@@ -67,7 +67,7 @@ impl Wrong {
         match self {
             Wrong::Lost => "an acknowledged write is lost",
             Wrong::Undeleted => "a deleted key is back",
-            Wrong::Invented => "a value is shown that nobody wrote in that version",
+            Wrong::Invented => "a site shows a value that no client wrote as that version",
             Wrong::Different => "sites differ",
         }
     }

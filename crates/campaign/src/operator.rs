@@ -367,7 +367,7 @@ impl<'a> Operator<'a> {
         match self.loses.try_lock() {
             Ok(guard) => Ok(guard),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err("a node has not got everything again that it lost"),
+            Err(TryLockError::WouldBlock) => Err("a node has not yet got back everything that it lost"),
         }
     }
 
@@ -386,11 +386,11 @@ impl<'a> Operator<'a> {
         };
         for &node in nodes {
             if !self.cluster.claim(node) {
-                return Err("another fault has the node");
+                return Err("another fault has claimed the node");
             }
             taken.nodes.push(node);
             if self.down.fetch_add(1, Ordering::AcqRel) >= MAX_NODES_DOWN {
-                return Err("enough nodes are down");
+                return Err("the limit of nodes that are down at once is reached");
             }
         }
         Ok(taken)

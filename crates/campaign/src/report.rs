@@ -128,7 +128,7 @@ impl Report {
         line(
             "damage",
             format!(
-                "{} nodes ended by it, and were started again; {} times a keyspace was read again",
+                "{} nodes ended because of it, and were started again; {} times a keyspace was read again",
                 self.damage_met,
                 sum(|round| round.reread)
             ),
@@ -142,7 +142,7 @@ impl Report {
         line(
             "keys",
             format!(
-                "{} judged at three sites; {} acknowledged writes gone with a directory, and excused",
+                "{} judged at three sites; {} acknowledged writes excused, because they were lost with a directory",
                 sum(|round| round.keys),
                 sum(|round| round.excused.len() as u64)
             ),
@@ -151,7 +151,7 @@ impl Report {
         line(
             "receipts",
             format!(
-                "{} claims of freshness judged; {} made beside a wrong clock, and excused",
+                "{} claims of freshness judged; {} excused, because a clock was wrong",
                 shows().map(|shows| shows.claims).sum::<u64>(),
                 shows().map(|shows| shows.claims_excused).sum::<u64>()
             ),
@@ -159,7 +159,7 @@ impl Report {
         line(
             "traces",
             format!(
-                "{} operations judged; {} keys left out for a lost directory, {} not auditable",
+                "{} operations judged; {} keys left out, because a directory was lost; {} keys not auditable",
                 shows().map(|shows| shows.operations).sum::<u64>(),
                 shows().map(|shows| shows.keys_excused).sum::<u64>(),
                 shows().map(|shows| shows.keys_not_auditable).sum::<u64>()
@@ -168,7 +168,7 @@ impl Report {
         line(
             "pairs",
             format!(
-                "{} read, {} excused by a lost directory",
+                "{} read; {} excused, because a directory was lost",
                 sum(|round| round.pairs),
                 sum(|round| round.pairs_excused)
             ),

@@ -125,8 +125,11 @@ pub fn judge(records: &[Record], keyspace: &Keyspace, shows: &mut Shows) {
         failed_writes_seen,
         "reads of writes that were reported as not done",
     );
-    broken(report.phantom_reads, "reads of what nobody wrote");
-    broken(report.future_reads, "reads of what was written only later");
+    broken(report.phantom_reads, "reads of values that no client wrote");
+    broken(
+        report.future_reads,
+        "reads of values that were written only later",
+    );
     if keyspace.is_causal() {
         let sessions = report.session_violations;
         broken(sessions.ryw, "reads that do not show what their session wrote");
@@ -293,7 +296,7 @@ mod tests {
         records[2].version = Some("1.5@a".into());
         let broken = judged(records, &[], &[], KnownProtocol::Eventual).broken;
         assert!(
-            broken.iter().any(|what| what.contains("what nobody wrote")),
+            broken.iter().any(|what| what.contains("that no client wrote")),
             "{broken:?}"
         );
     }

@@ -1,6 +1,6 @@
 //! The same numbers by site, by level and over time, and the contradictions counted.
 //!
-//! What is counted for a read is counted where that read was sent to, at the level that it was promised.
+//! Each read is counted at the site that it was sent to, and at the level that it was promised.
 use crate::{
     Finding, History, SessionViolations, Staleness, Verdicts, Zones, levels::Verdict,
     receipts::promised_level,
@@ -8,18 +8,18 @@ use crate::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What is said about some of the operations.
+/// The counts for a part of the operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Part {
-    /// How many count.
+    /// The number of operations that count.
     pub operations: u64,
     /// Reads that missed a write that was over before they began.
     pub stale_reads: u64,
-    /// For how long, at most, it had been over.
+    /// The longest time for which such a write had been over.
     pub max_staleness_ns: i64,
     /// How many reads broke each session guarantee.
     pub session_violations: SessionViolations,
-    /// Receipts of these operations, each as a whole. Those of operations that do not count belong nowhere.
+    /// Receipts of these operations, each as a whole. Receipts of operations that do not count are in no part.
     pub receipts: Verdicts,
 }
 
@@ -38,7 +38,7 @@ impl Part {
 pub(crate) struct Parts {
     sites: Vec<Part>,
     levels: Vec<Part>,
-    /// Of each operation, from 1; 0 if it names none. Empty if none names any.
+    /// The level of each operation, from 1; 0 if it names none. Empty if no operation names a level.
     level_of: Vec<u32>,
 }
 
@@ -80,7 +80,7 @@ impl Parts {
         }
     }
 
-    /// By site, and by level: of those with operations.
+    /// The parts by site and by level that have operations.
     pub(crate) fn named(self, history: &History) -> (BTreeMap<String, Part>, BTreeMap<String, Part>) {
         let named = |names: &[String], parts: Vec<Part>| {
             let parts = names.iter().cloned().zip(parts);
@@ -96,15 +96,15 @@ impl Parts {
 /// Operations that began within one span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Moment {
-    /// At the earliest, in nanoseconds.
+    /// The beginning of the span, in nanoseconds.
     pub from_ns: i64,
-    /// How many count.
+    /// The number of operations that count.
     pub operations: u64,
     /// How many of them are among those whose removal leaves the trace atomic.
     pub removed: u64,
 }
 
-/// Into how many spans a trace is cut.
+/// The number of spans into which a trace is divided.
 const MOMENTS: i128 = 60;
 
 /// Operations and removed operations in spans of equal length, from the first start to the last. O(n + m log m).
@@ -141,7 +141,7 @@ pub struct Findings {
     pub mixed_versions: u64,
     /// A snapshot that shows a key twice, and differently.
     pub torn_snapshots: u64,
-    /// Reads of what a write wrote that was certainly not done.
+    /// Reads of the value of a write that was certainly not done.
     pub failed_writes_seen: u64,
 }
 

@@ -2,36 +2,36 @@
 //!
 //! # Deletes
 //!
-//! A delete writes a *tombstone*, which is a value like any other, only that a read shows it as nothing. Which tombstone a read of
-//! nothing has seen is told by its version alone:
+//! A delete writes a *tombstone*. It is a value like any other, except that a read shows it as nothing. Only the version of a read of
+//! nothing tells which tombstone it has seen:
 //!
 //! | record | treatment |
 //! |---|---|
 //! | a delete with a version | writes the tombstone of that version |
-//! | a second delete with the same version | read that tombstone: it found nothing to take away, and the store wrote nothing |
+//! | a second delete with the same version | read that tombstone: there was no value to delete, and the store wrote nothing |
 //! | a delete without version, of a store that names versions | read the initial value, in the same way |
-//! | a read of nothing, with a version | read the tombstone of that version; a phantom if nobody wrote it |
-//! | a read of nothing, without version | read the initial value; in doubt if the first delete had begun before it was over |
+//! | a read of nothing, with a version | read the tombstone of that version; a phantom if no delete wrote it |
+//! | a read of nothing, without version | read the initial value; in doubt if the first delete had begun before the read was over |
 //!
-//! The one that wrote is the delete that began first; the zones of a key are the same whichever it was. A read in doubt may have seen a
-//! delete that the store has forgotten: it is left out, and counted in [`History::doubtful_reads`]. To leave out a read never makes
-//! a right trace wrong. A key is *not auditable*, and all its operations are left out, if the doubt is about a write: a delete without version in a
-//! trace without versions; tombstones that several deletes of unknown outcome could have written.
+//! Of several deletes with one version, the delete that began first is taken for the writer; the zones of the key do not depend on this choice. A
+//! read in doubt may have seen a delete that the store has forgotten: it is left out, and counted in [`History::doubtful_reads`]. Leaving out a
+//! read never makes a correct trace incorrect. A key is *not auditable*, and all its operations are left out, if the doubt is about a write:
+//! a delete without version in a trace without versions; tombstones that several deletes of unknown outcome could have written.
 //!
 //! # Values from before the trace
 //!
 //! A value that no record wrote is a phantom: the store made it up. That is so only if the keyspace was empty when the trace
-//! began. Where it may have had data ([`HistoryBuilder::on_existing_data`]), such a value is taken for one from before the trace. Then a
+//! began. If it may have had data ([`HistoryBuilder::on_existing_data`]), such a value counts as one from before the trace. Then a
 //! write of it is added behind the operations of the trace ([`Operation::is_from_before`]): it began before everything, and its outcome
 //! is unknown, so that it may take effect at any time until its first read is over. It contradicts nothing by itself. What its reads
 //! contradict would be contradicted wherever that write is put.
 //!
-//! A value is a phantom all the same if the trace has its write, and says that it failed.
+//! If the trace has the value's write and says that it failed, the value is a phantom in any case.
 //!
 //! # Versions
 //!
 //! A value and its version are one to one within a key. Where they are not, the record that comes later is noted in
-//! [`History::findings`], and the earlier one stands.
+//! [`History::findings`], and the earlier one is used.
 use crate::{
     BadTrace, Finding, History, KeyHistory, Kind, NotAuditable, Operation, Promised, Receipt, Value, Version,
     taken_away::only_puts, version::VersionNames,
@@ -57,7 +57,7 @@ pub struct HistoryBuilder {
     operations: Vec<Operation>,
     promises: Vec<Promised>,
     findings: Vec<Finding>,
-    /// Deletes that took a value away: places among the operations.
+    /// Deletes that removed a value: places among the operations.
     took_away: Vec<usize>,
     version_names: VersionNames,
     /// Records that were sent before the client's last operation was answered.
@@ -87,14 +87,14 @@ impl Names {
 
 #[derive(Debug, Default)]
 struct KeyBuilder {
-    /// Behind the initial value.
+    /// The values of the key, after the initial value.
     values: IndexMap<Bytes, Written, RandomState>,
     has_unknown_writes: bool,
-    /// Reads that returned nothing, without saying which nothing.
+    /// Reads that returned nothing and name no version.
     bare_reads: u64,
-    /// When its first delete began, if there is one.
+    /// When the key's first delete began, if there is one.
     first_delete: Option<i64>,
-    /// What few keys have.
+    /// Data that only few keys have.
     extras: Option<Box<Extras>>,
 }
 
@@ -104,7 +104,7 @@ struct Written {
     /// Its place among the operations.
     by: Option<usize>,
     is_read: bool,
-    /// Of a tombstone: who is taken for its writer was at the site that its version names.
+    /// Of a tombstone: the delete that is taken for its writer was sent to the site that its version names.
     at_home: bool,
 }
 
@@ -131,7 +131,7 @@ const TOMBSTONES: u32 = 1 << 31;
 const BARE_DELETE: u32 = u32::MAX;
 /// The value of a delete that may have happened.
 const UNKNOWN_DELETE: u32 = u32::MAX - 1;
-/// The site of whoever comes after so many sites that nobody would look at them one by one.
+/// Stands for all sites beyond the largest number of sites that are told apart.
 const MAX_SITES: u32 = 1 << 10;
 
 /// What an operation is, before its value is known.
@@ -343,7 +343,7 @@ impl HistoryBuilder {
                 if let Some(first) = written.by.replace(place) {
                     written.is_read = true;
                     written.at_home |= first_at_home;
-                    // Only a site that a version names has stamped it; where both were there, or none, who began first did.
+                    // Only the site that a version names has stamped it. If both deletes were sent there, or neither, the one that began first is the writer.
                     let writer = (first_at_home != at_home).then_some(if at_home { place } else { first });
                     demoted = Some((first, writer));
                 }
@@ -530,7 +530,7 @@ impl HistoryBuilder {
     }
 
     /// A tombstone that was read before the delete that answered with it began is that of a delete of unknown outcome: this one
-    /// found nothing to take away.
+    /// found no value to delete.
     fn disown_tombstones(&mut self, first_read: &HashMap<(u32, Value), i64>) {
         for (&(key, value), &first) in first_read {
             let Some(extras) = self.keys[key as usize].extras.as_deref_mut() else {
@@ -562,7 +562,7 @@ impl HistoryBuilder {
     }
 
     /// A read of nothing without version that was over before the first delete of its key began read the initial value: there is no
-    /// doubt. Where clocks differ, nobody knows what was before.
+    /// doubt. If there are several clocks, it is not known which came first.
     fn find_first_deletes(&mut self) {
         let have_clocks_in_common = self.recorders.0.len() <= 1;
         for delete in &self.operations {
@@ -579,13 +579,13 @@ impl HistoryBuilder {
         }
     }
 
-    /// Each delete with the one put that it can have taken away, if there is one only. What it took away was written.
+    /// Each delete with the put whose value it can have deleted, if only one put is possible.
     fn taken_away(&mut self) -> Vec<(usize, usize)> {
         let found = self.took_away.iter().copied();
         let found = found.filter(|&delete| {
             let operation = &self.operations[delete];
             let mut values = self.keys[operation.key as usize].values.values();
-            // What somebody read and nobody wrote may have been there.
+            // A value that was read and that no record wrote may have been there.
             operation.kind == Kind::Write && values.all(|written| written.by.is_some())
         });
         let is_put = |operation: &Operation| {
@@ -600,7 +600,7 @@ impl HistoryBuilder {
         taken_away
     }
 
-    /// Notes reads of what only writes that failed had written.
+    /// Notes reads of values that only failed writes had written.
     fn see_failed_writes(&mut self) {
         let failed = |about: &KeyBuilder| {
             about
@@ -659,7 +659,7 @@ impl HistoryBuilder {
     }
 }
 
-/// What becomes of a key.
+/// How a key is treated.
 #[derive(Debug)]
 struct Outcome {
     not_auditable: Option<&'static str>,
@@ -713,7 +713,7 @@ impl KeyBuilder {
         None
     }
 
-    /// The bytes of a value that nobody wrote.
+    /// The bytes of a value that no record wrote.
     fn unwritten(&self, value: Value) -> Option<&Bytes> {
         let (bytes, written) = self.values.get_index(value.index().checked_sub(1)?)?;
         written.by.is_none().then_some(bytes)
@@ -770,7 +770,7 @@ impl KeyBuilder {
             (0, _) | (_, []) => {}
             _ => {
                 outcome.not_auditable =
-                    Some("nobody knows which of its deletes of unknown outcome were read");
+                    Some("it is not known which of its deletes of unknown outcome were read");
             }
         }
         if extras.bare_deletes > 0 && !names_versions {

@@ -1,34 +1,34 @@
-//! Causal consistency: whether what was read can be explained by what could have been known.
+//! Causal consistency: whether causal precedence can explain what was read.
 //!
-//! An operation *causally precedes* another (`co`) if the same client did it before, if it wrote what the other read, or what the other, a
-//! delete, took away ([`crate::History::taken_away`]), or through a chain of such steps. Time plays no part apart from the order within a session. The three usual meanings of "causally
+//! An operation *causally precedes* another (`co`) if the same client did it before, if it wrote the value that the other read, or that the other, a
+//! delete, deleted ([`crate::History::taken_away`]), or through a chain of such steps. Time plays no part apart from the order within a session. The three usual meanings of "causally
 //! consistent", with their names from Bouajjani, Enea, Guerraoui and Hamza (On verifying causal consistency, 2017), and what each
 //! forbids:
 //!
 //! | | a trace has it if |
 //! |---|---|
-//! | CC, weak causal consistency | `co` has no cycle; nobody read a phantom; no read missed a write that it could have known: no `w co w' co r`, all on one key, where `r` read `w`; no `w' co r` where `r` read nothing |
+//! | CC, weak causal consistency | `co` has no cycle; no read returned a phantom; no read missed a write that precedes it: no `w co w' co r`, all on one key, where `r` read `w`; no `w' co r` where `r` read nothing |
 //! | CCv, causal convergence | CC; and `co` with the *conflicts* has no cycle: if `r` read `w` and `w' co r`, then `w'` is the older of the two |
 //! | CM, causal memory | CC; and each session alone can order the writes in its past so that all of its own reads fit |
 //!
-//! CCv is what a store promises in which the last writer wins; CM is what one promises that may never converge. Neither follows from
+//! A store in which the last writer wins promises CCv. A store that may never converge can promise CM. Neither follows from
 //! the other. Both follow from sequential consistency.
 //!
 //! # How
 //!
-//! Each session is a chain, so the past of an operation is one number per session: a vector clock. All operations are gone
-//! through in an order that respects `co`. For a read and each session, only the session's *last* write to the key within the read's clock
+//! Each session is a chain, so the past of an operation is one number per session: a vector clock. All operations are visited
+//! in an order that respects `co`. For a read and each session, only the session's *last* write to the key within the read's clock
 //! matters: if an earlier one overwrote the source, so did the last. That makes CC and CCv O(n · sessions), with
 //! memory for three clocks per write at most; see [`clocks`]. CM is a fixed point for each session, O(n) per round; see [`memory`].
 //!
 //! # Caveats
 //!
 //! - A write of unknown outcome comes after what its client did before, and before nothing that its client did later, so it is no part
-//!   of a chain. It is found through those who read it.
-//! - The reads of one snapshot (equal client and record) are *one* operation here: all it has read is its past, whatever
-//!   order the reads are listed in. So an old `x` beside a `y` whose write knew a newer `x` shows.
-//! - A read counts at most once in [`Causal::violations`]. If `co` has cycles, a read of each is counted and then
-//!   passed over, until none is left; a different choice could lead to another number, but never to zero.
+//!   of a chain. It is found through the operations that read it.
+//! - The reads of one snapshot (equal client and record) are *one* operation here: everything that the snapshot has read is in its past, in whatever
+//!   order the reads are listed. So an old `x` beside a `y` whose write knew a newer `x` is found.
+//! - A read counts at most once in [`Causal::violations`]. If `co` has cycles, one read of each cycle is counted and then
+//!   skipped, until no cycle is left. Another choice of reads could give another number, but never zero.
 //! - Work and memory are bounded by [`MAX_CLOCK_ENTRIES`] and [`MAX_STEPS`]. Beyond them the answer is
 //!   [`Verdict::Undecided`].
 
@@ -41,10 +41,10 @@ mod paths;
 use crate::{History, Kind, Witness};
 pub(crate) use graph::Graph;
 
-/// Numbers in all vector clocks of a trace: 1 GiB.
+/// The most numbers in all vector clocks of a trace: 1 GiB.
 const MAX_CLOCK_ENTRIES: usize = 1 << 28;
 
-/// Operations looked at for CM, all rounds of all sessions together: some ten seconds.
+/// The most operations visited for CM, in all rounds of all sessions together: about ten seconds.
 const MAX_STEPS: usize = 1 << 28;
 
 /// How many reads are tried to find a short witness.
@@ -53,9 +53,9 @@ const EXAMPLES: usize = 4;
 /// Whether a trace has a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has.
+    /// It has the property.
     Holds,
-    /// It has not, and these operations suffice to show it.
+    /// It does not have the property, and these operations show it.
     Broken(Witness),
     /// It would take too long, or too much memory, to find out.
     Undecided,
@@ -72,7 +72,7 @@ impl Verdict {
     }
 }
 
-/// How causal a trace is.
+/// The verdicts on the three meanings of causal consistency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Causal {
     /// Weak causal consistency.
@@ -81,9 +81,9 @@ pub struct Causal {
     pub ccv: Verdict,
     /// Causal memory.
     pub cm: Verdict,
-    /// How many reads break CC: none exactly if it holds. Nothing if that was not decided.
+    /// The number of reads that break CC: 0 exactly if CC holds. `None` if that was not decided.
     pub violations: Option<u64>,
-    /// These reads: places in [`History::operations`], rising.
+    /// The reads that break CC: places in [`History::operations`], rising.
     pub reads: Vec<usize>,
 }
 
@@ -92,7 +92,7 @@ pub fn causal(history: &History) -> Causal {
     causal_within(history, MAX_STEPS)
 }
 
-/// The same, with another bound on the operations looked at for CM, all rounds of all sessions together.
+/// The same, with another bound on the operations visited for CM, all rounds of all sessions together.
 pub fn causal_within(history: &History, steps: usize) -> Causal {
     let undecided = Causal {
         cc: Verdict::Undecided,
@@ -144,7 +144,7 @@ pub fn causal_within(history: &History, steps: usize) -> Causal {
     }
 }
 
-/// The reads of what nobody wrote.
+/// The reads of values that no client wrote.
 fn phantoms(history: &History) -> Vec<usize> {
     let is_phantom = |place: &usize| {
         let operation = &history.operations[*place];

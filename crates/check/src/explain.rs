@@ -1,25 +1,25 @@
-//! Says why: for each promise that a trace broke, the smallest set of operations that shows it, and words for people who have
-//! never read a paper.
+//! Explanations: for each promise that a trace broke, the smallest set of operations that shows it, and an explanation in words that needs
+//! no knowledge of the papers.
 //!
 //! | property | what is shown |
 //! |---|---|
 //! | what the trace promised: levels, receipts | the operation, and what contradicts it |
 //! | what records say about versions, snapshots and failures | the records that contradict each other |
-//! | one copy (atomicity) | how many operations have to go until the trace looks like one copy, and which |
+//! | one copy (atomicity) | how many operations must be removed until the trace looks like one copy, and which |
 //! | the same | two values of a key between which no order is possible: three to six operations |
-//! | the same | a read of what nobody wrote; a read that was over before its write began |
-//! | causal consistency | the read, the write that it missed and how it could have been known; or a circle (CC, CCv, CM) |
+//! | the same | a read of a value that no client wrote; a read that was over before its write began |
+//! | causal consistency | the read, the write that it missed and how the write precedes the read; or a cycle (CC, CCv, CM) |
 //! | sequential consistency | the same; or that all orders were tried |
-//! | session guarantees | the read, what its client knew that is newer, and how it knew |
+//! | session guarantees | the read, the newer operation that its client knew, and how it knew it |
 //! | staleness | the read that missed a write for the longest time, that write, and the one that it saw |
 //! | convergence | two last reads that disagree, and the writes |
 //!
-//! What is wrong is decided by the analyses themselves, and nowhere here: see [`crate::Zones`], [`crate::Orders`],
-//! [`crate::each_session_violation`], [`crate::each_stale_read`], [`crate::converged`] and [`crate::Audit`]. They hand over a read;
-//! the few operations that show what is wrong with it are looked for only then, in O(n), for the worst keys of each property. So
-//! what is said is bounded however long the trace is, and so is the work beside that of the analyses.
+//! The analyses decide what is wrong, and this module does not: see [`crate::Zones`], [`crate::Orders`],
+//! [`crate::each_session_violation`], [`crate::each_stale_read`], [`crate::converged`] and [`crate::Audit`]. They hand over a read.
+//! Only then the few operations that show what is wrong with it are searched, in O(n), for the worst keys of each property. So the
+//! output is bounded for a trace of any length, and so is the work besides that of the analyses.
 //!
-//! Where versions order the writes of a key ([`Order`]), it is they that show what is older; else time does.
+//! If versions order the writes of a key ([`Order`]), versions show what is older; otherwise time does.
 use crate::{
     Audit, Because, Edge, History, Operation, Order, Orders, Witness, Zones,
     levels::LevelJudge,
@@ -42,22 +42,22 @@ use self::{
     staleness::{disagreements, stale_reads},
 };
 
-/// How many keys are explained for each property, unless somebody asks for more.
+/// How many keys are explained for each property by default.
 pub const WORST_KEYS: usize = 3;
-/// How many values are named when some have to go.
+/// How many of the values that must be removed are named.
 const MAX_NAMED: usize = 5;
 
-/// Why something is not as promised.
+/// The explanation of one broken promise.
 ///
-/// Other analyses make theirs with [`Explanation::new`]. In words `[1]` is the first operation of the witness, and so on; a
-/// [`Clock`] of the witness's operations says times as the drawing does.
+/// Other analyses make their explanations with [`Explanation::new`]. In the words, `[1]` is the first operation of the witness, and so on. A
+/// [`Clock`] of the witness's operations prints times as the drawing does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// What is broken, in one line.
     pub title: String,
     /// The argument, a paragraph each.
     pub words: Vec<String>,
-    /// The operations that show it; none where words are all there is.
+    /// The operations that show it; none if there are only words.
     pub witness: Witness,
 }
 
@@ -122,13 +122,13 @@ pub fn explain_keys(history: &History, orders: &Orders, audit: &Audit, keys: usi
     all
 }
 
-/// Where operations are looked for.
+/// The trace, with indexes for finding operations.
 struct Look<'a> {
     history: &'a History,
     by_key: &'a [Vec<usize>],
     order: &'a Order,
     sessions: Vec<Vec<usize>>,
-    /// Of each operation in its session; the reads of a snapshot share theirs.
+    /// The position of each operation in its session. The reads of a snapshot have the same position.
     positions: Vec<u32>,
 }
 
@@ -184,7 +184,7 @@ struct Fault<'a> {
     explain: Box<dyn Fn() -> Explanation + 'a>,
 }
 
-/// The worst, explained; the last of them says how many are left out.
+/// The explanations of the worst keys. The last one says how many keys are left out.
 fn worst(mut faults: Vec<Fault<'_>>, keys: usize) -> Vec<Explanation> {
     faults.sort_by_key(|fault| (Reverse(fault.severity), fault.key));
     let left_out = faults.len().saturating_sub(keys);
@@ -192,7 +192,7 @@ fn worst(mut faults: Vec<Fault<'_>>, keys: usize) -> Vec<Explanation> {
     if let Some(last) = explained.last_mut().filter(|_| left_out > 0) {
         let keys = plural(left_out as u64, "key");
         last.words
-            .push(format!("The same is true, and no worse, of {keys} more."));
+            .push(format!("The same is true of {keys} more; none is worse."));
     }
     explained
 }
@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Those of a witness, in its order.
+    /// The operations of a witness, in its order.
     fn as_argued(history: &'a History, witness: &Witness) -> Case<'a> {
         Case {
             history,
@@ -318,7 +318,7 @@ struct Age {
     first: usize,
     /// The write.
     write: usize,
-    /// Versions say so; else the one was over before the other began.
+    /// Whether versions show it. Otherwise one operation was over before the other began.
     by_versions: bool,
 }
 
@@ -376,7 +376,7 @@ fn age(look: &Look<'_>, read: usize, newer: usize) -> Option<Age> {
     };
     let cluster = look.on_key_of(read).iter().copied().filter(of_value);
     let first = cluster.min_by_key(|&place| (look.at(place).finish, place))?;
-    // The value's own write says it best.
+    // The value's own write is preferred.
     let is_before = |place: &usize| look.at(*place).finish < look.at(write).start;
     [source, first].into_iter().find(is_before).map(age)
 }

@@ -1,14 +1,14 @@
-//! What a single number hides, as plots: how Gamma and staleness are spread, and when a trace was inconsistent.
+//! Plots of what a single number does not show: the distributions of Gamma and staleness, and when a trace was inconsistent.
 //!
 //! - `gamma`: how many values have which positive Gamma, the distribution that McKenzie, Fan and Golab (2015) show as boxes.
-//! - `staleness`: of the stale reads, the share that was stale by no more than so much.
-//! - `visibility`: of the reads that began so long after the last write before them was over, the share that returned that write
+//! - `staleness`: of the stale reads, the share that was stale for at most the time on the axis.
+//! - `visibility`: for each time t, of the reads that began t after the last write before them was over, the share that returned that write
 //!   or a newer one ([`crate::visibility`]).
-//! - `inconsistency`: the proportion of inconsistent operations of each of some sixty equal spans of the trace, by when operations
-//!   began. What counts are the operations of the values that have to go ([`Zones::removal`]); where several choices weigh the
-//!   same, when they fall is a matter of choice.
+//! - `inconsistency`: the proportion of inconsistent operations in each of about sixty equal spans of the trace, by when operations
+//!   began. The operations of the values that must be removed count ([`Zones::removal`]). If several sets of values have the same number of
+//!   operations, the times depend on which of them was chosen.
 //!
-//! The last two are drawn from what the report says. Points are bounded however long a trace is. O(n log n).
+//! The last two are drawn from the report. The number of points is bounded for a trace of any length. O(n log n).
 use crate::{
     Axis, History, Moment, Order, Plot, Report, Scale, Series, Shape, Visibility, Zones, each_stale_read,
     plot::{Unit, steps},
@@ -18,7 +18,7 @@ use crate::{
 const BARS: usize = 24;
 /// How many points a distribution has at most.
 const QUANTILES: usize = 200;
-/// From where on the least and the greatest are so far apart that only a logarithmic scale shows both.
+/// The ratio of the greatest to the least number from which the scale is logarithmic.
 const FAR_APART: f64 = 50.0;
 
 /// The plots of a trace, with names for their files.
@@ -78,7 +78,10 @@ fn staleness(history: &History) -> Plot {
     Plot {
         title: format!("Staleness of the {} stale reads", stale.len()),
         x: Axis::new(format!("staleness, {}", unit.name()), scale(&stale)),
-        y: Axis::new("share of stale reads that were no staler", Scale::Linear),
+        y: Axis::new(
+            "share of stale reads that were stale for at most this time",
+            Scale::Linear,
+        ),
         series: vec![Series::new("reads", Shape::Steps, points.collect())],
         note: String::new(),
         labels: Vec::new(),
@@ -149,7 +152,7 @@ fn inconsistency(moments: &[Moment]) -> Plot {
     }
 }
 
-/// Of numbers in order.
+/// The median of sorted numbers.
 fn median(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }

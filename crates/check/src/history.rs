@@ -1,7 +1,7 @@
 //! A trace, normalised: names are numbers, and what does not count is left out.
 //!
-//! Memory is what limits the traces that can be judged, so an operation is 40 bytes, and what few traces have (versions, levels,
-//! receipts) is kept beside: versions with the values they belong to, the rest in [`History::promises`].
+//! Memory limits the traces that can be judged, so an operation has 40 bytes. Versions, levels and receipts, which few traces have, are kept
+//! elsewhere: versions with the values that they belong to, the rest in [`History::promises`].
 use crate::{Version, version::VersionNames};
 use bytes::Bytes;
 use std::{collections::HashSet, ops::Range};
@@ -10,20 +10,20 @@ use thiserror::Error;
 /// What an operation did to its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It read. So did a delete that found nothing to take away, and wrote nothing.
+    /// It read. A delete that found no value to delete, and wrote nothing, is a read, too.
     Read,
-    /// It wrote, and the client knows. A delete writes a tombstone, which is a value of its own.
+    /// It wrote, and was acknowledged. A delete writes a tombstone, which is a value of its own.
     Write,
-    /// It wrote, and the client does not know; a read has shown it.
+    /// A write of unknown outcome whose value a read has returned.
     UnknownWrite,
 }
 
-/// Which of a key's values: a place in [`KeyHistory::values`].
+/// A value of a key: a place in [`KeyHistory::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Value(u32);
 
 impl Value {
-    /// What the key had before everything: nothing.
+    /// The value before every write: nothing.
     pub const INITIAL: Value = Value(0);
 
     pub(crate) fn at(place: u32) -> Value {
@@ -39,13 +39,13 @@ impl Value {
 /// An operation that counts. A snapshot is several of them, one after the other, with the same record.
 #[derive(Debug, Clone, Copy)]
 pub struct Operation {
-    /// Whose: a place in [`History::clients`].
+    /// The client: a place in [`History::clients`].
     pub client: u32,
-    /// On what: a place in [`History::keys`].
+    /// The key: a place in [`History::keys`].
     pub key: u32,
-    /// What it read or wrote.
+    /// The value that it read or wrote.
     pub value: Value,
-    /// Where: a place in [`History::sites`].
+    /// The site that it was sent to: a place in [`History::sites`].
     pub site: u16,
     /// What it did.
     pub kind: Kind,
@@ -53,7 +53,7 @@ pub struct Operation {
     pub start: i64,
     /// When it was over; `i64::MAX` for a write of unknown outcome.
     pub finish: i64,
-    /// Which record of the trace, from 0; [`Operation::NO_RECORD`] for a write from before the trace.
+    /// The number of its record in the trace, from 0; [`Operation::NO_RECORD`] for a write from before the trace.
     pub record: u64,
 }
 
@@ -61,7 +61,7 @@ impl Operation {
     /// The record of a write that is not in the trace.
     pub const NO_RECORD: u64 = u64::MAX;
 
-    /// Whether it stands for the write of a value from before the trace. Such a write began before everything, and nobody knows
+    /// Whether it stands for the write of a value from before the trace. Such a write began before everything, and it is not known
     /// when it was over. It does not count as an operation.
     pub fn is_from_before(&self) -> bool {
         self.record == Operation::NO_RECORD
@@ -81,17 +81,17 @@ pub struct KeyHistory {
     pub writers: Vec<Option<usize>>,
     /// For each value, its version where the trace names one. Empty if it names none for the whole key.
     pub versions: Vec<Option<Version>>,
-    /// Some write may or may not have happened, whether anybody has seen it or not.
+    /// Whether the outcome of some write is unknown, also if no read has returned its value.
     pub has_unknown_writes: bool,
 }
 
 impl KeyHistory {
-    /// Whether nobody wrote a value, and yet it was read.
+    /// Whether a value was read although no record wrote it.
     pub fn is_phantom(&self, value: Value) -> bool {
         value != Value::INITIAL && self.writers[value.index()].is_none()
     }
 
-    /// Whether it is what a delete left.
+    /// Whether it is the tombstone of a delete.
     pub fn is_tombstone(&self, value: Value) -> bool {
         value != Value::INITIAL && self.values[value.index()].is_none()
     }
@@ -102,18 +102,18 @@ impl KeyHistory {
     }
 }
 
-/// A key of which nobody can say what its reads have seen. Its operations are left out.
+/// A key for which it cannot be known what its reads have seen. Its operations are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAuditable {
     /// The key.
     pub key: Bytes,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
     /// How many operations were left out.
     pub operations: u64,
 }
 
-/// What records say beside times and values, where it contradicts itself. Each is a violation, whatever was promised.
+/// A contradiction between records, about versions, snapshots or failures. Each is a violation, whatever was promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// One value came with two versions.
@@ -155,7 +155,7 @@ pub enum Finding {
 /// What a record was promised: the level it asked for, and its receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promised {
-    /// Which record.
+    /// The number of the record.
     pub record: u64,
     /// Its operations: places in [`History::operations`]. Empty if none of them counts, or their key is not auditable.
     pub operations: Range<u32>,
@@ -176,7 +176,7 @@ pub struct Receipt {
     pub given: u32,
     /// Whether what it says about the version contradicts an earlier record; none if it names none.
     pub contradicts: Option<bool>,
-    /// Every write that was acknowledged so many microseconds before the operation began is reflected.
+    /// The claim that every write which was acknowledged this many microseconds before the operation began is reflected.
     pub staleness_us: Option<u64>,
 }
 
@@ -185,7 +185,7 @@ pub struct Receipt {
 pub struct History {
     /// The clients' names. If there are writes from before the trace, the last name stands for their clients.
     pub clients: Vec<String>,
-    /// Whose clock timed each client: a place in [`History::recorders`]. None if it was timed by several.
+    /// The recorder whose clock timed each client: a place in [`History::recorders`]. `None` if several recorders timed it.
     pub recorder_of: Vec<Option<u32>>,
     /// The recorders' names; empty for records that name none.
     pub recorders: Vec<String>,
@@ -202,14 +202,14 @@ pub struct History {
     /// The operations that count, in the order of the trace. Behind them ([`History::recorded`]) a write for each value from before the
     /// trace.
     pub operations: Vec<Operation>,
-    /// Deletes that took a value away, each with the one put that it can have been: places in [`History::operations`], the deletes rising. A
-    /// delete of which several may have been it is not there.
+    /// Deletes that removed a value, each with the only put that can have written the value: places in [`History::operations`], the deletes rising. A
+    /// delete with several possible puts is not in it.
     pub taken_away: Vec<(usize, usize)>,
-    /// What was promised, in the order of the trace; of records that say nothing about it, nothing.
+    /// The promises, in the order of the trace. Records without level and receipt have none.
     pub promises: Vec<Promised>,
     /// Where records contradict each other.
     pub findings: Vec<Finding>,
-    /// What versions are called.
+    /// The names of versions.
     pub version_names: VersionNames,
 }
 
@@ -278,7 +278,7 @@ impl History {
             .filter(|promise| promise.operations.contains(&place))
     }
 
-    /// The write that an operation has seen: what a read returned, or what a delete took away.
+    /// The write that an operation has seen: the write of the value that a read returned, or that a delete removed.
     pub fn seen_by(&self, place: usize) -> Option<usize> {
         let operation = &self.operations[place];
         if operation.kind == Kind::Read {
@@ -295,7 +295,7 @@ impl History {
         self.recorders.len() <= 1
     }
 
-    /// Looks for operations of one client that overlap and were not `pipelined`; those are named by their records.
+    /// Searches operations of one client that overlap and were not `pipelined`. `pipelined` has the records of those that were.
     pub(crate) fn check_sessions(&self, pipelined: &HashSet<u64>) -> Result<(), BadTrace> {
         for (client, session) in self.sessions().into_iter().enumerate() {
             let mut answered = session
@@ -327,7 +327,7 @@ impl History {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}", self.located(&|record| format!("record {record}")))]
 pub enum BadTrace {
-    /// A value stands for its write: if two writes have the same one, nobody can say which of them a read has seen.
+    /// A value identifies its write: if two writes have the same value, it cannot be known which of them a read has seen.
     WrittenTwice {
         /// The key.
         key: String,
@@ -349,17 +349,17 @@ pub enum BadTrace {
     },
     /// A record that contradicts itself.
     BadRecord {
-        /// Which.
+        /// The number of the record.
         record: u64,
-        /// What would be right.
+        /// What was expected.
         expected: &'static str,
-        /// What is there.
+        /// What was found.
         found: String,
     },
 }
 
 impl BadTrace {
-    /// The message, with records named as `place` does: by file and line, say.
+    /// The message. `place` names a record, for example by file and line.
     pub fn located(&self, place: &dyn Fn(u64) -> String) -> String {
         match self {
             BadTrace::WrittenTwice {

@@ -9,20 +9,20 @@
 //!   between the two, in any order.
 //! - **From above**: the order by `f` of the writes, reads as early as possible, respects time. So the least k is not more than it needs.
 //! - If the two differ, a **search**: writes are tried one after the other. A read that fits is taken at once,
-//!   for that never hurts; and a value that somebody has yet to read must not fall behind.
+//!   because that never excludes a solution; and a value that still has reads to come must stay among the last k.
 //!
 //! # Caveats
 //!
-//! - With a phantom, or a read from the future, no k does: there is no answer.
-//! - The search takes on keys with at most 64 operations, and gives up after a number of states. Then only the bound from below is
+//! - With a phantom, or a read from the future, no k suffices: there is no answer.
+//! - The search is done for keys with at most 64 operations, and gives up after a number of states. Then only the bound from below is
 //!   known; in practice that is mostly the answer.
 use crate::{History, Kind, Operation, Value, zones::Fenwick};
 use std::collections::HashSet;
 
-/// Operations of a key that is searched: a bit each.
+/// The most operations of a key that is searched: one bit for each.
 const MAX_OPERATIONS: usize = 64;
 
-/// States looked at for one key, and for all together.
+/// The most states that are visited for one key, and for all keys together.
 const MAX_STATES: usize = 20_000;
 const MAX_TOTAL_STATES: usize = 2_000_000;
 
@@ -59,7 +59,7 @@ pub fn k_atomicity(history: &History) -> Vec<Option<KAtomicity>> {
     .collect()
 }
 
-/// What is needed of a value. Times are wide, for the initial value is older than any.
+/// The times of a value that are needed. Times are wide, for the initial value is older than any.
 #[derive(Clone, Copy)]
 struct Written {
     start: i128,
@@ -105,7 +105,7 @@ fn bounds(values: &[Written]) -> (u64, u64) {
     let mut effects = values.to_vec();
     starts.sort_unstable();
     writes.sort_unstable_by_key(|value| value.finish);
-    // Of those that took effect together, the one that was read last had better be the last.
+    // Of values that took effect at the same time, the one that was read last comes last.
     effects.sort_unstable_by_key(|value| (value.effect, value.last_read));
     // The last reads of all values in order of time, with the source's place in the order by effect.
     let sources = effects.iter().enumerate();
@@ -128,7 +128,7 @@ fn bounds(values: &[Written]) -> (u64, u64) {
     (below + 1, above + 1)
 }
 
-/// The least k from one number to another that is known to do. None if that takes too many states.
+/// The least k from one number to another, where the other is known to suffice. `None` if that takes too many states.
 fn search(operations: &[&Operation], from: u64, to: u64, states: &mut usize) -> Option<u64> {
     for k in from..to {
         let mut search = Search::new(operations, k as usize, *states);
@@ -141,7 +141,7 @@ fn search(operations: &[&Operation], from: u64, to: u64, states: &mut usize) -> 
     Some(to)
 }
 
-/// What is done, and the last k values, the newest last. Values that nobody has yet to read are forgotten.
+/// What is done, and the last k values, the newest last. Values without reads to come are forgotten.
 type State = (u64, Vec<Option<Value>>);
 
 struct Search<'a> {

@@ -2,29 +2,30 @@
 //!
 //! | level | broken by |
 //! |---|---|
-//! | every level | a read of what nobody wrote, or of what was written only after the read was over |
+//! | every level | a read of a value that no client wrote, or whose write began only after the read was over |
 //! | `eventual` | nothing else |
 //! | the four session guarantees, `session`, `per-key-causal` | a read that breaks one of them, within its key |
 //! | `bounded(t)` | a read that missed a write that had been over for longer than t when it began |
 //! | `atomic`, `linearizable` | an operation in the lightest removal that leaves the promised operations of its key atomic |
 //! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
-//! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be said: they promise how they are done, which no client sees |
+//! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be judged: they promise how an operation is carried out, which no client sees |
 //!
 //! # Values from before the trace
 //!
-//! Of a read of such a value no level is judged as kept: whether it was written at all is not in the trace. It can be judged as broken.
+//! For a read of such a value, no level is judged as kept, because the trace does not show whether the value was written at all. A level
+//! can be judged as broken.
 //!
-//! # Weaker operations beside
+//! # Weaker operations in the same trace
 //!
 //! A promise binds the operation that was given it. So reads at weaker levels are left out where atomicity is judged, and writes at
-//! weaker levels may take effect at any time after they began. A session guarantee and a bound are the reader's: they hold towards
-//! all writes. An order is one of everything: where it cannot be had, operations are held to it only if all of the trace's were
-//! promised it.
+//! weaker levels may take effect at any time after they began. A session guarantee and a bound are promised to the reader: they hold for
+//! all writes. An order is an order of all operations: if there is none, an operation counts as broken only if all operations of the trace were
+//! promised the order.
 //!
 //! # Clocks
 //!
-//! Times of one recorder compare as they are. Between recorders they compare within twice the error of the clocks; if nobody says how
-//! large that is, what depends on it cannot be judged. A write and a read that one recorder timed, with versions to order writes, depend
+//! Times of one recorder compare as they are. Between recorders they compare within twice the error of the clocks; if it is not known how
+//! large that is, verdicts that depend on it cannot be given. A write and a read that one recorder timed, with versions to order writes, depend
 //! on no other clock.
 use crate::{
     Broken, History, Kind, Operation, Order, Zones, each_session_violation, order::is_sensible,
@@ -39,22 +40,22 @@ use turnbuckle_core::{Level, Promise, PromisedOrder};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Nothing speaks against it.
+    /// The trace does not contradict it.
     NotContradicted,
-    /// It cannot be said.
+    /// It cannot be judged, and why.
     NotAuditable(&'static str),
     /// It was broken: the promise, in words.
     False(&'static str),
 }
 
-/// As many as a signed number holds.
+/// At most as many as a signed number holds.
 pub(crate) fn nanoseconds(microseconds: u64) -> i64 {
     i64::try_from(microseconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
 }
 
 const FROM_BEFORE: &str =
     "a value from before the trace was read: the trace does not say whether it was ever written";
-const CLOCKS: &str = "several recorders, and nobody says how far their clocks may be off";
+const CLOCKS: &str = "several recorders, and it is not known how far their clocks may be off";
 
 /// What is normal at a level, and what is not, in one sentence for readers of a report.
 pub fn normal(level: Level) -> String {
@@ -77,7 +78,7 @@ pub fn normal(level: Level) -> String {
         }
         Promise::OneCopy => "stale reads and reads that go back are not allowed".into(),
         Promise::Order(PromisedOrder::Causal) => {
-            session("reads that go back, or that miss what the session could know of, are not")
+            session("reads that go back, or that miss a write that causally precedes them, are not")
         }
         Promise::Order(PromisedOrder::Sequential) => {
             session("reads that no single order of all operations explains are not")
@@ -89,7 +90,7 @@ pub fn normal(level: Level) -> String {
             session("reads that no single order of a key's operations explains are not")
         }
         Promise::Procedure => {
-            "the level says how an operation is done, so no trace shows whether it was kept".into()
+            "the level says how an operation is carried out, so no trace shows whether it was kept".into()
         }
     }
 }
@@ -98,7 +99,7 @@ pub fn normal(level: Level) -> String {
 pub struct LevelJudge<'a> {
     history: &'a History,
     order: Order,
-    /// How far clocks may be off; none if that is not known.
+    /// How far clocks may be off, in nanoseconds. `None` if that is not known.
     skew: Option<i64>,
     writes: Missable,
     /// The same for each key and recorder, where there are several.
@@ -186,7 +187,7 @@ impl<'a> LevelJudge<'a> {
                 Promise::OneCopy => one_copy[number],
                 Promise::Order(ordering) => self.ordering(ordering, place, is_all),
                 Promise::Procedure => {
-                    Verdict::NotAuditable("the level says how it is done, not what is seen")
+                    Verdict::NotAuditable("the level says how an operation is carried out, not what it shows")
                 }
             };
             self.real_value(place).max(by_promise)
@@ -201,7 +202,7 @@ impl<'a> LevelJudge<'a> {
             return Verdict::NotContradicted;
         }
         if self.history.keys[operation.key as usize].is_phantom(operation.value) {
-            return Verdict::False("it read what nobody wrote");
+            return Verdict::False("it read a value that no client wrote");
         }
         let Some(write) = self.history.writer_of(operation) else {
             return Verdict::NotContradicted;
@@ -217,7 +218,9 @@ impl<'a> LevelJudge<'a> {
         match margin {
             _ if early <= 0 => Verdict::NotContradicted,
             None => Verdict::NotAuditable(CLOCKS),
-            Some(margin) if early > margin => Verdict::False("it was over before what it read was written"),
+            Some(margin) if early > margin => {
+                Verdict::False("it was over before the write of its value began")
+            }
             Some(_) => Verdict::NotContradicted,
         }
     }
@@ -246,13 +249,13 @@ impl<'a> LevelJudge<'a> {
                 Verdict::False("it did not read what its client had written")
             }
             Some(broken) if mr && broken.mr => {
-                Verdict::False("it read what is older than its client had read")
+                Verdict::False("it read a value older than one that its client had read")
             }
-            Some(broken) if mw && broken.mw_within_key => {
-                Verdict::False("it read a client's write that a later one, read before, had replaced")
-            }
+            Some(broken) if mw && broken.mw_within_key => Verdict::False(
+                "it read a client's write, although a later write of that client had been read before",
+            ),
             Some(broken) if wfr && broken.wfr_within_key => {
-                Verdict::False("it read what had been replaced by a write that was read before")
+                Verdict::False("it read a value that had been replaced by a write that was read before")
             }
             _ => Verdict::NotContradicted,
         }
@@ -308,14 +311,14 @@ impl<'a> LevelJudge<'a> {
 
     fn ordering(&self, ordering: PromisedOrder, place: usize, is_all: bool) -> Verdict {
         match self.learnt.get(&ordering).map(|contradicted| contradicted[place]) {
-            // Operations at other levels may be what the order breaks at.
+            // Operations at other levels may be the reason why there is no order.
             Some(true) if !is_all => Verdict::NotAuditable(
-                "no order explains it beside operations that were promised something else",
+                "no order explains it together with operations that were promised another level",
             ),
             Some(true) => Verdict::False("no order of operations explains it"),
             Some(false) => Verdict::NotContradicted,
             None if self.is_atomic => Verdict::NotContradicted,
-            None => Verdict::NotAuditable("whether there is such an order was not found out"),
+            None => Verdict::NotAuditable("it was not decided whether there is such an order"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What was really observed: traces of operations in, verdicts out.
+//! The checker: it reads traces of operations, and gives verdicts.
 //!
 //! A trace says what each client did and when, and nothing about the store inside ([`turnbuckle_workload::Record`]). That is
-//! enough to say whether it looked like one copy of the data, how far from it, and which promises it broke.
+//! enough to judge whether the store looked like one copy of the data, how far it was from that, and which promises it broke.
 //!
 //! ```text
 //!   records --> HistoryBuilder --> History --+--> Zones (one per key) --> atomic? removed, Gamma, Delta, k
@@ -17,21 +17,21 @@
 //!
 //! | record | treatment |
 //! |---|---|
-//! | a write that failed | left out; whoever read its value read a *phantom* |
+//! | a write that failed | left out; a read of its value read a *phantom* |
 //! | a write that may have happened | counted, and never over, if some read returned its value; else left out |
 //! | a read without an answer | left out |
 //! | a read of nothing | read the key's *initial* value, which was there before everything |
-//! | a delete | a write of a tombstone, told apart by its version; a read if it found nothing to take away |
-//! | a delete that says that there was a value | it has seen the put of that value, if it can have been one only |
-//! | a read of nothing that nobody can say the source of | left out, and counted |
-//! | a key of which nobody can say which delete was read | *not auditable*, and left out |
+//! | a delete | a write of a tombstone, told apart by its version; a read if it found no value to delete |
+//! | a delete that says that there was a value | it has seen the put of that value, if only one put can have written it |
+//! | a read of nothing whose source cannot be known | left out, and counted |
+//! | a key for which it cannot be known which delete was read | *not auditable*, and left out |
 //! | a snapshot | several reads at the same time, with one record |
-//! | a read of a value that nobody wrote to the key | a phantom: the key is not atomic, and the read has to go |
+//! | a read of a value that no client wrote to the key | a phantom: the key is not atomic, and the read must be removed |
 //! | the same, where the keyspace may have had data ([`HistoryBuilder::on_existing_data`]) | read a value *from before the trace*, whose write took effect at an unknown time |
 //! | a read that was over before its write began | a read from the *future*: the same for all reads of the value |
 //!
 //! One operation precedes another if it was over, strictly, before the other began. Written values must differ within a key,
-//! and a client's operations must not overlap, unless they were pipelined; else [`BadTrace`] says which two records are to blame.
+//! and a client's operations must not overlap, unless they were pipelined; else [`BadTrace`] names the two records.
 //!
 //! # Clusters and zones
 //!

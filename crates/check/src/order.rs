@@ -5,14 +5,14 @@
 //! | yes | its stamp is less |
 //! | no | it had certainly taken effect (some operation of its cluster was over) before the other began |
 //!
-//! Of a write of unknown outcome a stamp is known only if a read shows one (snapshots do not). By stamps one without is neither older
-//! nor newer than any other: what cannot be known speaks against nobody.
+//! Of a write of unknown outcome a stamp is known only if a read shows one (snapshots do not). Where stamps decide, a write without a stamp is neither older
+//! nor newer than any other write. So what is not known is never counted as a violation.
 //!
 //! A value from before the trace has a stamp if a read names it. Without one its age follows from its reads alone.
 //!
 //! The initial value is older than every write. The two can differ: a store in which the last writer wins lets a write with a
-//! slow clock lose against an earlier one. Both are comparisons of two numbers, so whoever asks need not know which it is: a
-//! value's *effect* with another one's *beginning*.
+//! slow clock lose against an earlier one. Both compare two numbers, so the caller need not know which rule decides: a
+//! value's *effect* is compared with another value's *beginning*.
 use crate::{History, Kind, Operation, Value};
 
 /// An order of each key's values. O(n) time, 16 bytes for each value.
@@ -21,12 +21,12 @@ pub struct Order {
     /// Per key, per value.
     effects: Vec<Vec<i64>>,
     begins: Vec<Vec<i64>>,
-    /// Per key; none if no write of it was answered, so that there is nothing to order.
+    /// Per key; `None` if no write of the key was answered, so that there is nothing to order.
     by_versions: Vec<Option<bool>>,
 }
 
 impl Order {
-    /// With clocks as they are.
+    /// Compares times as the clocks show them.
     pub fn of(history: &History) -> Order {
         Order::with_margin(history, 0)
     }

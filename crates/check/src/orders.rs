@@ -1,36 +1,36 @@
-//! Whether some order explains the trace as a whole: causal and sequential consistency, found out once and told to all who ask.
+//! Whether some order explains the trace as a whole: causal and sequential consistency, decided once for all users.
 //!
-//! What the levels make of it ([`Orders::teach`]):
+//! How the levels use it ([`Orders::teach`]):
 //!
 //! | level | an operation contradicts it if |
 //! |---|---|
 //! | `causal` | it is a read that breaks CC, "nothing is seen before what it depends on"; CCv and CM promise more |
-//! | `sequential` | it is a read in the witness that there is no order; any read, if all orders were tried in vain |
-//! | `per-key-sequential`, `partition-sequential` | never: that they hold follows from a sequential order of everything; that they do not is not looked for |
+//! | `sequential` | it is a read in the witness that there is no order; any read, if every order was tried and none fits |
+//! | `per-key-sequential`, `partition-sequential` | never: a sequential order of everything shows that they hold; that they do not hold is not searched |
 //!
 //! Nothing is said about a trace in which one client was timed by several recorders: its session has no order.
 use crate::{Causal, History, Kind, Sequential, Zones, causal, levels::LevelJudge, sequential};
 use turnbuckle_core::PromisedOrder;
 
-/// Numbers that the search for a sequential order may keep: 4 MiB. It decides small traces, or none.
+/// The most numbers that the search for a sequential order keeps: 4 MiB. That is enough for small traces only.
 const SEQUENTIAL_NUMBERS: usize = 1 << 20;
 
-/// What whole-trace orders there are.
+/// Whether there are orders of the whole trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orders {
-    /// In its three meanings.
+    /// Causal consistency in its three meanings.
     pub causal: Causal,
-    /// One order for all.
+    /// Sequential consistency: one order of all operations.
     pub sequential: Sequential,
 }
 
 impl Orders {
-    /// Looks for them: see [`causal()`] and [`sequential()`].
+    /// Searches the orders: see [`causal()`] and [`sequential()`].
     pub fn of(history: &History) -> Orders {
         Orders::within(history, SEQUENTIAL_NUMBERS)
     }
 
-    /// The search for a sequential order keeps `numbers` numbers of four bytes at most.
+    /// The same. The search for a sequential order keeps at most `numbers` numbers of four bytes.
     pub fn within(history: &History, numbers: usize) -> Orders {
         let causal = causal(history);
         // A write of unknown outcome may count as a session of its own.

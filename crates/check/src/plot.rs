@@ -15,9 +15,9 @@
 //!
 //! Dark on white. Linear axes include zero and end at a round number; logarithmic ones end at powers of ten, and what is not
 //! positive is left out, as are numbers that are not finite. All text is escaped. Points that fall on the same tenth of a pixel
-//! are written once; else the size of the output is that of the data, so whoever makes a plot bounds that.
+//! are written once; otherwise the size of the output is that of the data, so the caller must bound the data.
 //!
-//! Where there are several series each can be seen, also where they are equal: the later ones are thinner and have gaps, and each has
+//! If there are several series, each can be seen, also where they are equal: the later ones are thinner and have gaps, and each has
 //! marks of its own shape and size.
 use crate::Svg;
 use look::{ALONE, LOOKS, Look, mark, stroke};
@@ -45,7 +45,7 @@ const MAX_MARKED_POINTS: usize = 40;
 const LETTER: f64 = 8.0;
 /// About how many ticks an axis has.
 const TICKS: f64 = 6.0;
-/// Powers of ten beyond this are not told apart from it.
+/// The greatest power of ten on an axis.
 const LARGEST_POWER: f64 = 300.0;
 
 /// A plot.
@@ -61,7 +61,7 @@ pub struct Plot {
     pub series: Vec<Series>,
     /// A line below the title; none if it is empty.
     pub note: String,
-    /// Short words over points of the drawing: x, y, and what is said.
+    /// Short labels over points of the drawing: x, y, and the text.
     pub labels: Vec<(f64, f64, String)>,
 }
 
@@ -75,7 +75,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From its parts.
+    /// Creates one from its parts.
     pub fn new(label: impl Into<String>, scale: Scale) -> Axis {
         Axis {
             label: label.into(),
@@ -97,7 +97,7 @@ pub enum Scale {
 /// Points that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// For the legend.
+    /// The name in the legend.
     pub name: String,
     /// How they are drawn.
     pub shape: Shape,
@@ -106,7 +106,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// From its parts.
+    /// Creates one from its parts.
     pub fn new(name: impl Into<String>, shape: Shape, points: Vec<(f64, f64)>) -> Series {
         Series {
             name: name.into(),
@@ -168,7 +168,7 @@ impl Unit {
     }
 }
 
-/// The edges of so many bars of equal width that hold all numbers, the greatest too; none if there are none.
+/// The edges of this number of bars of equal width that contain all numbers, the greatest too. Empty if there are no numbers.
 pub(crate) fn steps(scale: Scale, sorted: &[f64], bars: usize) -> Vec<f64> {
     let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else {
         return Vec::new();
@@ -192,7 +192,7 @@ pub(crate) fn steps(scale: Scale, sorted: &[f64], bars: usize) -> Vec<f64> {
 /// An axis with its ends, in whole ticks.
 struct Range {
     scale: Scale,
-    /// Of a logarithmic one the powers of ten.
+    /// The powers of ten at the ends of a logarithmic axis.
     from: f64,
     to: f64,
     step: f64,
@@ -231,7 +231,7 @@ impl Range {
         Some(self.pixels.0 + share * (self.pixels.1 - self.pixels.0))
     }
 
-    /// Where there is a tick, and what it says.
+    /// The places of the ticks, and their labels.
     fn ticks(&self) -> Vec<(f64, String)> {
         let count = ((self.to - self.from) / self.step).round() as usize;
         let tick = |place: usize| {
@@ -248,7 +248,7 @@ impl Range {
     }
 }
 
-/// Where on its axis a number is; nowhere if that cannot be said.
+/// The place of a number on its axis. `None` if it has none.
 fn place(scale: Scale, number: f64) -> Option<f64> {
     let place = match scale {
         Scale::Linear => number,
@@ -275,7 +275,7 @@ fn round_step(step: f64) -> f64 {
 
 /// A tick of a linear axis with as many digits as its step has.
 fn number(number: f64, step: f64) -> String {
-    // Zero may have become a rest of something.
+    // Zero may have a rounding error.
     let number = if number.abs() < step / 2.0 { 0.0 } else { number };
     if !(1e-6..1e6).contains(&number.abs().max(step)) {
         return format!("{number:.3e}");
@@ -365,7 +365,7 @@ impl Plot {
         }
     }
 
-    /// Where each series is named, if there are several: as many on a line as there is room for.
+    /// The places of the series' names, if there are several series: as many on a line as there is room for.
     fn legend(&self) -> Vec<LegendEntry> {
         let (mut x, mut line, mut entries) = (LEFT, 0, Vec::new());
         if self.series.len() < 2 {
@@ -429,7 +429,7 @@ impl Plot {
         } else {
             known.len().div_ceil(MARKS).max(1)
         };
-        // Not all at the same places.
+        // So that the marks of different series are at different places.
         let first = stride * place / self.series.len();
         for &at in known.iter().skip(first).step_by(stride) {
             mark(svg, look, at);
@@ -437,7 +437,7 @@ impl Plot {
     }
 }
 
-/// Where a series is named.
+/// The place of a series' name.
 struct LegendEntry {
     series: usize,
     x: f64,

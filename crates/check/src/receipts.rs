@@ -1,14 +1,14 @@
-//! Receipts and recorded levels, audited: was what the answers claimed about themselves true?
+//! The audit of receipts and recorded levels: whether the claims of the answers were true.
 //!
 //! | claim | false if |
 //! |---|---|
 //! | `version` | the value had another version before, or the version another value |
-//! | `asked` | the record says that another level was asked for: a downgrade that does not say that it is one |
+//! | `asked` | the record says that another level was asked for: a downgrade that the receipt hides |
 //! | `level` | the level that was given is broken ([`crate::levels`]) |
 //! | `staleness` | a read missed a write of the key that had been acknowledged for longer than the bound |
 //!
 //! A claim is *false*, *not contradicted* or *not auditable*, and all three are counted. Not auditable are: versions that are not
-//! named, levels that a trace cannot judge, bounds of writes (a write shows nothing of what was there before), whatever is about
+//! named, levels that a trace cannot judge, bounds of writes (a write shows nothing of what was there before), and claims about
 //! a key that is not auditable. A receipt is false if one claim of it is; not auditable if all are.
 //!
 //! A receipt that openly gives less than was asked for is judged by what it gives, and counted as *weaker*: whether the caller had
@@ -31,9 +31,9 @@ pub struct Verdicts {
     /// Broken promises.
     #[serde(rename = "false")]
     pub broken: u64,
-    /// Those that nothing speaks against.
+    /// Promises that the trace does not contradict.
     pub not_contradicted: u64,
-    /// Those of which nothing can be said.
+    /// Promises that cannot be judged.
     pub not_auditable: u64,
 }
 
@@ -55,7 +55,7 @@ impl Verdicts {
 /// A promise that the trace shows broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BrokenPromise {
-    /// By which record, from 0.
+    /// The number of the record, from 0.
     pub record: u64,
     /// The level, or the claim of the receipt.
     pub promise: String,
@@ -63,7 +63,7 @@ pub struct BrokenPromise {
     pub why: &'static str,
 }
 
-/// What became of all receipts and recorded levels.
+/// The verdicts on all receipts and recorded levels.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Audit {
     /// Receipts, each as a whole.
@@ -74,7 +74,7 @@ pub struct Audit {
     pub weaker: u64,
     /// Promised levels, by the level.
     pub levels: BTreeMap<String, Verdicts>,
-    /// Why promises could not be judged, and how many each.
+    /// The reasons why promises could not be judged, and how often each.
     pub not_auditable: BTreeMap<&'static str, u64>,
     /// The first broken promises of the trace: at most [`Audit::MAX_BROKEN_LISTED`].
     pub broken: Vec<BrokenPromise>,
@@ -150,7 +150,7 @@ fn worst(promise: &Promised, verdicts: impl Iterator<Item = Verdict>) -> Verdict
 fn level_verdicts(history: &History, judge: &LevelJudge<'_>) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::NotContradicted; history.operations.len()];
     let parsed: Vec<Option<Level>> = history.levels.iter().map(|level| level.parse().ok()).collect();
-    // Levels that promise the same do so together.
+    // Levels with the same promise are judged together.
     let mut places: IndexMap<Promise, (Level, Vec<usize>), RandomState> = IndexMap::default();
     for promise in &history.promises {
         let level = promised_level(promise).and_then(|place| parsed[place as usize]);
@@ -167,7 +167,7 @@ fn level_verdicts(history: &History, judge: &LevelJudge<'_>) -> Vec<Verdict> {
     }
     let judged = history.promises.iter().map(|promise| {
         match promised_level(promise).map(|place| parsed[place as usize]) {
-            Some(None) => Verdict::NotAuditable("the level has no name that is known"),
+            Some(None) => Verdict::NotAuditable("the name of the level is not known"),
             _ => worst(
                 promise,
                 promise.operations.clone().map(|place| verdicts[place as usize]),
@@ -205,7 +205,7 @@ fn claims(history: &History, judge: &LevelJudge<'_>, promise: &Promised, level: 
                     Verdict::NotAuditable("a write does not show what it reflects")
                 }
                 operation if history.keys[operation.key as usize].is_phantom(operation.value) => {
-                    Verdict::NotAuditable("nobody knows how old what nobody wrote is")
+                    Verdict::NotAuditable("it read a value that no client wrote, so its age is not known")
                 }
                 _ => judge.staleness(place as usize, nanoseconds(bound)),
             });
@@ -234,16 +234,16 @@ const NOTHING_TO_JUDGE: &str = "there is nothing to judge: no read of the trace 
 /// What a trace says about a level that is required of all its operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Requirement {
-    /// Nothing speaks against it.
+    /// The trace does not contradict it.
     Kept,
-    /// It was broken so often, and first there.
+    /// It was broken.
     Broken {
         /// How many operations break it.
         operations: u64,
         /// The first of them in the trace.
         first: BrokenPromise,
     },
-    /// It cannot be said.
+    /// It cannot be judged.
     NotAuditable(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Everything that is said about a trace, under the names that `turnbuckle check --json` gives it.
+//! The report about a trace, with the names that `turnbuckle check --json` gives it.
 use crate::{
     Audit, Causal, Findings, History, Moment, Order, Orders, Part, Quantiles, SessionViolations, Visibility,
     Zones, breakdown, converged, each_session_violation, each_stale_read, k_atomicity, levels::LevelJudge,
@@ -13,9 +13,9 @@ use turnbuckle_core::{Level, Promise, PromisedOrder};
 pub struct Report {
     /// Operations that count.
     pub counted_ops: u64,
-    /// Reads among them. Without any nothing is judged: what the rest says of such a trace holds because nothing was looked at.
+    /// Reads among them. If there are none, nothing is judged, and the other fields say only that nothing was found.
     pub counted_reads: u64,
-    /// Reads of what nobody wrote.
+    /// Reads of values that no client wrote.
     pub phantom_reads: u64,
     /// Reads that were over before their write began.
     pub future_reads: u64,
@@ -23,7 +23,7 @@ pub struct Report {
     pub reads_from_before: u64,
     /// How many such values there are.
     pub values_from_before: u64,
-    /// Reads of nothing that name no version, of keys of which a delete had begun. They are left out of everything else.
+    /// Reads of nothing that name no version, of keys of which a delete had begun. The other fields leave them out.
     pub doubtful_reads: u64,
     /// Keys that cannot be judged, and why. They are left out of everything else.
     pub not_auditable_keys: BTreeMap<String, &'static str>,
@@ -33,7 +33,7 @@ pub struct Report {
     pub atomic_per_key: BTreeMap<String, bool>,
     /// `removed_ops` of `counted_ops`, in lowest terms.
     pub inconsistent_proportion: Fraction,
-    /// How far off that may be as an estimate: sqrt(p (1 - p) / n).
+    /// The standard error of that proportion: sqrt(p (1 - p) / n).
     pub inconsistent_standard_error: f64,
     /// The least number of operations, whole values at a time, whose removal leaves the trace atomic.
     pub removed_ops: u64,
@@ -49,7 +49,7 @@ pub struct Report {
     pub gamma_per_value_ns: BTreeMap<String, BTreeMap<String, i64>>,
     /// The least by which reads would have to have begun earlier; none if that does not help.
     pub delta_per_key_ns: BTreeMap<String, Option<i64>>,
-    /// `removed_ops` if every clock may be off by so many nanoseconds.
+    /// `removed_ops` if every clock may be off by this number of nanoseconds, for each number.
     pub removed_ops_with_skew_ns: BTreeMap<String, u64>,
     /// How many reads broke each session guarantee.
     pub session_violations: SessionViolations,
@@ -59,7 +59,7 @@ pub struct Report {
     pub session_order: &'static str,
     /// Reads that missed a write that was over before they began.
     pub stale_reads: u64,
-    /// For how long, at most, it had been over.
+    /// The longest time for which such a write had been over, in nanoseconds.
     pub max_staleness_ns: i64,
     /// How long it had been over, for the stale reads.
     pub staleness_ns: Option<Quantiles>,
@@ -77,7 +77,7 @@ pub struct Report {
     pub findings: Findings,
     /// The longest time for which a site missed a write that it showed later ([`propagation`]).
     pub propagation_ns: i64,
-    /// Whether the last reads agree; none where that cannot be said.
+    /// Whether the last reads of each key agree; `None` where that cannot be judged.
     pub converged_per_key: BTreeMap<String, Option<bool>>,
     /// The least k such that each read returned one of the last k writes; none if no k does, or if it was not found.
     pub k_atomicity_per_key: BTreeMap<String, Option<u64>>,
@@ -126,14 +126,14 @@ impl Causality {
 /// An exact fraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fraction {
-    /// Above.
+    /// The number above the line.
     pub numerator: u64,
-    /// Below; at least 1.
+    /// The number below the line; at least 1.
     pub denominator: u64,
 }
 
 impl Fraction {
-    /// In lowest terms; nothing of nothing is nothing.
+    /// The fraction in lowest terms. 0 of 0 is 0.
     pub fn new(numerator: u64, denominator: u64) -> Fraction {
         let (mut common, mut rest) = (numerator, denominator);
         while rest > 0 {
@@ -151,7 +151,7 @@ impl Fraction {
         }
     }
 
-    /// As well as a float can say it.
+    /// The nearest floating-point number.
     pub fn as_f64(self) -> f64 {
         self.numerator as f64 / self.denominator as f64
     }
@@ -218,7 +218,7 @@ impl Report {
         found.into_iter().filter(|&(_, count)| count > 0).collect()
     }
 
-    /// Whether that is all that there is to be said of a level.
+    /// Whether [`Report::against`] decides the level completely.
     pub fn decides(&self, level: Level) -> bool {
         let is_decided = self.causal.ccv.is_some() && self.causal.cc.is_some();
         !level.promise().is_causal() || is_decided

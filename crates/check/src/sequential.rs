@@ -4,17 +4,17 @@
 //! answers. Two are cheap: a trace that is atomic is sequentially consistent, and one that is not CC, CCv and CM is not.
 //! For the rest orders are searched, as Wing and Gong (1993) do, with three things that make it short:
 //!
-//! - A read that fits is done at once; that never hurts.
-//! - A value is overwritten only when all of its reads are done, for it will not come back.
-//! - So how far each session is says everything: what was written, and what can be overwritten. Where the search has been
-//!   before, it turns back.
+//! - A read that fits is done at once; that never excludes an order.
+//! - A value is overwritten only when all of its reads are done, because it will not return.
+//! - So the position in each session determines everything: what was written, and what can be overwritten. If the search reaches a
+//!   state again, it goes back.
 //!
 //! # Caveats
 //!
 //! - Sessions may touch: the next operation may begin in the very nanosecond in which the one before was over. Real time does not
 //!   order such a pair, a session does; so a trace with one, even if atomic, is searched. The same goes for
-//!   snapshots: atomicity looks at their reads one by one; and for deletes of which it is known what they took away, which
-//!   it does not ask.
+//!   snapshots: atomicity looks at their reads one by one; and for deletes of which it is known which value they removed, which
+//!   atomicity does not check.
 //! - Memory is `units` numbers per state, where a unit is a session or a write of unknown outcome.
 use crate::{
     Causal, History, Kind, Value, Witness, Zones,
@@ -25,9 +25,9 @@ use std::collections::HashSet;
 /// Whether one order explains a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sequential {
-    /// It does.
+    /// One order explains it.
     Yes,
-    /// None does; here is why, unless all had to be tried to find that out.
+    /// No order explains it. The witness shows why, unless every order had to be tried.
     No(Option<Witness>),
     /// It would take too long to find out.
     Undecided,
@@ -44,7 +44,7 @@ impl Sequential {
     }
 }
 
-/// Judges a trace, given what is known of it already, by looking at so many states at most.
+/// Judges a trace, given what is known of it already. Visits at most this number of states.
 pub fn sequential(history: &History, zones: &[Zones], causal: &Causal, states: usize) -> Sequential {
     for verdict in [&causal.cc, &causal.ccv, &causal.cm] {
         if let Verdict::Broken(witness) = verdict {
@@ -78,11 +78,11 @@ struct Search<'g, 'h> {
     values: Vec<Value>,
     /// For each key and value, how many of its reads are to be done.
     awaited: Vec<Vec<u32>>,
-    /// Units that went on, and what the key had before; to go back.
+    /// The units that went on, and the value that the key had before, for going back.
     trail: Vec<(u32, Value)>,
 }
 
-/// A state on the way: how much of the trail led to it, and the writes that are yet to be tried, the next one last.
+/// A state of the search: the length of the trail that led to it, and the writes that are still to be tried, the next one last.
 struct Branch {
     trail: usize,
     units: Vec<u32>,
@@ -147,7 +147,7 @@ impl<'g, 'h> Search<'g, 'h> {
         }
     }
 
-    /// Units that could write now. Those that began first are tried first: most stores are not that far from time.
+    /// Units that could write now. Those that began first are tried first: in most stores the order is close to that of time.
     fn choices(&self) -> Vec<u32> {
         let mut units: Vec<u32> = (0..self.next.len() as u32)
             .filter(|&unit| self.can_write(unit as usize))

@@ -6,14 +6,14 @@
 //! - **monotonic reads** if `c` had read something newer of `x`;
 //! - **monotonic writes** if `c` had read a write of another client that had, before it, written something newer to `x`, or written
 //!   what `r` returned if the write that `c` had read is on `x` too;
-//! - **writes follow reads** in the same way, if the other client had read it before.
+//! - **writes follow reads** in the same way, if the other client had read it before its write.
 //!
-//! There, a delete that took a write away has read it ([`History::taken_away`]). The last two reach across keys. Stores that promise them within a key only are judged by variants in which the write that `c` had
-//! read is on `x`. Reads of phantoms and from the future are passed over. The reads of a snapshot are at one place of the session:
+//! In these two, a delete that removed the value of a write has read it ([`History::taken_away`]). The last two reach across keys. Stores that promise them within a key only are judged by variants in which the write that `c` had
+//! read is on `x`. Reads of phantoms and from the future are skipped. The reads of a snapshot are at one place of the session:
 //! none of them comes before another.
 //!
-//! What other clients had done needs a look at each of them, which is what costs time. It is left out for a read of the write that
-//! began last: whatever the reader had seen, and what came before that in its client's session, had begun by then.
+//! For the last two, every other client must be checked, which takes most of the time. This is skipped for a read of the write that
+//! began last: every write that the reader had seen, and everything before it in the session of its client, had begun by then.
 use crate::{History, Kind, Operation, Order, Value, order::is_sensible};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -25,9 +25,9 @@ pub struct SessionViolations {
     pub ryw: u64,
     /// Monotonic reads: the client had read something newer of the key.
     pub mr: u64,
-    /// Monotonic writes: the client had read a write of somebody who had written something newer to the key before.
+    /// Monotonic writes: the client had read a write of another client that had written something newer to the key before.
     pub mw: u64,
-    /// Writes follow reads: the client had read a write of somebody who had read something newer of the key before.
+    /// Writes follow reads: the client had read a write of another client that had read something newer of the key before.
     pub wfr: u64,
 }
 
@@ -62,7 +62,7 @@ pub struct Broken {
     pub wfr_within_key: bool,
 }
 
-/// One client's doings on one key, by position in its session.
+/// One client's operations on one key, by position in its session.
 #[derive(Default)]
 struct OnKey {
     /// Of acknowledged writes: position, and the newest so far.
@@ -82,20 +82,20 @@ fn push(entries: &mut Vec<(u32, i64)>, position: u32, begin: i64) {
     entries.push((position, newest.max(begin)));
 }
 
-/// What a client knows while its session is gone through.
+/// What a client knows at the current position of its session.
 #[derive(Default)]
 struct Knowledge {
-    /// For each other client, the greatest position of a write of theirs that was read.
+    /// For each other client, the greatest position of a write of that client that was read.
     of_client: HashMap<u32, u32>,
-    /// The same for each of their keys.
+    /// The same for each key of that client.
     of_client_on_key: HashMap<(u32, u32), u32>,
 }
 
-/// Everything that is looked up while sessions are gone through.
+/// The indexes that are used while sessions are checked.
 struct Doings<'a> {
     history: &'a History,
     order: &'a Order,
-    /// Of each operation in its session. The reads of a snapshot share theirs.
+    /// The position of each operation in its session. The reads of a snapshot have the same position.
     positions: Vec<u32>,
     /// By client and key.
     on_key: HashMap<(u32, u32), OnKey>,
@@ -230,7 +230,7 @@ impl<'a> Doings<'a> {
     }
 }
 
-/// Hands every read that breaks something to `each`, with its place among the operations. O(n · clients · log n).
+/// Passes every read that breaks a guarantee to `each`, with its place among the operations. O(n · clients · log n).
 pub fn each_session_violation(history: &History, order: &Order, mut each: impl FnMut(usize, Broken)) {
     let sessions = history.sessions();
     let doings = Doings::of(history, order, &sessions);
@@ -240,7 +240,7 @@ pub fn each_session_violation(history: &History, order: &Order, mut each: impl F
     };
     for session in &sessions {
         let mut known = Knowledge::default();
-        // Operations that share a position are judged before anything is learnt from them.
+        // All operations of a position are judged before the client learns from them.
         for together in session.chunk_by(|&one, &other| doings.positions[one] == doings.positions[other]) {
             for &place in together.iter().filter(counts) {
                 let broken = doings.judge(place, &known);

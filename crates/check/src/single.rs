@@ -1,9 +1,9 @@
-//! The same question for single operations: how few of them have to go, one by one, until a trace looks like one copy?
+//! The least number of single operations that must be removed until a trace looks like one copy.
 //!
-//! The proportion of the papers removes whole values ([`crate::Zones::removed`]); here a read may go and its write stay. The number is
-//! smaller in about a quarter of small random traces, and is for information only: the two must not be mixed up.
+//! The proportion of the papers removes whole values ([`crate::Zones::removed`]); here a read may be removed while its write stays. The number is
+//! smaller in about a quarter of small random traces, and is for information only: it must not be compared with the proportion.
 //!
-//! Found by trying, the smaller sets first, so for small keys only.
+//! It is found by trying all sets, the smaller ones first, so only small keys are tried.
 use crate::{History, Kind, Operation, Value, Zones};
 
 /// Keys with more operations are not tried.
@@ -24,7 +24,7 @@ pub fn removed_singly(history: &History, zones: &[Zones]) -> Option<u64> {
     Some(all)
 }
 
-/// Removing whole values is one way, so the answer is at most `most`.
+/// Removing whole values is possible, too, so the answer is at most `most`.
 fn removed_of_key(operations: &[Operation], max: u64) -> Option<u64> {
     if operations.len() > MAX_OPERATIONS {
         return None;

@@ -3,7 +3,7 @@
 //! A read is **stale** if some write that is newer than what it returned ([`Order`]) was over before the read began; its staleness is
 //! for how long the first such write had been over.
 //!
-//! **t-visibility** (Bailis et al., *Probabilistically bounded staleness*, 2012) asks the other way round: of the reads that began a
+//! **t-visibility** (Bailis et al., *Probabilistically bounded staleness*, 2012) asks the opposite question: of the reads that began a
 //! time t after the last write before them was over, how many returned that write or a newer one? It is counted in buckets of t that
 //! grow by 1, 2, 5, so that it can be drawn on a logarithmic axis. A read of a value from before the trace counts only if versions say
 //! whether it is newer than the write.
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 pub struct Staleness {
     /// How many.
     pub stale_reads: u64,
-    /// For how long, at most, what was missed had been over when the read began, in nanoseconds.
+    /// The longest time for which a missed write had been over when the read began, in nanoseconds.
     pub max_ns: i64,
 }
 
@@ -27,21 +27,21 @@ impl Staleness {
     }
 }
 
-/// For what is in the middle and at the ends of many times, in nanoseconds: the least one that so many of a hundred do not exceed.
+/// Percentiles of many times, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Quantiles {
-    /// Half.
+    /// The time that half of them do not exceed.
     pub p50: i64,
-    /// 90.
+    /// The time that 90 % of them do not exceed.
     pub p90: i64,
-    /// 99.
+    /// The time that 99 % of them do not exceed.
     pub p99: i64,
-    /// All.
+    /// The longest time.
     pub max: i64,
 }
 
 impl Quantiles {
-    /// None of nothing.
+    /// `None` if there are no times.
     pub fn of(mut times: Vec<i64>) -> Option<Quantiles> {
         times.sort_unstable();
         let at = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
@@ -56,7 +56,7 @@ impl Quantiles {
 
 /// The writes of some group of operations, for looking up what a read missed.
 pub(crate) struct Missable {
-    /// Per group its writes: where they begin in the order, and the least finish of those from there on.
+    /// The writes of each group: the place in the order, and the least finish of the writes from that place on.
     groups: Vec<Vec<(i64, i64)>>,
 }
 
@@ -89,13 +89,13 @@ impl Missable {
         Missable { groups }
     }
 
-    /// For how long the first write that the read missed had been over; none if it is fresh.
+    /// How long the first write that the read missed had been over, in nanoseconds. `None` if the read is fresh.
     pub(crate) fn missed(&self, group: usize, read: &Operation, order: &Order) -> Option<i64> {
         let finish = self.missed_since(group, read, order)?;
         Some(read.start.saturating_sub(finish))
     }
 
-    /// When the first write that the read missed was over; none if it is fresh.
+    /// When the first write that the read missed was over. `None` if the read is fresh.
     fn missed_since(&self, group: usize, read: &Operation, order: &Order) -> Option<i64> {
         let effect = order.effect(read);
         let group = self.groups.get(group)?;
@@ -105,7 +105,7 @@ impl Missable {
     }
 }
 
-/// Hands every stale read to `each`: its place among the operations, and its staleness in nanoseconds. O(n log n).
+/// Passes every stale read to `each`: its place among the operations, and its staleness in nanoseconds. O(n log n).
 pub fn each_stale_read(history: &History, order: &Order, mut each: impl FnMut(usize, i64)) {
     let writes = Missable::of(history, order, |operation| Some(operation.key as usize));
     for (place, read) in history.operations.iter().enumerate() {
@@ -125,14 +125,14 @@ pub fn staleness(history: &History) -> Staleness {
     staleness
 }
 
-/// Reads that began so long after the last write before them was over.
+/// The reads that began within one range of times after the last write before them was over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Visibility {
-    /// At least so long, in nanoseconds.
+    /// The beginning of the range, in nanoseconds.
     pub from_ns: i64,
-    /// Less than that; `i64::MAX` in the last bucket there can be.
+    /// The end of the range, which is not in it, in nanoseconds; `i64::MAX` in the last possible bucket.
     pub to_ns: i64,
-    /// How many there were.
+    /// The number of reads in the range.
     pub reads: u64,
     /// How many of them returned that write, or a newer one.
     pub fresh: u64,
@@ -214,9 +214,9 @@ pub(crate) fn last_reads(history: &History) -> Vec<(i64, BTreeMap<u32, usize>)> 
     last
 }
 
-/// The longest time for which a site is known to have missed a write, in nanoseconds: some read of the key there began so long after
-/// the write was over, and missed it; and a later read there no longer did. 0 if there is no such pair. A write that a site missed to the
-/// end says nothing: it may be on its way, or lost. O(n log n).
+/// The longest observed propagation, in nanoseconds: the longest time from the end of a write to the beginning of a read of the key at some site
+/// that missed the write, if a later read at that site did not miss it. 0 if there is no such pair of reads. A write that a site never showed does
+/// not count: it may be on its way, or lost. O(n log n).
 pub fn propagation(history: &History) -> i64 {
     let order = Order::of(history);
     let writes = Missable::of(history, &order, |operation| Some(operation.key as usize));
@@ -232,7 +232,7 @@ pub fn propagation(history: &History) -> i64 {
     let mut longest = 0;
     for of_site in reads.values_mut() {
         of_site.sort_unstable();
-        // If what a later read missed was over later, it has seen what this one missed.
+        // If the first write that a later read missed was over later, the later read has seen the write that this one missed.
         let mut later = i64::MIN;
         for together in of_site.chunk_by(|one, other| one.0 == other.0).rev() {
             let missed = together.iter().filter(|(_, missed)| *missed < later);
@@ -244,11 +244,11 @@ pub fn propagation(history: &History) -> i64 {
     longest
 }
 
-/// Whether a read that began when it did should show the last write of its key, which was over at `quiet`. Before that the write may be
+/// Whether a read that began when it did should show the last write of its key, which was over at `quiet`. Before that time the write may be
 /// on its way. A read is late enough if it began
 ///
-/// - more than twice the longest [`propagation`] after that: a trace shows few of them, and seldom the slowest; and
-/// - later than the read's own receipt allows for, if that says how stale the answer may be.
+/// - more than twice the longest [`propagation`] after `quiet`: a trace shows few propagations, and seldom the slowest; and
+/// - later than the read's own receipt allows, if the receipt says how stale the answer may be.
 pub(crate) fn is_late(history: &History, read: usize, quiet: i64, propagation: i64) -> bool {
     let promise = history.promise_of(read);
     let receipt = promise.and_then(|promise| promise.receipt?.staleness_us);

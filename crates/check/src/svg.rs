@@ -1,4 +1,4 @@
-//! An SVG document being written: what all pictures share. Each element stands on a line of its own, and all text is escaped.
+//! Writes an SVG document; all pictures use it. Each element is on a line of its own, and all text is escaped.
 use std::fmt::Display;
 
 /// A picture being written.
@@ -23,23 +23,23 @@ impl Svg {
         svg
     }
 
-    /// White, behind what follows.
+    /// A white background.
     pub fn background(&mut self) {
         self.put(&format!("<rect {} fill=\"#fff\"/>", self.size));
     }
 
-    /// An element as it is.
+    /// Adds an element as it is given.
     pub fn put(&mut self, element: &str) {
         self.out.push_str(element);
         self.out.push('\n');
     }
 
-    /// Words. The attributes say where.
+    /// Adds text. The attributes give its place.
     pub fn text(&mut self, attributes: &str, says: &str) {
         self.put(&format!("<text {attributes}>{}</text>", escaped(says)));
     }
 
-    /// The same, with more words that show while the pointer is on them.
+    /// The same, with a tooltip.
     pub fn text_with_title(&mut self, attributes: &str, says: &str, title: &str) {
         let (says, title) = (escaped(says), escaped(title));
         self.put(&format!("<text {attributes}><title>{title}</title>{says}</text>"));
@@ -52,7 +52,7 @@ impl Svg {
     }
 }
 
-/// As XML wants it. What it cannot hold becomes the replacement character.
+/// Escapes text for XML. A character that XML cannot contain becomes the replacement character.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

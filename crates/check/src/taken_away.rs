@@ -1,15 +1,15 @@
-//! What deletes have taken away, and so have seen.
+//! The puts whose values deletes have removed, and so have seen.
 //!
-//! Who is told that there was a value has learnt of its write as one who reads has: what that write depends on must be shown from then on.
-//! But the answer does not say which value it was. It was that of some put that had begun before the delete was over, acknowledged or
-//! not; if there is one such put only, it was that one. Where there are several nothing is said, and nothing is learnt.
+//! A client that is told that its delete found a value knows of the value's write, like a client that reads it: from then on the session must be
+//! shown everything that the write depends on. But the answer does not say which value it was. It was the value of some put that had begun before
+//! the delete was over, acknowledged or not. If there is only one such put, it was that one. If there are several, nothing follows.
 //!
-//! That a delete has seen a put means here that it comes after it, and no more: the delete itself is not judged as a read.
+//! That a delete has seen a put means here only that it comes after the put: the delete itself is not judged as a read.
 use crate::Operation;
 use std::collections::HashMap;
 
-/// For each of these deletes the one put that it can have taken away, where there is one only. All are places among the operations; the deletes
-/// rise. Where clocks differ nobody knows what began before what.
+/// For each of these deletes the put whose value it can have removed, if there is only one. All are places among the operations; the deletes
+/// rise. If there are several clocks, it is not known which operation began first.
 pub(crate) fn only_puts(
     operations: &[Operation],
     mut deletes: Vec<usize>,

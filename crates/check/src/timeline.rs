@@ -1,4 +1,4 @@
-//! Draws a few operations as text: who did what, when, and what overlapped.
+//! Draws a few operations as text: which client did what, when, and what overlapped.
 //!
 //! ```text
 //!   c1 (A)  ├─[1] write b─┤      ├─[2] write a─┤
@@ -20,8 +20,8 @@
 //!
 //! At most [`MAX_DRAWN`] operations are drawn, fewer if the width is too small for them; the rest are only told, as are writes from before
 //! the trace. No line has
-//! more characters than the width. Names and values are data of strangers: what could move a terminal's cursor, reverse its
-//! direction or take two columns is escaped, and what is long is cut ([`readable`]).
+//! more characters than the width. Names and values come from the trace and are not trusted: characters that could move a terminal's cursor, reverse its
+//! direction or take two columns are escaped, and long texts are cut ([`readable`]).
 use crate::{Because, Edge, History, Kind, Operation, Witness};
 use std::collections::BTreeMap;
 
@@ -29,13 +29,13 @@ use std::collections::BTreeMap;
 pub const MAX_DRAWN: usize = 12;
 /// How many operations, and how many steps from one to another, are told at most.
 const MAX_EXPLAINED: usize = 24;
-/// Less than this is taken as this.
+/// The least width. A smaller one is raised to it.
 const MIN_WIDTH: usize = 60;
-/// What stands left of the drawing, at most.
+/// The most columns to the left of the drawing.
 const WIDEST_NAME: usize = 18;
-/// A step of the axis is said to be cut if more than so many times as much time passes in a column as is usual.
+/// The axis shows `//` at a step in which more than this many times the usual time passes per column.
 const CUT: f64 = 4.0;
-/// Weights of steps are at most so many times the median.
+/// The weight of a step is at most this many times the median.
 const HEAVIEST: f64 = 8.0;
 
 /// A witness as text: the drawing, what each operation was, and what leads from one to another.
@@ -109,7 +109,7 @@ fn is_delete(history: &History, operation: &Operation) -> bool {
     operation.kind != Kind::Read && history.keys[operation.key as usize].is_tombstone(operation.value)
 }
 
-/// Where it was sent to, if the trace says it.
+/// The site that it was sent to, if the trace names it.
 fn site_of<'a>(history: &'a History, operation: &Operation) -> Option<&'a str> {
     let name = history.sites.get(usize::from(operation.site))?;
     Some(name.as_str()).filter(|name| !name.is_empty())
@@ -130,19 +130,19 @@ fn lead(history: &History, numbers: &BTreeMap<usize, usize>, edge: &Edge) -> Str
             format!("{from} before {to}: {client} did one after the other")
         }
         Because::ReadsFrom if history.operations[edge.to].kind != Kind::Read => {
-            format!("{from} before {to}: it wrote what {to} took away")
+            format!("{from} before {to}: it wrote what {to} deleted")
         }
         Because::ReadsFrom => format!("{from} before {to}: it wrote what {to} read"),
         Because::RealTime => format!("{from} before {to}: it was over before {to} began"),
         Because::Version => format!("{from} before {to}: its version is the older one"),
         Because::Conflict => {
-            format!("{from} before {to}: who could have seen {from} read what {to} wrote")
+            format!("{from} before {to}: a client that could have seen {from} read what {to} wrote")
         }
         Because::Overwritten => format!("{from} before {to}: it read what was there before {to} wrote"),
     }
 }
 
-/// Says times of a few operations, counted from the first of them, in one unit and with just enough digits.
+/// Prints the times of a few operations, counted from the first of them, in one unit and with just enough digits.
 #[derive(Debug, Clone)]
 pub struct Clock {
     origin: i64,
@@ -191,7 +191,7 @@ impl Clock {
         i128::from(time) - i128::from(self.origin)
     }
 
-    /// By how much a number is off.
+    /// The rounding error of a number.
     fn error(&self, time: i64) -> i128 {
         let step = 10_i128.pow((self.digits - self.decimals) as u32);
         let rest = self.since(time).rem_euclid(step);
@@ -248,11 +248,11 @@ fn decimal(number: i128, digits: usize, decimals: usize) -> String {
     format!("{sign}{}{fraction}", rounded / one)
 }
 
-/// Bytes of strangers, safe for a terminal, one column for each character, at most `most` of them. Letters of Latin, Greek and
-/// Cyrillic stay; all else beyond ASCII is escaped. What could be taken for words of ours is in quotes.
+/// Bytes from the trace, safe for a terminal, one column for each character, at most `most` of them. Letters of Latin, Greek and
+/// Cyrillic stay; all else beyond ASCII is escaped. A text that could be mistaken for the checker's own words is in quotes.
 pub fn readable(bytes: &[u8], max: usize) -> String {
     let mut text = String::new();
-    // No more is looked at than can be shown.
+    // Only as many bytes are read as can be shown.
     for chunk in bytes[..bytes.len().min(4 * max + 4)].utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
@@ -275,12 +275,12 @@ pub fn readable(bytes: &[u8], max: usize) -> String {
 /// What a read of a key without a value returned.
 const NOTHING: &str = "nothing";
 
-/// A key, as words call it.
+/// The name of a key in explanations.
 pub(crate) fn key_name(history: &History, key: u32) -> String {
     readable(&history.keys[key as usize].name, 32)
 }
 
-/// What was read or written, as words call it.
+/// The name of a value in explanations.
 pub(crate) fn value_name(history: &History, operation: &Operation) -> String {
     value_within(history, operation, 32)
 }
@@ -292,7 +292,7 @@ fn value_within(history: &History, operation: &Operation, max: usize) -> String 
         .map_or_else(|| NOTHING.into(), |value| readable(value, max))
 }
 
-/// At most so many characters; what is left out is said by an ellipsis.
+/// At most this number of characters; an ellipsis marks what is left out.
 fn cut(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
         None => text.to_owned(),
@@ -326,12 +326,12 @@ fn end(operation: &Operation) -> Option<i64> {
 
 /// An operation in the drawing.
 struct Bar {
-    /// Which row.
+    /// The number of its row.
     lane: usize,
     label: String,
     /// Columns, once they are known; times, as places among the marks, before.
     start: usize,
-    /// None if it goes on to the right.
+    /// `None` if it goes on to the right.
     finish: Option<usize>,
 }
 
@@ -341,9 +341,9 @@ impl Bar {
     }
 }
 
-/// Everything at its place.
+/// The whole drawing, with all places computed.
 struct Drawing {
-    /// What stands left of each row.
+    /// The text to the left of each row.
     names: Vec<String>,
     bars: Vec<Bar>,
     /// The times at which something began or ended, and their columns.
@@ -354,11 +354,11 @@ struct Drawing {
     width: usize,
 }
 
-/// How much labels say, from much to little: how long values are; none if they are left out with all else but the number.
+/// The forms of labels, from long to short: the most characters of a value; `None` if only the number is shown.
 const LABELS: [Option<usize>; 4] = [Some(24), Some(12), Some(5), None];
 
 impl Drawing {
-    /// None if they do not fit.
+    /// `None` if they do not fit.
     fn of(history: &History, operations: &[usize], clock: &Clock, width: usize) -> Option<Drawing> {
         LABELS
             .iter()
@@ -506,7 +506,7 @@ fn rows(
     for of_client in &mut clients {
         of_client.sort_by_key(|(number, operation)| (operation.start, operation.finish, *number));
     }
-    // Who begins first is on top.
+    // The client that begins first is on top.
     clients.sort_by_key(|of_client| (of_client[0].1.start, of_client[0].1.client));
     for of_client in &clients {
         let first = names.len();
@@ -515,7 +515,7 @@ fn rows(
         let mut ends: Vec<Option<(usize, usize)>> = vec![None];
         for &(number, operation) in of_client {
             let (start, finish) = (mark(operation.start), end(operation).map(mark));
-            // Two may share the column where one ends and the other begins, unless one of them is nothing but that column.
+            // Two may share the column where one ends and the other begins, unless one of them has only that column.
             let fits = |end: &Option<(usize, usize)>| {
                 end.is_none_or(|(began, ended)| {
                     ended < start || ended == start && began < ended && finish != Some(start)

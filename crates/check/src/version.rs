@@ -11,7 +11,7 @@ use std::hash::RandomState;
 pub struct Version {
     /// Microseconds and counter in one number; of other texts 0.
     stamp: u64,
-    /// Which site, or which text.
+    /// The number of the site, or of the text.
     name: Name,
 }
 
@@ -19,12 +19,12 @@ pub struct Version {
 enum Name {
     /// A place in [`VersionNames::texts`]: the site behind a stamp.
     Site(u32),
-    /// A place in [`VersionNames::texts`]: all of it.
+    /// A place in [`VersionNames::texts`]: the whole name.
     Text(u32),
 }
 
 impl Version {
-    /// What versions of a key are ordered by, where the name says it.
+    /// The stamp by which versions of a key are ordered, if the name has one.
     pub fn stamp(self) -> Option<u64> {
         matches!(self.name, Name::Site(_)).then_some(self.stamp)
     }

@@ -1,7 +1,7 @@
-//! Operations that together show that something was not as promised.
+//! Operations that together show that a promise was broken.
 //!
 //! Every analysis that says *no* can say why: it names the few operations that suffice, and how one leads to the next. They
-//! are drawn by whoever has the names.
+//! are drawn by code that has the names.
 
 /// A small set of operations that cannot be explained, and the argument.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,7 +19,7 @@ pub struct Edge {
     pub from: usize,
     /// The later.
     pub to: usize,
-    /// Why.
+    /// The reason.
     pub because: Because,
 }
 
@@ -34,7 +34,7 @@ pub enum Because {
     RealTime,
     /// Its value's version is the older one.
     Version,
-    /// A write that must be older than another one of its key: somebody who could have seen it read the other.
+    /// A write that must be older than another one of its key: a client that could have seen it read the other.
     Conflict,
     /// It read what was there before the other's write.
     Overwritten,

@@ -1,4 +1,4 @@
-//! One key: clusters, zones, and what follows from them.
+//! One key: clusters, zones, and the measures that follow from them.
 use crate::{History, Kind, Value};
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ pub struct Cluster {
     pub weight: u64,
     /// The least finish of them; `i64::MIN` for the initial value.
     pub f: i64,
-    /// The greatest start of them; `i64::MIN` for the initial value if nobody read it.
+    /// The greatest start of them; `i64::MIN` for the initial value if no operation read it.
     pub s: i64,
     /// When the write began; `i64::MIN` for the initial value.
     write_start: i64,
@@ -37,7 +37,7 @@ impl Cluster {
         other.f < self.s && self.f < other.s
     }
 
-    /// Every operation may have begun and ended so much earlier and later.
+    /// The same cluster, if every operation may have begun earlier and ended later by this many nanoseconds.
     fn stretched(&self, by: i64) -> Cluster {
         // What lies at infinity stays there.
         let earlier = |time: i64| {
@@ -69,7 +69,7 @@ impl Cluster {
 pub struct Zones {
     /// One for each value that counts, the initial one first; none for phantoms.
     pub clusters: Vec<Cluster>,
-    /// How many reads returned what nobody wrote.
+    /// The number of reads that returned a value that no client wrote.
     pub phantom_reads: u64,
     /// How many reads were over before their write began.
     pub future_reads: u64,
@@ -81,7 +81,7 @@ impl Zones {
         Zones::of_some(history, |_| true)
     }
 
-    /// The zones of those operations, by place, that were promised something: of the others, reads are left out, and writes may take
+    /// The zones of the operations that were promised something, given by place. Of the other operations, reads are left out, and writes may take
     /// effect at any time after they began.
     pub fn of_some(history: &History, counts: impl Fn(usize) -> bool) -> Vec<Zones> {
         let mut all: Vec<Vec<Cluster>> = history
@@ -155,8 +155,8 @@ impl Zones {
         self.phantom_reads + lightest_removal(self.clusters.iter().copied()).weight
     }
 
-    /// Values, one cluster each, whose removal leaves the key atomic if every clock may be off by `skew` nanoseconds, and that are
-    /// as light as such a set can be. Phantoms have to go as well.
+    /// Values, one cluster each, whose removal leaves the key atomic if every clock may be off by `skew` nanoseconds, and that
+    /// have the fewest operations of all such sets. Phantoms must be removed as well.
     pub fn removal(&self, skew: i64) -> Vec<Value> {
         let mut values = lightest_removal(self.clusters.iter().map(|cluster| cluster.stretched(skew))).values;
         values.sort_unstable();
@@ -253,7 +253,7 @@ impl Zones {
         self.gammas().into_iter().max().unwrap_or(0)
     }
 
-    /// The least by which reads would have to have begun earlier for the key to be atomic. None if a read is from the
+    /// The least time by which reads would have to begin earlier for the key to be atomic. `None` if a read is from the
     /// future: no such shift helps. Looks at pairs whose zones touch: quadratic if all do.
     pub fn delta(&self) -> Option<i64> {
         if self.clusters.iter().any(Cluster::is_future) {

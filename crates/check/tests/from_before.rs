@@ -292,7 +292,7 @@ fn what_it_contradicts_is_explained_without_a_time_of_its_write() {
         "{text}"
     );
     assert!(
-        !text.contains("922337203685") && !text.contains("nobody wrote"),
+        !text.contains("922337203685") && !text.contains("no client wrote"),
         "{text}"
     );
 }

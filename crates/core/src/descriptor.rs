@@ -56,11 +56,11 @@ impl Descriptor {
         let (what, needed) = if options.condition.is_some() && !self.takes_conditions {
             ("takes no conditions", ORDER)
         } else if options.returns_previous && !self.takes_conditions {
-            ("does not tell the value that a write replaces", ORDER)
+            ("does not return the value that a write replaces", ORDER)
         } else if options.expiry.is_some() && !self.takes_expiry {
             (
                 "takes no expiry",
-                "a protocol that keeps with each value when it expires",
+                "a protocol that stores the expiry of each value",
             )
         } else {
             return None;
@@ -133,7 +133,7 @@ mod tests {
                 conditions,
                 "takes no conditions",
             ),
-            (put(None, None, true), conditions, "does not tell the value"),
+            (put(None, None, true), conditions, "does not return the value"),
             (put(None, after, false), expiry, "takes no expiry"),
         ] {
             let refused = NONE.refusal("likes", &operation).expect(why);

@@ -47,6 +47,12 @@ impl BadFrame {
             found: found.into(),
         }
     }
+
+    /// The number of a replica that no partition can have.
+    pub fn replica(number: u32) -> BadFrame {
+        let found = format!("{number}; the highest is {}", ReplicaSet::MAX - 1);
+        BadFrame::new("the number of a replica", found)
+    }
 }
 
 /// A message whose encoding `prost` derives, so that fields may be added later. What is left to implement is what the derived code cannot know: its
@@ -132,7 +138,7 @@ impl Wire for Vector {
         let vector = Vector::take(&mut frame)?;
         match frame.is_empty() {
             true => Ok(vector),
-            false => Err(BadFrame::new("a vector of timestamps", "bytes behind it")),
+            false => Err(BadFrame::new("a vector of timestamps", "bytes after it")),
         }
     }
 

@@ -103,7 +103,7 @@ impl Reading {
                 one.merge(&other);
                 Reading::Spans(one)
             }
-            (one, other) => panic!("a metric has read {one:?} and {other:?}: always the same kind is right"),
+            (one, other) => panic!("a metric has read {one:?} and {other:?}; expected readings of one kind"),
         }
     }
 
@@ -115,7 +115,8 @@ impl Reading {
         };
         assert!(
             unit_is_told,
-            "the metric {name} reads {self:?}: a time ends in _seconds, what only rises in _total"
+            "the metric {name} reads {self:?}: the name of a time must end in _seconds and no other name may; only a number that never \
+             falls may end in _total"
         );
     }
 }
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "ends in _seconds")]
+    #[should_panic(expected = "must end in _seconds")]
     fn a_time_says_its_unit() {
         Reading::Lag(None).check_name("lag");
     }

@@ -288,7 +288,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
             Operation::Scan { .. } | Operation::Count => {
                 cx.fail(
                     tag,
-                    Failure::Unsupported("the gateway surveys keys, not the session".into()),
+                    Failure::Unsupported("the gateway lists and counts keys, not the session".into()),
                 );
             }
         }

@@ -90,7 +90,7 @@ pub trait Protocol: Sized + Send + 'static {
 
     /// A parked request's deadline passed. The protocol must still reply to it.
     fn on_deadline(&mut self, _: &mut Context<'_, Self>, _id: RequestId, _request: Self::Request) {
-        unreachable!("a protocol that parks requests says what becomes of them")
+        unreachable!("a protocol that parks requests must implement on_deadline")
     }
 
     /// The link to the node of a peer came up or went down.

@@ -55,7 +55,7 @@ pub enum BadToken {
     Malformed(#[from] BadFrame),
     /// The token has a version of the format that this release does not read.
     #[error(
-        "not a session token: expected what SESSION TOKEN answered, of version {}; found version {found}",
+        "not a session token that this release reads: expected version {}, found version {found}",
         TokenHeader::VERSION
     )]
     Version {
@@ -63,7 +63,7 @@ pub enum BadToken {
         found: u8,
     },
     /// The token was changed on its way, or signed by another cluster.
-    #[error("the session token's signature is not of this cluster")]
+    #[error("the session token was not signed with this cluster's secret, or was changed")]
     Signature,
     /// A token of another cluster or keyspace.
     #[error("the session token belongs to {what} '{found}'; expected '{expected}'")]
@@ -76,7 +76,9 @@ pub enum BadToken {
         found: String,
     },
     /// The session has no room for both what it knows and what the token knows.
-    #[error("the session token does not fit beside what this session has seen: {0}")]
+    #[error(
+        "the session token cannot be added to what this session has seen, because both together are too large: {0}"
+    )]
     NoRoom(String),
 }
 

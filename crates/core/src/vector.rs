@@ -54,8 +54,9 @@ impl Vector {
     pub fn set(&mut self, replica: ReplicaId, at: Hlc) {
         assert!(
             replica.0 < ReplicaSet::MAX,
-            "replica {} of at most 128",
-            replica.0
+            "replica {}, where the highest is {}",
+            replica.0,
+            ReplicaSet::MAX - 1
         );
         let place = usize::from(replica.0);
         if place >= self.0.len() {
@@ -134,13 +135,13 @@ impl Vector {
 
     /// Takes a vector off the front of `from`.
     pub fn take(from: &mut Bytes) -> Result<Vector, BadFrame> {
-        let cut_short = || BadFrame::new("a vector of timestamps", "its end is missing");
+        let cut_short = || BadFrame::new("a vector of timestamps", "a part of one");
         let mut vector = Vector::ZERO;
         for _ in 0..from.try_get_u8().map_err(|_| cut_short())? {
             let replica = from.try_get_u16().map_err(|_| cut_short())?;
             let at = from.try_get_u64().map_err(|_| cut_short())?;
             if replica >= ReplicaSet::MAX {
-                return Err(BadFrame::new("a replica below 128", replica.to_string()));
+                return Err(BadFrame::replica(replica.into()));
             }
             if at > Hlc::LATEST.0 {
                 return Err(BadFrame::new("a timestamp before 2112", at.to_string()));

@@ -1,7 +1,7 @@
 //! The doors to one keyspace.
 use crate::{
-    around::Around,
     gateway::{Answers, GatewayOptions},
+    shared_state::SharedState,
     slab::Slab,
 };
 use bytes::{Bytes, BytesMut};
@@ -47,7 +47,7 @@ pub(crate) struct Doors<S: Session> {
     doors: Slab<Door<S>>,
     asks: Slab<Ask<S>>,
     /// What the sessions of this keyspace share.
-    around: Around<S>,
+    shared_state: SharedState<S>,
     /// The timers of all sessions, by door. A timer of a closed door does nothing when it is due.
     timers: Timers<(u64, S::Timer)>,
     /// The source of the sessions' numbers.
@@ -128,7 +128,7 @@ impl<S: Session> Doors<S> {
         let mut random = ChaCha8Rng::seed_from_u64(options.seed);
         random.set_stream(u64::from(index));
         Doors {
-            around: Around::new(Arc::clone(&keyspace), options.deadline),
+            shared_state: SharedState::new(Arc::clone(&keyspace), options.deadline),
             keyspace,
             levels,
             index,
@@ -156,7 +156,8 @@ impl<S: Session> Doors<S> {
         let has_all = S::Protocol::DESCRIPTOR.replication == Replication::Streams;
         match operation {
             Operation::Count | Operation::Scan { .. } if !has_all => {
-                let why = "no replica of this keyspace has every key, so its keys are not listed or counted";
+                let why =
+                    "no replica of this keyspace has every key, so its keys cannot be listed or counted";
                 let failure = Failure::Unsupported(why.into());
                 self.answer(door_number, tag, Answer::Failed(failure), None, answers);
             }
@@ -175,8 +176,9 @@ impl<S: Session> Doors<S> {
             Operation::Scan { cursor, count } => {
                 let slot = (cursor >> 48) as u16;
                 if slot >= turnbuckle_core::HASH_SLOTS {
-                    let failure =
-                        Failure::Unavailable("a scan's cursor is 0 or what the last answer said".into());
+                    let failure = Failure::Unavailable(
+                        "the cursor of a scan must be 0, or the cursor of the last answer".into(),
+                    );
                     return self.answer(door_number, tag, Answer::Failed(failure), None, answers);
                 }
                 let partition = self.keyspace.topology().partition_of_slot(slot);
@@ -199,7 +201,7 @@ impl<S: Session> Doors<S> {
                     }
                 };
                 let mut steps = std::mem::take(&mut self.steps);
-                let mut cx = self.around.context(now, &mut steps);
+                let mut cx = self.shared_state.context(now, &mut steps);
                 door.session.on_operation(&mut cx, tag, operation, level);
                 self.perform(now, door_number, &mut steps, answers);
                 self.steps = steps;
@@ -370,7 +372,7 @@ impl<S: Session> Doors<S> {
             return;
         }
         let mut steps = Vec::new();
-        let mut cx = self.around.context(now, &mut steps);
+        let mut cx = self.shared_state.context(now, &mut steps);
         let outcome = Outcome::Answered(response, receipt);
         door.session
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
@@ -418,7 +420,7 @@ impl<S: Session> Doors<S> {
         answers: &mut Answers,
     ) {
         if let Outcome::Answered(_, receipt) = &outcome {
-            self.around.learn(now.monotonic.since(ask.since), receipt);
+            self.shared_state.learn(now.monotonic.since(ask.since), receipt);
         }
         if let Some(mut steps) = ask.ahead.take() {
             return match outcome.into_failure() {
@@ -430,7 +432,7 @@ impl<S: Session> Doors<S> {
             return;
         };
         let mut steps = std::mem::take(&mut self.steps);
-        let mut cx = self.around.context(now, &mut steps);
+        let mut cx = self.shared_state.context(now, &mut steps);
         door.session
             .on_response(&mut cx, ask.tag, ask.part, ask.server, outcome);
         self.perform(now, ask.door, &mut steps, answers);
@@ -559,7 +561,7 @@ impl<S: Session> AnyDoors for Doors<S> {
             self.keyspace.attend(self.options.loop_index);
             let mut steps = std::mem::take(&mut self.steps);
             door.session
-                .on_timer(&mut self.around.context(now, &mut steps), timer);
+                .on_timer(&mut self.shared_state.context(now, &mut steps), timer);
             self.perform(now, door_number, &mut steps, answers);
             self.steps = steps;
             if !S::OVERLAPS {

@@ -18,8 +18,8 @@
 //! the order of the key's operations. Otherwise each operation waits until the session has heard the outcome of the one before.
 //!
 //! [`Session::OVERLAPS`]: turnbuckle_core::Session::OVERLAPS
-mod around;
 mod doors;
 mod gateway;
+mod shared_state;
 pub use gateway::{Gateway, GatewayOptions, KeyspaceAbout};
 mod slab;

@@ -22,8 +22,8 @@ pub enum OpenError {
     /// Bytes that were safely on disk are damaged.
     #[error(
         "{file}, byte {offset}: expected {expected}, found damage; this was once safely on disk, so the disk is failing or \
-         the file was changed. Start this node with an empty data directory: its peers hold its data. A copy of it from before may be \
-         refused"
+         the file was changed. Start this node with an empty data directory: its peers hold its data. The node may refuse an older copy \
+         of the directory"
     )]
     Damaged {
         /// The file's name.
@@ -36,7 +36,7 @@ pub enum OpenError {
     /// A segment is missing, or the log begins too late or ends too early for the caller.
     #[error(
         "expected the commit log to have {expected}, found that it has {found}; so files are missing, or older than others. Start this \
-         node with an empty data directory: its peers hold its data. A copy of it from before may be refused"
+         node with an empty data directory: its peers hold its data. The node may refuse an older copy of the directory"
     )]
     Missing {
         /// What is needed.
@@ -64,7 +64,7 @@ pub enum LogError {
     #[error("the commit log could not be written: {0}")]
     NotWritten(String),
     /// An earlier failure left the log in an unknown state. Only opening it again helps.
-    #[error("the commit log failed and takes nothing more: {0}")]
+    #[error("the commit log failed and accepts no more records: {0}")]
     Poisoned(String),
 }
 

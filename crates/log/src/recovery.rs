@@ -54,7 +54,8 @@ pub(crate) fn recover(
         };
     };
     if from < oldest.start {
-        return Err(missing("on", from, format!("records from {} on", oldest.start)));
+        let expected = format!("records from {from} on");
+        return Err(missing(&expected, format!("records from {} on", oldest.start)));
     }
     let mut recovery = Recovery {
         disk,
@@ -67,7 +68,10 @@ pub(crate) fn recover(
     let rests = recovery.take_what_purging_left()?;
     let end = recovery.scan(visit)?;
     if end < from {
-        return Err(missing("up to there", from, format!("records up to {end}")));
+        return Err(missing(
+            &format!("records up to {from}"),
+            format!("records up to {end}"),
+        ));
     }
     if end < floor {
         return Err(cut_off(floor, format!("records up to {end}")));
@@ -84,9 +88,9 @@ pub(crate) fn recover(
     })
 }
 
-fn missing(direction: &str, from: Position, found: String) -> OpenError {
+fn missing(records: &str, found: String) -> OpenError {
     OpenError::Missing {
-        expected: format!("records from {from} {direction}, which a checkpoint relies on"),
+        expected: format!("{records}, which a checkpoint relies on"),
         found,
     }
 }
@@ -101,7 +105,7 @@ fn cut_off(floor: Position, found: String) -> OpenError {
 /// Creates a new log.
 fn begin(disk: &dyn Disk, identity: u128, from: Position) -> Result<Recovered, OpenError> {
     if from > Position(0) {
-        return Err(missing("on", from, "no segment".into()));
+        return Err(missing(&format!("records from {from} on"), "no segment".into()));
     }
     let segment = Segment::create(disk, Position(0), identity)?;
     Ok(Recovered {

@@ -80,7 +80,7 @@ pub enum Disagreement {
     },
     /// Two keyspaces with different names have the same checksum.
     #[error(
-        "expected keyspaces whose names have different checksums, found '{here}' here and '{there}' there: rename one of them"
+        "expected keyspaces whose names have different checksums, found '{here}' on this node and '{there}' on the peer: rename one of them"
     )]
     SameTag {
         /// The name of this node's keyspace.

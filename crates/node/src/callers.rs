@@ -76,15 +76,10 @@ impl ResponseFrame {
     /// The short answer that is sent in place of this one, which cannot be sent.
     pub fn instead(&self, writes: bool, unsent: Unsent) -> ResponseFrame {
         let maybe_done = self.maybe_done || (writes && self.refused.is_none());
-        let what = if maybe_done {
-            "it may have been done, but the"
-        } else {
-            "the"
-        };
         ResponseFrame {
             id: self.id,
             refused: Some(format!(
-                "{what} answer of the node that holds the partition does not arrive: {unsent}"
+                "the answer of the node that holds the partition cannot be sent: {unsent}"
             )),
             maybe_done,
             ..ResponseFrame::default()

@@ -189,7 +189,7 @@ pub struct Planted {
     /// Of two versions with the same timestamp the one that arrived first wins, whatever their sites.
     pub ties_by_arrival: bool,
     /// A peer that has lost versions is also sent those that were deleted since, and puts them into its stream.
-    pub gives_back_what_was_deleted: bool,
+    pub returns_deleted_versions: bool,
     /// Entries that come again, because a peer lost them and took them back, are handled as if they were new.
     pub takes_again_what_it_had: bool,
     /// A replica that begins with an empty directory is sent the whole log, although deletes in it were forgotten since.
@@ -247,7 +247,7 @@ impl Planted {
             "drops_after_restart" => &mut self.drops_after_restart,
             "clock_goes_back" => &mut self.clock_goes_back,
             "ties_by_arrival" => &mut self.ties_by_arrival,
-            "gives_back_what_was_deleted" => &mut self.gives_back_what_was_deleted,
+            "returns_deleted_versions" => &mut self.returns_deleted_versions,
             "takes_again_what_it_had" => &mut self.takes_again_what_it_had,
             "replays_to_the_empty" => &mut self.replays_to_the_empty,
             "receipts_claim_more" => &mut self.receipts_claim_more,

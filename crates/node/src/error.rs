@@ -38,11 +38,11 @@ pub enum OpenError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// The first checkpoint of a keyspace failed.
-    #[error("a keyspace that is new here cannot be written: {0}")]
+    #[error("the first checkpoint of a keyspace that is new on this node failed: {0}")]
     Checkpoint(#[from] WorkError),
     /// Two keyspaces have names with the same tag.
     #[error(
-        "the keyspaces '{0}' and '{1}' cannot stand in one cluster: their names have the same checksum; rename one"
+        "the keyspaces '{0}' and '{1}' cannot be in one cluster: their names have the same checksum; rename one"
     )]
     SameTag(String, String),
 }
@@ -71,8 +71,8 @@ pub enum ReplayError {
     Store(#[from] StoreError),
     /// The journal of a partition has a gap.
     #[error(
-        "the journal of keyspace '{keyspace}', partition {partition}, lacks entry {index}: move the data directory away, and the node \
-         takes everything from its peers"
+        "the journal of keyspace '{keyspace}', partition {partition}, lacks entry {index}: move the data directory away and start the \
+         node: its peers send it everything"
     )]
     Journal {
         /// The keyspace's name.
@@ -98,7 +98,7 @@ pub enum WorkError {
     Store(#[from] StoreError),
     /// Rows are damaged, and peers have them. Salvage the engine and open the node again.
     #[error(
-        "rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and are to be taken from other sites: {why}"
+        "rows of keyspace '{keyspace}', partition {partition}, are damaged on disk, and will be taken from other sites: {why}"
     )]
     Damaged {
         /// The keyspace's name.

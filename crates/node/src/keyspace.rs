@@ -319,7 +319,7 @@ impl<P: Protocol> Keyspace<P> {
         for cell in self.lanes() {
             if cell.deadline_us.load(Ordering::Acquire) <= now.monotonic.0 {
                 let mut lane = self.enter(cell);
-                lane.end_unheard(now);
+                lane.end_startup_wait(now);
                 lane.retry_unread(now);
                 lane.step(now, Input::Tick);
                 lane.retry_pending(now);

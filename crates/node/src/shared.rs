@@ -73,7 +73,7 @@ pub(crate) enum Unsent {
     #[error("the link to the node is full")]
     Full,
     /// The frame is too large for any link.
-    #[error("it is more than the {} MiB that one node passes on to another at once", MAX_FRAME_BYTES >> 20)]
+    #[error("it is larger than {} MiB, the limit of one message between nodes", MAX_FRAME_BYTES >> 20)]
     TooLarge,
 }
 

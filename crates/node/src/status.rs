@@ -99,10 +99,10 @@ impl<P: Protocol> Keyspace<P> {
             status.dirty_bytes += lane.store.dirty_bytes();
             let damage = lane.damage.clone().or(lane.repair_refusal());
             status.damaged.extend(damage.map(|why| (cell.me.partition, why)));
-            if lane.is_unheard() {
+            if lane.is_in_startup_wait() {
                 status.waiting.push(cell.me.partition);
             }
-            let lost = lane.unheard_refusal();
+            let lost = lane.startup_wait_refusal();
             status.lost.extend(lost.map(|why| (cell.me.partition, why)));
             status.parked += (lane.replica.parked() + lane.cold.len()) as u64;
             for (peer, cursor) in lane.outgoing.cursors() {

@@ -3,13 +3,13 @@
 //!
 //! - `stream` is the source of a stream: what is sent to which receiver, from which position on, and what a receiver that has more sends back.
 //! - `incoming` is the receiver of its peers' streams, and `copy` is the full copy that arrives from one of them.
-//! - `take_back` is what a replica may have lost of earlier incarnations, and `unheard` what it must hear of that from its peers before it answers.
-//! - `errand` is the rows that peers have asked for, and `repair` the rows that are missing here.
+//! - `take_back` is what a replica may have lost of earlier incarnations, and `startup_wait` what it must hear of that from its peers before it answers.
+//! - `row_request` is the rows that peers have asked for, and `repair` the rows that are missing here.
 //! - `wire` is the frames that the two ends exchange and the records that they write down.
 mod copy;
 pub use copy::{CopyIn, CopyState};
-mod errand;
-pub use errand::{Errand, Errands, Lacks, Purpose, TakeBack};
+mod row_request;
+pub use row_request::{Lacks, Purpose, RowRequest, RowRequests, TakeBack};
 mod incoming;
 pub use incoming::{Incoming, PeerStream, Word};
 mod pending;
@@ -22,8 +22,8 @@ pub use stream::{
 };
 mod take_back;
 pub use take_back::EarlierIncarnations;
-mod unheard;
-pub use unheard::Unheard;
+mod startup_wait;
+pub use startup_wait::StartupWait;
 mod wire;
 pub use wire::{
     CopyBeginFrame, CopyRowsFrame, CutFrame, EntriesFrame, IncarnationRecord, LAST_PLACE, MarkFrame,

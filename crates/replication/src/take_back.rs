@@ -34,7 +34,7 @@ pub struct EarlierIncarnations {
     /// Whether a peer has shown that the directory was lost, or is an old copy: this replica may have given stamps that it does not know of.
     has_lost_directory: bool,
     /// Peers that have not reported their position in this incarnation.
-    unheard_of: ReplicaSet,
+    not_heard_from: ReplicaSet,
     /// From this time on, in monotonic time, peers are sent rows even if some site was not heard.
     gives_from: Micros,
 }
@@ -50,7 +50,7 @@ impl EarlierIncarnations {
             is_given_back,
             is_forgotten: false,
             has_lost_directory: false,
-            unheard_of: ReplicaSet::default(),
+            not_heard_from: ReplicaSet::default(),
             gives_from: Micros(0),
         }
     }
@@ -62,7 +62,7 @@ impl EarlierIncarnations {
 
     /// A new incarnation begins: any of `peers` may hold what was lost. `is_first`: the keyspace is new, so no peer can hold anything.
     pub fn begin(&mut self, now: Micros, peers: ReplicaSet, patience: Micros, is_first: bool) {
-        (self.unsettled, self.unheard_of) = (peers, peers);
+        (self.unsettled, self.not_heard_from) = (peers, peers);
         self.patient_until = now + patience;
         self.gives_from = match is_first {
             true => Micros(0),
@@ -114,12 +114,12 @@ impl EarlierIncarnations {
     /// Whether peers may be sent what they have lost, or a full copy. Before all peers have been heard, this directory may be an old copy, and what
     /// was deleted since would come back at the peer.
     pub fn may_give(&self, now: Micros) -> bool {
-        self.unheard_of.is_empty() || now >= self.gives_from
+        self.not_heard_from.is_empty() || now >= self.gives_from
     }
 
     /// The peers that have not reported their position in this incarnation.
-    pub fn unheard_of(&self) -> ReplicaSet {
-        self.unheard_of
+    pub fn not_heard_from(&self) -> ReplicaSet {
+        self.not_heard_from
     }
 
     // ---- what is heard --------------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ impl EarlierIncarnations {
     /// A peer has reported its position. Returns whether this replica's clock must be moved ahead because of that: the replica may have given stamps
     /// that it does not know of, beyond the newest stamp that the peer has heard.
     pub fn hear(&mut self, peer: ReplicaId) -> bool {
-        let is_first_word = self.unheard_of.contains(peer);
-        self.unheard_of = self.unheard_of.without(peer);
+        let is_first_word = self.not_heard_from.contains(peer);
+        self.not_heard_from = self.not_heard_from.without(peer);
         is_first_word && self.has_lost_directory
     }
 

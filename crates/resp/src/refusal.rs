@@ -2,11 +2,11 @@ use std::fmt::Display;
 use turnbuckle_core::{BadLevel, Failure, Level, Levels};
 
 /// The failure of a large read that finds no room.
-pub(crate) const NO_ROOM_FOR_REPLY: &str = "the node's memory for clients (client_memory_mb) has no room for the reply now; \
-     ask again, or for fewer keys at once";
+pub(crate) const NO_ROOM_FOR_REPLY: &str = "the node's memory for clients (client_memory_mb) has no room for the reply now; try again, or \
+    ask for fewer keys at once";
 
-const NO_ROOM_TO_STAY: &str = "UNAVAILABLE the node's memory for clients (client_memory_mb) is short, and this connection holds the most \
-     of those that make no progress: it is closed";
+const NO_ROOM_TO_STAY: &str = "UNAVAILABLE the node's memory for clients (client_memory_mb) is full, and this connection uses much of it: \
+it is closed";
 
 /// An error reply. Clients distinguish errors by the first word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Refusal {
             false => format!("ROTX offers {}", snapshots.join(", ")),
         };
         Refusal(format!(
-            "BADLEVEL a snapshot cannot be had at {asked}; {offers}. MGET reads at every level of the keyspace"
+            "BADLEVEL a snapshot cannot be read at level {asked}; {offers}. MGET reads at every level of the keyspace"
         ))
     }
 }

@@ -177,7 +177,7 @@ impl Shape {
 
 /// The failure of an operation whose answer does not fit it. It is not known whether it was carried out.
 fn unfit() -> Failure {
-    Failure::Timeout("a server answered something else than was asked".into())
+    Failure::Timeout("a server sent an answer that does not fit the request".into())
 }
 
 /// Refuses a reply that is too long. Otherwise a command that names one long value many times could make a reply without a bound.
@@ -225,8 +225,9 @@ fn write_keys(
     for key in keys.iter().filter(|_| !none) {
         let matches = match pattern {
             None => true,
-            Some(pattern) => glob::matches(pattern, key.as_ref(), &mut steps)
-                .ok_or_else(|| Refusal::err("the pattern takes too long over keys of this length"))?,
+            Some(pattern) => glob::matches(pattern, key.as_ref(), &mut steps).ok_or_else(|| {
+                Refusal::err("matching the pattern takes too long with keys of this length")
+            })?,
         };
         if matches {
             found.push(key);

@@ -206,7 +206,7 @@ fn an_answer_to_another_question_is_an_error_that_says_what_is_known() {
     let reply = connection.output().split();
     let reply = String::from_utf8_lossy(&reply);
     assert!(
-        reply.starts_with("-TIMEOUT a server answered something else"),
+        reply.starts_with("-TIMEOUT a server sent an answer that does not fit"),
         "{reply}"
     );
 }

@@ -32,7 +32,7 @@ const DIFFERENCES: [(&str, &str); 9] = [
     ),
     (
         r"*2\r\n$4\r\nKEYS\r\n$1\r\n*\r\n",
-        "it would look at every key at once",
+        "it would read every key at once",
     ),
     (
         r"*2\r\n$3\r\nfoo\r\n$3\r\na\x00b\r\n",

@@ -204,10 +204,11 @@ impl Jumps {
         let before = std::mem::take(&mut self.unsaid) - 1;
         let again = match before {
             0 => String::new(),
-            before => format!(" ({before} times more since this was last said)"),
+            before => format!(" ({before} more times since the last such message)"),
         };
         format!(
-            "this machine's wall clock was set {to} by {away}{again}: the node goes on with its monotonic clock, and its receipts claim less until \
+            "this machine's wall clock was set {to} by {away}{again}: the node goes on with its monotonic clock, and its receipts claim \
+             less freshness until \
              the two agree; see docs/clocks.md"
         )
     }
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(said.len(), 3, "{said:?}");
         assert!(said[0].contains("set back by 4999"), "{said:?}");
         assert!(
-            said[1].contains(" times more since this was last said)"),
+            said[1].contains(" more times since the last such message)"),
             "{said:?}"
         );
     }

@@ -237,7 +237,7 @@ async fn serve(host: &Arc<Host>, peer: NodeId, stream: TcpStream, met: Met) {
         why = read(host, peer, reader) => why,
         why = write(host, peer, writer) => why,
         () = cut(host, peer) => "the WAN matrix has a cut".to_string(),
-        () = host.link_replaced(peer, life) => "the peer connected anew".to_string(),
+        () = host.link_replaced(peer, life) => "the peer connected again".to_string(),
     };
     host.node.link_down(host.clock.now(), peer);
     host.end_link(peer, &why);
@@ -263,7 +263,7 @@ async fn read(host: &Host, peer: NodeId, mut reader: OwnedReadHalf) -> String {
         }
         buffer.reserve(CHUNK_BYTES);
         match timeout(DEAD_AFTER, reader.read_buf(&mut buffer)).await {
-            Err(_) => return format!("nothing was heard for {} s", DEAD_AFTER.as_secs()),
+            Err(_) => return format!("nothing arrived for {} s", DEAD_AFTER.as_secs()),
             Ok(Err(error)) => return error.to_string(),
             Ok(Ok(0)) => return "the peer closed the connection".to_string(),
             Ok(Ok(bytes)) => host.link_received(peer, bytes),
@@ -272,7 +272,7 @@ async fn read(host: &Host, peer: NodeId, mut reader: OwnedReadHalf) -> String {
             tracing::error!(
                 node = host.name,
                 peer = host.node_name(peer),
-                "the peer sent what cannot be understood: {why}"
+                "the peer sent a frame that cannot be used: {why}"
             );
             return why;
         }

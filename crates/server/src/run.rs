@@ -359,7 +359,8 @@ impl Running {
         }
         self.host.finish().map_err(|error| {
             let node = &self.host.name;
-            format!("node {node}, at the end: {error}; what was acknowledged is safe")
+            format!("node {node}, at the end: {error}; every acknowledged write with durability fsync is on disk; a power loss can take \
+                writes with interval or none that were not synced")
         })
     }
 }

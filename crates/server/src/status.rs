@@ -195,7 +195,7 @@ pub struct ClientsStatus {
     pub memory_bytes: u64,
     /// The budget for that, `client_memory_mb`, in bytes. Clients are given two thirds of it.
     pub memory_limit_bytes: u64,
-    /// How often a client had to wait, or was refused a reply, because there was no room.
+    /// How often a client had to wait, or was refused a reply, because this memory had no room.
     pub memory_refusals_total: u64,
     /// How many were disconnected so that other clients have room.
     pub disconnected_for_memory_total: u64,

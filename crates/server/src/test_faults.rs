@@ -145,7 +145,7 @@ impl TestFaults {
                 Ok(file) => self.take(&file),
                 Err(why) if !said => {
                     said = true;
-                    tracing::warn!("{why}; what the file said before stays");
+                    tracing::warn!("{why}; the faults that the file set before stay");
                 }
                 Err(_) => {}
             }

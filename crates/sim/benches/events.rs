@@ -38,7 +38,7 @@ fn scenario(letter: &str, safety: Micros) -> Scenario {
             roam_every: None,
             amplification: 1,
             pipeline: 1,
-            errands: 0,
+            visits: 0,
         },
         safety,
         faults: Vec::new(),

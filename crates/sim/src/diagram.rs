@@ -209,7 +209,7 @@ impl Layout<'_> {
         }
         if self.unwritten > 0 {
             lines.push(format!(
-                "{} more messages and notes were not written down",
+                "{} more messages and notes were not recorded",
                 self.unwritten
             ));
         }

@@ -53,7 +53,7 @@ use turnbuckle_node::Durability;
 
 mod program;
 mod run;
-pub use program::{Errand, Program};
+pub use program::{Action, Program};
 use run::Run;
 
 /// A small world, and how far it is explored.
@@ -286,8 +286,8 @@ impl Exhaust {
         }
         let sites = &self.world.sites;
         for program in &self.clients {
-            let moves = program.errands.iter().filter_map(|errand| match errand {
-                Errand::Move(site) => Some(site),
+            let moves = program.actions.iter().filter_map(|action| match action {
+                Action::Move(site) => Some(site),
                 _ => None,
             });
             let unknown = moves.chain([&program.site]).find(|site| !sites.contains(site));

@@ -12,16 +12,16 @@
 //! keyspaces = 2                    # default 1, at most 9; `mixed` clients are in all of them, others in the first
 //! durability = "interval(10ms)"    # fsync (default), interval(TIME) or none
 //! parameters = { heartbeat = "50ms", theta = "5ms" } # of protocols that have them (docs/configuration.md); default: theirs
-//! clock_bound = "1ms"              # what nodes believe of their clocks
+//! clock_bound = "1ms"              # how far the nodes assume that clocks are off at most
 //! clock_offsets = ["0ms", "-1ms"]  # node by node, ahead of true time; those left out are exact
-//! clock_spread = "2ms"             # those left out are off by at most so much, either way, as the seed has it
+//! clock_spread = "2ms"             # the most by which the clocks that are left out are off, ahead or back; drawn from the seed
 //! clock_drifts_ppm = [0, 50]       # node by node
-//! steady_clocks = false            # wall clocks that are set count at once; true (default): as in the server, they are followed slowly
+//! steady_clocks = false            # wall clocks that are set count at once; true (default): as in the server, nodes follow them slowly
 //! cores = 2                        # of each node; 0 (default): work takes no time
 //! service = { read = "10us", write = "15us", frame = "10us", kib = "0us" }
 //!
 //! [network]
-//! delay = "40ms"                   # one way, between any two sites but for
+//! delay = "40ms"                   # one way, between any two sites except for
 //! delays = { "a->c" = "80ms" }
 //! jitter = { exponential = "2ms" } # or uniform = TIME, normal = TIME, spikes = { by = TIME, one_in = 100 }
 //! bandwidth = 1000000              # bytes per second and direction
@@ -32,13 +32,13 @@
 //! workload = "a"                   # a letter of YCSB, "mixed" (default) or "ping-pong"
 //! clients_per_node = 4             # default 2
 //! at = ["a", "b"]                  # the nodes that have clients; default: all
-//! after = "0ms"                    # clients begin so long after the nodes; default: at once
+//! after = "0ms"                    # how long after the nodes clients begin; default: at once
 //! think = "5ms"                    # on average; default 5ms
 //! roam_every = 10                  # requests; default: clients stay
 //! amplification = 1                # operations of a request
-//! pipeline = 1                     # so many of them are open at once
-//! errands = 0                      # of a hundred requests that end with a write: the client goes to the next node, and comes back
-//! requests = 1000                  # the run ends after so many of all clients; default: after its duration alone
+//! pipeline = 1                     # the most operations of a request that are open at once
+//! visits = 0                       # of a hundred requests that end with a write, how many are followed by a visit to the next node
+//! requests = 1000                  # the run ends after this number of requests of all clients; default: only after its duration
 //! read = "eventual"                # levels; default: the keyspace's own
 //! write = "eventual"
 //!
@@ -48,21 +48,21 @@
 //!
 //! [load.mixed]                     # instead of load.workload: everything a client can ask, on few keys
 //! keys = 20                        # default 20
-//! writes = 50                      # of a hundred operations so many write or delete; default 50
-//! deletes = 10                     # of a hundred of those so many delete; default 10
+//! writes = 50                      # percentage of operations that write or delete; default 50
+//! deletes = 10                     # percentage of those that delete; default 10
 //! value_bytes = 100                # the longest value; default 100
-//! careless = 0                     # of a hundred reads so many are at level eventual; default 0
-//! hot = 0                          # of a hundred operations so many are on one key; default 0
-//! deletes_of_read = 0              # of a hundred deletes so many delete what their client has read last; default 0
+//! careless = 0                     # percentage of reads at level eventual; default 0
+//! hot = 0                          # percentage of operations on one key; default 0
+//! deletes_of_read = 0              # percentage of deletes of the key that their client has read last; default 0
 //! many_keys = 5                    # the most keys that are read at once; default 5
-//! once = 0                         # of a hundred operations so many are about pairs of keys that are written once; default 0
+//! once = 0                         # percentage of operations on pairs of keys that are written once; default 0
 //!
 //! [load.hot]                       # instead of load.workload: few keys, written in turn, partition after partition
 //! keys_per_partition = 1           # default 1
 //! value_bytes = 64                 # default 64
 //! writers_per_node = 1             # default: all clients; the others read
-//! many_percent = 50                # of a hundred reads so many are of several keys; default 0
-//! many_keys = 3                    # of so many; default 3
+//! many_percent = 50                # percentage of reads that are of several keys; default 0
+//! many_keys = 3                    # how many keys those read; default 3
 //! apart = 0                        # the partition whose reads of several keys are counted apart; default: none
 //!
 //! [[fault]]
@@ -188,7 +188,7 @@ struct LoadTable {
     roam_every: Option<Number<1>>,
     amplification: Option<Number<1, 10_000>>,
     pipeline: Option<Number<1, 10_000>>,
-    errands: Option<Number<0, 100>>,
+    visits: Option<Number<0, 100>>,
     requests: Option<Number<1>>,
     read: Option<Word<Level>>,
     write: Option<Word<Level>>,
@@ -345,7 +345,7 @@ impl LoadTable {
             roam_every: self.roam_every.map(Number::get),
             amplification: self.amplification.map_or(1, Number::get),
             pipeline: self.pipeline.map_or(1, Number::get) as usize,
-            errands: self.errands.map_or(0, Number::get),
+            visits: self.visits.map_or(0, Number::get),
             after: self.after.map_or(Micros(0), Word::get),
             requests: self.requests.map(Number::get),
             read: self.read.map(Word::get),
@@ -374,7 +374,7 @@ impl LoadTable {
                     mixed.map(|it| it.span()),
                 ];
                 let places = name.into_iter().chain(tables.into_iter().flatten());
-                let found = "something else that clients do, too";
+                let found = "more than one of them";
                 let expected = "one of load.workload, load.hot, load.mixed and workload";
                 Err(Misplaced::at(places.last().unwrap_or_default(), found, expected))
             }

@@ -384,7 +384,7 @@ impl Judge {
             (Operation::Put { .. }, Answer::Failed(_), _) => {}
             (_, Answer::Failed(Failure::Unavailable(why)), _) if why.contains(NO_ROOM) => {
                 let words = format!(
-                    "client {} was refused a read for want of room: {why}",
+                    "client {} was refused a read because a disk has too little room: {why}",
                     record.client
                 );
                 self.report(Rule::Service, words);
@@ -573,12 +573,13 @@ impl Judge {
                 value: Value::Often, ..
             }) => version,
             Some(_) => {
-                let words = format!("operation {id} read of {key} what was refused: {value:?}");
+                let words =
+                    format!("operation {id} read a value of {key} whose write was refused: {value:?}");
                 self.report(Rule::RealValues, words);
                 version
             }
             None => {
-                let words = format!("operation {id} read of {key} what nobody wrote to it: {value:?}");
+                let words = format!("operation {id} read a value of {key} that no client wrote: {value:?}");
                 self.report(Rule::RealValues, words);
                 version
             }

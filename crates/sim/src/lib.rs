@@ -65,7 +65,7 @@ mod exhaust;
 mod fault;
 mod file;
 pub use exhaust::{
-    BadSchedule, BadSmallWorld, Broken, Errand, Exhaust, Explored, Found, Program, Replayed, Step,
+    Action, BadSchedule, BadSmallWorld, Broken, Exhaust, Explored, Found, Program, Replayed, Step,
 };
 pub use fault::{Fault, FaultKind, Loss};
 pub use file::{Offset, ScenarioFile, ScenarioTable};

@@ -16,7 +16,7 @@
 //! | [`Kind::PingPong`] | pairs of clients at two nodes that take turns: each writes what the other waits to read, like two people who edit one text |
 //!
 //! There are clients at all nodes, or at some. They stay at their node, or roam: after a number of requests they go on at the next node,
-//! with their session. Or they go on *errands*: right after a write the client goes to the next node, reads there what it wrote, makes one
+//! with their session. Or they make *visits*: right after a write the client goes to the next node, reads there what it wrote, makes one
 //! more request, and comes back.
 use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
@@ -55,8 +55,8 @@ pub struct Load {
     pub amplification: u64,
     /// The most operations of a request that are open at the same time. 1: each waits for the answer to the one before.
     pub pipeline: usize,
-    /// The percentage of requests ending with a write that are followed by an errand.
-    pub errands: u64,
+    /// The percentage of requests ending with a write that are followed by a visit to the next node.
+    pub visits: u64,
     /// The run ends after this number of requests of all clients together, even if its time is not over.
     pub requests: Option<u64>,
 }
@@ -224,7 +224,7 @@ struct Client {
     read: Option<Key>,
     /// The key that the request under way has written last.
     wrote_key: Option<Key>,
-    /// The node to which the client comes back after its errand.
+    /// The node to which the client comes back after its visit.
     home: Option<NodeId>,
     /// When the request under way should have begun.
     due: Micros,
@@ -462,7 +462,7 @@ impl Clients {
         if let Some(home) = home {
             world.move_client(self.first + number, home);
         } else if let Some(key) =
-            wrote.filter(|_| self.load.errands > 0 && self.random.percent(self.load.errands))
+            wrote.filter(|_| self.load.visits > 0 && self.random.percent(self.load.visits))
         {
             let client = &mut self.all[number];
             client.home = Some(here);

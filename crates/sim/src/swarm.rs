@@ -44,7 +44,7 @@ const LONGEST_PATIENCE: Micros = Micros::from_millis(5_000);
 
 /// The theme of a world. It combines options that independent draws hardly ever bring together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum Theme {
     /// Anything.
     Any,
     /// Nodes are away for longer than logs reach back, so that full copies follow each other, while disks and some links are slow.
@@ -63,31 +63,31 @@ impl Draw {
     /// The draws that follow from a seed.
     pub fn new(seed: u64) -> Draw {
         let mut random = Random::new(seed);
-        let mood = match random.below(10) {
+        let theme = match random.below(10) {
             // Not from the draws of everything else.
-            0..6 => *of_mood(seed).pick(&[
-                Mood::Any,
-                Mood::Any,
-                Mood::Deletes,
-                Mood::Deletes,
-                Mood::Damage,
-                Mood::Cold,
+            0..6 => *of_theme(seed).pick(&[
+                Theme::Any,
+                Theme::Any,
+                Theme::Deletes,
+                Theme::Deletes,
+                Theme::Damage,
+                Theme::Cold,
             ]),
-            6..8 => Mood::Copies,
-            _ => Mood::PowerLosses,
+            6..8 => Theme::Copies,
+            _ => Theme::PowerLosses,
         };
-        let mut draw = Draw::in_no_mood(seed, &mut random);
-        match mood {
-            Mood::Any => {}
-            Mood::Copies => draw.bend_to_copies(&mut random),
-            Mood::PowerLosses => draw.bend_to_power_losses(&mut random),
-            Mood::Deletes => draw.bend_to_deletes(&mut random),
-            Mood::Damage => draw.bend_to_damage(&mut random),
-            Mood::Cold => draw.bend_to_cold(&mut random),
+        let mut draw = Draw::without_theme(seed, &mut random);
+        match theme {
+            Theme::Any => {}
+            Theme::Copies => draw.bend_to_copies(&mut random),
+            Theme::PowerLosses => draw.bend_to_power_losses(&mut random),
+            Theme::Deletes => draw.bend_to_deletes(&mut random),
+            Theme::Damage => draw.bend_to_damage(&mut random),
+            Theme::Cold => draw.bend_to_cold(&mut random),
         }
         // Not from the draws of everything else.
-        if draw.clocks_lie && of_mood(!seed).percent(50) {
-            draw.set_a_clock_far_ahead(&mut of_mood(!seed));
+        if draw.clocks_lie && of_theme(!seed).percent(50) {
+            draw.set_a_clock_far_ahead(&mut of_theme(!seed));
         }
         draw.world.fills_in_halves = of_fills(seed).percent(20);
         let is_damaged = draw.damaged_site.is_some();
@@ -260,7 +260,7 @@ impl Draw {
         }
     }
 
-    fn in_no_mood(seed: u64, random: &mut Random) -> Draw {
+    fn without_theme(seed: u64, random: &mut Random) -> Draw {
         let world = draw_world(seed, random);
         // Some go on longer than a node waits for peers that are away, with clients that think for longer.
         let is_long = random.percent(5);
@@ -521,7 +521,7 @@ impl Draw {
 }
 
 /// Draws for the theme of a world.
-fn of_mood(seed: u64) -> Random {
+fn of_theme(seed: u64) -> Random {
     Random::new(seed.rotate_left(24) ^ 0x6D6F_6F64)
 }
 
@@ -663,15 +663,15 @@ fn draw_load(random: &mut Random) -> Load {
         roam_every: random.percent(25).then_some(random.of(1..=10)),
         amplification: *random.pick(&[1, 1, 1, 5]),
         pipeline: 1,
-        errands: 0,
+        visits: 0,
     }
 }
 
-/// Draws what clients do besides asking one thing after the other: pipelines, errands, keys that all clients use, deletes of what was just
+/// Draws what clients do besides asking one thing after the other: pipelines, visits, keys that all clients use, deletes of what was just
 /// read, reads of many keys. Not from the draws of everything else.
 fn draw_habits(load: &mut Load, seed: u64) {
     let mut random = Random::new(seed.rotate_left(16) ^ 0x4AB1_7500);
-    load.errands = *random.pick(&[0, 0, 10, 40]);
+    load.visits = *random.pick(&[0, 0, 10, 40]);
     load.pipeline = *random.pick(&[1, 1, 1, 3, 16]);
     if load.pipeline > 1 {
         load.amplification = *random.pick(&[3, 8, 20]);

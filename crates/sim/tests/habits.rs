@@ -70,17 +70,17 @@ fn a_crash_leaves_several_operations_of_a_client_without_an_answer() {
 
 #[test]
 fn an_errand_begins_with_what_was_written_and_ends_at_home() {
-    let outcome = run("2s", "errands = 50", "[load.mixed]\nwrites = 50\ndeletes = 30");
-    let mut errands = 0;
+    let outcome = run("2s", "visits = 50", "[load.mixed]\nwrites = 50\ndeletes = 30");
+    let mut visits = 0;
     for records in sessions(&outcome).values() {
         for three in records.windows(4) {
             let [write, read, _, home] = three else { continue };
             let is_write = matches!(write.op, Op::Write | Op::Delete);
             let is_away = read.site != write.site && read.key == write.key && read.op == Op::Read;
-            errands += u64::from(is_write && is_away && home.site == write.site);
+            visits += u64::from(is_write && is_away && home.site == write.site);
         }
     }
-    assert!(errands > 20, "{errands}");
+    assert!(visits > 20, "{visits}");
 }
 
 #[test]
@@ -116,12 +116,12 @@ fn what_is_wrong_with_a_load_is_said() {
             "load.pipeline: found 0; expected a whole number from 1",
         ),
         (
-            "errands = 101",
-            "load.errands: found 101; expected a whole number from 0 to 100",
+            "visits = 101",
+            "load.visits: found 101; expected a whole number from 0 to 100",
         ),
         (
             "workload = \"a\"\n[load.mixed]\nkeys = 3",
-            "load.mixed: found something else that clients do",
+            "load.mixed: found more than one of them",
         ),
         (
             "[load.mixed]\nkeys = 0",
@@ -133,7 +133,7 @@ fn what_is_wrong_with_a_load_is_said() {
         ),
         (
             "[load.mixed]\n[load.hot]",
-            "load.mixed: found something else that clients do",
+            "load.mixed: found more than one of them",
         ),
         ("[load.mixed]\nwhat = 1", "unknown field"),
     ] {

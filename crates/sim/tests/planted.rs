@@ -78,7 +78,7 @@ fn a_copy_that_merges_is_caught_as_a_deleted_key_that_comes_back() {
 
 #[test]
 fn positions_used_twice_are_caught_as_sites_that_differ() {
-    is_caught("positions_reused", &["the sites differ", "does not understand"]);
+    is_caught("positions_reused", &["the sites differ", "cannot use a frame of"]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn ties_that_go_by_arrival_are_caught_as_sites_that_differ() {
             draw.world.nodes_per_site = 1;
             draw.load.clients_per_node = 1;
             draw.load.roam_every = None;
-            (draw.load.pipeline, draw.load.amplification, draw.load.errands) = (1, 1, 0);
+            (draw.load.pipeline, draw.load.amplification, draw.load.visits) = (1, 1, 0);
             draw.fault_every = None;
             draw.load.kind = Kind::Mixed(Mixed {
                 keys: 2,

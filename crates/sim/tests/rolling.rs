@@ -215,7 +215,7 @@ fn rolling(seed: u64) -> Scenario {
             roam_every: (seed.is_multiple_of(3)).then_some(5),
             amplification: 1,
             pipeline: 1,
-            errands: 0,
+            visits: 0,
         },
         safety: Micros(5 * round.0),
         faults,

@@ -274,7 +274,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
         ),
         (
             "sites = [\"a\"]\n[load]\nworkload = \"a\"\n[load.hot]",
-            "4: load.hot: found something else that clients do, too; expected one of load.workload, load.hot",
+            "4: load.hot: found more than one of them; expected one of load.workload, load.hot",
         ),
         (
             "sites = [\"a\"]\n[workload]\nread_proportion = 0.5",

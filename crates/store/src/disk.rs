@@ -252,7 +252,7 @@ impl Engine for FjallEngine {
     /// The removed rows are in files below the files that say that they are removed. They are merged here at once.
     /// fjall itself would merge them only after many more writes.
     fn reclaim(&self, table: &str, free_bytes: u64) -> Result<bool, EngineError> {
-        let failed = |error| read_error("merged a table anew", error);
+        let failed = |error| read_error("merged a table again", error);
         // A journal stays until all tables are in files, including those of which the journal has little.
         for name in self.database.list_keyspace_names() {
             let options = KeyspaceCreateOptions::default;

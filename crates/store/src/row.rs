@@ -88,10 +88,7 @@ fn take_version<M: Wire>(rest: &mut Bytes, own: bool) -> Result<Version<M>, BadF
         replica: ReplicaId(rest.get_u16()),
     };
     if id.replica.0 >= ReplicaSet::MAX {
-        return Err(BadFrame::new(
-            "a version of a site below 64",
-            id.replica.0.to_string(),
-        ));
+        return Err(BadFrame::replica(id.replica.0.into()));
     }
     let value = match take_length(rest)? {
         0 => None,

@@ -39,6 +39,7 @@ pub fn set_up_server() -> Result<(), Failure> {
         .env(NAME, KEPT_MS.to_string())
         .exec();
     Err(Failure::Environment(format!(
-        "the program cannot be executed once more with {NAME}={KEPT_MS} in its environment ({error}); start it with {NAME}={KEPT_MS} set, then it need not be"
+        "the program cannot execute itself again with {NAME}={KEPT_MS} in its environment ({error}); start it with {NAME}={KEPT_MS} in \
+         its environment"
     )))
 }

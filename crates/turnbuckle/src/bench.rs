@@ -1,4 +1,4 @@
-//! `turnbuckle bench`: drives servers with a workload, and says how they did.
+//! `turnbuckle bench`: drives servers with a workload, and reports throughput and latencies.
 //!
 //! ```text
 //!   one thread:  client c0 --- connection ---> target 0        every client is a task with one connection
@@ -8,8 +8,8 @@
 //!                  Tally: latencies, errors, receipts, trace
 //! ```
 //!
-//! It speaks the Redis protocol and nothing else, so that the same run measures Redis too; what only Turnbuckle knows
-//! (keyspaces, levels, sessions, receipts) is asked for only where the command line says so.
+//! It speaks the Redis protocol and nothing else, so that the same run measures Redis, too. Keyspaces, levels, sessions and
+//! receipts, which only Turnbuckle has, are used only if the command line asks for them.
 //!
 //! Operations are sorted by how they ended: answered (in the latencies), refused by an error (in `errors`, by its first
 //! word), or without an answer. In `errors` three words are our own; `errors.rs` says what each word means, in the report too.
@@ -18,12 +18,12 @@
 //!
 //! - One thread sends at most some hundred thousand operations per second. If it uses a whole core, the server is not what
 //!   is being measured.
-//! - A trace holds when an operation was really sent; latencies count from when it should have been. Only the former says
-//!   what the server may have reordered.
+//! - A trace has the time when an operation was really sent; latencies count from its intended start. Only the former shows
+//!   which operations the server may have reordered.
 //! - Receipts cost bytes, so they are asked for only together with `--trace`.
-//! - A trace is evidence only of what it holds from the beginning. Reads of what an earlier run wrote are, to the checker, reads of
-//!   values from before the trace, and it cannot judge all of them. `--load` takes care of that, and so does an empty keyspace.
-//!   Else the report counts such reads.
+//! - The checker can judge a trace fully only if the trace has every write. Reads of what an earlier run wrote are reads of
+//!   values from before the trace, and it cannot judge all of them. `--load` avoids that, and so does an empty keyspace.
+//!   Otherwise the report counts such reads.
 
 mod alarm;
 mod client;
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     LocalSet::new().block_on(&runtime, bench.run())
 }
 
-/// A seed for people who do not care, different each time.
+/// The seed of a run that names none. It differs from run to run.
 fn seed_of_the_day() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // Small enough to be typed again.
@@ -139,7 +139,7 @@ impl Bench<'_> {
         self.arguments.clients.or(self.workload().clients).unwrap_or(32)
     }
 
-    /// Looks whether each target is there and gives what is asked for, and what its site is called.
+    /// Checks that each target answers and has what the command line asks for, and asks for the name of its site.
     async fn look_up_targets(&self, greeting: &Greeting) -> Result<Vec<Target>, Failure> {
         let mut targets = Vec::new();
         for address in &self.arguments.target {
@@ -188,7 +188,7 @@ impl Bench<'_> {
         }))
     }
 
-    /// All clients at once: across an ocean, one after the other would take minutes.
+    /// Connects all clients at once: one after the other would take minutes if the server is far away.
     async fn connect_clients(&self, shared: &Rc<Shared>) -> Result<Vec<Client>, Failure> {
         let mut connecting = Vec::new();
         for number in 0..self.clients() {
@@ -208,12 +208,12 @@ impl Bench<'_> {
         Ok(clients)
     }
 
-    /// Whether this run's trace is to be judged by what it has loaded.
+    /// Whether the trace of this run begins with its load phase.
     fn traces_what_it_loads(&self) -> bool {
         self.arguments.load && self.arguments.trace.is_some()
     }
 
-    /// A read of what an earlier run inserted would be one of a value from before the trace.
+    /// Refuses a keyspace that has keys which this run inserts: a read of such a key would read a value from before the trace.
     async fn refuse_old_inserts(&self, shared: &Rc<Shared>) -> Result<(), Failure> {
         if !self.traces_what_it_loads() || !self.workload().mix.inserts() {
             return Ok(());
@@ -222,8 +222,8 @@ impl Bench<'_> {
         match shown::inserted_before(shared, records).await.map_err(failure)? {
             None => Ok(()),
             Some((key, target)) => Err(Failure::Environment(format!(
-                "{} ({}) has {}, which this workload inserts: its trace would have reads of values from before it. \
-                 Expected a keyspace that is empty, or more --keys than were ever there",
+                "{} ({}) has {}, which this workload inserts: its trace would have reads of values from before the trace. Expected an \
+                 empty keyspace, or --keys above every number that was ever used there",
                 target.address,
                 target.site,
                 String::from_utf8_lossy(&key)
@@ -287,7 +287,7 @@ impl Bench<'_> {
         }
     }
 
-    /// How long, unless the workload ends by count and nobody says so.
+    /// How long the run takes. `None` if the workload ends by count and `--for` is not given.
     fn duration(&self) -> Option<Duration> {
         let of_workload = self
             .workload()
@@ -385,7 +385,7 @@ async fn show_progress(shared: Rc<Shared>, phase: &'static str) {
     }
 }
 
-/// The first Ctrl-C ends the run and reports; the second ends the process, as ever.
+/// The first Ctrl-C ends the run and reports; the second ends the process.
 fn stop_on_interrupt(shared: &Rc<Shared>) {
     let shared = shared.clone();
     spawn_local(async move {
@@ -404,7 +404,7 @@ fn create_trace(path: &Path) -> Result<TraceWriter<File>, Failure> {
         .map_err(|error| Failure::Environment(format!("cannot write {}: {error}", path.display())))
 }
 
-/// What somebody who had no connection at the end says about it.
+/// The reason why a client had no connection at the end, if one had none.
 fn trouble_of(over: &[Over]) -> Option<String> {
     let without: Vec<&Trouble> = over.iter().filter_map(|over| over.trouble.as_ref()).collect();
     let first = without.first()?;

@@ -30,7 +30,7 @@ use turnbuckle_workload::{BadTraceFile, TraceReader};
                         turnbuckle check run.jsonl.zst --require session\n  \
                         turnbuckle check run.jsonl.zst --explain --plots plots\n\n\
                         A trace is JSON lines as bench writes them. If the name ends in .edn, it is a Jepsen history of registers; \
-                        if it ends in .csv, a table. A further .zst says that the file is packed. Each file is judged by itself.\n\n\
+                        if it ends in .csv, a table. A further .zst says that the file is compressed. Each file is judged by itself.\n\n\
                         docs/checking.md explains each line of the report."
 )]
 pub struct Check {
@@ -131,7 +131,7 @@ pub fn run(options: &Check) -> Result<(), Failure> {
     }
 }
 
-/// Each in its own file; if there are several traces, with their numbers.
+/// Writes each plot into its own file; if there are several traces, the name begins with the trace's number.
 fn write_plots(
     directory: &Path,
     number: Option<usize>,
@@ -151,7 +151,7 @@ fn write_plots(
     Ok(())
 }
 
-/// What a program reads.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Answer<'a> {
     #[serde(flatten)]
@@ -160,7 +160,7 @@ struct Answer<'a> {
     required: Option<Required>,
 }
 
-/// What became of the level that is required.
+/// The verdict on the level of `--require`.
 #[derive(Serialize)]
 struct Required {
     level: String,
@@ -195,7 +195,7 @@ impl Required {
     }
 }
 
-/// The line on a required level that does not hold.
+/// The error about a required level that does not hold: its first violation.
 fn why_broken(level: Level, found: &Requirement, lines: &Lines) -> Option<String> {
     let Requirement::Broken { operations, first } = found else {
         return None;
@@ -208,7 +208,7 @@ fn why_broken(level: Level, found: &Requirement, lines: &Lines) -> Option<String
     ))
 }
 
-/// The line on the first promise of the trace that does not hold.
+/// The error about the first promise of the trace that does not hold.
 fn first_broken(history: &History, report: &Report, lines: &Lines) -> Option<String> {
     let promised = report.audit.broken.first().map(|broken| {
         let place = lines.place(broken.record);
@@ -242,10 +242,10 @@ fn found(finding: &Finding, lines: &Lines) -> String {
     }
 }
 
-/// Where the records of a trace are.
+/// The lines of a trace's records.
 struct Lines {
     file: String,
-    /// From which record on, how many lines more there are than records. Empty if the trace is one object.
+    /// The records at which the difference between line and record number changes, and the new difference. Empty if the trace is one object.
     ahead: Vec<(u64, u64)>,
 }
 

@@ -472,7 +472,7 @@ fn announce(options: &Demo, config: &ClusterConfig, data: &Path, pids: &[u32]) -
         "{table}\n\n\
          Try, in another terminal:\n  \
          redis-cli -p {first_port} set greeting hello\n  \
-         redis-cli -p {last_port} get greeting        # there after the delay, not before\n  \
+         redis-cli -p {last_port} get greeting        # there after the delay\n  \
          {program} wan --admin {admin} cut {first_site} {last_site}   # and see what still works\n\n\
          {data} Ctrl-C ends it. With --shell there is a prompt here.",
         first_port = first.resp.port(),

@@ -214,7 +214,7 @@ impl fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "  states      {}; {} more schedules came to one of them and were not continued",
+            "  states      {}; {} more schedules reached one of them and were not continued",
             self.states, self.pruned
         )?;
         writeln!(
@@ -264,7 +264,7 @@ fn told(replayed: &Replayed) -> String {
     for (number, words) in replayed.next.iter().enumerate() {
         writeln!(text, "  {number:>2}           {words}").expect("a String grows");
     }
-    text.push_str("clients, also in the end:\n");
+    text.push_str("clients, and their state in the end:\n");
     for words in &replayed.told {
         writeln!(text, "  {words}").expect("a String grows");
     }

@@ -1,4 +1,4 @@
-//! `turnbuckle experiment`: the papers' figures, from the simulator, next to what the papers say of them.
+//! `turnbuckle experiment`: the papers' figures, from the simulator, next to the numbers of the papers.
 //!
 //! An experiment is a file under `experiments/` ([`mod@file`]): a scenario in which some values vary, what is measured, and the paper's
 //! claims. Each of its points is one run of the simulated world; nothing depends on the machine, so the same binary prints the same
@@ -29,7 +29,7 @@ pub struct Experiment {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Says which experiments there are.
+    /// Lists the experiments.
     List,
     Run(Run),
 }
@@ -49,10 +49,10 @@ struct Run {
     /// Write the figures as SVG into this directory, and the tables.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Put what was found into this Markdown file, into the first code block below each experiment's heading.
+    /// Write the results into this Markdown file, into the first code block below each experiment's heading.
     #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     into: Option<PathBuf>,
-    /// The first and the last value of each axis alone, and two seconds of each run: whether it works at all.
+    /// Use only the first and the last value of each axis, and two seconds of each run, to see whether the experiment works.
     #[arg(long)]
     quick: bool,
     /// Print JSON, one object.
@@ -162,7 +162,7 @@ impl Run {
         match broken {
             0 => Ok(()),
             _ => Err(Failure::Broken(format!(
-                "{broken} of what was to hold did not: see 'not held' and 'wrong' above"
+                "claims or runs that failed: {broken}; see 'not held' and 'wrong' above"
             ))),
         }
     }
@@ -195,7 +195,7 @@ fn write(
     report: &report::Report<'_>,
 ) -> Result<(), Failure> {
     let name = experiment.name.trim_end_matches(".toml");
-    // One that was read from somewhere goes by the last part of its path.
+    // An experiment from a file is named by the last part of its path.
     let name = match EXPERIMENTS.iter().any(|(known, _)| *known == name) {
         true => name,
         false => Path::new(name)

@@ -22,7 +22,7 @@ pub(crate) struct Hunt {
     /// in this protocol only; without --seeds: at most 2000 worlds for each bug. The exit code is 1 if a bug was not found.
     #[arg(long, conflicts_with_all = ["scenario", "level", "seed", "all_faults", "trace", "diagram", "window", "until_broken", "exhaust"])]
     hunt: bool,
-    /// Write what was found into this Markdown file, into the first code block below the heading '### planted: ..'.
+    /// Write the results into this Markdown file, into the first code block below the heading '### planted: ..'.
     #[arg(long, value_name = "FILE", requires = "hunt")]
     into: Option<PathBuf>,
     /// The text above the result in that file: the commit and its date.
@@ -67,47 +67,47 @@ const PLANTED: &[Planted] = &[
     planted(
         "replays_to_the_empty",
         &["eventual"],
-        "who lost a data directory is sent a log with writes, and not the forgotten deletes of them",
+        "a node that lost its data directory is sent a log that has writes, and not the forgotten deletes of their keys",
     ),
     planted(
         "stamps_unheard",
         &["eventual"],
-        "who lost a data directory stamps below what it had told others",
+        "a node that lost its data directory stamps writes below timestamps that it had sent to peers",
     ),
     planted(
         "copies_cleared_late",
         &["eventual"],
-        "of two full copies in a row the first deletes what the second brings",
+        "cleaning up after a full copy deletes rows of the next full copy",
     ),
     planted(
         "rows_of_begun_checkpoint",
         &["eventual"],
-        "who lost power is given back the rows of a checkpoint that began before it asked",
+        "a node that lost versions in a power loss is sent the rows of a checkpoint that began before it asked",
     ),
     planted(
         "time_before_disk",
         &["eventual"],
-        "a receipt rests on the time from before the disk was read",
+        "a receipt is computed with the time from before the disk was read",
     ),
     planted(
         "serves_what_damage_left",
         &["eventual", "causalspartanx"],
-        "what is left of a damaged table is served as if it were everything",
+        "the rows that are left of a damaged table are served as if none were missing",
     ),
     planted(
         "repaired_by_any_copy",
         &["eventual"],
-        "damaged rows are taken for repaired by a copy of who has heard less",
+        "damaged rows count as restored after a full copy from a peer that has received less than this node had",
     ),
     planted(
         "purges_what_is_left_out",
         &["eventual"],
-        "a keyspace that the configuration leaves out for a while comes back without what the log had of it",
+        "a keyspace that the configuration leaves out for a while loses the writes that were only in the log",
     ),
     planted(
         "follows_clock_jumps",
         &["eventual", "causalspartanx", "cops", "gentlerain"],
-        "a clock that jumps by an hour for a moment is stamped by: other sites take nothing of that for an hour",
+        "timestamps follow a clock that jumps ahead by an hour for a moment: other sites do not accept these writes for an hour",
     ),
     planted(
         "refuses_reads_when_full",
@@ -117,12 +117,12 @@ const PLANTED: &[Planted] = &[
     planted(
         "forgets_what_did_not_fit",
         &["eventual"],
-        "what a full disk did not take counts as written to the log, and is acknowledged",
+        "records that did not fit on a full disk count as written to the log, and their writes are acknowledged",
     ),
     planted(
         "collects_few_deletes",
         &["eventual", "causalspartanx"],
-        "more deletes are made than checkpoints forget, so that they grow without bound",
+        "checkpoints forget fewer deletes than are made, so that tombstones grow without bound",
     ),
 ];
 

@@ -61,7 +61,7 @@ const HELP: &str = "\
 GET key, SET key value, ..   any Redis command, to the site of the prompt: docs/commands.md
 b                            the prompt moves to site b
 b GET key                    one command at site b
-use KEYSPACE                 every site's next commands are about this keyspace (KEYSPACE LIST names them)
+use KEYSPACE                 the next commands at every site use this keyspace (KEYSPACE LIST names them)
 move b                       the session goes on at site b, with all that it has seen here
 cut a c                      nothing goes from a to c, nor back
 heal                         every cut ends; 'heal a c' ends one

@@ -142,7 +142,7 @@ struct Summary {
     events_per_second: u64,
     /// Versions that clients and loads wrote, deletes included.
     versions_written: u64,
-    /// The bytes that the protocol kept with these versions, beside stamp and site.
+    /// The bytes that the protocol kept with these versions, besides its stamp and site.
     metadata_bytes: u64,
     /// A checksum of the hashes of all seeds, in their order.
     trace_hash: String,
@@ -577,7 +577,7 @@ impl Summary {
                 self.hold_to_level(done, careful);
             }
             (Err(error), _) | (_, Err(error)) => {
-                tell(&format!("seed {}: the trace is none: {error}", done.seed));
+                tell(&format!("seed {}: the trace is not valid: {error}", done.seed));
                 *self.violations.entry("trace".into()).or_default() += 1;
             }
         }
@@ -616,7 +616,7 @@ impl Summary {
         let impossible = report.phantom_reads + report.future_reads;
         if impossible > 0 {
             tell(&format!(
-                "seed {}: the checker says: {impossible} reads of what nobody had written",
+                "seed {}: the checker says: {impossible} reads of values that no client had written",
                 done.seed
             ));
             *self.violations.entry("phantom".into()).or_default() += impossible;
@@ -662,13 +662,16 @@ impl std::fmt::Display for Summary {
         if self.losses_left_out > 0 {
             write!(
                 f,
-                " ({} left out: they take a data directory while another one is not whole)",
+                " ({} left out: they would take a data directory while another one is not complete)",
                 self.losses_left_out
             )?;
         }
         match self.faults_left_out {
             0 => writeln!(f)?,
-            count => writeln!(f, "; {count} more that it does not claim to stand are left out")?,
+            count => writeln!(
+                f,
+                "; {count} more are left out, because the protocol does not claim to tolerate them"
+            )?,
         }
         let failures: Vec<String> = self
             .failures
@@ -685,7 +688,7 @@ impl std::fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "  metadata    {:.1} bytes in each of {} versions, beside stamp and site",
+            "  metadata    {:.1} bytes in each of {} versions, besides its stamp and site",
             self.metadata_bytes as f64 / self.versions_written.max(1) as f64,
             self.versions_written
         )?;
@@ -694,26 +697,26 @@ impl std::fmt::Display for Summary {
         if self.deletes_waiting > 0 {
             writeln!(
                 f,
-                "              {} deletes were still waited with in the end, for a site's word",
+                "              {} deletes were still remembered in the end, because a site had not reported that it shows them",
                 self.deletes_waiting
             )?;
         }
         writeln!(
             f,
             "  answers     {}",
-            share(&self.answers, "held against what happened")
+            share(&self.answers, "compared with what happened")
         )?;
         writeln!(
             f,
             "  receipts    {}",
             share(
                 &self.receipts.claims,
-                "claims of freshness held against what happened"
+                "claims of freshness compared with what happened"
             )
         )?;
         writeln!(
             f,
-            "              {} false; {} receipts held against the traces, {} more excused by a clock out of bound",
+            "              {} false; {} receipts compared with the traces; {} more excused, because a clock was out of bound",
             self.receipts.wrong, self.receipts.audited, self.receipts.excused
         )?;
         let observed = &self.observed;
@@ -730,8 +733,8 @@ impl std::fmt::Display for Summary {
         if observed.lost + observed.doubtful_reads > 0 {
             writeln!(
                 f,
-                "              left out: {} operations on what a power loss may have taken, {} reads of nothing of which nobody can say \
-                 which delete they saw",
+                "              left out: {} operations on data that a power loss may have taken, {} reads of nothing where it is not \
+                 known which delete they saw",
                 observed.lost, observed.doubtful_reads
             )?;
         }

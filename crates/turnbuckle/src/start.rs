@@ -133,7 +133,7 @@ fn wait(
         loop {
             tokio::select! {
                 signal = told.wait() => {
-                    tracing::info!("told by {signal} to end");
+                    tracing::info!("stopping, because of {signal}");
                     tell_systemd(sd_notify::NotifyState::Stopping);
                     end_at_once_if_told_again();
                     return Ok(());

@@ -18,7 +18,7 @@ use turnbuckle_workload::{Op, Record, Status, label};
 
 /// What the server does about the n-th GET or SET.
 #[derive(Clone, Copy)]
-enum Mood {
+enum Behaviour {
     /// What it should.
     Good,
     /// Answers with this error instead.
@@ -29,16 +29,16 @@ enum Mood {
     Stale,
 }
 
-type Moods = fn(u64) -> Mood;
+type Behaviours = fn(u64) -> Behaviour;
 
 /// A small store, which one server has or several share.
 struct Store {
-    moods: Moods,
+    behaviours: Behaviours,
     /// How many GETs and SETs there were.
     count: AtomicU64,
     data: Arc<Mutex<HashMap<Bytes, Bytes>>>,
     /// What becomes of the n-th attempt to go on with a session. Without it there are no sessions.
-    resuming: Option<Moods>,
+    resuming: Option<Behaviours>,
     resumed: AtomicU64,
     begun: AtomicU64,
     /// The session in which each value was written.
@@ -46,9 +46,9 @@ struct Store {
 }
 
 impl Store {
-    fn new(moods: Moods, resuming: Option<Moods>) -> Arc<Store> {
+    fn new(behaviours: Behaviours, resuming: Option<Behaviours>) -> Arc<Store> {
         Arc::new(Store {
-            moods,
+            behaviours,
             resuming,
             count: AtomicU64::default(),
             data: Arc::default(),
@@ -58,9 +58,9 @@ impl Store {
         })
     }
 
-    /// Another one with the same data, which has moods of its own.
-    fn site(&self, moods: Moods) -> Arc<Store> {
-        let mut site = Store::new(moods, self.resuming);
+    /// Another one with the same data, which has behaviours of its own.
+    fn site(&self, behaviours: Behaviours) -> Arc<Store> {
+        let mut site = Store::new(behaviours, self.resuming);
         let shared = Arc::get_mut(&mut site).expect("nobody else has it yet");
         shared.data = self.data.clone();
         site
@@ -103,33 +103,33 @@ impl Store {
     /// False if it hangs up instead.
     fn carry_out(&self, arguments: &Arguments, session: &mut u64, writer: &mut Writer<'_>) -> bool {
         let is_session = arguments.is(0, "SESSION");
-        let mood = match self.resuming {
+        let behaviour = match self.resuming {
             Some(resuming) if is_session && arguments.is(1, "RESUME") => {
                 resuming(self.resumed.fetch_add(1, Ordering::Relaxed))
             }
-            Some(_) if is_session => Mood::Good,
+            Some(_) if is_session => Behaviour::Good,
             _ if arguments.is(0, "GET") || arguments.is(0, "SET") => {
-                (self.moods)(self.count.fetch_add(1, Ordering::Relaxed))
+                (self.behaviours)(self.count.fetch_add(1, Ordering::Relaxed))
             }
-            _ => Mood::Error("ERR unknown command"),
+            _ => Behaviour::Error("ERR unknown command"),
         };
-        match mood {
-            Mood::Error(why) => writer.error(why),
-            Mood::HangUp => return false,
-            Mood::Stale if arguments.is(0, "GET") => writer.bulk(b"of an earlier run"),
-            Mood::Good if is_session && arguments.is(1, "TOKEN") => {
+        match behaviour {
+            Behaviour::Error(why) => writer.error(why),
+            Behaviour::HangUp => return false,
+            Behaviour::Stale if arguments.is(0, "GET") => writer.bulk(b"of an earlier run"),
+            Behaviour::Good if is_session && arguments.is(1, "TOKEN") => {
                 writer.bulk(session.to_string().as_bytes());
             }
-            Mood::Good if is_session => {
+            Behaviour::Good if is_session => {
                 let token = String::from_utf8(arguments.bytes(2).to_vec()).expect("a token of this server");
                 *session = token.parse().expect("a token of this server");
                 writer.simple("OK");
             }
-            Mood::Good if arguments.is(0, "GET") => {
+            Behaviour::Good if arguments.is(0, "GET") => {
                 let data = self.data.lock().expect("nobody panics");
                 writer.bulk_or_null(data.get(&arguments.bytes(1)).map(|value| &value[..]));
             }
-            Mood::Good | Mood::Stale => {
+            Behaviour::Good | Behaviour::Stale => {
                 let (key, value) = (arguments.bytes(1), arguments.bytes(2));
                 let mut written_in = self.written_in.lock().expect("nobody panics");
                 written_in.insert(Bytes::copy_from_slice(name(&value)), *session);
@@ -147,8 +147,8 @@ fn name(value: &[u8]) -> &[u8] {
 }
 
 /// A small Redis: GET and SET, and an error for everything else.
-fn serve(moods: Moods) -> String {
-    Store::new(moods, None).serve()
+fn serve(behaviours: Behaviours) -> String {
+    Store::new(behaviours, None).serve()
 }
 
 fn bench(arguments: &[&str]) -> Output {
@@ -253,7 +253,7 @@ fn count(records: &[Record], wanted: impl Fn(&Record) -> bool) -> u64 {
 #[test]
 fn every_operation_is_in_the_trace_and_no_session_overlaps_itself() {
     for pipeline in ["1", "8"] {
-        let (report, records) = run(&serve(|_| Mood::Good), &["--pipeline", pipeline]);
+        let (report, records) = run(&serve(|_| Behaviour::Good), &["--pipeline", pipeline]);
         let operations = report["operations"].as_u64().expect("a number");
         // Each read-modify-write is two.
         assert!((2_500..2_700).contains(&operations), "{operations}");
@@ -278,9 +278,9 @@ fn errors_are_counted_by_their_first_word_and_only_a_timeout_is_unknown() {
     );
     let (report, records) = run(
         &serve(|n| match n % 20 {
-            7 => Mood::Error("TIMEOUT it may have happened"),
-            13 => Mood::Error("UNAVAILABLE it has not happened"),
-            _ => Mood::Good,
+            7 => Behaviour::Error("TIMEOUT it may have happened"),
+            13 => Behaviour::Error("UNAVAILABLE it has not happened"),
+            _ => Behaviour::Good,
         }),
         &[],
     );
@@ -308,7 +308,13 @@ fn errors_are_counted_by_their_first_word_and_only_a_timeout_is_unknown() {
 #[test]
 fn a_lost_connection_leaves_its_operations_unknown_and_begins_a_new_session() {
     let (report, records) = run(
-        &serve(|n| if n % 500 == 499 { Mood::HangUp } else { Mood::Good }),
+        &serve(|n| {
+            if n % 500 == 499 {
+                Behaviour::HangUp
+            } else {
+                Behaviour::Good
+            }
+        }),
         &["--pipeline", "4"],
     );
     let lost = report["errors"]["CONNECTION"].as_u64().expect("a number");
@@ -326,13 +332,19 @@ fn a_lost_connection_leaves_its_operations_unknown_and_begins_a_new_session() {
 /// in the trace as one client was one session of the server's, and only who was refused began another one.
 #[test]
 fn a_session_of_the_trace_is_one_of_the_server_whatever_becomes_of_the_way_to_the_next() {
-    const HANGS_UP: Moods = |n| if n % 3 == 1 { Mood::HangUp } else { Mood::Good };
-    const REFUSES: Moods = |n| match n % 3 {
-        1 => Mood::Error("ERR no such session"),
-        _ => Mood::Good,
+    const HANGS_UP: Behaviours = |n| {
+        if n % 3 == 1 {
+            Behaviour::HangUp
+        } else {
+            Behaviour::Good
+        }
+    };
+    const REFUSES: Behaviours = |n| match n % 3 {
+        1 => Behaviour::Error("ERR no such session"),
+        _ => Behaviour::Good,
     };
     for (resuming, begins_anew) in [(HANGS_UP, false), (REFUSES, true)] {
-        let store = Store::new(|_| Mood::Good, Some(resuming));
+        let store = Store::new(|_| Behaviour::Good, Some(resuming));
         let targets = [store.serve(), store.serve()].join(",");
         let (_, records) = run(&targets, &["--session", "roam"]);
         let written_in = store.written_in.lock().expect("nobody panics");
@@ -354,15 +366,21 @@ fn a_session_of_the_trace_is_one_of_the_server_whatever_becomes_of_the_way_to_th
 /// trace, that would be what nobody wrote.
 #[test]
 fn a_traced_run_begins_when_every_target_shows_what_was_loaded() {
-    let near = Store::new(|_| Mood::Good, None);
-    let far = near.site(|n| if n < 300 { Mood::Stale } else { Mood::Good });
+    let near = Store::new(|_| Behaviour::Good, None);
+    let far = near.site(|n| {
+        if n < 300 {
+            Behaviour::Stale
+        } else {
+            Behaviour::Good
+        }
+    });
     let targets = [near.serve(), far.serve()].join(",");
     // It checks that what is read was written.
     let updates = ["--workload", "a", "--keys", "20", "--for", "200ms"];
     let (report, _) = run(&targets, &updates);
     assert_eq!(report["errors"], serde_json::json!({}));
 
-    let far = near.site(|_| Mood::Stale).serve();
+    let far = near.site(|_| Behaviour::Stale).serve();
     let targets = [near.serve(), far.clone()].join(",");
     let directory = tempfile::tempdir().expect("a temporary directory");
     let trace = directory.path().join("trace.jsonl");
@@ -372,7 +390,7 @@ fn a_traced_run_begins_when_every_target_shows_what_was_loaded() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{message}");
     let expected = format!(
-        "loading: {far} ({far}) does not show what was loaded: of user0, it has a value that this run"
+        "loading: {far} ({far}) does not show what was loaded: for user0, it has a value that this run"
     );
     assert!(message.contains(&expected), "{message}");
     let output = bench(&loading);
@@ -381,7 +399,7 @@ fn a_traced_run_begins_when_every_target_shows_what_was_loaded() {
 
 #[test]
 fn a_traced_run_does_not_insert_what_is_there_already() {
-    let address = serve(|_| Mood::Good);
+    let address = serve(|_| Behaviour::Good);
     run(&address, &[]);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let trace = directory.path().join("trace.jsonl");
@@ -407,7 +425,7 @@ fn a_traced_run_does_not_insert_what_is_there_already() {
 /// What an earlier run wrote is still there. The report says so, and the checker calls no answer false for it.
 #[test]
 fn a_trace_of_a_keyspace_with_data_says_so_and_the_checker_does_not_call_it_false() {
-    let address = serve(|_| Mood::Good);
+    let address = serve(|_| Behaviour::Good);
     run(&address, &[]);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let trace = directory.path().join("trace.jsonl");
@@ -459,7 +477,7 @@ fn a_trace_of_a_keyspace_with_data_says_so_and_the_checker_does_not_call_it_fals
 #[test]
 fn a_seed_means_the_same_operations() {
     let operations = || {
-        let (_, records) = run(&serve(|_| Mood::Good), &["--clients", "1"]);
+        let (_, records) = run(&serve(|_| Behaviour::Good), &["--clients", "1"]);
         let described: Vec<_> = records
             .into_iter()
             .map(|record| (record.client, record.op, record.key, record.value, record.status))
@@ -501,7 +519,7 @@ fn what_is_wrong_outside_is_exit_code_3_and_says_so() {
 
 #[test]
 fn what_the_server_does_not_have_is_exit_code_2() {
-    let address = serve(|_| Mood::Good);
+    let address = serve(|_| Behaviour::Good);
     for arguments in [
         &["--target", &address, "--keyspace", "carts"][..],
         &["--target", &address, "--read", "causal"],

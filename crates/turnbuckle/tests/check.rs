@@ -92,8 +92,8 @@ fn what_cannot_be_judged_is_named_with_file_and_place() {
             line("c", "v", 0, 1)
                 + &line("d", "w", 2, 3).replace("\"site\"", "\"level\":\"causal\",\"expires\":5,\"site\""),
             2,
-            "trace.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-             does not fit at column 40: unknown field `expires`, expected one of `client`",
+            "trace.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+             at column 40: unknown field `expires`, expected one of `client`",
         ),
         (
             line("c", "v", 0, 1) + &line("d", "v", 2, 3),
@@ -166,7 +166,7 @@ fn a_false_receipt_is_a_broken_promise() {
         "{said}"
     );
     assert!(
-        text.contains("where one was outside its server's bound"),
+        text.contains("if a clock was outside its server's bound"),
         "{text}"
     );
     assert!(
@@ -329,11 +329,11 @@ fn a_value_that_no_record_wrote_is_from_before_the_trace_unless_it_began_empty()
     let (code, text, said) = traced(old, &["--began-empty"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(
-        text.contains("impossible reads    1 of what nobody wrote"),
+        text.contains("impossible reads    1 of values that no client wrote"),
         "{text}"
     );
     assert!(
-        said.contains("trace.jsonl:1: eventual is promised and broken: it read what nobody wrote"),
+        said.contains("trace.jsonl:1: eventual is promised and broken: it read a value that no client wrote"),
         "{said}"
     );
 }

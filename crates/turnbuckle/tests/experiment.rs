@@ -94,6 +94,6 @@ fn wrong_usage_a_missing_file_and_a_claim_that_fails_are_told_apart() {
     code(
         &["experiment", "run", name, "--quick"],
         1,
-        "1 of what was to hold did not",
+        "claims or runs that failed: 1",
     );
 }

@@ -2,7 +2,7 @@
 //!
 //! The file's name says its format. `.edn` is a history as Jepsen and Knossos write them (`jepsen.rs`), `.csv` is a table
 //! (`csv.rs`), and everything else is JSON: one record a line, or one object with all records in `ops`. A further `.zst`
-//! says that the file is packed.
+//! says that the file is compressed.
 //!
 //! The input is not trusted. So the longest line, the longest table row and the deepest nesting have limits. Memory holds
 //! one record at a time (of a history also the operations that are under way; of an object all of it). Every error names the
@@ -92,9 +92,9 @@ impl Fault {
         let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
         let column = error.column();
         let found = if error.is_eof() {
-            format!("what ends in the middle, after column {column}: {what}")
+            format!("a line that ends too early, after column {column}: {what}")
         } else {
-            format!("what does not fit at column {column}: {what}")
+            format!("something else at column {column}: {what}")
         };
         Fault::bad(line, A_RECORD, found)
     }
@@ -386,8 +386,8 @@ mod tests {
                     "{LINE}\n{}",
                     LINE.replace("\"status\"", "\"levl\":\"causal\",\"status\"")
                 ),
-                "t.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 94: unknown field `levl`, expected one of `client`, `site`,",
+                "t.jsonl:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 94: unknown field `levl`, expected one of `client`, `site`,",
             ),
             (
                 "t.json",
@@ -395,8 +395,8 @@ mod tests {
                     "{{\"name\":\"x\",\n\"ops\":[{}]}}",
                     LINE.replace("\"site\"", "\"sight\"")
                 ),
-                "t.json:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 29: unknown field `sight`",
+                "t.json:2: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 29: unknown field `sight`",
             ),
             (
                 "t.json",
@@ -404,14 +404,14 @@ mod tests {
                     "{{\"name\":\"x\",\"ops\":[{}]}}",
                     LINE.replace("\"site\"", "\"sight\"")
                 ),
-                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 41: unknown field `sight`",
+                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 41: unknown field `sight`",
             ),
             (
                 "t.json",
                 format!("{{\"operations\":[],\"ops\":[{LINE}]}}"),
-                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found what \
-                 does not fit at column 13: unknown field `operations`, expected one of `ops`, `name`, `note`, `expect`",
+                "t.json:1: expected an operation as JSON (client, site, op, key, value, start_ns, finish_ns, status), found something else \
+                 at column 13: unknown field `operations`, expected one of `ops`, `name`, `note`, `expect`",
             ),
             ("t.json", "{\"name\": \"x\"}".into(), "t.json:1: expected"),
             ("t.jsonl.zst", LINE.into(), "t.jsonl.zst: "),

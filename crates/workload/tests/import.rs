@@ -204,7 +204,7 @@ fn what_is_wrong_with_a_table_is_named_with_its_line() {
     for (text, expected) in [
         (
             "c1,a,write,k,v,5,9,ok\n".to_owned(),
-            "t.csv:1: expected the columns client, site, op, key, value, start_ns, finish_ns, status and none but them, \
+            "t.csv:1: expected the columns client, site, op, key, value, start_ns, finish_ns, status, and optionally \
              version, level, recorder, each once, found \"c1\"",
         ),
         (

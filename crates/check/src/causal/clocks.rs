@@ -3,17 +3,17 @@
 //! A clock says how much of each session is in the past of a write, without itself. For each key and session there is a *run*: the
 //! session's writes to the key in order. Let `r` have read `w`, and let `w'` be the last of a run in the clock of `r`.
 //!
-//! - If the clock of `w'` has `w`, then `r` has missed `w'`: CC is broken. An earlier one of the run cannot show
-//!   more, because the later knows all that it knows.
+//! - If the clock of `w'` has `w`, then `r` has missed `w'`: CC is broken. An earlier write of the run cannot show
+//!   more, because the later write has all of its past.
 //! - Else `w'` must be older than `w` (CCv). The earlier ones are older than `w'`, so one edge per run is enough. For each `w` and
 //!   session the greatest such `w'` is kept: a second vector per write. A cycle with session order and reads-from
 //!   breaks CCv.
 //!
 //! # Writes of unknown outcome
 //!
-//! They are in no chain, so no clock counts them. But they are in the past of something exactly if a reader of them is. So they
-//! *appear* in each session where that first read them, and a run has such appearances in it too. An appearance's clock is the join of
-//! the write's and of what is before it in the run, so that again the last of a run knows all that the earlier ones do.
+//! They are in no chain, so no clock counts them. But such a write is in the past of an operation exactly if one of its readers is. So it
+//! *appears* in each session at the session's first read of it, and a run contains such appearances too. An appearance's clock is the join of
+//! the write's clock and of the clocks before it in the run, so that again the last of a run has everything that the earlier ones have.
 use super::{
     graph::{Graph, NONE},
     order::{Cycles, Scheduler},
@@ -29,7 +29,7 @@ struct Entry {
     /// Where in the session it was written, or first read.
     position: u32,
     node: u32,
-    /// When it was gone through: what is causally before it has less. From 1; 0 if that is still to come.
+    /// The number of its visit: what causally precedes it has a lower number. From 1; 0 before the visit.
     rank: u32,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Clocks<'g, 'h> {
     /// All runs, one after the other.
     entries: Vec<Entry>,
     runs: Vec<Run>,
-    /// For each key its first run; one more at the end.
+    /// The index of each key's first run, and at the end the number of runs.
     first_run: Vec<u32>,
     /// For each node that wrote, its row; [`NONE`] for others.
     rows: Vec<u32>,
@@ -63,10 +63,10 @@ pub(super) struct Clocks<'g, 'h> {
 }
 
 impl<'g, 'h> Clocks<'g, 'h> {
-    /// None if there would be more numbers than `most`.
+    /// `None` if there would be more numbers than `most`.
     pub fn new(graph: &'g Graph<'h>, max: usize) -> Option<Clocks<'g, 'h>> {
         let mut entries = entries(graph);
-        // What a delete has taken away comes before it.
+        // The write whose value a delete has deleted comes before the delete.
         let place = |entry: &Entry| (entry.key, entry.session, entry.position);
         entries.sort_unstable_by_key(|entry| (place(entry), !graph.is_unknown(entry.node), entry.node));
         // Of several reads of one write in one session, the first.
@@ -131,8 +131,7 @@ impl<'g, 'h> Clocks<'g, 'h> {
         &self.clocks[row as usize * sessions..][..sessions]
     }
 
-    /// Goes through all operations in causal order, and says which reads have missed what they could have known, and so break
-    /// CC: their places.
+    /// Visits all operations in causal order. Returns the places of the reads that missed a write which precedes them, and so break CC.
     pub fn run(&mut self, order: &[u32], cycles: &Cycles) -> Vec<u32> {
         let graph = self.graph;
         let sessions = graph.sessions();

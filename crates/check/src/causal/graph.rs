@@ -21,9 +21,9 @@ pub(crate) struct Graph<'a> {
     first: Vec<u32>,
     /// For each session, its first node; one more at the end.
     bases: Vec<u32>,
-    /// For each node what the same client did just before; [`NONE`] if that is nothing.
+    /// For each node the node of the same client just before; [`NONE`] for a client's first.
     before: Vec<u32>,
-    /// For each node the first write that it has seen, or [`NONE`]. Few see more.
+    /// For each node the first write that it has seen, or [`NONE`]. Few nodes have seen more than one.
     source: Vec<u32>,
     /// For each node the key that it wrote, or [`NONE`] if it read.
     wrote: Vec<u32>,
@@ -37,7 +37,7 @@ pub(crate) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// None if there are more operations than can be numbered.
+    /// `None` if there are more operations than can be numbered.
     pub fn of(history: &'a History) -> Option<Graph<'a>> {
         u32::try_from(history.operations.len())
             .ok()
@@ -70,7 +70,7 @@ impl<'a> Graph<'a> {
         Some(graph)
     }
 
-    /// What is asked for often is put side by side.
+    /// Puts data that is used together side by side.
     fn look_up(&mut self) {
         let nodes = 0..self.len() as u32;
         self.source = nodes
@@ -170,7 +170,7 @@ impl<'a> Graph<'a> {
         self.session[node as usize] as usize
     }
 
-    /// Of a node in a chain.
+    /// The session of a node in a chain.
     pub fn position(&self, node: u32) -> u32 {
         node - self.bases[self.session(node)]
     }
@@ -183,7 +183,7 @@ impl<'a> Graph<'a> {
         self.nodes[place]
     }
 
-    /// What the same client did just before.
+    /// The node of the same client just before.
     pub fn before(&self, node: u32) -> Option<u32> {
         Some(self.before[node as usize]).filter(|&before| before != NONE)
     }

@@ -1,10 +1,10 @@
 //! CM: for each session, whether the writes in its past can be ordered so that its own reads fit.
 //!
 //! *Happens before* for a session is causal order and: if a write `w'` happens before a read of the session that has seen `w`, on the
-//! same key, then `w'` happens before `w`. That feeds on itself, so it is a fixed point. CM holds if no session's
+//! same key, then `w'` happens before `w`. One such step can lead to others, so it is computed as a fixed point. CM holds if no session's
 //! happens-before has a cycle or puts a write before a read of nothing (Bouajjani and others, 2017).
 //!
-//! Two things keep it small. Of each node only the *reach* is needed: the least position in the session that it happens before; it
+//! Two facts keep the work small. Of each node only the *reach* is needed: the least position in the session that it happens before; it
 //! then happens before all later ones. And of each write only one conflict is needed. Let the session have read `w1`, `w2`, .. of a
 //! key, sorted by when it read each for the last time, at `p1 < p2 < ..`. Each precedes the next, because it was known when the
 //! next was read. So a write with reach `e` must precede the first `wi` with `e <= pi`, and the rest follows:
@@ -13,7 +13,7 @@
 //!   e(w') = min over what follows w' causally, and e(wi) for the first i with e(w') <= pi and wi != w'
 //! ```
 //!
-//! Reaches only fall. A round goes through all nodes against causal order; most traces need two or three of them.
+//! Reaches only fall. A round visits all nodes against causal order; most traces need two or three rounds.
 use super::{
     Verdict,
     graph::{Graph, NONE},
@@ -23,11 +23,11 @@ use super::{
 use crate::{Because, Kind, Value, Witness};
 use std::collections::{HashMap, HashSet};
 
-/// Judges a trace that has CC, by looking at so many operations at most; `order` respects causal order.
+/// Judges a trace that has CC, and visits at most this number of operations. `order` respects causal order.
 pub(super) fn judge(graph: &Graph, order: &[u32], max: usize) -> Verdict {
     let mut steps = 0;
     let mut past = Past::new(graph, order);
-    // Two rounds and the search for a cycle: the least that it takes.
+    // The least work: two rounds and the search for a cycle.
     if (graph.len() * graph.sessions()).saturating_mul(3) > max {
         return Verdict::Undecided;
     }
@@ -50,7 +50,7 @@ pub(super) fn judge(graph: &Graph, order: &[u32], max: usize) -> Verdict {
     Verdict::Holds
 }
 
-/// A write must precede another, because the session could have known it at this position and read the other.
+/// A write must precede another, because it is in the session's past at this position, where the session read the other.
 #[derive(Clone, Copy)]
 struct Conflict {
     older: u32,
@@ -58,14 +58,14 @@ struct Conflict {
     position: u32,
 }
 
-/// What a session could have known.
+/// The past of a session.
 struct Past<'g, 'h> {
     graph: &'g Graph<'h>,
     order: &'g [u32],
     session: usize,
     /// For each node the least position that it happens before, or that it has; [`NONE`] for what is not in the past.
     reach: Vec<u32>,
-    /// For each write what it was last found to conflict with.
+    /// For each write the write that it was last found to conflict with.
     newer: Vec<u32>,
     /// What the session has read: key, position of the last time, write. Sorted.
     seen: Vec<(u32, u32, u32)>,
@@ -73,7 +73,7 @@ struct Past<'g, 'h> {
     seen_of: Vec<(u32, u32)>,
     /// For each key where the session last read nothing, plus one; 0 if never.
     nothing: Vec<u32>,
-    /// In the order in which they were found: each follows from causal order and earlier ones.
+    /// The conflicts in the order in which they were found: each follows from causal order and earlier conflicts.
     conflicts: Vec<Conflict>,
 }
 
@@ -128,7 +128,7 @@ impl<'g, 'h> Past<'g, 'h> {
         }
     }
 
-    /// Goes through the past once. Whether anything has changed.
+    /// Visits the past once. Returns whether anything has changed.
     fn round(&mut self) -> bool {
         let mut has_changed = false;
         for place in (0..self.order.len()).rev() {
@@ -149,7 +149,7 @@ impl<'g, 'h> Past<'g, 'h> {
         has_changed
     }
 
-    /// Finds what a write must precede. Whether its reach falls.
+    /// Finds what a write must precede. Returns whether its reach falls.
     fn conflict(&mut self, node: u32) -> bool {
         let Some(key) = self.graph.wrote(node) else {
             return false;
@@ -198,10 +198,10 @@ impl<'g, 'h> Past<'g, 'h> {
         Some(argument.finish())
     }
 
-    /// A cycle in what happens before what.
+    /// A cycle of happens-before.
     fn cycle(&self) -> Option<Witness> {
         let graph = self.graph;
-        // The first conflict of each write's with that it must precede, and the next of the same.
+        // For each write its first conflict, and for each conflict the next of the same write.
         let (mut first, mut next) = (vec![NONE; graph.len()], vec![NONE; graph.len()]);
         for &node in self.order {
             let newer = self.newer[node as usize];
@@ -244,7 +244,7 @@ impl<'g, 'h> Past<'g, 'h> {
         shortest(self.graph, end, older, start).expect("a conflict follows from earlier ones")
     }
 
-    /// Adds steps, and why there is each conflict among them, down to causal order.
+    /// Adds steps, and for each conflict among them the reason, down to causal order.
     fn argue(&self, argument: &mut Argument, steps: Vec<Step>) {
         let (mut open, mut argued) = (vec![steps], HashSet::new());
         while let Some(steps) = open.pop() {

@@ -1,7 +1,7 @@
 //! An order that respects precedence, or a cycle.
 //!
-//! Sessions run side by side. One that needs a node that is not done yet waits for it, and is woken when it is. If all
-//! wait, following whom they wait for leads into a cycle. O(n) steps, apart from looking for what a node needs.
+//! Sessions run side by side. A session that needs a node that is not done yet waits for the node, and is woken when it is done. If all
+//! sessions wait, then following each to what it waits for leads into a cycle. O(n) steps, apart from looking for what a node needs.
 use super::graph::{Graph, NONE};
 use std::collections::{HashMap, HashSet};
 
@@ -12,9 +12,9 @@ pub(super) struct Scheduler<'g, 'h> {
     /// For each unit (a chain, or a write of unknown outcome), its next node, and where it ends.
     next: Vec<(u32, u32)>,
     ready: Vec<u32>,
-    /// Who waits for a node. A unit that was freed may still stand here; waking it once more does no harm.
+    /// The units that wait for a node. A unit that no longer waits may still be in the list; waking it again does no harm.
     waiting: HashMap<u32, Vec<u32>>,
-    /// All units before this one are through.
+    /// All units before this one are done.
     through: usize,
 }
 
@@ -64,7 +64,7 @@ impl<'g, 'h> Scheduler<'g, 'h> {
         }
     }
 
-    /// Nodes that wait for each other, if not everything is done: each needs one that its successor's unit has yet to do.
+    /// If not everything is done: nodes that wait for each other. Each needs a node that its successor's unit has not done yet.
     pub fn stuck(&mut self, needs: impl Fn(u32, &[bool]) -> Option<u32>) -> Option<Vec<u32>> {
         while self.through < self.next.len() && self.next[self.through].0 == self.next[self.through].1 {
             self.through += 1;
@@ -96,7 +96,7 @@ pub(super) struct Cycles {
 }
 
 impl Cycles {
-    /// All of them, in no order.
+    /// All such reads, in no order.
     pub fn reads(&self) -> impl Iterator<Item = u32> {
         self.reads.iter().copied()
     }
@@ -111,7 +111,7 @@ impl Cycles {
     }
 }
 
-/// All nodes in causal order. Where that has a cycle, one of its reads is passed over.
+/// All nodes in causal order. Where that has a cycle, one of its reads is skipped.
 pub(super) fn causal(graph: &Graph) -> (Vec<u32>, Cycles) {
     let mut scheduler = Scheduler::new(graph);
     let mut cycles = Cycles::default();
@@ -132,7 +132,7 @@ pub(super) fn causal(graph: &Graph) -> (Vec<u32>, Cycles) {
     }
 }
 
-/// A node that has to be done first, and the read because of which, if that is why.
+/// A node that must be done first, and the read that needs it, if it is needed by a read.
 fn needed(graph: &Graph, cycles: &Cycles, node: u32, done: &[bool]) -> Option<(u32, u32)> {
     let is_open = |node: u32| !done[node as usize];
     if graph.is_unknown(node) {

@@ -13,7 +13,7 @@ const CYCLES: usize = 16;
 /// One node precedes another.
 pub(super) type Step = (u32, u32, Because);
 
-/// Where the search has been.
+/// A node that the search has visited.
 struct Visit {
     node: u32,
     /// The step that leads on from here, and where it leads: a place among the visits.
@@ -93,7 +93,7 @@ fn steps(visits: &[Visit], mut place: usize) -> Vec<Step> {
 /// No conflicts.
 pub(super) fn none(_: u32, _: &mut Vec<u32>) {}
 
-/// One operation that nothing explains.
+/// A witness of one operation that no order explains.
 pub(super) fn alone(place: usize) -> Witness {
     Witness {
         operations: vec![place],
@@ -213,7 +213,7 @@ fn missed(graph: &Graph, order: &[u32], read: u32) -> Witness {
     argument.finish()
 }
 
-/// For each node whether another one precedes it, or is it.
+/// For each node, whether another node precedes it or is the same.
 fn after(graph: &Graph, order: &[u32], start: u32) -> Vec<bool> {
     let mut after = vec![false; graph.len()];
     after[start as usize] = true;
@@ -227,7 +227,7 @@ fn after(graph: &Graph, order: &[u32], start: u32) -> Vec<bool> {
     after
 }
 
-/// A cycle of causal order and conflicts, through one of these nodes; and why there is each of the conflicts.
+/// A cycle of causal order and conflicts through one of these nodes, and the reason of each conflict.
 pub(super) fn conflict_cycle(graph: &Graph, order: &[u32], clocks: &Clocks, nodes: &[u32]) -> Witness {
     let older = |node: u32, writes: &mut Vec<u32>| writes.extend(clocks.older(node));
     let cycle = without_detours(graph, shortest_cycle(graph, nodes, older));

@@ -2,14 +2,14 @@
 //!
 //! # Two values in conflict
 //!
-//! Values `a` and `b` are in conflict if `a.f < b.s` and `b.f < a.s` (see the crate's words on clusters and zones): some
+//! Values `a` and `b` are in conflict if `a.f < b.s` and `b.f < a.s` (clusters and zones are defined at the top of the crate): some
 //! operation of `a` was over before some operation of `b` began, so `a` was there first; and some operation of `b` was over
-//! before some operation of `a` began, so `b` was. These are four operations at most, and one can play two parts: of all
+//! before some operation of `a` began, so `b` was. These are at most four operations, and one operation can have two of these roles. Of all
 //! choices the one with the fewest operations is taken, the two writes included, and among those the one with the widest gaps.
-//! In the trace of Figure 1 (McKenzie, Fan and Golab 2015) that leaves what its authors say: `W(b)` before `W(a)` before `R(b)`.
+//! For the trace of Figure 1 (McKenzie, Fan and Golab 2015) this gives the argument of its authors: `W(b)` before `W(a)` before `R(b)`.
 //!
-//! Of a key's pairs the one with the greatest Gamma is shown, and of keys those with the greatest, so that what no error of
-//! clocks explains comes first. O(n + m log m) for n operations and m values: pairs are not enumerated.
+//! Of a key's pairs the one with the greatest Gamma is shown, and of all keys those with the greatest Gamma. So conflicts that no error of
+//! clocks explains come first. O(n + m log m) for n operations and m values: pairs are not enumerated.
 use super::{Case, Explanation, Fault, MAX_NAMED, edge, plural};
 use crate::{
     Because, Cluster, Fraction, History, Kind, Value, Witness, Zones,
@@ -17,7 +17,7 @@ use crate::{
 };
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// How many operations have to go, of which values.
+/// How many operations must be removed, and on which values.
 pub(super) fn distance(history: &History, zones: &[Zones]) -> Option<Explanation> {
     let removed: u64 = zones.iter().map(Zones::removed).sum();
     let counted: u64 = zones.iter().map(Zones::operations).sum();
@@ -54,7 +54,10 @@ pub(super) fn distance(history: &History, zones: &[Zones]) -> Option<Explanation
     }
     let phantoms: u64 = zones.iter().map(|zones| zones.phantom_reads).sum();
     if phantoms > 0 {
-        named.push(format!("{} of what nobody wrote", plural(phantoms, "read")));
+        named.push(format!(
+            "{} of values that no client wrote",
+            plural(phantoms, "read")
+        ));
     }
     let fraction = Fraction::new(removed, counted);
     let percent = 100.0 * fraction.as_f64();
@@ -63,9 +66,9 @@ pub(super) fn distance(history: &History, zones: &[Zones]) -> Option<Explanation
         false => format!(" = {fraction}"),
     };
     let words = format!(
-        "Operations on a value are left out all together or not at all: a write, and every read of what it wrote. To make \
-         this trace look like a single copy of the data, at least {removed} of its {} have to go \
-         ({removed}/{counted}{in_lowest_terms}, {percent:.3} %): {}. Other choices may do as well, but none of fewer operations.",
+        "The operations on a value (its write, and every read of it) are removed together or not at all. To make this trace look like a \
+         single copy of the data, at least {removed} of its {} must be removed ({removed}/{counted}{in_lowest_terms}, {percent:.3} %): \
+         {}. There may be other choices of the same size.",
         plural(counted, "operation"),
         named.join("; "),
     );
@@ -120,7 +123,7 @@ impl Sides {
             .iter()
             .copied()
             .max_by_key(|&place| (at(place).start, Reverse(place)));
-        // One that comes behind the other value and before it at once.
+        // An operation that comes after the other value and also before it.
         let between = mine.iter().copied().filter(|&place| at(place).start > other.f);
         let between = between.min_by_key(|&place| (at(place).finish, place));
         let mut candidates: Vec<usize> = [write, first_over, last_begun, between]
@@ -143,17 +146,17 @@ impl Sides {
     }
 }
 
-/// Two operations of a value, or one in both parts: once the early one was over the value had been there, and when the late one
-/// began it was still to be.
+/// Two operations of a value, or one operation in both roles: when the early one was over, the value had been there, and when the late one
+/// began, the value was still there or was to come.
 #[derive(Clone, Copy)]
 struct Stay {
-    /// None for the initial value.
+    /// `None` for the initial value.
     early: Option<usize>,
     late: usize,
 }
 
 impl Stay {
-    /// From when to when the value certainly was there; none if it need not have been there for more than a moment.
+    /// The span in which the value certainly was there. `None` if it need not have been there for more than a moment.
     fn certain(&self, history: &History) -> Option<(i64, i64)> {
         let over = |early: usize| history.operations[early].finish;
         let from = self.early.map_or(i64::MIN, over);
@@ -268,7 +271,7 @@ fn presence(case: &Case<'_>, stay: Stay) -> String {
     }
 }
 
-/// Why both cannot be.
+/// Why the two cannot both be true.
 fn contradiction(case: &Case<'_>, a: Stay, b: Stay) -> String {
     let key = case.key(a.late);
     let certain = |stay: Stay| stay.certain(case.history);
@@ -284,7 +287,7 @@ fn contradiction(case: &Case<'_>, a: Stay, b: Stay) -> String {
     let (outer_value, inner) = (case.state(outer.late), case.state(inner.late));
     if outer.early.is_none() {
         return format!(
-            "So {key} would have had the value {inner}, and then none again, though nobody took it away."
+            "So {key} would have had the value {inner}, and then none again, although no client deleted it."
         );
     }
     format!(
@@ -293,7 +296,7 @@ fn contradiction(case: &Case<'_>, a: Stay, b: Stay) -> String {
     )
 }
 
-/// For each key the first read of what nobody wrote.
+/// For each key the first read of a value that no client wrote.
 pub(super) fn phantoms(history: &History) -> Vec<Fault<'_>> {
     let mut of_key: Vec<Option<(usize, u64)>> = vec![None; history.keys.len()];
     for (place, read) in history.operations.iter().enumerate() {
@@ -317,15 +320,14 @@ fn phantom(history: &History, read: usize, reads: u64) -> Explanation {
     let case = Case::of(history, [read]);
     let (key, value) = (case.key(read), case.value(read));
     let mut words = vec![format!(
-        "{} read {value} from {key}. No write of it is in the trace, or it failed: it came from nowhere, and no order of the \
-         operations explains it.",
+        "{} read {value} from {key}. No write of it is in the trace, or the write failed. So no order of the operations explains this read.",
         case.number(read)
     )];
     if reads > 1 {
         words.push(format!("{} of {key} are like that.", plural(reads, "read")));
     }
     Explanation::new(
-        format!("{key} was read with a value that nobody wrote"),
+        format!("{key} was read with a value that no client wrote"),
         words,
         case.witness([]),
     )
@@ -359,8 +361,8 @@ fn future(history: &History, early: i128, read: usize, write: usize) -> Explanat
     let case = Case::of(history, [read, write]);
     let (key, value) = (case.key(read), case.value(read));
     let words = vec![format!(
-        "{} had read {value} and was over at {}. {} wrote it, and began {} later, at {}. Nobody can read what is not yet \
-         written: either a clock is off by so much, or the store made it up.",
+        "{} had read {value} and was over at {}. {} wrote it, and began {} later, at {}. A value cannot be read before its write begins: \
+         either a clock is wrong by at least that time, or the store made the value up.",
         case.number(read),
         case.finish(read),
         case.number(write),
@@ -368,7 +370,7 @@ fn future(history: &History, early: i128, read: usize, write: usize) -> Explanat
         case.start(write),
     )];
     Explanation::new(
-        format!("{key} was read with a value before anybody began to write it"),
+        format!("{key} was read with a value before its write began"),
         words,
         case.witness([edge(read, write, Because::RealTime)]),
     )

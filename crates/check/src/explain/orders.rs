@@ -17,8 +17,8 @@ pub(super) fn whole_orders(history: &History, orders: &Orders) -> Vec<Explanatio
     }
     if orders.sequential == Sequential::No(None) {
         let words = vec![
-            "No order of all operations keeps each session's own and explains every read. There is no short argument: the \
-             trace is causally consistent in all three meanings, and all orders were tried in vain."
+            "No order of all operations keeps the order of each session and explains every read. There is no short proof: the trace is \
+             causally consistent in all three meanings, and every order was tried."
                 .into(),
         ];
         let title = "this trace is not sequentially consistent";
@@ -29,7 +29,7 @@ pub(super) fn whole_orders(history: &History, orders: &Orders) -> Vec<Explanatio
 
 const SO_NOT: &str = "So the trace is not sequentially consistent either.";
 
-/// Weak causal consistency is broken: an overwritten read, a circle, or a read of what nobody wrote.
+/// Weak causal consistency is broken: an overwritten read, a cycle, or a read of a value that no client wrote.
 fn not_causal(history: &History, witness: &Witness, reads: u64) -> Explanation {
     let case = Case::as_argued(history, witness);
     let missed = witness
@@ -39,9 +39,9 @@ fn not_causal(history: &History, witness: &Witness, reads: u64) -> Explanation {
     let is_phantom = witness.operations.len() == 1 && missed.is_none();
     let why = match missed {
         Some(edge) => overwritten(&case, edge),
-        None if is_phantom => "Somebody has read what nobody wrote: see above. Nothing that could have been known explains it.".into(),
+        None if is_phantom => "A client has read a value that no client wrote: see above. Nothing in the past of the read explains it.".into(),
         None => "Each of these operations comes before the next, because the same client did it before or because it wrote \
-                 what the next read; and the last comes before the first. Somebody has read what was yet to be done."
+                 what the next read; and the last comes before the first. So a read returned a value whose write comes after the read."
             .into(),
     };
     let reads = match reads {
@@ -67,11 +67,11 @@ fn overwritten(case: &Case<'_>, edge: &Edge) -> String {
     let (client, value, number) = (case.client(read), case.value(read), case.number(write));
     let older = match writer(case.history, read).filter(|source| case.places.contains(source)) {
         Some(source) => format!(
-            "And {number} was done in knowledge of {}, so {value} had been replaced.",
+            "And the client of {number} could have known {}, so {value} had been replaced.",
             case.number(source)
         ),
         None => format!(
-            "What {read} returned was there before every write.",
+            "{read} returned the value from before every write.",
             read = case.number(read)
         ),
     };
@@ -105,7 +105,7 @@ fn not_explained(history: &History, witness: &Witness, is_memory: bool) -> Expla
         .take(MAX_NAMED)
         .map(|edge| {
             format!(
-                "{} must be older than {}: somebody who could have known {} read what {} wrote.",
+                "{} must be older than {}: a client that could have known {} read what {} wrote.",
                 case.number(edge.from),
                 case.number(edge.to),
                 case.number(edge.from),
@@ -119,23 +119,22 @@ fn not_explained(history: &History, witness: &Witness, is_memory: bool) -> Expla
         .find(|edge| edge.because == Because::Overwritten);
     words.push(match nothing {
         Some(edge) => format!(
-            "So {} comes before {}, which read nothing all the same.",
+            "So {} comes before {}, which nevertheless read nothing.",
             case.number(edge.to),
             case.number(edge.from)
         ),
-        None => "Together with what the same client did before, and with who read whose writes, that goes in a circle: follow \
-                 the steps below."
+        None => "Together with the order of each session, and with which read returned which write, this makes a cycle: follow the steps below."
             .into(),
     });
     let (title, means) = match is_memory {
         true => (
-            "one client's reads fit no order of what it could have known (CM)",
+            "one client's reads fit no order of the writes in its past (CM)",
             "Each read alone can be explained, but not all reads of one client together.",
         ),
         false => (
             "clients have seen writes in orders that do not fit together (CCv)",
-            "Each read alone can be explained. But a store in which one order of the writes wins everywhere, as where the last \
-             writer wins, does not show this.",
+            "Each read alone can be explained. But a store that orders the writes of a key in the same way everywhere, such as one where \
+             the last writer wins, does not show this.",
         ),
     };
     words.insert(0, means.into());

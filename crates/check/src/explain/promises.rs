@@ -13,7 +13,7 @@ use crate::{
 use std::collections::BTreeMap;
 use turnbuckle_core::{Level, Promise};
 
-/// Levels and claims of receipts that were broken: for each how often, among the first that were found, and the first of all.
+/// Levels and claims of receipts that were broken: for each its first violation, and the number of its violations among those that were listed.
 pub(super) fn promises<'a>(look: &'a Look<'a>, zones: &'a [Zones], audit: &'a Audit) -> Vec<Fault<'a>> {
     let mut kinds: Vec<(&BrokenPromise, u64)> = Vec::new();
     for broken in &audit.broken {
@@ -90,7 +90,7 @@ fn receipt(history: &History, promise: &Promised) -> Option<String> {
     Some(says + ".")
 }
 
-/// How many reads of one snapshot are looked at for such an argument.
+/// How many reads of one snapshot are searched for an argument.
 const MAX_READS: usize = 64;
 
 /// The argument against a promise, if one of the analyses has it.
@@ -176,14 +176,14 @@ fn finding(history: &History, finding: &Finding) -> Explanation {
         Finding::TwoValues { key, first, second } => (
             format!("one version of {} has two values", name(key)),
             format!(
-                "Records {first} and {second} name the same version for different values. Who has one cannot tell it from the other."
+                "Records {first} and {second} name the same version for different values. A version belongs to one write."
             ),
             key,
             [*first, *second],
         ),
         Finding::TornSnapshot { key, record } => (
             format!("a snapshot shows {} twice, and differently", name(key)),
-            format!("Record {record} is one look at the data. It cannot show one key in two states."),
+            format!("Record {record} is one snapshot. It cannot show one key in two states."),
             key,
             [*record, *record],
         ),

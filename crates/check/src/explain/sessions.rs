@@ -1,4 +1,4 @@
-//! What a session was promised and did not get.
+//! Session guarantees that were broken.
 use super::{Age, Case, Explanation, Fault, Look, age, edge, plural, writer};
 use crate::{
     Because, Broken, Kind, Value, each_session_violation,
@@ -16,7 +16,7 @@ pub(super) enum Guarantee {
     WritesFollowReads,
 }
 
-/// Those that a read breaks.
+/// The guarantees that a read breaks.
 pub(super) fn guarantees(broken: Broken) -> impl Iterator<Item = Guarantee> {
     let all = [
         (broken.ryw, Guarantee::ReadYourWrites),
@@ -64,15 +64,15 @@ pub(super) fn sessions<'a>(look: &'a Look<'a>) -> Vec<Vec<Fault<'a>>> {
 /// What a client had known when it read something older.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
-    /// Done before, by itself or by somebody whose write it had read: a read or write of something newer; or of the same, if what
-    /// was written after it is newer.
+    /// An earlier operation, by this client or by a client whose write it had read: a read or write of something newer; or of the same, if the
+    /// write after it is newer.
     newer: usize,
-    /// How it had come to know the other's session: its read, and the write that it saw.
+    /// How the client knows the other client's session: its read, and the write that this read saw.
     seen: Option<(usize, usize)>,
 }
 
-/// Looks for what shows that a read breaks a guarantee, perhaps within its key; what has the newest value, where there are several.
-/// O(n).
+/// Searches the operation that shows that a read breaks a guarantee, perhaps within its key. If there are several, it is the one with the newest
+/// value. O(n).
 pub(super) fn known(look: &Look<'_>, guarantee: Guarantee, read: usize, within_key: bool) -> Option<Known> {
     let wants = match guarantee {
         Guarantee::ReadYourWrites | Guarantee::MonotonicWrites => Kind::Write,
@@ -139,10 +139,14 @@ pub(super) fn session(look: &Look<'_>, guarantee: Guarantee, read: usize, known:
             format!("{client} read {key} and then something older (monotonic reads)")
         }
         Guarantee::MonotonicWrites => {
-            format!("{client} saw a write, and not what was written to {key} before it (monotonic writes)")
+            format!(
+                "{client} saw a client's write, and not that client's earlier write to {key} (monotonic writes)"
+            )
         }
         Guarantee::WritesFollowReads => {
-            format!("{client} saw a write, and not what its client had read of {key} (writes follow reads)")
+            format!(
+                "{client} saw a client's write, and not what that client had read of {key} before (writes follow reads)"
+            )
         }
     };
     let Known { newer, seen } = known;
@@ -180,10 +184,10 @@ fn acquaintance(case: &Case<'_>, (by, write): (usize, usize), newer: usize) -> S
     let (me, other) = (case.client(by), case.client(write));
     let read = match case.operation(by).kind {
         Kind::Read => "read",
-        Kind::Write | Kind::UnknownWrite => "took away",
+        Kind::Write | Kind::UnknownWrite => "deleted",
     };
     format!(
-        "{other} {} ({}) and then {} ({}), which {me} {read} ({}). So {me} could count on both.",
+        "{other} {} ({}) and then {} ({}), which {me} {read} ({}). So {me} depends on both.",
         case.did(newer),
         case.number(newer),
         case.did(write),

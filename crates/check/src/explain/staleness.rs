@@ -1,4 +1,4 @@
-//! Reads that missed what had been written, and sites that did not come to agree.
+//! Reads that missed a write, and sites whose last reads differ.
 use super::{Age, Case, Explanation, Fault, Look, age, edge, writer};
 use crate::{
     Because, Edge, History, Kind, converged, each_stale_read, propagation,
@@ -24,7 +24,7 @@ pub(super) fn stale_reads<'a>(look: &'a Look<'a>) -> Vec<Fault<'a>> {
     faults.collect()
 }
 
-/// The newer write that was over first, before the read began.
+/// Of the newer writes that were over before the read began, the one that was over first.
 pub(super) fn missed(look: &Look<'_>, read: usize) -> Option<usize> {
     let is_missed = |&place: &usize| {
         look.at(place).kind != Kind::Read
@@ -45,7 +45,7 @@ pub(super) fn stale(look: &Look<'_>, read: usize) -> Explanation {
     let case = Case::of(history, shown.chain(source).chain([read, missed]));
     let key = case.key(read);
     let mut words = vec![format!(
-        "{} {}, and was over at {}. {} later, at {}, {} began, and read {} all the same.",
+        "{} {}, and was over at {}. {} later, at {}, {} began, and still read {}.",
         case.number(missed),
         case.did(missed),
         case.finish(missed),
@@ -59,7 +59,7 @@ pub(super) fn stale(look: &Look<'_>, read: usize) -> Explanation {
     edges.extend(age.map(Age::edge));
     Explanation::new(
         format!(
-            "a read of {key} missed what had been written {} before (stale read)",
+            "a read of {key} missed a write that was over {} before (stale read)",
             span(ns)
         ),
         words,
@@ -118,14 +118,14 @@ fn disagreement(history: &History, found: Disagreement) -> Explanation {
     let client = |place: usize| case.client(place);
     let calm = match quiet {
         Some(write) => format!(
-            "Nobody wrote {key} any more after {} was over, at {}.",
+            "No client wrote {key} after {} was over, at {}.",
             case.number(write),
             case.finish(write)
         ),
-        None => format!("Nobody ever wrote {key}."),
+        None => format!("No client ever wrote {key}."),
     };
     let words = vec![format!(
-        "{calm} And yet the last that {} read is {} ({}), and the last that {} read is {} ({}).",
+        "{calm} But the last value that {} read is {} ({}), and the last value that {} read is {} ({}).",
         client(other),
         case.value(other),
         case.number(other),
@@ -138,7 +138,7 @@ fn disagreement(history: &History, found: Disagreement) -> Explanation {
         .map(|(write, read)| edge(write, read, Because::RealTime))
         .collect();
     Explanation::new(
-        format!("{key} did not become the same for everybody (convergence)"),
+        format!("the last reads of {key} by different clients differ (convergence)"),
         words,
         case.witness(edges),
     )

@@ -32,7 +32,7 @@ impl Look {
     }
 }
 
-/// What stands at a point. Marks differ in size and shape, so that of equal points all can be seen.
+/// The mark at a point. Marks differ in size and shape, so that of equal points all can be seen.
 #[derive(Clone, Copy)]
 pub(super) enum Mark {
     Circle,

@@ -70,7 +70,9 @@ impl<P: Protocol> Keyspace<P> {
             let table = table_name(self.name(), cell.me);
             // If this fails, forgotten rows only take their room on the disk for longer.
             let reclaimed = engine.reclaim(&table, free / 2).inspect_err(|error| {
-                tracing::warn!("the table {table} was not merged anew: {error}");
+                tracing::warn!(
+                    "the table {table} was not merged again, so removed rows still take room on disk: {error}"
+                );
             });
             let has_given = reclaimed.unwrap_or(true);
             self.enter(cell).checkpoints.forgetting.reclaimed(has_given);
@@ -99,16 +101,16 @@ impl<P: Protocol> Keyspace<P> {
             }
         };
         let takes_all = self.shared().config.planted.rows_of_begun_checkpoint;
-        for (replica, errand) in lane.rows.take_errands(takes_all) {
+        for (replica, request) in lane.rows.take_requests(takes_all) {
             let begun = match &result {
-                Ok(()) => lane.begin_rows(replica, errand.purpose).map_err(WorkError::from),
+                Ok(()) => lane.begin_rows(replica, request.purpose).map_err(WorkError::from),
                 Err(_) => {
-                    lane.want_rows(replica, errand);
+                    lane.want_rows(replica, request);
                     continue;
                 }
             };
             if let Err(error) = begun {
-                lane.want_rows(replica, errand);
+                lane.want_rows(replica, request);
                 result = Err(error);
             }
         }

@@ -179,7 +179,7 @@ impl<P: Protocol> Keyspace<P> {
             .flat_map(Chain::iter)
             .filter(|version| version.value.is_none());
         let deleted = deletes.map(|version| version.id).max();
-        let deleted = deleted.filter(|_| !self.shared().config.planted.gives_back_what_was_deleted);
+        let deleted = deleted.filter(|_| !self.shared().config.planted.returns_deleted_versions);
         let is_here = |lane: &Lane<P>, id| {
             let chain = lane.store.chain(key.as_ref());
             chain.is_some_and(|chain| holds(chain, id))

@@ -75,14 +75,18 @@ impl<P: Protocol> Keyspace<P> {
         let takes_room = P::is_write(request) || self.shared().config.planted.refuses_reads_when_full;
         if takes_room && !self.shared().has_room() {
             let min = in_mib(self.shared().config.min_free_bytes);
-            return Some(format!("{NO_ROOM} {min} free: no writes until there is room"));
+            return Some(format!(
+                "{NO_ROOM} {min} free: writes are refused until there is room"
+            ));
         }
         if self.asks_in_vain(request, lane.me) {
             return Some(self.lacked());
         }
         let newest = request.newest();
         (newest > lane.horizon(now)).then(|| {
-            format!("it depends on a timestamp ({newest}) that is too far ahead of this node's clock")
+            format!(
+                "the request depends on a timestamp ({newest}) that is too far ahead of this node's clock"
+            )
         })
     }
 
@@ -175,7 +179,9 @@ impl<P: Protocol> Keyspace<P> {
                     self.shared().config.placement.name_of(node)
                 ),
                 Unsent::NoKeyspace => self.lacked(),
-                unsent => format!("the request does not reach the node that holds the partition: {unsent}"),
+                unsent => {
+                    format!("the request cannot be sent to the node that holds the partition: {unsent}")
+                }
             }
         })
     }
@@ -272,7 +278,7 @@ impl<P: Protocol> Keyspace<P> {
             writes: request.as_ref().is_some_and(P::is_write),
         };
         let Some(number) = lock(&self.callers).insert(caller) else {
-            let why = Outcome::Refused("too many requests wait".into());
+            let why = Outcome::Refused("too many requests wait at the node that holds the partition".into());
             self.respond(caller, ResponseFrame::answer::<P::Response>(caller.id, why));
             return Ok(());
         };

@@ -16,8 +16,8 @@ pub(super) const MAX_COLD: usize = 1024;
 impl<P: Protocol> Lane<P> {
     /// Handles a request of a session or of another node. If its keys are not in memory, it waits.
     pub fn ask(&mut self, now: Now, question: Question<P>) {
-        if self.is_unheard() {
-            self.end_unheard(now);
+        if self.is_in_startup_wait() {
+            self.end_startup_wait(now);
         }
         self.run_or_park(now, question);
         self.finish_input(now);
@@ -26,7 +26,7 @@ impl<P: Protocol> Lane<P> {
     /// When the lane must be stepped next, in monotonic time: for a timer of its replica, or for requests that wait to hear from peers.
     /// With a protocol without timers, nothing else would end that wait.
     pub fn next_deadline(&self) -> Option<Micros> {
-        let deadlines = [self.replica.next_deadline(), self.unheard_until()];
+        let deadlines = [self.replica.next_deadline(), self.startup_wait_until()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -64,7 +64,7 @@ impl<P: Protocol> Lane<P> {
     }
 
     pub(super) fn run_or_park(&mut self, now: Now, question: Question<P>) {
-        if self.is_unheard() {
+        if self.is_in_startup_wait() {
             return self.hold_question(now, question);
         }
         let mut is_cold = false;
@@ -97,7 +97,7 @@ impl<P: Protocol> Lane<P> {
         if names_keys && (self.repair.is_some() || self.is_outdated()) {
             return;
         }
-        if names_keys && self.is_unheard() {
+        if names_keys && self.is_in_startup_wait() {
             self.hold_message(now, Waiting::Message { from, message });
         } else if !is_cold {
             self.handle(now, Input::Message { from, message });
@@ -159,7 +159,7 @@ impl<P: Protocol> Lane<P> {
                 Waiting::Question(question) => {
                     let refused = match why.is_damage() {
                         true => format!(
-                            "the row of the key is damaged on this node's disk, and not back from another site yet: {why}"
+                            "the row of the key is damaged on this node's disk, and no other site has restored it yet: {why}"
                         ),
                         false => format!("the key cannot be read from disk: {why}"),
                     };

@@ -4,7 +4,7 @@ use crate::{frame::Frame, record::Record};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Input, Now, Protocol, ReplicaId, ReplicaSet, ServerId, Wire};
 use turnbuckle_log::Position;
-use turnbuckle_replication::{EntriesFrame, Errand, MarkFrame, Step, StreamBody, StreamPosition};
+use turnbuckle_replication::{EntriesFrame, MarkFrame, RowRequest, Step, StreamBody, StreamPosition};
 
 /// The number of bytes of the log that are read at a time for a peer that lags.
 const READ_BYTES: usize = 256 << 10;
@@ -75,7 +75,7 @@ impl<P: Protocol> Lane<P> {
                 Ok(())
             }
             StreamBody::TakeBack(frame) => {
-                self.want_rows(replica, Errand::give_back(Hlc(frame.since)));
+                self.want_rows(replica, RowRequest::give_back(Hlc(frame.since)));
                 self.give_nothing();
                 Ok(())
             }

@@ -234,7 +234,8 @@ impl<P: Protocol> Lane<P> {
             tracing::error!(
                 keyspace = self.env.name(),
                 peer = self.env.topology().replica_name(replica),
-                "its timestamps are ahead of this clock (next {at}): held until time has caught up; check both clocks"
+                "the peer's timestamps are too far ahead of this node's clock (next {at}): its stream waits until this clock has caught \
+                 up; check both clocks"
             );
         }
     }

@@ -119,14 +119,14 @@ impl<P: Protocol> Lane<P> {
             false => tracing::error!(
                 keyspace,
                 partition,
-                "rows are missing at every other site, too: what is missing everywhere is lost"
+                "no other site has all rows that are missing here: rows that are missing at every site are lost"
             ),
         }
         if !is_empty {
             tracing::warn!(
                 keyspace,
                 partition,
-                "rows that were missing on this node are back from other sites: the partition is served again"
+                "other sites have sent the rows that were missing on this node: the partition is served again"
             );
         }
         self.repair = None;
@@ -144,7 +144,7 @@ impl<P: Protocol> Lane<P> {
             keyspace = self.env.name(),
             partition = self.me.partition,
             "rows on this node's disk are damaged ({error}): they are not served. Once a peer at another site can be reached, the node is \
-             opened anew and takes them from there"
+             opened again and takes them from that peer"
         );
         self.damage = Some(error.to_string());
         self.wake_worker();
@@ -162,11 +162,11 @@ impl<P: Protocol> Lane<P> {
     pub fn repair_refusal(&self) -> Option<String> {
         let (why, partition) = match P::DESCRIPTOR.replication {
             Replication::Streams => (
-                "were damaged on this node's disk, and are not back",
+                "were damaged on this node's disk, and have not been restored",
                 self.me.partition,
             ),
             Replication::Majority => (
-                "were lost or damaged on this node, and are not back",
+                "were lost or damaged on this node, and have not been restored",
                 self.me.partition,
             ),
         };

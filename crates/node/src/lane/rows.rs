@@ -4,15 +4,15 @@ use crate::durability::Durability;
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{Hlc, Protocol, ReplicaId, ReplicaSet};
 use turnbuckle_replication::{
-    CopyBeginFrame, CopyRowsFrame, CursorState, Errand, Errands, Incoming, Lacks, NamedRecord, Purpose,
-    ReceivedRecord, Repair, ReturnedFrame, StreamBody, StreamPosition, TakeBack, cut_to_frames,
+    CopyBeginFrame, CopyRowsFrame, CursorState, Incoming, Lacks, NamedRecord, Purpose, ReceivedRecord,
+    Repair, ReturnedFrame, RowRequest, RowRequests, StreamBody, StreamPosition, TakeBack, cut_to_frames,
 };
 use turnbuckle_store::EngineError;
 
 /// Rows that peers are sent, and the rows of a full copy that arrives.
 pub(crate) struct Rows<M> {
-    /// What peers have asked for. Each errand waits for a checkpoint.
-    errands: Errands,
+    /// What peers have asked for. Each request waits for a checkpoint.
+    requests: RowRequests,
     /// Rows on their way to each peer: a full copy, versions that the peer has lost, or one after the other.
     out: BTreeMap<ReplicaId, VecDeque<RowsOut<M>>>,
     /// The rows of the full copy that arrives.
@@ -22,7 +22,7 @@ pub(crate) struct Rows<M> {
 impl<M> Rows<M> {
     pub fn new() -> Rows<M> {
         Rows {
-            errands: Errands::default(),
+            requests: RowRequests::default(),
             out: BTreeMap::new(),
             arriving: RowsIn::new(),
         }
@@ -31,7 +31,7 @@ impl<M> Rows<M> {
     /// The link to a peer is down. The peer asks again when the link is up.
     pub fn silence(&mut self, replica: ReplicaId) {
         self.out.remove(&replica);
-        self.errands.silence(replica);
+        self.requests.silence(replica);
     }
 
     /// A peer has told again where it is: a copy under way is of no use any more. Versions that are restored to it do not depend on this
@@ -40,12 +40,12 @@ impl<M> Rows<M> {
         if let Some(out) = self.out.get_mut(&replica) {
             out.retain(|rows| matches!(rows.purpose, Purpose::Return(_)));
         }
-        self.errands.drop_copies(replica);
+        self.requests.drop_copies(replica);
     }
 
     /// Drops all versions that were to be restored. Returns the peers that wait for them.
     pub fn drop_returns(&mut self) -> Vec<ReplicaId> {
-        let mut waiting = self.errands.drop_returns();
+        let mut waiting = self.requests.drop_returns();
         for (&replica, out) in &mut self.out {
             let before = out.len();
             out.retain(|rows| !matches!(rows.purpose, Purpose::Return(_)));
@@ -54,17 +54,17 @@ impl<M> Rows<M> {
         waiting
     }
 
-    /// A checkpoint is done. Takes the errands that were asked for before it began; with the planted bug `takes_all`, also those asked for
+    /// A checkpoint is done. Takes the requests that were asked for before it began; with the planted bug `takes_all`, also those asked for
     /// later.
-    pub fn take_errands(&mut self, takes_all: bool) -> Vec<(ReplicaId, Errand)> {
-        self.errands.take_done(takes_all)
+    pub fn take_requests(&mut self, takes_all: bool) -> Vec<(ReplicaId, RowRequest)> {
+        self.requests.take_done(takes_all)
     }
 }
 
 impl<P: Protocol> Lane<P> {
     /// A peer needs rows. They wait for a checkpoint that begins after now.
-    pub fn want_rows(&mut self, replica: ReplicaId, errand: Errand) {
-        self.rows.errands.want(replica, errand);
+    pub fn want_rows(&mut self, replica: ReplicaId, request: RowRequest) {
+        self.rows.requests.want(replica, request);
         self.wake_worker();
     }
 
@@ -77,13 +77,13 @@ impl<P: Protocol> Lane<P> {
             None => self.outgoing.ready(),
         };
         self.outgoing.copy(replica, has, resume);
-        self.want_rows(replica, Errand::copy(behind, has));
+        self.want_rows(replica, RowRequest::copy(behind, has));
     }
 
     /// Whether a checkpoint is needed now: the lane wants one, or peers wait for rows and no checkpoint has begun since they asked.
     pub fn wants_row_checkpoint(&self) -> bool {
         let lacks = lacks(&self.repair, &self.incoming);
-        self.checkpoints.is_wanted || self.may_give() && self.rows.errands.wants_checkpoint(&lacks)
+        self.checkpoints.is_wanted || self.may_give() && self.rows.requests.wants_checkpoint(&lacks)
     }
 
     /// A checkpoint begins. It will have the rows that peers have asked for so far.
@@ -91,7 +91,7 @@ impl<P: Protocol> Lane<P> {
         self.checkpoints.begin(self.replica.clock());
         if self.may_give() {
             let lacks = lacks(&self.repair, &self.incoming);
-            self.rows.errands.begin_checkpoint(&lacks);
+            self.rows.requests.begin_checkpoint(&lacks);
         }
     }
 
@@ -99,7 +99,7 @@ impl<P: Protocol> Lane<P> {
     pub fn begin_rows(&mut self, replica: ReplicaId, purpose: Purpose) -> Result<(), EngineError> {
         let snapshot = self.store.table().snapshot()?;
         let (begin, purpose) = match purpose {
-            Purpose::Return(lost) if !self.env.shared().config.planted.gives_back_what_was_deleted => {
+            Purpose::Return(lost) if !self.env.shared().config.planted.returns_deleted_versions => {
                 let forgettable = self.replica.protocol().shown();
                 (None, Purpose::Return(TakeBack { forgettable, ..lost }))
             }
@@ -166,14 +166,14 @@ impl<P: Protocol> Lane<P> {
                 if !error.is_damage() {
                     tracing::error!(
                         keyspace = self.env.name(),
-                        "the store cannot be read for a peer: {error}; it begins once more"
+                        "the store cannot be read for a peer: {error}; sending its rows begins again"
                     );
                 }
                 let purpose = rows_out.purpose;
                 out.pop_front();
                 self.note_damage(&error);
                 // If it was damage, the peer asks once more when this node is opened again.
-                self.want_rows(replica, Errand::again(purpose));
+                self.want_rows(replica, RowRequest::again(purpose));
                 return None;
             }
         };

@@ -49,12 +49,13 @@ impl<P: Protocol> Lane<P> {
                 return self.take_held(now, from, at, (held, since));
             }
             self.settle_peer(replica);
-            self.end_unheard(now);
+            self.end_startup_wait(now);
         }
         match resumption {
             Resumption::Stream => self.wake_links(ReplicaSet::one(replica)),
             Resumption::TakeBack { since, .. } => {
-                let why = "the end of this node's log was lost; taking back from the peer what it holds";
+                let why =
+                    "the end of this node's log was lost; asking the peer to send back what this site wrote";
                 self.warn_of(from, &format!("{why} since {since}"));
                 self.take_back(from, since);
             }
@@ -93,8 +94,8 @@ impl<P: Protocol> Lane<P> {
     fn begin_anew(&mut self, peer: ServerId, at: StreamPosition) {
         self.warn_of(
             peer,
-            "the peer holds more of this node's stream than this node does: its data directory was lost or is an old one. Taking back from the \
-             peer what this site wrote",
+            "the peer holds more of this node's stream than this node does: the data directory of this node was lost or is an old copy. \
+             Asking the peer to send back what this site wrote",
         );
         let Some(opened) = self.begin_incarnation(at.incarnation + 1) else {
             return;
@@ -117,7 +118,7 @@ impl<P: Protocol> Lane<P> {
         (held, since): (StreamPosition, Hlc),
     ) -> Result<(), BadFrame> {
         check_begun(&self.env, now, held)?;
-        let why = "the peer holds what this node has lost, by a full copy of another site; taking it back";
+        let why = "the peer holds versions that this node has lost, from a full copy of another site; asking it to send back what this site wrote";
         self.warn_of(peer, &format!("{why} since {since}"));
         let is_behind = held.incarnation >= self.outgoing.incarnation();
         if is_behind && self.begin_incarnation(held.incarnation + 1).is_none() {

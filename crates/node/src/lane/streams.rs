@@ -1,7 +1,7 @@
 //! State of a lane whose protocol replicates by streams: what it may have lost in earlier lives, and inputs that wait until peers were
 //! heard.
 //!
-//! The decisions that depend on it, and their reasons, are in [`EarlierIncarnations`] and [`Unheard`].
+//! The decisions that depend on it, and their reasons, are in [`EarlierIncarnations`] and [`StartupWait`].
 use super::{
     Lane,
     inputs::MAX_COLD,
@@ -12,14 +12,14 @@ use turnbuckle_core::{
     Forgotten, Hlc, HybridClock, Input, Micros, Now, Outcome, Protocol, ReplicaId, ReplicaSet, ServerId,
 };
 use turnbuckle_replication::{
-    Cursor, CursorState, EarlierIncarnations, ReturnedFrame, StreamBody, StreamPosition, Unheard,
+    Cursor, CursorState, EarlierIncarnations, ReturnedFrame, StartupWait, StreamBody, StreamPosition,
 };
 
 /// The state of a lane with streams. A protocol without streams has none of it.
 pub(super) struct Streams<P: Protocol> {
     lives: EarlierIncarnations,
     /// What requests wait for after a start. `None` when they need not wait.
-    unheard: Option<Unheard<Waiting<P>>>,
+    startup_wait: Option<StartupWait<Waiting<P>>>,
     /// Peers that have restored everything, in the open batch.
     givers: Vec<ReplicaId>,
     /// Whether it was logged that the directory is an old copy.
@@ -31,7 +31,7 @@ impl<P: Protocol> Streams<P> {
     pub fn restore(me: ReplicaId, recovered: Hlc, is_given_back: bool) -> Streams<P> {
         Streams {
             lives: EarlierIncarnations::restore(me, recovered, is_given_back),
-            unheard: None,
+            startup_wait: None,
             givers: Vec::new(),
             has_said_outdated: false,
         }
@@ -61,9 +61,9 @@ impl<P: Protocol> Lane<P> {
             .lives
             .begin(now.monotonic, others, config.patience, is_first);
         if !(others.is_empty() || is_first || config.planted.stamps_unheard) {
-            streams.unheard = Some(match is_given_back {
-                true => Unheard::word(now.monotonic),
-                false => Unheard::returns(now.monotonic, others),
+            streams.startup_wait = Some(match is_given_back {
+                true => StartupWait::word(now.monotonic),
+                false => StartupWait::returns(now.monotonic, others),
             });
         }
         if is_first && !is_given_back {
@@ -73,8 +73,8 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// The time at which inputs stop waiting to hear from peers, if any input waits.
-    pub(super) fn unheard_until(&self) -> Option<Micros> {
-        self.streams.as_ref()?.unheard.as_ref()?.until()
+    pub(super) fn startup_wait_until(&self) -> Option<Micros> {
+        self.streams.as_ref()?.startup_wait.as_ref()?.until()
     }
 
     /// What is known of the lane's earlier lives.
@@ -108,8 +108,8 @@ impl<P: Protocol> Lane<P> {
     pub(super) fn settle_peer(&mut self, peer: ReplicaId) {
         let Some(streams) = &mut self.streams else { return };
         let is_all = streams.lives.settle(peer);
-        if let Some(unheard) = &mut streams.unheard {
-            unheard.hear_return(peer);
+        if let Some(startup_wait) = &mut streams.startup_wait {
+            startup_wait.hear_return(peer);
         }
         if is_all {
             self.log_given_back();
@@ -157,17 +157,17 @@ impl<P: Protocol> Lane<P> {
             let ahead = self.replica.clock().wall() + HybridClock::FIRST_LEASE;
             self.replica.observe(Hlc::from_wall(ahead));
         }
-        let is_enough = forgotten.until.is_some() || streams.lives.unheard_of().is_empty();
+        let is_enough = forgotten.until.is_some() || streams.lives.not_heard_from().is_empty();
         self.step(now, Input::Resumed { from, forgotten });
         self.say_outdated();
         if is_enough
             && let Some(streams) = &mut self.streams
-            && let Some(unheard) = &mut streams.unheard
+            && let Some(startup_wait) = &mut streams.startup_wait
         {
-            unheard.hear_word();
+            startup_wait.hear_word();
         }
         self.give_nothing();
-        self.end_unheard(now);
+        self.end_startup_wait(now);
     }
 
     /// Whether this node's directory is an old copy, as far as the replica knows.
@@ -212,23 +212,25 @@ impl<P: Protocol> Lane<P> {
     // ---- what waits for it ----------------------------------------------------------------------------------
 
     /// Whether requests wait until peers were heard.
-    pub(crate) fn is_unheard(&self) -> bool {
-        self.unheard().is_some()
+    pub(crate) fn is_in_startup_wait(&self) -> bool {
+        self.startup_wait().is_some()
     }
 
-    fn unheard(&self) -> Option<&Unheard<Waiting<P>>> {
-        self.streams.as_ref()?.unheard.as_ref()
+    fn startup_wait(&self) -> Option<&StartupWait<Waiting<P>>> {
+        self.streams.as_ref()?.startup_wait.as_ref()
     }
 
-    fn unheard_mut(&mut self) -> Option<&mut Unheard<Waiting<P>>> {
-        self.streams.as_mut()?.unheard.as_mut()
+    fn startup_wait_mut(&mut self) -> Option<&mut StartupWait<Waiting<P>>> {
+        self.streams.as_mut()?.startup_wait.as_mut()
     }
 
     /// Makes a request wait, or refuses it.
     pub(super) fn hold_question(&mut self, now: Now, question: Question<P>) {
         let id = question.id;
-        if let Some(unheard) = self.unheard_mut()
-            && unheard.hold(now.monotonic, Waiting::Question(question)).is_ok()
+        if let Some(startup_wait) = self.startup_wait_mut()
+            && startup_wait
+                .hold(now.monotonic, Waiting::Question(question))
+                .is_ok()
         {
             // The request is released when its time is up, also if nothing else happens in this lane.
             self.moved = true;
@@ -239,8 +241,11 @@ impl<P: Protocol> Lane<P> {
 
     /// Makes a message that names keys wait, or drops it: its sender asks again.
     pub(super) fn hold_message(&mut self, now: Now, message: Waiting<P>) {
-        if let Some(unheard) = self.unheard_mut().filter(|unheard| unheard.len() < MAX_COLD) {
-            let _ = unheard.hold(now.monotonic, message);
+        if let Some(startup_wait) = self
+            .startup_wait_mut()
+            .filter(|startup_wait| startup_wait.len() < MAX_COLD)
+        {
+            let _ = startup_wait.hold(now.monotonic, message);
             self.moved = true;
         }
     }
@@ -254,7 +259,7 @@ impl<P: Protocol> Lane<P> {
         let sites = sites.collect::<Vec<_>>().join(", ");
         match lives.is_some_and(EarlierIncarnations::is_forgotten) {
             true => format!(
-                "this node began with an empty data directory, and what it had written before is not back yet from: {sites}"
+                "this node began with an empty data directory, and these sites have not yet sent back what it had written before: {sites}"
             ),
             false => format!(
                 "this node began with an empty data directory, and waits for another site ({sites}) to say whether it has served before; a \
@@ -264,37 +269,37 @@ impl<P: Protocol> Lane<P> {
     }
 
     /// Whether no peer has told yet, since a start with an empty directory, whether the directory was lost.
-    fn has_heard_nobody(&self) -> bool {
+    fn has_heard_no_peer(&self) -> bool {
         let others = self.env.topology().others_of(self.me);
-        self.lives().is_some_and(|lives| lives.unheard_of() == others)
+        self.lives().is_some_and(|lives| lives.not_heard_from() == others)
     }
 
     /// The reason, as text, why requests are refused if the directory was lost.
-    pub(crate) fn unheard_refusal(&self) -> Option<String> {
+    pub(crate) fn startup_wait_refusal(&self) -> Option<String> {
         let streams = self.streams.as_ref()?;
-        let unheard = streams.unheard.as_ref()?;
-        let is_alone = self.has_heard_nobody() && unheard.returns_are_late(self.time.monotonic);
+        let startup_wait = streams.startup_wait.as_ref()?;
+        let is_alone = self.has_heard_no_peer() && startup_wait.returns_are_late(self.time.monotonic);
         (streams.lives.is_forgotten() || is_alone).then(|| self.missing_returns())
     }
 
     /// If nothing is missing any more, or its time is up, the inputs that have waited are handled.
-    pub(crate) fn end_unheard(&mut self, now: Now) {
+    pub(crate) fn end_startup_wait(&mut self, now: Now) {
         if self.wants_row_checkpoint() {
             self.wake_worker();
         }
-        let is_new = !self.has_heard_nobody() && !self.is_being_given_back();
+        let is_new = !self.has_heard_no_peer() && !self.is_being_given_back();
         let Some(streams) = &mut self.streams else { return };
-        let Some(unheard) = &mut streams.unheard else {
+        let Some(startup_wait) = &mut streams.startup_wait else {
             return;
         };
         let is_new = is_new && !streams.lives.is_forgotten();
-        let is_over = unheard.is_over(now.monotonic, is_new);
-        if !is_over && !unheard.is_late(now.monotonic) {
+        let is_over = startup_wait.is_over(now.monotonic, is_new);
+        if !is_over && !startup_wait.is_late(now.monotonic) {
             return;
         }
-        let waiting = unheard.take_waiting();
+        let waiting = startup_wait.take_waiting();
         if is_over {
-            streams.unheard = None;
+            streams.startup_wait = None;
         }
         for input in waiting {
             self.go_on(now, input);

@@ -90,7 +90,7 @@ fn answers_that_find_the_link_full_are_refused_at_once_and_writes_are_still_ackn
     assert!((15..=17).contains(&found), "{found} answers of 1 MiB found room");
     assert_eq!(found + refused.len(), ASKED);
     let expected =
-        "the answer of the node that holds the partition does not arrive: the link to the node is full";
+        "the answer of the node that holds the partition cannot be sent: the link to the node is full";
     assert!(refused.iter().all(|why| why == expected), "{}", refused[0]);
     asker.hear(now, holder.id, last.clone()).expect("an answer");
     assert!(matches!(
@@ -114,7 +114,7 @@ fn questions_that_find_the_link_full_are_refused_at_once() {
         panic!("the third finds no room");
     };
     let expected =
-        "the request does not reach the node that holds the partition: the link to the node is full";
+        "the request cannot be sent to the node that holds the partition: the link to the node is full";
     assert_eq!(why, expected);
 }
 

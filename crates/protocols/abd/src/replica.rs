@@ -100,11 +100,11 @@ impl Protocol for Abd {
     const BUGS: &'static [Bug] = &[
         Bug::new(
             "reads_without_write_back",
-            "a read returns what the next one, of another majority, does not find",
+            "a read returns a value that a later read, from another majority, does not find",
         ),
         Bug::new(
             "stamps_without_asking",
-            "a write is stamped by a clock, below a write that was acknowledged before it began",
+            "a write is stamped by a clock alone, below a write that was acknowledged before it began",
         ),
     ];
 

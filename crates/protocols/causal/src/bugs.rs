@@ -4,23 +4,24 @@ use turnbuckle_core::Bug;
 
 pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
     "forgets_deletes_early",
-    "a delete is forgotten while a site does not show it: what it deleted is seen by who depends on the delete, or comes back from there",
+    "a delete is forgotten before every site shows it: a session that depends on the delete reads the deleted value, or the value comes \
+     back from that site",
 );
 pub(crate) const SERVES_AN_OLD_DIRECTORY: Bug = Bug::new(
     "serves_an_old_directory",
-    "an old copy of a data directory is served, with what was deleted and forgotten since",
+    "an old copy of a data directory is served, with values whose deletes other sites have forgotten since",
 );
 pub(crate) const ANSWERS_ABOVE_WHAT_IT_HAS: Bug = Bug::new(
     "answers_above_what_it_has",
-    "a partition that has lost something answers as if it had what the other partitions of its site have",
+    "a partition that has lost versions answers for times up to which it does not have every version",
 );
 pub(crate) const DELETES_TELL_NOTHING_STABLE: Bug = Bug::new(
     "deletes_tell_nothing_stable",
-    "who deletes something is not shown what it depends on",
+    "the answer to a delete does not say what was stable: the session then misses a version on which it depends",
 );
 pub(crate) const PROVES_BY_THE_LEAST_CLOCK: Bug = Bug::new(
     "proves_by_the_least_clock",
-    "freshness is proven while a clock is seen to be beyond its bound",
+    "a receipt proves freshness although a clock is known to be beyond its bound",
 );
 
 /// The bugs that are planted. None outside tests.

@@ -416,13 +416,13 @@ impl Deletes {
     pub fn refusal(&self) -> Option<&'static str> {
         self.outdated.map(|why| match why {
             Outdated::Deletes => {
-                "the data directory of this node is an old copy: other sites may have forgotten deletes that are not in it, and what they \
-                 deleted would come back. Stop the node, empty its data directory and start it again: its peers give it back everything"
+                "the data directory of this node is an old copy: other sites may have forgotten deletes that are not in it, and the \
+                 deleted keys would come back. Stop the node, empty its data directory and start it again: its peers send it everything"
             }
             Outdated::Birth => {
                 "the data directory of this node is an old copy: the node has served from a later directory since, and what it wrote there \
-                 is not in this one. Stop the node, and put the later directory in place, or an empty one: its peers give it back everything \
-                 that they were sent"
+                 is not in this one. Stop the node, and put the later directory in place, or an empty one: its peers send back everything \
+                 that they had received"
             }
         })
     }

@@ -12,17 +12,17 @@ pub(crate) const fn of_hidden_versions<P: Protocol>(
     [
         Metric::new(
             "hidden_versions",
-            "Versions of other sites that are here and cannot be seen yet; at least so many.",
+            "At least this many versions of other sites have arrived and are not visible yet.",
             hidden,
         ),
         Metric::by_peer(
             "stable_time_lag_seconds",
-            "How far what is stable here, of another site, is behind the wall clock.",
+            "How far the time up to which another site's versions are stable here is behind the wall clock.",
             lag,
         ),
         Metric::by_peer(
             "update_visibility_seconds",
-            "How long another site's versions took from their stamp until they could be seen here.",
+            "How long another site's versions took from their stamp until they were visible here.",
             took,
         ),
     ]

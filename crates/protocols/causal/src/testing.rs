@@ -6,7 +6,7 @@ struct Unasked;
 
 impl Reach for Unasked {
     fn nearest(&self, _: u16) -> ServerId {
-        unreachable!("these sessions know whom to ask")
+        unreachable!("these sessions choose their servers themselves")
     }
 
     fn nearest_elsewhere(&self, _: u16) -> Option<ServerId> {
@@ -18,7 +18,7 @@ impl Reach for Unasked {
     }
 
     fn round_trip(&self, _: ServerId) -> Option<Micros> {
-        unreachable!("these sessions know whom to ask")
+        unreachable!("these sessions choose their servers themselves")
     }
 }
 

@@ -100,7 +100,7 @@ impl Reader {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(self.bad(format!("{other} for yes or no"))),
+            other => Err(self.bad(format!("{other} as a flag, which is 0 or 1"))),
         }
     }
 
@@ -154,7 +154,8 @@ impl Reader {
         let bad = self.cut_short();
         let replica = self.rest.try_get_u16().map_err(bad)?;
         if replica >= ReplicaSet::MAX {
-            return Err(self.bad(format!("site {replica} of at most 64")));
+            let highest = ReplicaSet::MAX - 1;
+            return Err(self.bad(format!("replica {replica}, where the highest is {highest}")));
         }
         Ok(Some(VersionId {
             at,

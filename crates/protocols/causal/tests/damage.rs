@@ -188,8 +188,8 @@ fn cops_keeps_its_promises() {
 }
 
 /// A world drawn from a seed. The first copy is in place, so a peer that was asked before is asked again, while its copy is under way. If that copy
-/// were taken as well as the one that answers the second word, the peer would be told twice where its stream continues: "expected a mark behind its
-/// entries".
+/// were taken as well as the one that answers the second word, the peer would be told twice where its stream continues: "expected a mark after
+/// entries that have arrived".
 #[test]
 fn a_peer_that_is_asked_again_while_its_copy_is_under_way_is_taken_at_the_last_word() {
     let scenario = Draw::new(17_679).scenario();

@@ -138,7 +138,8 @@ impl<E, M> PeerStream<E, M> {
         } = frame;
         if *previous != self.arrived || last < previous || *incarnation < self.received.incarnation {
             let found = format!(
-                "those behind {previous} up to {last} of incarnation {incarnation}, where {} has arrived and {} of incarnation {} is taken in",
+                "entries after {previous} up to {last} of incarnation {incarnation}, where entry {} has arrived, and entry {} of \
+                 incarnation {} was handled",
                 self.arrived, self.received.number, self.received.incarnation
             );
             return Err(BadFrame::new("entries that continue the stream", found));
@@ -160,8 +161,11 @@ impl<E, M> PeerStream<E, M> {
     pub fn arrive_mark(&mut self, frame: &MarkFrame, mark: M) -> Result<(), BadFrame> {
         let (incarnation, number) = (frame.incarnation, frame.after);
         if number > self.arrived {
-            let found = format!("one behind {number} when {} has arrived", self.arrived);
-            return Err(BadFrame::new("a mark behind its entries", found));
+            let found = format!(
+                "a mark after entry {number} when entry {} has arrived",
+                self.arrived
+            );
+            return Err(BadFrame::new("a mark after entries that have arrived", found));
         }
         // The incarnation is noted although the source has no entries yet. Otherwise the source would take this receiver for one that has lost
         // everything.

@@ -84,9 +84,12 @@ impl Lives {
         }
         let earliest = last.map_or(1, |last| last.start);
         if !(earliest..=next).contains(&incarnation.start) {
-            let found = format!("one from entry {} to {next}", incarnation.start);
+            let found = format!(
+                "one that begins with entry {}, where entry {next} is the next",
+                incarnation.start
+            );
             return Err(BadFrame::new(
-                "an incarnation that begins where the stream is",
+                "an incarnation that begins inside the stream",
                 found,
             ));
         }

@@ -14,7 +14,7 @@ pub const LAST_PLACE: u64 = 1 << 62;
 pub fn check_places(places: impl IntoIterator<Item = u64>) -> Result<(), BadFrame> {
     match places.into_iter().find(|&place| place > LAST_PLACE) {
         Some(beyond) => Err(BadFrame::new(
-            "a place in a stream that one can reach",
+            "a position that a stream can reach",
             beyond.to_string(),
         )),
         None => Ok(()),
@@ -123,9 +123,7 @@ pub fn replica_number(number: u32) -> Result<ReplicaId, BadFrame> {
     let replica = u16::try_from(number)
         .ok()
         .filter(|&replica| replica < ReplicaSet::MAX);
-    replica
-        .map(ReplicaId)
-        .ok_or_else(|| BadFrame::new("a site below 64", number.to_string()))
+    replica.map(ReplicaId).ok_or_else(|| BadFrame::replica(number))
 }
 
 impl IncarnationRecord {

@@ -7,7 +7,7 @@ pub(super) const DBSIZE: Spec = Spec {
     arity: 1,
     flags: &["readonly", "fast"],
     group: "server",
-    summary: "How many keys have a value here.",
+    summary: "Counts the keys that have a value.",
     waits: true,
     run,
     ..PLAIN

@@ -4,7 +4,7 @@ use crate::{call::Call, refusal::Refusal};
 pub(super) const ECHO: Spec = Spec {
     name: "echo",
     arity: 2,
-    summary: "Answers what it is given.",
+    summary: "Returns its argument.",
     run,
     ..PLAIN
 };

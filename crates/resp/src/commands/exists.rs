@@ -8,7 +8,7 @@ pub(super) const EXISTS: Spec = Spec {
     flags: &["readonly", "fast"],
     keys: Keys::ALL,
     group: "generic",
-    summary: "How many of the keys have a value: EXISTS key [key ...] [AT level].",
+    summary: "Counts the keys that have a value: EXISTS key [key ...] [AT level].",
     reads: Reads::Always,
     run,
     ..PLAIN

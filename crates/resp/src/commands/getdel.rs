@@ -8,7 +8,7 @@ pub(super) const GETDEL: Spec = Spec {
     flags: &["write", "fast"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Deletes a key, and tells the value that it had: GETDEL key [AT level].",
+    summary: "Deletes a key, and returns the value that it had: GETDEL key [AT level].",
     reads: Reads::Always,
     run,
     ..PLAIN

@@ -8,7 +8,7 @@ pub(super) const GETSET: Spec = Spec {
     flags: &["write", "denyoom", "fast"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Sets the value of a key, and tells the value before: GETSET key value [AT level].",
+    summary: "Sets the value of a key, and returns the value before: GETSET key value [AT level].",
     reads: Reads::Always,
     run,
     ..PLAIN

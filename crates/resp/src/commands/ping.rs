@@ -3,7 +3,7 @@ use crate::{call::Call, refusal::Refusal};
 
 pub(super) const PING: Spec = Spec {
     name: "ping",
-    summary: "Answers PONG, or what it is given.",
+    summary: "Returns PONG, or its argument.",
     run,
     ..PLAIN
 };

@@ -3,7 +3,7 @@ use crate::{call::Call, refusal::Refusal};
 
 pub(super) const QUIT: Spec = Spec {
     name: "quit",
-    summary: "Closes the connection once everything before is answered.",
+    summary: "Closes the connection after all earlier commands are answered.",
     run,
     ..PLAIN
 };

@@ -19,7 +19,7 @@ pub(super) const READWRITE: Spec = Spec {
 
 pub(super) const ASKING: Spec = Spec {
     name: "asking",
-    summary: "Does nothing: no slot is ever on its way from one node to another.",
+    summary: "Does nothing: no slot ever moves from one node to another.",
     ..READONLY
 };
 

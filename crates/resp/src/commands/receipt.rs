@@ -4,7 +4,7 @@ use crate::{call::Call, receipt::write_map, refusal::Refusal};
 pub(super) const RECEIPT: Spec = Spec {
     name: "receipt",
     arity: 1,
-    summary: "How fresh the last answer about keys provably was, and who gave it.",
+    summary: "What the last answer about keys proved: how fresh it was, and which replica gave it.",
     waits: true,
     run,
     ..PLAIN

@@ -17,7 +17,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
     }
     if on && call.connection.state.resp == Resp::Two {
         return Err(Refusal::err(
-            "RECEIPTS ON needs RESP3: say HELLO 3 first, or ask for each with RECEIPT",
+            "RECEIPTS ON needs RESP3: send HELLO 3 first, or send RECEIPT after each command",
         ));
     }
     call.connection.state.receipts = on;

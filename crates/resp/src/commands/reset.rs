@@ -4,7 +4,7 @@ use crate::{call::Call, connection::State, refusal::Refusal};
 pub(super) const RESET: Spec = Spec {
     name: "reset",
     arity: 1,
-    summary: "Makes the connection as it was when it began.",
+    summary: "Resets the connection to its state at the beginning.",
     waits: true,
     run,
     ..PLAIN

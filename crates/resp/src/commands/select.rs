@@ -4,7 +4,7 @@ use crate::{call::Call, number::parse_integer, refusal::Refusal};
 pub(super) const SELECT: Spec = Spec {
     name: "select",
     arity: 2,
-    summary: "Chooses a keyspace by name; 0 is the one the connection began in. The session of each is kept.",
+    summary: "Chooses a keyspace by name; 0 is the one that the connection began in. The session of each keyspace is kept.",
     waits: true,
     run,
     ..PLAIN

@@ -5,7 +5,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 pub(super) const SESSION: Spec = Spec {
     name: "session",
     arity: -2,
-    summary: "What this client knows, to go on with elsewhere: SESSION TOKEN | RESUME token | RESET.",
+    summary: "What this client has seen, as a token with which it can go on at another node: SESSION TOKEN | RESUME token | RESET.",
     waits: true,
     run,
     ..PLAIN
@@ -22,7 +22,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         "resume" => {
             check_subcommand(call, "session|resume", 3..=3)?;
             let token = URL_SAFE_NO_PAD.decode(call.arguments.at(2)).map_err(|_| {
-                Refusal("BADTOKEN not a session token: expected what SESSION TOKEN answered".into())
+                Refusal("BADTOKEN not a session token: expected the answer of SESSION TOKEN".into())
             })?;
             let door = call.door()?;
             let resumed = call.backend.resume(door, &token);
@@ -44,7 +44,7 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
                 "TOKEN",
                 "    Return what this session has seen and written, as a token.",
                 "RESUME <token>",
-                "    Go on where the token was taken: this session has now seen what that one saw, besides its own.",
+                "    Add what the token's session has seen to what this session has seen.",
                 "RESET",
                 "    Forget what this session has seen and written, in the selected keyspace.",
             ],

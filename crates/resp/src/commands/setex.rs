@@ -8,14 +8,14 @@ pub(super) const SETEX: Spec = Spec {
     flags: &["write", "denyoom"],
     keys: Keys::ONE,
     group: "string",
-    summary: "Sets the value of a key for so long: SETEX key seconds value [AT level].",
+    summary: "Sets the value of a key for this number of seconds: SETEX key seconds value [AT level].",
     run: |call| run(call, "setex", Unit::Seconds),
     ..PLAIN
 };
 
 pub(super) const PSETEX: Spec = Spec {
     name: "psetex",
-    summary: "Sets the value of a key for so long: PSETEX key milliseconds value [AT level].",
+    summary: "Sets the value of a key for this number of milliseconds: PSETEX key milliseconds value [AT level].",
     run: |call| run(call, "psetex", Unit::Millis),
     ..SETEX
 };

@@ -11,7 +11,7 @@ pub(super) const MULTI: Spec = Spec {
     name: "multi",
     arity: 1,
     group: "transactions",
-    summary: "Begins a transaction. No keyspace has them: EXEC refuses it, and nothing of it is carried out.",
+    summary: "Begins a transaction. No keyspace has them: EXEC refuses it, and none of its commands is carried out.",
     run: |call| {
         if std::mem::replace(&mut call.connection.state.in_transaction, true) {
             return Err(Refusal::err("MULTI calls can not be nested"));
@@ -25,13 +25,13 @@ pub(super) const EXEC: Spec = Spec {
     name: "exec",
     arity: 1,
     group: "transactions",
-    summary: "Ends a transaction, which is refused: nothing of it was carried out.",
+    summary: "Ends a transaction, which is refused: none of its commands was carried out.",
     run: |call| {
         if !std::mem::take(&mut call.connection.state.in_transaction) {
             return Err(Refusal::err("EXEC without MULTI"));
         }
         Err(Refusal(format!(
-            "EXECABORT the keyspace '{}' has no transactions: nothing of this one was carried out; send the commands without MULTI \
+            "EXECABORT the keyspace '{}' has no transactions: none of the commands was carried out; send them without MULTI \
              (redis-py: pipeline(transaction=False))",
             call.connection.state.keyspace
         )))
@@ -43,7 +43,7 @@ pub(super) const DISCARD: Spec = Spec {
     name: "discard",
     arity: 1,
     group: "transactions",
-    summary: "Ends a transaction, of which nothing was carried out.",
+    summary: "Ends a transaction. None of its commands was carried out.",
     run: |call| {
         if !std::mem::take(&mut call.connection.state.in_transaction) {
             return Err(Refusal::err("DISCARD without MULTI"));

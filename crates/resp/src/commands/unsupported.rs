@@ -24,7 +24,7 @@ const UNSUPPORTED: [(&[&str], &str); 11] = [
         &[
             "ACL", "DEBUG", "LATENCY", "MEMORY", "MODULE", "OBJECT", "SHUTDOWN", "SLOWLOG", "TOUCH",
         ],
-        "this is for the inside of Redis, and the inside of Turnbuckle is another",
+        "this command is about the internals of Redis, and those of Turnbuckle differ",
     ),
     (
         &[
@@ -39,7 +39,7 @@ const UNSUPPORTED: [(&[&str], &str); 11] = [
             "PTTL",
             "TTL",
         ],
-        "no keyspace tells or changes the expiry of a value that is already written",
+        "no keyspace shows or changes the expiry of a value that is already written",
     ),
     (&["MSETNX"], "no keyspace takes a condition on several keys"),
     (
@@ -68,17 +68,17 @@ const UNSUPPORTED: [(&[&str], &str); 11] = [
             "LCS",
             "SUBSTR",
         ],
-        "a value is read whole; GET and STRLEN do that",
+        "values are read as a whole, with GET; STRLEN returns the length",
     ),
     (
         &[
             "BITFIELD", "BITOP", "DUMP", "MIGRATE", "RESTORE", "SORT", "SORT_RO",
         ],
-        "values are read with GET and written with SET, and nothing computes with them here",
+        "values are read with GET and written with SET; the server does not compute with them",
     ),
     (
         &["KEYS", "RANDOMKEY"],
-        "it would look at every key at once; SCAN lists them some at a time",
+        "it would read every key at once; SCAN lists the keys in parts",
     ),
     (
         &["FLUSHALL", "FLUSHDB", "SWAPDB", "MOVE"],

@@ -1,7 +1,7 @@
 //! How a change of the WAN matrix gets to the nodes of other processes.
 //!
 //! ```text
-//! POST /wan/cut  -->  a1: its own matrix  --PUT /wan/links-->  b1, c1, .. at once; whoever does not answer: again, each second
+//! POST /wan/cut  -->  a1: its own matrix  --PUT /wan/links-->  b1, c1, .. at once; a node that does not answer: again, each second
 //!                     c1 starts           --GET /wan------->   a1, b1, ..
 //! ```
 //!

@@ -258,10 +258,10 @@ fn check_replica_sites(given: &Number<0>, protocol: KnownProtocol, sites: usize)
     let expected = match usize::try_from(**given).unwrap_or(usize::MAX) {
         count if count == sites => return Ok(count as u16),
         _ if !protocol.descriptor().leaves_sites_out => {
-            format!("{sites}: with {protocol} each partition stands at all sites")
+            format!("{sites}: with {protocol} each partition is at all sites")
         }
         count if (1..sites).contains(&count) => return Ok(count as u16),
-        _ => format!("a whole number from 1 to {sites}, which is how many sites there are"),
+        _ => format!("a whole number from 1 to {sites}, the number of sites"),
     };
     Err(given.wrong(expected))
 }

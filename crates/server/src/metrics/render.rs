@@ -10,16 +10,20 @@ pub(super) fn render(
     status: &Status,
 ) -> String {
     let mut text = Exposition::new();
-    text.family("turnbuckle_info", Kind::Gauge, "Who this is; always 1.")
-        .sample(
-            &[
-                ("cluster", &status.cluster),
-                ("node", &status.node),
-                ("site", &status.site),
-                ("version", &status.version),
-            ],
-            1.0,
-        );
+    text.family(
+        "turnbuckle_info",
+        Kind::Gauge,
+        "The cluster, node, site and version, as labels; always 1.",
+    )
+    .sample(
+        &[
+            ("cluster", &status.cluster),
+            ("node", &status.node),
+            ("site", &status.site),
+            ("version", &status.version),
+        ],
+        1.0,
+    );
     operations(&mut text, keyspaces, loops);
     durations(&mut text, keyspaces, loops);
     clients(&mut text, loops);
@@ -105,7 +109,7 @@ fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
     family(
         "turnbuckle_clients_refused_total",
         Kind::Counter,
-        "Clients that were turned away because of the limit.",
+        "Clients that were refused because max_clients were connected.",
         sum(|counts| counts.clients_refused.value()),
     );
     family(
@@ -128,25 +132,25 @@ fn client_memory(text: &mut Exposition, status: &Status) {
         (
             "turnbuckle_client_memory_bytes",
             Kind::Gauge,
-            "Memory for commands that are not done and replies that are not read, of all clients.",
+            "Memory for unfinished commands and unread replies of all clients.",
             clients.memory_bytes,
         ),
         (
             "turnbuckle_client_memory_limit_bytes",
             Kind::Gauge,
-            "By how much the process may grow for that. Two thirds of it are shared out.",
+            "The most memory that the process may use for that. Clients are given two thirds of it.",
             clients.memory_limit_bytes,
         ),
         (
             "turnbuckle_client_memory_refusals_total",
             Kind::Counter,
-            "How often a client had to wait, or was refused a reply, because there was no room.",
+            "How often a client had to wait, or was refused a reply, because this memory had no room.",
             clients.memory_refusals_total,
         ),
         (
             "turnbuckle_clients_disconnected_for_memory_total",
             Kind::Counter,
-            "Clients that were disconnected so that others have room.",
+            "Clients that were disconnected to free memory for other clients.",
             clients.disconnected_for_memory_total,
         ),
     ] {
@@ -160,19 +164,19 @@ fn strangers(text: &mut Exposition, status: &Status) {
         (
             "turnbuckle_strangers",
             Kind::Gauge,
-            "Connections to the port for peers that have not said yet who they are.",
+            "Connections to the port for peers that have not proven yet that they come from a peer.",
             strangers.unknown,
         ),
         (
             "turnbuckle_strangers_refused_total",
             Kind::Counter,
-            "Connections to the port for peers that were turned away.",
+            "Connections to the port for peers that were refused.",
             strangers.refused_total,
         ),
         (
             "turnbuckle_strangers_evicted_total",
             Kind::Counter,
-            "Connections to the port for peers that had to make room for others.",
+            "Connections to the port for peers that were closed to make room for newer ones.",
             strangers.evicted_total,
         ),
     ] {
@@ -211,15 +215,14 @@ fn keyspaces_state(text: &mut Exposition, status: &Status) {
     for keyspace in &status.keyspaces {
         family.sample(&[("keyspace", &keyspace.name)], keyspace.parked_operations as f64);
     }
-    let help = "Deletes made within so long are remembered: some site may not show them yet. It grows while a site is away.";
+    let help = "How far back deletes are remembered, because some site may not show them yet. It grows while a site is away.";
     let mut family = text.family("turnbuckle_deletes_kept_seconds", Kind::Gauge, help);
     for keyspace in &status.keyspaces {
         if let Some(seconds) = keyspace.deletes_kept_seconds {
             family.sample(&[("keyspace", &keyspace.name)], seconds);
         }
     }
-    let help =
-        "Keys whose delete is remembered: it waits until every site shows it, and then for a checkpoint.";
+    let help = "Keys whose delete is remembered until every site shows it and a checkpoint has followed.";
     let mut family = text.family("turnbuckle_deletes_waiting", Kind::Gauge, help);
     for keyspace in &status.keyspaces {
         family.sample(&[("keyspace", &keyspace.name)], keyspace.deletes_waiting as f64);
@@ -230,7 +233,7 @@ fn keyspaces_state(text: &mut Exposition, status: &Status) {
         let outdated = f64::from(u8::from(keyspace.directory_outdated));
         family.sample(&[("keyspace", &keyspace.name)], outdated);
     }
-    let help = "Partitions here of which something on disk is damaged and not back from other sites yet.";
+    let help = "Partitions of this node with damaged rows on disk that other sites have not restored yet.";
     let mut family = text.family("turnbuckle_damaged_partitions", Kind::Gauge, help);
     for keyspace in &status.keyspaces {
         family.sample(&[("keyspace", &keyspace.name)], keyspace.damage.len() as f64);
@@ -294,7 +297,7 @@ fn written(text: &mut Exposition, status: &Status) {
     );
     family(
         "turnbuckle_version_metadata_bytes_total",
-        "What the protocol keeps with the versions that were written on this node, as it is stored and sent.",
+        "Bytes that the protocol keeps with the versions that were written on this node, as they are stored and sent.",
         |keyspace| keyspace.metadata_bytes_total,
     );
 }
@@ -345,7 +348,7 @@ fn links(text: &mut Exposition, status: &Status) {
 }
 
 fn clock(text: &mut Exposition, status: &Status) {
-    let help = "How far the machine's wall clock is from the time that the node goes by; more than clock_bound_ms is wrong.";
+    let help = "How far the machine's wall clock is from the time that the node uses; more than clock_bound_ms is wrong.";
     text.family("turnbuckle_clock_away_seconds", Kind::Gauge, help)
         .sample(&[], status.clock.away_seconds);
     let help = "How often the machine's wall clock was set by more than clock_bound_ms.";
@@ -366,13 +369,13 @@ fn storage(text: &mut Exposition, status: &Status) {
     family(
         "turnbuckle_partitions_repaired_total",
         Kind::Counter,
-        "Partitions that got back from other sites what a disk had damaged.",
+        "Partitions whose damaged rows other sites have restored.",
         status.partitions_repaired_total as f64,
     );
     family(
         "turnbuckle_log_bytes",
         Kind::Gauge,
-        "Commit log that is kept.",
+        "Size of the commit log that is kept.",
         log.bytes as f64,
     );
     family(

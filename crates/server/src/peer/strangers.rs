@@ -172,7 +172,7 @@ impl Complaints {
         if self.may_say(host.clock.monotonic()) {
             tracing::warn!(
                 node = host.name,
-                "the connection from {address} is no peer's: {error}"
+                "the connection from {address} is not from a peer: {error}"
             );
         }
     }
@@ -183,7 +183,7 @@ impl Complaints {
         if self.quiet_until <= host.clock.monotonic()
             && let Some(more) = self.take_left_out(host.clock.monotonic())
         {
-            tracing::warn!(node = host.name, "{more} more connections were no peer's");
+            tracing::warn!(node = host.name, "{more} more connections were not from peers");
         }
     }
 }

@@ -322,7 +322,7 @@ impl Client {
     pub fn shed(&self, event_loop: &EventLoop) {
         tracing::warn!(
             node = event_loop.host.name,
-            "the memory for clients is short (client_memory_mb): a client that held {} KiB is disconnected",
+            "the memory for clients is full (client_memory_mb): a client that used {} KiB is disconnected",
             (over(self.connection_bytes.get()) + over(self.input_bytes.get())) >> 10
         );
         self.shed.set(true);

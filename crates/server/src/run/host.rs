@@ -260,7 +260,7 @@ impl Host {
                     "the disk of {} has less than {min} MiB free (min_free_disk_mb): writes are refused",
                     data.display()
                 ),
-                false => tracing::warn!(node = self.name, "the disk has room again: writes are taken"),
+                false => tracing::warn!(node = self.name, "the disk has room again: writes are accepted"),
             }
         }
     }

@@ -96,7 +96,7 @@ pub(super) struct Checked {
 /// Checks that the directory is new, or that it is this node's. A new directory is marked with the number `fresh`.
 ///
 /// Keyspaces may be added to the configuration or left out of it. A keyspace that is in the directory keeps its protocol and partitions, also while
-/// it is left out. The file is written only if its content changes, so that a node starts on a disk without room. If the content changes and there is
+/// it is left out. The file is written only if its content changes, so that a node starts on a full disk. If the content changes and there is
 /// no room, the node goes on with the old file.
 pub(super) fn check(
     directory: &Path,

@@ -163,25 +163,17 @@ impl<'a> Picture<'a> {
         };
         let sample = |number: u64| ((20.0, line(number) as f64), (72.0, line(number) as f64));
         self.dot(46, line(0));
-        says(
-            self,
-            0,
-            "what a client asks or is told, or what happens to a node",
-        );
+        says(self, 0, "a client's request or its answer, or an event at a node");
         let (from, to) = sample(1);
         self.arrow(from, to, "message", 0, true);
         says(
             self,
             1,
-            "(1) a message, in its sender's colour; (1) is where it arrives, too",
+            "a message, in its sender's colour; its number (1) is also where it arrives",
         );
         let (from, to) = sample(2);
         self.arrow(from, to, "message cut", 0, true);
-        says(
-            self,
-            2,
-            "a message whose other end is before or after what is shown",
-        );
+        says(self, 2, "a message whose other end is outside the picture");
         let (from, to) = sample(3);
         self.arrow(from, to, "message", 0, false);
         self.cross(to);

@@ -121,7 +121,7 @@ fn rows_that_are_too_many_are_counted() {
     assert_eq!(text.matches("beat").count(), 4);
     assert!(text.contains("6 more rows are left out"), "{text}");
     assert!(
-        text.contains("7 more messages and notes were not written down"),
+        text.contains("7 more messages and notes were not recorded"),
         "{text}"
     );
     assert!(diagram.rows(4).svg().contains("6 more rows are left out"));

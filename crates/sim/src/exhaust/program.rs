@@ -12,12 +12,12 @@ pub struct Program {
     /// The site where it begins.
     pub site: String,
     /// What it does.
-    pub errands: Vec<Errand>,
+    pub actions: Vec<Action>,
 }
 
 /// One thing that a client does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Errand {
+pub enum Action {
     /// Reads a key.
     Get(String),
     /// Writes a key.
@@ -30,8 +30,8 @@ pub enum Errand {
     Move(String),
 }
 
-/// The most errands of a client.
-const MAX_ERRANDS: usize = 16;
+/// The most actions of a client.
+const MAX_ACTIONS: usize = 16;
 
 const EXPECTED: &str = "expected a site and operations with commas between them, such as 'a put x, get y'";
 
@@ -41,15 +41,15 @@ impl FromStr for Program {
     fn from_str(text: &str) -> Result<Program, String> {
         let bad = || format!("{EXPECTED}; found '{text}'");
         let (site, rest) = text.trim().split_once(char::is_whitespace).ok_or_else(bad)?;
-        let errands: Vec<Errand> = rest.split(',').map(Errand::from_str).collect::<Result<_, _>>()?;
-        match errands.len() > MAX_ERRANDS {
+        let actions: Vec<Action> = rest.split(',').map(Action::from_str).collect::<Result<_, _>>()?;
+        match actions.len() > MAX_ACTIONS {
             true => Err(format!(
-                "{} operations; expected at most {MAX_ERRANDS} of one client",
-                errands.len()
+                "{} operations; expected at most {MAX_ACTIONS} of one client",
+                actions.len()
             )),
             false => Ok(Program {
                 site: site.into(),
-                errands,
+                actions,
             }),
         }
     }
@@ -57,23 +57,23 @@ impl FromStr for Program {
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errands: Vec<String> = self.errands.iter().map(Errand::to_string).collect();
-        write!(f, "{} {}", self.site, errands.join(", "))
+        let actions: Vec<String> = self.actions.iter().map(Action::to_string).collect();
+        write!(f, "{} {}", self.site, actions.join(", "))
     }
 }
 
-impl FromStr for Errand {
+impl FromStr for Action {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Errand, String> {
+    fn from_str(text: &str) -> Result<Action, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         Ok(match words.as_slice() {
-            ["get", key] => Errand::Get((*key).into()),
-            ["put", key] => Errand::Put((*key).into()),
-            ["del", key] => Errand::Del((*key).into()),
-            ["move", site] => Errand::Move((*site).into()),
+            ["get", key] => Action::Get((*key).into()),
+            ["put", key] => Action::Put((*key).into()),
+            ["del", key] => Action::Del((*key).into()),
+            ["move", site] => Action::Move((*site).into()),
             ["mget", keys @ ..] if !keys.is_empty() => {
-                Errand::Mget(keys.iter().map(|&key| key.to_string()).collect())
+                Action::Mget(keys.iter().map(|&key| key.to_string()).collect())
             }
             _ => {
                 return Err(format!(
@@ -85,34 +85,34 @@ impl FromStr for Errand {
     }
 }
 
-impl fmt::Display for Errand {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Errand::Get(key) => write!(f, "get {key}"),
-            Errand::Put(key) => write!(f, "put {key}"),
-            Errand::Del(key) => write!(f, "del {key}"),
-            Errand::Mget(keys) => write!(f, "mget {}", keys.join(" ")),
-            Errand::Move(site) => write!(f, "move {site}"),
+            Action::Get(key) => write!(f, "get {key}"),
+            Action::Put(key) => write!(f, "put {key}"),
+            Action::Del(key) => write!(f, "del {key}"),
+            Action::Mget(keys) => write!(f, "mget {}", keys.join(" ")),
+            Action::Move(site) => write!(f, "move {site}"),
         }
     }
 }
 
-impl Errand {
+impl Action {
     /// The operation that is asked for; `None` for a move.
     pub(super) fn operation(&self, client: usize, place: usize) -> Option<Operation> {
         let key = |key: &String| Key::from(key.as_str());
         Some(match self {
-            Errand::Get(name) => Operation::Get {
+            Action::Get(name) => Operation::Get {
                 key: key(name),
                 level: None,
             },
-            Errand::Put(name) => Operation::put(key(name), Bytes::from(format!("{client}v{place}"))),
-            Errand::Del(name) => Operation::delete(key(name)),
-            Errand::Mget(names) => Operation::ReadMany {
+            Action::Put(name) => Operation::put(key(name), Bytes::from(format!("{client}v{place}"))),
+            Action::Del(name) => Operation::delete(key(name)),
+            Action::Mget(names) => Operation::ReadMany {
                 keys: names.iter().map(key).collect(),
                 level: None,
             },
-            Errand::Move(_) => return None,
+            Action::Move(_) => return None,
         })
     }
 }

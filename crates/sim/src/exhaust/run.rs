@@ -1,5 +1,5 @@
 //! One execution of a small world: the choices for its next step, its state by then, and its end.
-use super::{Broken, Exhaust, program::Errand};
+use super::{Broken, Exhaust, program::Action};
 use crate::{Loss, OperationId, Rule, World, world::Due};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use turnbuckle_check::{HistoryBuilder, Report};
@@ -25,7 +25,7 @@ pub(super) struct Run<'a, S: Session> {
 
 struct Client {
     number: usize,
-    /// The index of its next errand.
+    /// The index of its next action.
     place: usize,
     open: Option<OperationId>,
 }
@@ -121,14 +121,14 @@ impl<'a, S: Session> Run<'a, S> {
         choices
     }
 
-    fn errand(&self, client: usize) -> Option<&'a Errand> {
-        self.small.clients[client].errands.get(self.clients[client].place)
+    fn action(&self, client: usize) -> Option<&'a Action> {
+        self.small.clients[client].actions.get(self.clients[client].place)
     }
 
     fn can_ask(&self, client: usize) -> bool {
         let known = &self.clients[client];
         let node = self.world.node_of_client(known.number);
-        known.open.is_none() && self.errand(client).is_some() && self.world.is_running(node)
+        known.open.is_none() && self.action(client).is_some() && self.world.is_running(node)
     }
 
     /// The choice, in a few words.
@@ -139,8 +139,8 @@ impl<'a, S: Session> Run<'a, S> {
             Choice::Due(due) => self.world.words_of(*due),
             Choice::Ask(client) => {
                 let at = node(self.world.node_of_client(self.clients[*client].number));
-                let errand = self.errand(*client).map_or_else(String::new, Errand::to_string);
-                format!("client {client} at {at}: {errand}")
+                let action = self.action(*client).map_or_else(String::new, Action::to_string);
+                format!("client {client} at {at}: {action}")
             }
             Choice::Pass => format!("{} pass", Exhaust::STEP),
             Choice::Restart(which) => format!("{} starts again", node(*which)),
@@ -197,20 +197,20 @@ impl<'a, S: Session> Run<'a, S> {
     }
 
     fn ask(&mut self, client: usize) {
-        let Some(errand) = self.errand(client) else { return };
+        let Some(action) = self.action(client) else { return };
         let known = &mut self.clients[client];
-        let operation = errand.operation(client, known.place);
+        let operation = action.operation(client, known.place);
         let node = self.world.node_of_client(known.number);
         known.place += 1;
         let asked = (client, known.place);
         self.asked = self.asked.wrapping_add(mixed(self.world.time().0, &asked));
-        match (operation, errand) {
+        match (operation, action) {
             (Some(operation), _) => {
                 let id = self.world.invoke(known.number, operation);
                 known.open = Some(id);
                 self.happened_to(node, &asked);
             }
-            (None, Errand::Move(site)) => {
+            (None, Action::Move(site)) => {
                 let site = self.world.topology().site_named(site);
                 let site = site.expect("programs are checked before they run");
                 let to = self.world.nodes_at(site)[0];

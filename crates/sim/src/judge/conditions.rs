@@ -36,7 +36,7 @@ impl Judge {
                     }
                     (None, None) if has_value => {
                         let words = format!(
-                            "operation {}: {key} has a value, and its version is not told",
+                            "operation {}: {key} has a value, and the answer does not name its version",
                             id.0
                         );
                         self.report(Rule::Service, words);

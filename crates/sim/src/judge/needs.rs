@@ -213,7 +213,7 @@ impl Needs {
             Met::No => {
                 wrong(
                     Rule::RealValues,
-                    format!("operation {id} was told that {key} had a value, and nobody had written one"),
+                    format!("operation {id} was told that {key} had a value, and no client had written one"),
                 );
                 None
             }
@@ -228,8 +228,8 @@ impl Needs {
 
     fn false_claim(&self, seen: &Seen, floor: Floor, shows: &str) -> String {
         format!(
-            "operation {}: the receipt of {} from replica {} claims to reflect all that was acknowledged {} before; {floor} was, {} \
-             before, and it shows {shows}",
+            "operation {}: the receipt of {} from replica {} claims to reflect every write that was acknowledged {} before; {floor} was \
+             acknowledged {} before, and the answer shows {shows}",
             seen.id.0,
             seen.key,
             seen.server,

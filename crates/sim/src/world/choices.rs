@@ -151,7 +151,7 @@ impl<S: Session> World<S> {
         match due.event {
             Event::Turn { node, .. } => format!("{} commits", name(node)),
             Event::Tick { node, .. } => format!("{}: its timers", name(node)),
-            Event::Look { node, .. } => format!("{} looks around", name(node)),
+            Event::Look { node, .. } => format!("{} does its periodic check", name(node)),
             Event::Work {
                 node,
                 worker: Worker::Sync,
@@ -159,7 +159,7 @@ impl<S: Session> World<S> {
             } => format!("{} syncs", name(node)),
             Event::Work { node, worker, .. } => format!("{}: background work {worker:?}", name(node)),
             Event::Interval { node, .. } => format!("{}: its interval is over", name(node)),
-            Event::Operate { node, id, .. } => format!("{} comes to operation {}", name(node), id.0),
+            Event::Operate { node, id, .. } => format!("{} begins operation {}", name(node), id.0),
             Event::Pump { link, end, .. } => format!("{} fills a link", name(self.ends(link)[end])),
             Event::Arrive { link, to, .. } => {
                 let ends = self.ends(link);
@@ -174,7 +174,7 @@ impl<S: Session> World<S> {
                     })
                     .collect();
                 format!(
-                    "{} hears from {}: {}",
+                    "{} receives from {}: {}",
                     name(ends[to]),
                     name(ends[1 - to]),
                     frames.join(", ")

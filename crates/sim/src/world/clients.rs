@@ -129,7 +129,7 @@ impl<S: Session> World<S> {
         let gateway = &mut process.gateway;
         let door = *process.doors.entry(client).or_insert_with(|| {
             let door = gateway.open(&name_of(known.keyspace));
-            let door = door.expect("who is not served does not get here");
+            let door = door.expect("a client that is not served does not get here");
             if let Some(token) = known.token.take() {
                 gateway.resume(door, &token).expect("tokens are the world's own");
             }

@@ -300,7 +300,7 @@ impl<S: Session> World<S> {
     pub fn fill_disk(&mut self, node: NodeId, free_bytes: u64) {
         if !self.machines[index(node)].space.is_taken {
             self.log(node, || {
-                format!("others take all of its disk but {free_bytes} bytes")
+                format!("other programs fill its disk up to {free_bytes} bytes")
             });
             self.machines[index(node)].space.take_all_but(free_bytes);
         }

@@ -50,7 +50,7 @@ impl<S: Session> World<S> {
                 if took > FEW_CHECKPOINTS + had / DELETES_OF_ONE {
                     let name = self.node_name(node);
                     let words = format!(
-                        "node {name} had {had} deletes that nobody needs any more, and {took} checkpoints later it has {deletes}"
+                        "node {name} had {had} deletes that no site needs any more, and {took} checkpoints later it still has {deletes}"
                     );
                     self.judge.report(Rule::Service, words);
                     return 0;

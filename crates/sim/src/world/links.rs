@@ -338,7 +338,7 @@ impl<S: Session> World<S> {
                     let (from, to) = (self.node_name(peer), self.node_name(NodeId(here as u16)));
                     self.judge.report(
                         Rule::Service,
-                        format!("node {to} does not understand node {from}: {error}"),
+                        format!("node {to} cannot use a frame of node {from}: {error}"),
                     );
                 }
                 self.break_link(link);

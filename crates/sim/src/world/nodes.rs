@@ -88,7 +88,7 @@ impl<S: Session> World<S> {
         let is_short = matches!(error, LogError::NotWritten(_)) && machine.space.is_taken;
         if !machine.dying && !machine.disk_has_failed && !is_short {
             let name = self.node_name(NodeId(node as u16));
-            let words = format!("the log of node {name} failed, and its disk is right: {error}");
+            let words = format!("the log of node {name} failed, although its disk has no fault: {error}");
             self.judge.report(Rule::Service, words);
         }
         if self.machines[node].dying || matches!(error, LogError::Poisoned(_)) {

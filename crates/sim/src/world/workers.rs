@@ -148,7 +148,8 @@ impl<S: Session> World<S> {
             // Work that fails because of the disk is tried again at the next look.
             if !machine.disk_has_failed && !error.is_damage() && !machine.is_short_of_room() {
                 let name = self.node_name(NodeId(node as u16));
-                let words = format!("background work of node {name} failed, and its disk is right: {error}");
+                let words =
+                    format!("background work of node {name} failed, although its disk has no fault: {error}");
                 self.judge.report(Rule::Service, words);
             }
         }

@@ -139,7 +139,7 @@ fn a_keyspace_that_takes_no_options_refuses_at_its_door() {
     let mut clients = Clients::<EventualSession>::new(EventualConfig::default());
     for (line, why) in [
         ("SET k v NX", "takes no conditions"),
-        ("SET k v GET", "does not tell the value that a write replaces"),
+        ("SET k v GET", "does not return the value that a write replaces"),
         ("SET k v PX 10", "takes no expiry"),
     ] {
         let refused = clients.send(0, line);

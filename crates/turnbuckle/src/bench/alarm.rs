@@ -2,7 +2,7 @@
 //!
 //! tokio's timers count milliseconds. In an open loop a client would begin up to a millisecond late, and since latency
 //! counts from the intended start, the benchmark would measure itself. Linux has timers that are files, which fit into
-//! the same `epoll` as the sockets: no thread, no spinning. Elsewhere milliseconds must do.
+//! the same `epoll` as the sockets: no thread, no spinning. On other systems the precision is milliseconds.
 
 use super::clock::Clock;
 use std::io;
@@ -26,7 +26,7 @@ mod linux {
     pub(crate) struct Alarm {
         timer: AsyncFd<OwnedFd>,
         clock: Clock,
-        /// When it rings, if it is set.
+        /// The time at which it rings, if it is set.
         rings_ns: Option<u64>,
     }
 

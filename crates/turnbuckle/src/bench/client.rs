@@ -1,4 +1,4 @@
-//! One client: its connection, its operations under way, and what becomes of them.
+//! One client: its connection, its operations under way, and their outcomes.
 //!
 //! ```text
 //!            fill                     exchange                      finish
@@ -25,7 +25,7 @@ use tokio::{sync::watch, task::yield_now};
 use turnbuckle_resp::Value;
 use turnbuckle_workload::{Arrival, ClientId, Generator, Op, Random, Received, Status, split_receipt};
 
-/// See the module.
+/// A client: see the module.
 pub(crate) struct Client {
     shared: Rc<Shared>,
     id: ClientId,
@@ -33,7 +33,7 @@ pub(crate) struct Client {
     alarm: Alarm,
     stop: watch::Receiver<bool>,
     connection: Option<Connection>,
-    /// Which of the targets it is, or should be, connected to.
+    /// The index of the target to which it is, or should be, connected.
     target: usize,
     /// How many sessions were lost before this one.
     sessions_lost: u32,
@@ -41,9 +41,9 @@ pub(crate) struct Client {
     token: Option<Vec<u8>>,
     /// How many steps are left until it moves on to another target, if it roams.
     steps_here: Option<u64>,
-    /// The chance by which it roams and backs off: apart from the workload's, so that neither changes the other.
+    /// The source of random numbers for roaming and backing off. It is separate from that of the workload, so that neither changes the other.
     chance: Random,
-    /// Free lanes, with when each became free. Never falls from front to back, for answers come in order.
+    /// Free lanes, each with the time when it became free. These times never fall from front to back, because answers come in order.
     idle: VecDeque<(u64, usize)>,
     flight: VecDeque<Flight>,
 }
@@ -58,15 +58,15 @@ struct Flight {
 
 /// How an operation ended.
 enum End {
-    /// As it should, with what a read found.
+    /// With an answer of the right type, and what a read found.
     Done(Option<Bytes>),
-    /// With an error: its first word, and whether the operation may have happened all the same.
+    /// With an error: its first word, and whether the operation may have happened nevertheless.
     Error(String, Status),
     /// Without an answer, for this reason in one word.
     Lost(&'static str),
 }
 
-/// Where a client stood when a phase was over.
+/// The state of a client at the end of a phase.
 pub(crate) struct Over {
     pub(crate) client: Client,
     /// Why it had no connection.
@@ -117,7 +117,7 @@ impl Client {
         })
     }
 
-    /// Which client it is.
+    /// The client's number.
     pub(crate) fn id(&self) -> ClientId {
         self.id
     }
@@ -148,8 +148,8 @@ impl Client {
             let went_well = if self.should_move() && self.flight.is_empty() {
                 self.move_on().await
             } else {
-                // An answer may already be there each time, and one client could go on and on while the others' answers lie there
-                // and grow old: tokio looks for them only when all tasks wait. So they come first, once each turn.
+                // An answer may already be there each time. Then one client could go on while the answers of other clients wait and seem slow:
+                // tokio polls sockets only when all tasks wait. So the other tasks run first, once in each turn.
                 yield_now().await;
                 self.wait(until_ns)
                     .await
@@ -199,7 +199,7 @@ impl Client {
         self.flight.push_back(Flight { job, lane, sent_ns });
     }
 
-    /// Until something arrives, the next operation is due, the oldest has taken too long, or everybody should stop.
+    /// Waits until something arrives, the next operation is due, the oldest operation has taken too long, or the run is to end.
     async fn wait(&mut self, due_ns: Option<u64>) -> Result<(), Trouble> {
         let late_ns = self
             .flight
@@ -352,7 +352,7 @@ impl Client {
         };
         self.connection = None;
         while let Some(mut flight) = self.flight.pop_front() {
-            // There is nowhere to send it to.
+            // There is no connection to send it to.
             flight.job.then = None;
             self.finish(flight, End::Lost(word), None, now_ns, source);
         }
@@ -379,14 +379,14 @@ impl Client {
             if self.shared.is_over(now_ns) || (!is_timed && now_ns >= patience_ns) {
                 return Err(trouble);
             }
-            // Who is refused cannot go on with that session: a new one, then. A target that is away says nothing against it.
+            // If the target refuses the session, a new one begins. If the target cannot be reached, the session is kept.
             if matches!(trouble, Trouble::Refused(_)) && self.token.take().is_some() {
                 self.sessions_lost += 1;
             }
             if self.shared.roams {
                 self.target = self.elsewhere();
             }
-            // Half of it by chance, so that not all clients come at once.
+            // Half of the pause is random, so that not all clients connect at the same time.
             let jittered_ns = pause_ns / 2 + self.chance.below(pause_ns / 2);
             let until_ns = now_ns.saturating_add(jittered_ns);
             self.pause(until_ns.min(self.shared.end_ns.get().unwrap_or(u64::MAX)))
@@ -430,7 +430,7 @@ impl Client {
         (self.target + step) % targets
     }
 
-    /// Counts whom an open loop did not serve: they are not in the latencies, so they must be somewhere.
+    /// Counts the operations of an open loop that were never sent. They are not in the latencies, so they are counted as errors.
     fn count_unsent(&self, source: &Source) {
         let (Source::Run(run), Some(end_ns)) = (source, self.shared.end_ns.get()) else {
             return;
@@ -451,12 +451,12 @@ fn stay(chance: &mut Random) -> u64 {
     Client::STEPS_PER_TARGET / 2 + chance.below(Client::STEPS_PER_TARGET + 1)
 }
 
-/// What a reply means for the operation it answers. Trouble, if it is no answer to that.
+/// The outcome that a reply means for its operation. An error if the reply has the wrong type.
 fn judge(op: Op, reply: Value) -> Result<End, Trouble> {
     match (op, reply) {
         (_, Value::Error(why)) => {
             let word = first_word(&why);
-            // Only this one may have happened; every other error says that it certainly has not.
+            // Only after this error may the operation have happened; every other error says that it certainly has not.
             let status = if word == "TIMEOUT" {
                 Status::Unknown
             } else {

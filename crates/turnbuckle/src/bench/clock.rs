@@ -20,13 +20,13 @@ impl Clock {
         }
     }
 
-    /// What it shows.
+    /// The time that it shows.
     pub(crate) fn now_ns(&self) -> u64 {
         u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// A time of this clock as a trace has it: still monotonic, but counted from 1970, so that traces of several recorders
-    /// lie side by side as well as their wall clocks did when they began, and next to the stamps of versions.
+    /// can be compared as precisely as their wall clocks agreed when they began, and with the stamps of versions.
     pub(crate) fn trace_ns(&self, at_ns: u64) -> i64 {
         self.wall_origin_ns
             .saturating_add(i64::try_from(at_ns).unwrap_or(i64::MAX))

@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     /// start. Without it each client waits for its answer (closed loop)
     #[arg(long, value_name = "OPS", value_parser = parse_rate)]
     pub(crate) rate: Option<Rate>,
-    /// How long, such as 30s or 500ms [default: the workload's, else 30s]
+    /// How long the run takes, such as 30s or 500ms [default: the workload's, else 30s]
     #[arg(long = "for", value_name = "SPAN", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
     /// How many keys there are [default: the workload's, else 1000]
@@ -59,14 +59,14 @@ pub(crate) struct Arguments {
     /// How many operations a client may have under way at once; each is a session of its own in a trace
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) pipeline: u16,
-    /// Record every operation there, as JSON lines; packed if the name ends in .zst. Together with --load, unless the
+    /// Write every operation to this file, as JSON lines; compressed if the name ends in .zst. Together with --load, unless the
     /// keyspace is empty
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// First write every key once; with --trace, go on when every target shows all of them
     #[arg(long)]
     pub(crate) load: bool,
-    /// What all choices follow from [default: another one each time]
+    /// The seed of all random choices [default: another one each time]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Whether a client stays with its server, or takes its session to another one now and then
@@ -78,7 +78,7 @@ pub(crate) struct Arguments {
     /// Which keys are popular: uniform, zipfian or latest [default: the workload's]
     #[arg(long, value_name = "KIND")]
     pub(crate) distribution: Option<Distribution>,
-    /// How long an answer may take before the connection is given up, and a target may show nothing new of what is loaded
+    /// How long an answer may take before the connection is given up; also how long a target may show no further key of what is loaded
     #[arg(long, default_value = "10s", value_name = "SPAN", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }

@@ -32,7 +32,7 @@ pub(crate) struct ReceiptSummary {
 }
 
 impl Receipts {
-    /// How many names are told apart. A server that makes up ever new ones fills no memory.
+    /// The most names that are counted separately. So a server that invents names cannot fill the memory.
     const MAX_NAMES: usize = 64;
 
     /// One more.

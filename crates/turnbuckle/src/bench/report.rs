@@ -1,4 +1,4 @@
-//! What a run has measured, for programs and for people.
+//! The report of a run, as JSON and as text.
 
 use super::{errors::explained, receipts::ReceiptSummary, tally::Numbers};
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
@@ -26,7 +26,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What was measured in so many seconds.
+    /// The report of a run that took this number of seconds.
     pub(crate) fn new(numbers: &Numbers, seconds: f64) -> Report {
         let per_second = |count: u64| {
             if seconds > 0.0 {
@@ -123,7 +123,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Names and how often each, for people.
+/// Names and their counts, as text.
 pub(crate) fn counts(counts: &BTreeMap<String, u64>) -> String {
     let all: Vec<String> = counts
         .iter()

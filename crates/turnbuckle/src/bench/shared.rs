@@ -1,4 +1,4 @@
-//! What all clients of a run share. They are tasks of one thread, so cells do.
+//! The state that all clients of a run share. They are tasks of one thread, so cells suffice.
 
 use super::{
     clock::Clock,
@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use tokio::sync::watch;
 use turnbuckle_workload::{Arrival, Population};
 
-/// See the module.
+/// The shared state: see the module.
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) targets: Vec<Target>,
@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) timeout_ns: u64,
     pub(crate) roams: bool,
     pub(crate) arrival: Arrival,
-    /// What tells the sessions of this run from those of another in the same checker.
+    /// A tag that distinguishes the sessions of this run from those of other runs that are checked together with it.
     pub(crate) run: String,
     pub(crate) tally: RefCell<Tally>,
     pub(crate) population: RefCell<Population>,
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) end_ns: Cell<Option<u64>>,
     /// How many more steps may begin, if it ends by count.
     pub(crate) steps_left: Cell<Option<u64>>,
-    /// Turns true when everybody should come to an end before that.
+    /// Becomes true when all clients should end before that.
     pub(crate) stop: watch::Sender<bool>,
 }
 

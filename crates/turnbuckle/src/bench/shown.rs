@@ -1,15 +1,15 @@
-//! What must be true of the targets before a trace is worth anything.
+//! Checks of the targets that a trace needs before the measured phase.
 //!
-//! The checker knows what is in the trace. Of a read of what another run has written it cannot say much. So
-//! before the measured phase every target must show what this run has loaded, and nothing may be there yet that it inserts.
+//! The checker knows only what is in the trace. It cannot fully judge a read of a value that another run has written. So
+//! before the measured phase every target must show what this run has loaded, and must not have any key that this run inserts.
 //!
 //! ```text
 //!   target b:  GET user0 .. user255      user0 .. user200 are of this run
 //!              GET user201 .. user255    all of them are; on to user256
 //! ```
 //!
-//! A site gets what others have written by several streams, one for each site and partition, of which a client knows nothing. So
-//! it is not enough to look for the last record: each one is looked for.
+//! A site receives the writes of other sites over several streams, one for each site and partition, which a client does not know. So
+//! it is not enough to read the last record: every record is read.
 
 use super::{shared::Shared, tally::is_of_run, target::Target};
 use crate::connection::{Connection, Trouble};
@@ -28,7 +28,7 @@ const WINDOW: u64 = 256;
 /// How long to wait until the same records are asked for again.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until every target shows each of so many records as this run has loaded it.
+/// Waits until every target shows each of this number of records as this run has loaded it.
 ///
 /// # Errors
 /// If a target shows nothing new for as long as an answer may take, or the run is to end.
@@ -61,12 +61,12 @@ pub(crate) async fn inserted_before(
     Ok(None)
 }
 
-/// Looks at one target.
+/// The check of one target.
 struct Watch<'a> {
     shared: &'a Shared,
     target: &'a Target,
     connection: Option<Connection>,
-    /// What was wrong last.
+    /// The last reason why a record did not count as shown.
     trouble: String,
 }
 
@@ -110,14 +110,14 @@ impl Watch<'_> {
     fn complaint(&self, record: u64) -> String {
         let Target { address, site } = self.target;
         format!(
-            "{address} ({site}) does not show what was loaded: of {}, {}. A trace needs that: else it would have reads of \
-             values from before it. How long to wait for something new is --timeout",
+            "{address} ({site}) does not show what was loaded: for {}, {}. A trace needs that: otherwise it would have reads of values \
+             from before the trace. --timeout is how long to wait for a further key",
             String::from_utf8_lossy(&Population::key(record)),
             self.trouble
         )
     }
 
-    /// Asks for these records, and strikes out those that are as loaded.
+    /// Reads these records, and removes those from the list that are as loaded.
     async fn look(&mut self, window: &mut Vec<u64>) -> Result<(), Trouble> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
@@ -164,8 +164,8 @@ fn trouble_with(reply: &Value, run: &str) -> Option<String> {
         Value::Bulk(value) if is_of_run(value, run) => None,
         Value::Bulk(_) => Some("it has a value that this run did not write".into()),
         Value::Null => Some("it has nothing".into()),
-        Value::Error(why) => Some(format!("it says {}", String::from_utf8_lossy(why))),
-        _ => Some("it says what is no answer to a GET".into()),
+        Value::Error(why) => Some(format!("it answers {}", String::from_utf8_lossy(why))),
+        _ => Some("it answers a GET with another type of reply".into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where a client's next operation comes from.
+//! The source of a client's operations.
 
 use super::shared::Shared;
 use bytes::Bytes;
@@ -16,24 +16,24 @@ pub(crate) struct Job {
     pub(crate) then: Option<Bytes>,
     /// The record that is inserted or loaded.
     pub(crate) record: Option<u64>,
-    /// What its latency counts from.
+    /// The time from which its latency counts.
     pub(crate) intended_ns: u64,
 }
 
-/// What there is to do.
+/// What a client is to do next.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// This, now.
+    /// Send this operation now.
     Job(Job),
-    /// Nothing before this time.
+    /// Send nothing before this time.
     At(u64),
-    /// Nothing ever again.
+    /// Send nothing more.
     Nothing,
 }
 
-/// See the module.
+/// A source: see the module.
 pub(crate) enum Source {
-    /// Every record once, divided among the clients as they come for them.
+    /// Every record once. A client takes the next record when it is free.
     Load(Rc<RefCell<LoadQueue>>),
     /// The workload.
     Run(Box<Run>),
@@ -44,10 +44,10 @@ pub(crate) enum Source {
 pub(crate) struct LoadQueue {
     next: u64,
     records: u64,
-    /// Those whose write failed, and how often.
+    /// The records whose write failed, and how often.
     failed: BTreeMap<u64, u32>,
     again: Vec<u64>,
-    /// Those that were given up.
+    /// The records that were given up.
     lost: u64,
 }
 
@@ -65,7 +65,7 @@ impl LoadQueue {
         }
     }
 
-    /// How many records are not there, once all clients are done.
+    /// How many records could not be written, when all clients are done.
     pub(crate) fn missing(&self) -> u64 {
         self.lost + self.again.len() as u64 + (self.records - self.next)
     }
@@ -116,7 +116,7 @@ impl Run {
         }
     }
 
-    /// How many operations were meant to begin before `end_ns` and have not: in an open loop, people whom nobody served.
+    /// How many operations were meant to begin before `end_ns` and have not: in an open loop, operations that were never sent.
     pub(crate) fn unsent(&self, shared: &Shared, end_ns: u64) -> u64 {
         let (Some(start_ns), Arrival::Open { rate, .. }) = (self.next_start_ns, shared.arrival) else {
             return 0;
@@ -167,7 +167,7 @@ impl Source {
                 }
                 run.next_start_ns = run.timetable.as_mut().map(Timetable::next_start_ns);
                 let step = generator.next_step(&mut shared.population.borrow_mut());
-                // Nobody waits for a client of a closed loop: it is on time whenever it gets round to it.
+                // In a closed loop an operation has no intended start: it is on time whenever it is sent.
                 let intended_ns = if run.timetable.is_some() {
                     intended_ns
                 } else {

@@ -1,4 +1,4 @@
-//! What has happened so far, in numbers and in the trace.
+//! The results so far, as numbers and in the trace.
 
 use super::{
     clock::Clock,
@@ -78,7 +78,7 @@ impl Tally {
         self.trace.is_some()
     }
 
-    /// An operation was answered as it should be, so long after its intended start.
+    /// An operation was answered, this long after its intended start.
     pub(crate) fn done(&mut self, op: Op, latency_ns: u64) {
         match op {
             Op::Read | Op::Snapshot => self.numbers.reads.record_ns(latency_ns),
@@ -91,7 +91,7 @@ impl Tally {
         count(&mut self.numbers.errors, word);
     }
 
-    /// So many operations of an open loop were meant to begin and did not.
+    /// This number of operations of an open loop were due and were not sent.
     pub(crate) fn unsent(&mut self, operations: u64) {
         if operations > 0 {
             *self.numbers.errors.entry("UNSENT".into()).or_default() += operations;
@@ -158,7 +158,7 @@ pub(crate) fn is_of_run(value: &[u8], run: &str) -> bool {
     label(value).and_then(|label| label.rsplit('.').next()) == Some(run)
 }
 
-/// The label of a value that some benchmark has written; else all of it.
+/// The label of a value that a benchmark has written; of any other value, all of it.
 fn name(value: Bytes) -> Octets {
     match label(&value) {
         Some(label) => Octets::from(label),

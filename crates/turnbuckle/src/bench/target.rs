@@ -27,11 +27,11 @@ impl FromStr for Address {
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) address: String,
-    /// What the trace calls it: its site if it tells, else its address.
+    /// Its name in the trace: its site if the server tells it, else its address.
     pub(crate) site: String,
 }
 
-/// What every connection begins with.
+/// The settings with which every connection begins.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Greeting {
     pub(crate) keyspace: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    /// Opens a connection and sets it up; with the session that `token` is of, if there is one.
+    /// Opens a connection and sets it up. With a token, it continues the token's session.
     pub(crate) async fn connect(&self, address: &str, token: Option<&[u8]>) -> Result<Connection, Trouble> {
         let mut connection = Connection::open(address).await?;
         self.set_up(&mut connection, token)
@@ -57,7 +57,7 @@ impl Greeting {
 
     async fn set_up(&self, connection: &mut Connection, token: Option<&[u8]>) -> Result<(), Trouble> {
         if self.receipts {
-            // A server that knows neither simply gives none.
+            // A server that has neither command gives no receipts.
             let hello = connection.call(&["HELLO", "3"]).await?;
             if !matches!(hello, Value::Error(_)) {
                 connection.call(&["RECEIPTS", "ON"]).await?;
@@ -98,7 +98,7 @@ pub(crate) async fn session_token(connection: &mut Connection) -> Result<Vec<u8>
 pub(crate) async fn site_name(connection: &mut Connection) -> Result<Option<String>, Trouble> {
     let info = match without_attribute(connection.call(&["INFO"]).await?) {
         Value::Bulk(text) | Value::Verbatim(_, text) => text,
-        // Not every server lets everybody look.
+        // Some servers refuse this command.
         _ => return Ok(None),
     };
     Ok(String::from_utf8_lossy(&info)

@@ -1,4 +1,4 @@
-//! What `turnbuckle check` says of a trace, for people: a line for each thing that was judged.
+//! The report of `turnbuckle check` as text: one line for each property that was judged.
 use std::{
     cmp::Reverse,
     fmt::{Display, Write},
@@ -40,11 +40,11 @@ pub(super) fn summary(name: &str, history: &History, report: &Report, required: 
     lines.0.trim_end().to_owned()
 }
 
-/// What has been said so far.
+/// The lines so far.
 struct Lines(String);
 
 impl Lines {
-    /// A line about something; without a name it goes on with the line before.
+    /// Adds a line. Without a name, it continues the line before.
     fn add(&mut self, what: &str, says: impl Display) {
         writeln!(self.0, "  {what:<20}{says}").expect("writing to a string does not fail");
     }
@@ -157,7 +157,7 @@ impl Lines {
             {
                 self.add(
                     "",
-                    "how stale an answer may be follows from clocks: where one was outside its server's bound, it is false",
+                    "claims of staleness rest on clocks: if a clock was outside its server's bound, the claims are false",
                 );
             }
         }
@@ -180,13 +180,13 @@ impl Lines {
         }
     }
 
-    /// Reads of what no record wrote, or not yet.
+    /// Reads of values that no record wrote, or wrote only later.
     fn impossible(&mut self, report: &Report) {
         if report.phantom_reads + report.future_reads > 0 {
             self.add(
                 "impossible reads",
                 format!(
-                    "{} of what nobody wrote, {} before their write began",
+                    "{} of values that no client wrote, {} before their write began",
                     report.phantom_reads, report.future_reads
                 ),
             );
@@ -216,7 +216,7 @@ impl Lines {
             self.add(
                 "",
                 format!(
-                    "reads that differ count from {} after the last write on: twice the longest observed propagation",
+                    "last reads that differ count only from {} after the last write: twice the longest observed propagation",
                     ms(report.propagation_ns.saturating_mul(2))
                 ),
             );
@@ -249,12 +249,12 @@ fn ms(ns: i64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-/// Whether nothing had to be left out, or is judged by what may have been before the trace.
+/// Whether no operation was left out, and no read returned a value from before the trace.
 fn is_all_judged(report: &Report) -> bool {
     report.not_auditable_keys.is_empty() && report.doubtful_reads == 0 && report.reads_from_before == 0
 }
 
-/// What became of reads of values from before the trace.
+/// How reads of values from before the trace were judged.
 fn from_before(report: &Report) -> [String; 5] {
     [
         format!(
@@ -263,8 +263,8 @@ fn from_before(report: &Report) -> [String; 5] {
             plural(report.values_from_before, "value")
         ),
         "atomic, Gamma, k, causal, sequential: the value may have taken effect at any time until its first read".into(),
-        "stale reads, sessions: it is older than a write only if versions or an earlier read of it show that".into(),
-        "levels, receipts: not auditable as to level and staleness, unless they are broken all the same".into(),
+        "stale reads, sessions: the value counts as older than a write only if versions, or an earlier read of it, show that".into(),
+        "levels, receipts: level and staleness are not auditable, unless they are broken whenever the value was written".into(),
         "add --began-empty if the keyspace was empty when the trace began: these reads are violations then".into(),
     ]
 }
@@ -299,16 +299,11 @@ fn k(report: &Report) -> String {
         true if max == 1 => "1: each read returned the last write to its key".into(),
         true => format!("{max}: each read returned one of the last {max} writes to its key"),
         false => {
-            format!("{max} or more: how many writes back reads were at most was not found out for all keys")
+            format!("{max} or more: for some keys it was not decided how many writes back reads were at most")
         }
     });
     let none = report.k_lower_bound_per_key.len() - known.len();
-    let none = (none > 0).then(|| {
-        format!(
-            "none for {}, where impossible reads are",
-            plural(none as u64, "key")
-        )
-    });
+    let none = (none > 0).then(|| format!("none for {} with impossible reads", plural(none as u64, "key")));
     let parts: Vec<String> = largest.into_iter().chain(none).collect();
     match parts.is_empty() {
         true => "none: there are no operations".into(),

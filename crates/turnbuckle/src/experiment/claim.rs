@@ -1,10 +1,10 @@
-//! What a paper says, held against what was measured.
+//! The claims of a paper, compared with what was measured.
 use super::{
     file::{Claim, Compare, Experiment},
     results::Results,
 };
 
-/// What became of a claim.
+/// The verdict on a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// What was found: the least and the greatest of all the points that the claim is about.
@@ -16,7 +16,7 @@ pub struct Verdict {
 pub enum Held {
     Yes,
     No,
-    /// It counts neither way, and why.
+    /// It is neither held nor broken, and why.
     Unknown(String),
 }
 

@@ -32,7 +32,7 @@
 //! paper = 4.0                         # the paper's number, if it gives one
 //! least = 3.0                         # what counts as held: at least, at most, or both
 //! most = 5.0
-//! differs = "why"                     # ours is far from the paper's number, which is what is said of it: printed behind both
+//! differs = "why"                     # why our number is far from the paper's number: printed after both
 //! beyond = "why"                      # the simulator cannot show it: it is printed, and does not count
 //!
 //! [scenario]                          # a scenario as in scenarios/*.toml; "$skew" stands for the axis's value,
@@ -45,9 +45,9 @@
 //! | `ratio` | that of `of`, divided by that of `to` |
 //! | `difference` | that of `of`, less that of `to` |
 //! | `lower-by` | by how many percent that of `of` is below that of `to` |
-//! | `spread` | along the whole of x, the greatest divided by the least |
-//! | `growth` | along the whole of x, the last divided by the first |
-//! | `step` | along the whole of x, the least ratio of a number to the one before |
+//! | `spread` | over all values of x, the greatest divided by the least |
+//! | `growth` | over all values of x, the last divided by the first |
+//! | `step` | over all values of x, the least ratio of a number to the one before |
 //!
 //! A value's literal takes the place of `"$name"`, quotes and all, before the file is read again for each point: the lines of what is
 //! wrong are right, its columns are those of the line with the values in it.
@@ -94,9 +94,9 @@ pub struct Axis {
 
 pub struct AxisValue {
     pub label: String,
-    /// Where it is drawn.
+    /// The place on the axis.
     pub x: f64,
-    /// What stands for it in the scenario: the empty name for itself, else a field.
+    /// What replaces its placeholders in the scenario, by field. The empty name is the value itself.
     literals: BTreeMap<String, String>,
 }
 
@@ -109,16 +109,16 @@ pub struct Measure {
     pub scale: Scale,
 }
 
-/// Something that the paper says. See [`super::claim`].
+/// A claim of the paper. See [`super::claim`].
 pub struct Claim {
     pub words: String,
     /// The place of the measure.
     pub measure: usize,
     pub compare: Compare,
-    /// The places of protocols. `to` is there where two are compared.
+    /// The places of protocols. `to` is set if two are compared.
     pub of: usize,
     pub to: Option<usize>,
-    /// For each axis the place of the value it is about; none: all.
+    /// For each axis the place of the value that the claim is about. `None`: all values.
     pub at: Vec<Option<usize>>,
     pub paper: Option<f64>,
     pub min: Option<f64>,
@@ -153,7 +153,7 @@ impl Compare {
         matches!(self, Compare::Ratio | Compare::Difference | Compare::LowerBy)
     }
 
-    /// Whether it looks along the whole of x.
+    /// Whether it is about all values of x.
     pub fn is_along_x(self) -> bool {
         matches!(self, Compare::Spread | Compare::Growth | Compare::Step)
     }
@@ -250,7 +250,7 @@ struct ClaimTable {
     beyond: Option<String>,
 }
 
-/// No more runs than somebody waits for.
+/// The most runs of an experiment.
 const MAX_POINTS: usize = 1_000;
 const MAX_MEASURES: usize = 20;
 
@@ -307,7 +307,7 @@ impl Experiment {
         })
     }
 
-    /// What stands for the value of an axis that there is not.
+    /// A placeholder that no axis replaces.
     fn left_over(&self, text: &str) -> Option<Misplaced> {
         let begin = text.find("\"$")?;
         let found: String = text[begin + 1..].chars().take_while(|&c| c != '"').collect();
@@ -317,14 +317,16 @@ impl Experiment {
         });
         let known: BTreeSet<String> = known.collect();
         let known: Vec<String> = known.into_iter().collect();
-        let expected = format!("what an axis has for each of its values: {}", known.join(", "));
+        let expected = format!("a name that each value of some axis has: {}", known.join(", "));
         Some(Misplaced::at(begin..begin + 1, found, expected))
     }
 
-    /// What a figure must say of all of its numbers; nothing if they are those that the file asks for.
+    /// A note for all figures. Empty if the runs are those that the file asks for.
     pub fn note(&self) -> String {
         match self.is_quick {
-            true => "--quick: only the ends of each axis, two seconds of each run".into(),
+            true => {
+                "--quick: only the first and the last value of each axis, and two seconds of each run".into()
+            }
             false => String::new(),
         }
     }
@@ -351,7 +353,7 @@ impl Experiment {
     }
 }
 
-/// What stands for an axis's value in the scenario, or for a field of it.
+/// The placeholder of an axis's value in the scenario, or of a field of it.
 fn placeholder(axis: &str, field: &str) -> String {
     match field {
         "" => format!("\"${axis}\""),
@@ -426,7 +428,7 @@ fn axis_value(value: Spanned<Value>) -> Result<AxisValue, Misplaced> {
     let number = |value: &Value| match value {
         Value::Integer(number) => Some(*number as f64),
         Value::Float(number) => Some(*number),
-        // In milliseconds.
+        // Times are in milliseconds.
         Value::String(text) => text.parse().ok().map(|Offset(us)| us as f64 / 1e3),
         _ => None,
     };
@@ -454,7 +456,7 @@ fn axis_value(value: Spanned<Value>) -> Result<AxisValue, Misplaced> {
     Ok(AxisValue { label, x, literals })
 }
 
-/// The place of a name among those that there are.
+/// The place of a name in a list of names.
 fn place_of<'a>(given: &str, names: impl Iterator<Item = &'a str> + Clone) -> Result<usize, String> {
     names.clone().position(|name| name == given).ok_or_else(|| {
         let names: Vec<&str> = names.collect();
@@ -482,11 +484,11 @@ impl Experiment {
         }
         match &claim.to {
             None if compare.takes_two() => {
-                let expected = format!("a protocol: {} is of two", compare.name());
+                let expected = format!("a second protocol: {} compares two", compare.name());
                 return Err(Misplaced::missing(place, "to", expected));
             }
             Some(to) if !compare.takes_two() => {
-                return Err(to.wrong(format!("no second protocol: {} is of one", compare.name())));
+                return Err(to.wrong(format!("no second protocol: {} is about one", compare.name())));
             }
             _ => {}
         }
@@ -518,7 +520,7 @@ impl Experiment {
             let place = place_of(axis.get_ref(), names).map_err(wrong)?;
             if place == 0 && compare.is_along_x() {
                 return Err(wrong(format!(
-                    "another axis: {} looks along the whole of x",
+                    "another axis than x: {} is about all values of x",
                     compare.name()
                 )));
             }

@@ -28,7 +28,7 @@ enum Statistic {
     /// The least that such a share does not exceed.
     Quantile(f64),
     PerSecond,
-    /// All quantiles: a figure of its own, and no number.
+    /// All quantiles: drawn as a figure of its own. It has no number.
     Distribution,
 }
 
@@ -54,7 +54,7 @@ const STATISTICS: [(&str, Statistic); 8] = [
 ];
 
 impl What {
-    /// The number, of a run. Times are milliseconds. None if there were no such operations, or it is no number.
+    /// The number for a run. Times are in milliseconds. `None` if there were no such operations, or if the measure has no number.
     pub fn of(self, tally: &Tally) -> Option<f64> {
         let seconds = tally.took.0 as f64 / 1e6;
         match (self.statistic, self.latencies(tally)) {

@@ -1,4 +1,4 @@
-//! What an experiment showed: as tables, as figures, as JSON.
+//! The report of an experiment: as tables, as figures, as JSON.
 use super::{
     claim::{Held, Verdict},
     file::{Claim, Experiment, Measure},
@@ -58,11 +58,11 @@ struct JsonClaim<'a> {
     min: Option<f64>,
     max: Option<f64>,
     found: Option<(f64, f64)>,
-    /// None: it counts neither way.
+    /// `None`: the claim is neither held nor broken.
     held: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'a str>,
-    /// Why ours is far from the paper's number.
+    /// Why our number is far from the paper's number.
     #[serde(skip_serializing_if = "Option::is_none")]
     differs: Option<&'a str>,
 }
@@ -129,7 +129,7 @@ impl<'a> Report<'a> {
         text
     }
 
-    /// What was found: all that changes when the protocols do.
+    /// The results, without the parts that depend only on the experiment's file.
     pub fn findings(&self) -> String {
         let (experiment, mut text) = (self.experiment, String::new());
         let numbers = experiment
@@ -171,7 +171,7 @@ impl<'a> Report<'a> {
 
     // ---- figures --------------------------------------------------------------------------------------------
 
-    /// A figure for each measure and each value of the axes besides x; of distributions for each value of x as well. By their names.
+    /// A figure for each measure and each value of the axes besides x; of distributions for each value of x as well. With the name of each.
     pub fn figures(&self) -> Vec<(String, Plot)> {
         let experiment = self.experiment;
         let mut figures = Vec::new();
@@ -212,7 +212,7 @@ impl<'a> Report<'a> {
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             let protocol = &self.experiment.protocols[curve.protocol];
-            // Two points are no curve.
+            // Two points make no curve.
             let shape = if points.len() < 3 {
                 Shape::Points
             } else {
@@ -241,7 +241,7 @@ impl<'a> Report<'a> {
         Plot {
             title: self.title(measure, at),
             x: Axis::new(measure.label.clone(), measure.scale),
-            y: Axis::new("share that took no longer", Scale::Linear),
+            y: Axis::new("share that took at most this time", Scale::Linear),
             series: series.collect(),
             note: self.experiment.note(),
             labels: Vec::new(),
@@ -339,12 +339,12 @@ fn line(claim: &Claim, verdict: &Verdict) -> String {
         .collect();
     write!(line, "; expected {}", bounds.join(" and ")).expect("a String grows");
     if let Some(why) = &claim.differs {
-        write!(line, "; ours is another number because {why}").expect("a String grows");
+        write!(line, "; our number differs because {why}").expect("a String grows");
     }
     line
 }
 
-/// Three or four digits that count.
+/// A number with three or four significant digits.
 fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 100.0 => format!("{number:.0}"),
@@ -354,7 +354,7 @@ fn short(number: f64) -> String {
     }
 }
 
-/// What can stand in the name of a file.
+/// The text with only the characters that are safe in the name of a file.
 fn file_name(words: &str) -> String {
     let safe = |c: char| {
         if c.is_ascii_alphanumeric() || "-_.".contains(c) {

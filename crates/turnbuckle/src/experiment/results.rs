@@ -21,14 +21,14 @@ use turnbuckle_sim::{Keep, Scenario, Tally};
 #[derive(Default)]
 pub struct Results {
     tallies: BTreeMap<(usize, Vec<usize>), Tally>,
-    /// What went wrong in runs.
+    /// The errors of runs.
     pub violations: Vec<String>,
 }
 
-/// A quick run lasts at most so long.
+/// The longest time that a quick run lasts.
 const QUICK: Micros = Micros::from_millis(2_000);
 
-/// Promises are looked after by `sim`; here nobody keeps books.
+/// The judge is off: promises are checked by `turnbuckle sim`.
 const KEEP: Keep = Keep {
     judge: false,
     trace: false,
@@ -42,7 +42,7 @@ struct Job {
 }
 
 impl Results {
-    /// Runs each protocol at each point, on all cores. What comes out depends on neither their number nor their order.
+    /// Runs each protocol at each point, on all cores. The results depend on neither their number nor their order.
     pub fn of(experiment: &Experiment, is_quick: bool) -> Result<Results, Failure> {
         let jobs = jobs(experiment, is_quick)?;
         let next = AtomicUsize::new(0);

@@ -113,7 +113,7 @@ impl Table {
 fn check_header(header: &StringRecord) -> Result<(), Fault> {
     let expected = || {
         format!(
-            "the columns {} and none but them, {}, each once",
+            "the columns {}, and optionally {}, each once",
             NEEDED.join(", "),
             OPTIONAL.join(", ")
         )
@@ -152,7 +152,7 @@ fn record(row: &Row<'_>, line: u64) -> Result<Record, Fault> {
         return Err(Fault::bad(
             line,
             "the value that was written",
-            "an empty one, which CSV cannot tell from none",
+            "an empty one, which CSV cannot distinguish from no value",
         ));
     }
     Ok(Record {

@@ -188,7 +188,7 @@ impl Protocol for Cops {
     const PARAMETERS: &'static [Parameter<CopsConfig>] = &[
         Parameter::new(
             "heartbeat",
-            "how often a replica tells the other sites how far it is",
+            "how often a replica tells the other sites up to which timestamp it has sent everything",
             |config| Setting::Interval(&mut config.heartbeat),
         ),
         Parameter::new(
@@ -203,7 +203,7 @@ impl Protocol for Cops {
         ),
         Parameter::new(
             "max_context_bytes",
-            "how large what a session depends on may become, in bytes of its token",
+            "the largest size of a session's dependencies, in bytes of its token",
             |config| Setting::Count(&mut config.max_context_bytes, 1 << 10..=48 << 10),
         ),
     ];
@@ -392,17 +392,18 @@ impl Protocol for Cops {
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         let why = match &request {
             request if reads(request) && !self.caught_up.is_done() => {
-                "this node was started anew, and has not yet what other sites show".to_string()
+                "this node has just started, and does not have every version yet that other sites show"
+                    .to_string()
             }
             Request::Confirm {
                 version: (key, id), ..
             } => format!(
-                "this session has seen version {id} of {key} from site {}, which is not visible here yet, or something that \
-                 it depends on is not",
+                "version {id} of {key} from site {}, which this session has seen, is not visible here yet, or a version on which it depends is not",
                 cx.topology.replica_name(id.replica)
             ),
             Request::Get { key, .. } | Request::Put { key, .. } => format!(
-                "a restart or a full copy has left it open whether a version of {key} was visible here, and not all that it depends on is yet"
+                "after a restart or a full copy it is not known whether a version of {key} was visible here, and not every version on \
+                 which it depends is visible yet"
             ),
         };
         let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
@@ -499,7 +500,7 @@ impl Protocol for Cops {
         );
         assert!(
             self.visible.covers(&self.kept),
-            "written down as visible and is not: {:?} of {:?}",
+            "recorded as visible and not visible: {:?}, where {:?} is visible",
             self.kept,
             self.visible
         );
@@ -522,11 +523,11 @@ impl Protocol for Cops {
         );
         assert!(
             missing <= self.config.max + self.config.max_context_bytes,
-            "{missing} dependencies are looked after"
+            "{missing} missing dependencies, more than the limit"
         );
         assert!(
             self.above.len() <= self.config.max,
-            "{} are remembered",
+            "{} versions above the watermarks, more than the limit",
             self.above.len()
         );
         for &(replica, at) in &self.above {

@@ -172,8 +172,8 @@ impl CopsSession {
             Some(why) => cx.fail(tag, Failure::Unavailable(why)),
             None if self.is_full_for(&confirming.operation) => {
                 let why = format!(
-                    "this session has read {} versions since it last wrote, and not every site has them yet: it cannot \
-                     remember more",
+                    "this session has read {} versions since its last write, and some sites do not have all of them yet: the session \
+                     cannot remember more",
                     self.context.len()
                 );
                 self.moved = false;
@@ -201,7 +201,7 @@ impl CopsSession {
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }
             Operation::Scan { .. } | Operation::Count => {
-                let why = "the gateway surveys keys, not the session";
+                let why = "the gateway lists and counts keys, not the session";
                 return cx.fail(tag, Failure::Unsupported(why.into()));
             }
         };
@@ -267,7 +267,7 @@ impl Session for CopsSession {
         if bytes > self.max_context_bytes && !self.context.is_empty() && !news.is_empty() {
             let (mine, theirs, max) = (self.context.len(), context.len(), self.max_context_bytes);
             return Err(BadToken::NoRoom(format!(
-                "{mine} versions here and {theirs} there, {bytes} bytes of at most {max}; write something first, or SESSION RESET"
+                "{mine} versions in this session and {theirs} in the token, {bytes} bytes of at most {max}; write a key first, or use SESSION RESET"
             )));
         }
         // Versions that this session had seen itself are visible here.

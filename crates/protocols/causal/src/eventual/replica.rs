@@ -76,7 +76,7 @@ impl Protocol for Eventual {
     };
     const PARAMETERS: &'static [Parameter<EventualConfig>] = &[Parameter::new(
         "heartbeat",
-        "how often a replica tells the other sites how far it is",
+        "how often a replica tells the other sites up to which timestamp it has sent everything",
         |config| Setting::Interval(&mut config.heartbeat),
     )];
 

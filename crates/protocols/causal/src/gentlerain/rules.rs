@@ -141,7 +141,7 @@ impl Rules for GentleRainRules {
     fn excuse(&self, now: Now, put: &Put) -> Option<String> {
         let by = self.behind(now, put)?;
         Some(format!(
-            "this server's clock is {by} behind what this session has seen or written"
+            "this server's clock is {by} behind the newest timestamp that this session has seen or written"
         ))
     }
 

@@ -638,7 +638,7 @@ impl Stable {
         if !self.scalar {
             assert!(
                 self.kept <= self.dsv,
-                "written down as stable and is not: {self:?}"
+                "recorded as stable and not stable: {self:?}"
             );
         }
         assert!(self.absent(&self.dsv).is_none(), "stable and not here: {self:?}");

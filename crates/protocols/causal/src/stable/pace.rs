@@ -26,7 +26,7 @@ impl Intervals {
         [
             Parameter::new(
                 "heartbeat",
-                "how often a replica tells the other sites how far it is",
+                "how often a replica tells the other sites up to which timestamp it has sent everything",
                 heartbeat,
             ),
             Parameter::new(

@@ -95,8 +95,10 @@ impl Stable {
         };
         let when = match u128::from(behind.0) * u128::from(took) / u128::from(moved.max(1)) {
             _ if moved == 0 || before.at(replica) == Hlc::ZERO => match self.scalar {
-                true => "some site or partition is not heard of now, so it is not known when".to_string(),
-                false => "nothing comes from there now, so it is not known when".to_string(),
+                true => {
+                    "nothing arrives from some site or partition now, so it is not known when".to_string()
+                }
+                false => "nothing arrives from there now, so it is not known when".to_string(),
             },
             eta => format!(
                 "expected in about {}",
@@ -108,7 +110,7 @@ impl Stable {
             false => format!(" of site {}", cx.topology.replica_name(replica)),
         };
         format!(
-            "not all writes{of} that this must show are here yet: this site is {} behind them; {when}",
+            "not all writes{of} that the answer must show have arrived yet: this site is {} behind them; {when}",
             shown(behind.0)
         )
     }

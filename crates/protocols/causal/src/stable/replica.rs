@@ -655,7 +655,7 @@ impl<R: Rules> TimedReplica<R> {
         for late in late {
             let missing = late.missing();
             let why = format!(
-                "{missing} keys are of partitions of this site that do not answer, or do not have yet what this must show"
+                "{missing} keys are in partitions of this site that do not answer, or that do not have yet what the answer must show"
             );
             self.refuse(cx, late.id, why);
         }

@@ -202,7 +202,7 @@ impl<R: Rules> Session for TimedSession<R> {
                 cx.ask(tag, 0, server, request);
             }
             Operation::Scan { .. } | Operation::Count => {
-                let why = "the gateway surveys keys, not the session";
+                let why = "the gateway lists and counts keys, not the session";
                 cx.fail(tag, Failure::Unsupported(why.into()));
             }
         }

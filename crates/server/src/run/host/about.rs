@@ -221,7 +221,7 @@ impl Host {
         let mut waiting = states.filter(|keyspace| !keyspace.waiting.is_empty());
         waiting.next().map(|keyspace| {
             format!(
-                "keyspace {}: {} partitions have just started and wait for the word of other sites",
+                "keyspace {}: {} partitions have just started and wait to hear from other sites",
                 keyspace.name,
                 keyspace.waiting.len()
             )

@@ -87,7 +87,7 @@ impl Data<'_> {
         for (table, salvage) in salvaged.map_err(|source| self.engine_error(store, source))? {
             tracing::error!(
                 node = self.entry.name,
-                "table {table} in {} is damaged at {} places or more: {} rows are kept, the rest is taken from other sites",
+                "table {table} in {} is damaged in at least {} places: {} rows are kept, and the rest is taken from other sites",
                 store.display(),
                 salvage.gaps,
                 salvage.rows
@@ -109,7 +109,7 @@ impl Data<'_> {
     fn damaged(&self, store: &Path, found: &str) -> StartError {
         let advice = match self.has_peers() {
             true => {
-                "Start this node with an empty data directory: its peers hold its data. A copy of it from before may be refused"
+                "Start this node with an empty data directory: its peers hold its data. The node may refuse an older copy of the directory"
             }
             false => "No other site has the data: put back a copy of the data directory",
         };

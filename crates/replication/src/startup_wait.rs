@@ -43,7 +43,7 @@ use turnbuckle_core::{Micros, ReplicaId, ReplicaSet};
 const PATIENCE: Micros = Micros::from_millis(2_000);
 
 /// What a replica waits for after a start, and the inputs that wait for it.
-pub struct Unheard<T> {
+pub struct StartupWait<T> {
     missing: Missing,
     until: Micros,
     waiting: VecDeque<T>,
@@ -56,19 +56,19 @@ enum Missing {
     Word,
 }
 
-impl<T> Unheard<T> {
+impl<T> StartupWait<T> {
     /// The directory was empty: inputs wait for what these peers send back.
-    pub fn returns(now: Micros, peers: ReplicaSet) -> Unheard<T> {
-        Unheard::new(now, Missing::Returns(peers))
+    pub fn returns(now: Micros, peers: ReplicaSet) -> StartupWait<T> {
+        StartupWait::new(now, Missing::Returns(peers))
     }
 
     /// The directory may be an old copy: inputs wait for the word of any peer.
-    pub fn word(now: Micros) -> Unheard<T> {
-        Unheard::new(now, Missing::Word)
+    pub fn word(now: Micros) -> StartupWait<T> {
+        StartupWait::new(now, Missing::Word)
     }
 
-    fn new(now: Micros, missing: Missing) -> Unheard<T> {
-        Unheard {
+    fn new(now: Micros, missing: Missing) -> StartupWait<T> {
+        StartupWait {
             missing,
             until: now + PATIENCE,
             waiting: VecDeque::new(),
@@ -149,29 +149,32 @@ mod tests {
 
     #[test]
     fn a_word_is_enough_or_two_seconds() {
-        let mut unheard: Unheard<u8> = Unheard::word(Micros(0));
-        assert!(!unheard.is_over(Micros(0), false) && unheard.is_over(PATIENCE, false));
-        unheard.hear_return(B);
-        assert!(!unheard.is_over(Micros(0), true), "nothing was to be given back");
-        unheard.hear_word();
-        assert!(unheard.is_over(Micros(0), false));
+        let mut startup_wait: StartupWait<u8> = StartupWait::word(Micros(0));
+        assert!(!startup_wait.is_over(Micros(0), false) && startup_wait.is_over(PATIENCE, false));
+        startup_wait.hear_return(B);
+        assert!(
+            !startup_wait.is_over(Micros(0), true),
+            "nothing was to be given back"
+        );
+        startup_wait.hear_word();
+        assert!(startup_wait.is_over(Micros(0), false));
     }
 
     #[test]
     fn what_is_given_back_is_waited_for_unless_nobody_speaks_of_an_earlier_life() {
-        let mut unheard: Unheard<u8> = Unheard::returns(Micros(0), ReplicaSet::one(B));
-        unheard.hear_word();
-        assert!(!unheard.is_over(Micros(0), true));
-        assert!(unheard.is_over(PATIENCE, true) && !unheard.is_over(PATIENCE, false));
-        unheard.hear_return(B);
-        assert!(unheard.is_over(Micros(0), false));
+        let mut startup_wait: StartupWait<u8> = StartupWait::returns(Micros(0), ReplicaSet::one(B));
+        startup_wait.hear_word();
+        assert!(!startup_wait.is_over(Micros(0), true));
+        assert!(startup_wait.is_over(PATIENCE, true) && !startup_wait.is_over(PATIENCE, false));
+        startup_wait.hear_return(B);
+        assert!(startup_wait.is_over(Micros(0), false));
     }
 
     #[test]
     fn inputs_wait_two_seconds() {
-        let mut unheard = Unheard::word(Micros(0));
-        assert_eq!(unheard.hold(Micros(1), 'a'), Ok(()));
-        assert_eq!(unheard.hold(PATIENCE, 'b'), Err('b'));
-        assert_eq!(unheard.take_waiting(), ['a']);
+        let mut startup_wait = StartupWait::word(Micros(0));
+        assert_eq!(startup_wait.hold(Micros(1), 'a'), Ok(()));
+        assert_eq!(startup_wait.hold(PATIENCE, 'b'), Err('b'));
+        assert_eq!(startup_wait.take_waiting(), ['a']);
     }
 }

@@ -6,15 +6,15 @@ use turnbuckle_core::{
 use turnbuckle_node::{Keyspace, NodeId};
 
 /// What the sessions of one keyspace share.
-pub(crate) struct Around<S: Session> {
+pub(crate) struct SharedState<S: Session> {
     servers: Servers<S::Protocol>,
     shared: S::Shared,
     patience: Micros,
 }
 
-impl<S: Session> Around<S> {
-    pub fn new(keyspace: Arc<Keyspace<S::Protocol>>, patience: Micros) -> Around<S> {
-        Around {
+impl<S: Session> SharedState<S> {
+    pub fn new(keyspace: Arc<Keyspace<S::Protocol>>, patience: Micros) -> SharedState<S> {
+        SharedState {
             servers: Servers {
                 keyspace,
                 round_trips: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! Rows that peers have asked for: full copies, and versions that a peer has lost. Each errand waits for a checkpoint that begins after it was asked
+//! Rows that peers have asked for: full copies, and versions that a peer has lost. Each request waits for a checkpoint that begins after it was asked
 //! for.
 use crate::{Incoming, Repair, StreamPosition};
 use std::{cmp::Reverse, collections::BTreeMap, mem::discriminant};
@@ -24,7 +24,7 @@ pub enum Purpose {
 
 /// Rows that a peer has asked for and that wait for a checkpoint.
 #[derive(Debug, Clone, Copy)]
-pub struct Errand {
+pub struct RowRequest {
     /// Why the rows are sent.
     pub purpose: Purpose,
     /// Whether the checkpoint under way began after the rows were asked for, and so has them.
@@ -36,25 +36,25 @@ pub struct Errand {
     has: u64,
 }
 
-impl Errand {
+impl RowRequest {
     /// Sends a peer, which lacks no other rows, what it has lost.
-    pub fn give_back(since: Hlc) -> Errand {
+    pub fn give_back(since: Hlc) -> RowRequest {
         let forgettable = Hlc::ZERO;
-        Errand::again(Purpose::Return(TakeBack { since, forgettable }))
+        RowRequest::again(Purpose::Return(TakeBack { since, forgettable }))
     }
 
     /// A full copy for a peer.
-    pub fn copy(behind: Option<StreamPosition>, has: u64) -> Errand {
-        Errand {
+    pub fn copy(behind: Option<StreamPosition>, has: u64) -> RowRequest {
+        RowRequest {
             behind,
             has,
-            ..Errand::again(Purpose::Copy)
+            ..RowRequest::again(Purpose::Copy)
         }
     }
 
-    /// Begins an errand once more, whose rows could not be read.
-    pub fn again(purpose: Purpose) -> Errand {
-        Errand {
+    /// Begins a request once more, whose rows could not be read.
+    pub fn again(purpose: Purpose) -> RowRequest {
+        RowRequest {
             purpose,
             in_checkpoint: false,
             behind: None,
@@ -63,67 +63,68 @@ impl Errand {
     }
 }
 
-/// What peers have asked for: at most one errand of each kind for each peer.
+/// What peers have asked for: at most one request of each kind for each peer.
 #[derive(Default)]
-pub struct Errands(BTreeMap<ReplicaId, Vec<Errand>>);
+pub struct RowRequests(BTreeMap<ReplicaId, Vec<RowRequest>>);
 
-impl Errands {
-    /// A peer needs rows, and for them a checkpoint that begins after now. An errand of the same kind for the peer is replaced.
-    pub fn want(&mut self, replica: ReplicaId, errand: Errand) {
+impl RowRequests {
+    /// A peer needs rows, and for them a checkpoint that begins after now. A request of the same kind for the peer is replaced.
+    pub fn want(&mut self, replica: ReplicaId, request: RowRequest) {
         let wanted = self.0.entry(replica).or_default();
-        wanted.retain(|other| discriminant(&other.purpose) != discriminant(&errand.purpose));
-        wanted.push(Errand {
+        wanted.retain(|other| discriminant(&other.purpose) != discriminant(&request.purpose));
+        wanted.push(RowRequest {
             in_checkpoint: false,
-            ..errand
+            ..request
         });
     }
 
-    /// The link to a peer is down. Its errands are dropped: the peer asks again.
+    /// The link to a peer is down. Its requests are dropped: the peer asks again.
     pub fn silence(&mut self, replica: ReplicaId) {
         self.0.remove(&replica);
     }
 
     /// A peer has reported its position again: a copy that it waits for is of no use any more, and is dropped.
     pub fn drop_copies(&mut self, replica: ReplicaId) {
-        if let Some(errands) = self.0.get_mut(&replica) {
-            errands.retain(|errand| matches!(errand.purpose, Purpose::Return(_)));
+        if let Some(requests) = self.0.get_mut(&replica) {
+            requests.retain(|request| matches!(request.purpose, Purpose::Return(_)));
         }
     }
 
-    /// Drops all errands that send peers what they have lost. Returns the peers that wait for them.
+    /// Drops all requests that send peers what they have lost. Returns the peers that wait for them.
     pub fn drop_returns(&mut self) -> Vec<ReplicaId> {
-        let is_return = |errand: &mut Errand| matches!(errand.purpose, Purpose::Return(_));
+        let is_return = |request: &mut RowRequest| matches!(request.purpose, Purpose::Return(_));
         let mut waiting = Vec::new();
-        for (&replica, errands) in &mut self.0 {
-            waiting.extend(errands.extract_if(.., is_return).map(|_| replica));
+        for (&replica, requests) in &mut self.0 {
+            waiting.extend(requests.extract_if(.., is_return).map(|_| replica));
         }
         waiting
     }
 
     /// Whether a checkpoint is to begin because a peer waits for it.
     pub fn wants_checkpoint<E, M>(&self, lacks: &Lacks<'_, E, M>) -> bool {
-        let is_next = |replica, errand: &Errand| !errand.in_checkpoint && self.is_due(replica, errand, lacks);
+        let is_next =
+            |replica, request: &RowRequest| !request.in_checkpoint && self.is_due(replica, request, lacks);
         let mut wanted = self.0.iter();
-        wanted.any(|(&replica, errands)| errands.iter().any(|errand| is_next(replica, errand)))
+        wanted.any(|(&replica, requests)| requests.iter().any(|request| is_next(replica, request)))
     }
 
     /// A checkpoint begins: it will have what peers have asked for so far.
     pub fn begin_checkpoint<E, M>(&mut self, lacks: &Lacks<'_, E, M>) {
         let mut wanted = self.0.clone();
-        for (&replica, errands) in &mut wanted {
-            for errand in errands {
-                errand.in_checkpoint |= self.is_due(replica, errand, lacks);
+        for (&replica, requests) in &mut wanted {
+            for request in requests {
+                request.in_checkpoint |= self.is_due(replica, request, lacks);
             }
         }
         self.0 = wanted;
     }
 
     /// The checkpoint is over: takes out what peers asked for before it began. With `takes_all`, a planted bug, also what they asked for later.
-    pub fn take_done(&mut self, takes_all: bool) -> Vec<(ReplicaId, Errand)> {
+    pub fn take_done(&mut self, takes_all: bool) -> Vec<(ReplicaId, RowRequest)> {
         let mut taken = Vec::new();
-        for (&replica, errands) in &mut self.0 {
-            let done = errands.extract_if(.., |errand| takes_all || errand.in_checkpoint);
-            taken.extend(done.map(|errand| (replica, errand)));
+        for (&replica, requests) in &mut self.0 {
+            let done = requests.extract_if(.., |request| takes_all || request.in_checkpoint);
+            taken.extend(done.map(|request| (replica, request)));
         }
         taken
     }
@@ -131,10 +132,10 @@ impl Errands {
     /// Whether a checkpoint may begin for a peer. If rows are missing both here and at the peer, this replica waits for nothing. If rows are missing
     /// only here, it sends the peer what the peer has lost, or a copy where its log does not reach back, only if no other peer can send a copy first.
     /// Otherwise the two would wait for each other, because the peer sends its copy afterwards.
-    fn is_due<E, M>(&self, replica: ReplicaId, errand: &Errand, lacks: &Lacks<'_, E, M>) -> bool {
-        match (lacks.repair, errand.behind) {
+    fn is_due<E, M>(&self, replica: ReplicaId, request: &RowRequest, lacks: &Lacks<'_, E, M>) -> bool {
+        match (lacks.repair, request.behind) {
             (None, behind) => lacks.logged(replica) >= behind.unwrap_or_default(),
-            (Some(repair), None) => self.is_first_to_be_served(repair, replica, errand.has),
+            (Some(repair), None) => self.is_first_to_be_served(repair, replica, request.has),
             (Some(_), Some(_)) => true,
         }
     }
@@ -144,8 +145,8 @@ impl Errands {
     fn is_first_to_be_served(&self, repair: &Repair, replica: ReplicaId, has: u64) -> bool {
         let is_behind = |other: ReplicaId| {
             let waits = self.0.get(&other);
-            let is_less = |errand: &Errand| (errand.has, Reverse(other)) < (has, Reverse(replica));
-            waits.is_some_and(|errands| !errands.is_empty() && errands.iter().all(is_less))
+            let is_less = |request: &RowRequest| (request.has, Reverse(other)) < (has, Reverse(replica));
+            waits.is_some_and(|requests| !requests.is_empty() && requests.iter().all(is_less))
         };
         repair.open().filter(|&other| other != replica).all(is_behind)
     }
@@ -196,26 +197,26 @@ mod tests {
     fn what_is_asked_for_while_a_checkpoint_goes_on_waits_for_the_next() {
         let streams = streams();
         let whole = lacking(None, &streams);
-        let mut errands = Errands::default();
-        errands.want(B, Errand::copy(None, 0));
-        assert!(errands.wants_checkpoint(&whole));
-        errands.begin_checkpoint(&whole);
-        assert!(!errands.wants_checkpoint(&whole));
-        errands.want(C, Errand::copy(None, 0));
-        let done = errands.take_done(false);
+        let mut requests = RowRequests::default();
+        requests.want(B, RowRequest::copy(None, 0));
+        assert!(requests.wants_checkpoint(&whole));
+        requests.begin_checkpoint(&whole);
+        assert!(!requests.wants_checkpoint(&whole));
+        requests.want(C, RowRequest::copy(None, 0));
+        let done = requests.take_done(false);
         assert_eq!(done.iter().map(|(replica, _)| *replica).collect::<Vec<_>>(), [B]);
-        assert!(errands.wants_checkpoint(&whole));
+        assert!(requests.wants_checkpoint(&whole));
     }
 
     #[test]
     fn one_that_lacks_rows_waits_until_its_stream_is_taken_in() {
         let streams = streams();
         let whole = lacking(None, &streams);
-        let mut errands = Errands::default();
-        errands.want(B, Errand::copy(Some(at(10)), 0));
-        assert!(!errands.wants_checkpoint(&whole));
-        errands.want(B, Errand::copy(Some(at(9)), 0));
-        assert!(errands.wants_checkpoint(&whole), "the newer one counts");
+        let mut requests = RowRequests::default();
+        requests.want(B, RowRequest::copy(Some(at(10)), 0));
+        assert!(!requests.wants_checkpoint(&whole));
+        requests.want(B, RowRequest::copy(Some(at(9)), 0));
+        assert!(requests.wants_checkpoint(&whole), "the newer one counts");
     }
 
     #[test]
@@ -223,22 +224,22 @@ mod tests {
         let repair = Repair::of_all([B, C].into_iter(), true);
         let streams = streams();
         let lacks = lacking(Some(&repair), &streams);
-        let mut errands = Errands::default();
-        errands.want(B, Errand::copy(None, 3));
-        assert!(!errands.wants_checkpoint(&lacks), "c may send a copy first");
-        errands.want(C, Errand::copy(None, 5));
-        errands.begin_checkpoint(&lacks);
-        let done = errands.take_done(false);
+        let mut requests = RowRequests::default();
+        requests.want(B, RowRequest::copy(None, 3));
+        assert!(!requests.wants_checkpoint(&lacks), "c may send a copy first");
+        requests.want(C, RowRequest::copy(None, 5));
+        requests.begin_checkpoint(&lacks);
+        let done = requests.take_done(false);
         assert_eq!(done.iter().map(|(replica, _)| *replica).collect::<Vec<_>>(), [C]);
     }
 
     #[test]
     fn who_waits_for_what_is_not_given_back_is_named() {
-        let mut errands = Errands::default();
-        errands.want(B, Errand::give_back(Hlc(5)));
-        errands.want(C, Errand::copy(None, 0));
-        errands.drop_copies(B);
-        assert_eq!(errands.drop_returns(), [B]);
-        assert!(errands.drop_returns().is_empty());
+        let mut requests = RowRequests::default();
+        requests.want(B, RowRequest::give_back(Hlc(5)));
+        requests.want(C, RowRequest::copy(None, 0));
+        requests.drop_copies(B);
+        assert_eq!(requests.drop_returns(), [B]);
+        assert!(requests.drop_returns().is_empty());
     }
 }
