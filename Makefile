@@ -5,7 +5,7 @@
 # make figures  writes the tables of docs/experiments.md again
 # make planted  finds the first drawn world that shows each planted bug, and writes the list into docs/simulation.md
 # make campaign runs real processes under load and faults: docs/campaign.md
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers test-redis-py deny fuzz
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers test-redis-py test-valkey-suite deny fuzz
 CARGO ?= cargo
 
 verify:
@@ -73,6 +73,12 @@ test-redis-py:
 	target/redis-py/bin/python clients/python/test_redis_py.py
 	target/redis-py/bin/python clients/python/photo_album.py
 	target/redis-py/bin/python clients/python/test_the_pages.py
+
+# Needs Python, tclsh 8.6 and a checkout of Valkey: docs/clients.md. Takes three minutes. Options: UPDATE=yes KEYSPACE=eventual FILE=unit/type/string
+test-valkey-suite:
+	@test -n "$(SUITE)" || (echo "SUITE=/path/to/valkey is missing: a checkout of Valkey, see docs/clients.md"; exit 2)
+	$(CARGO) build --release
+	python3 clients/valkey/run.py --suite "$(SUITE)" $(if $(UPDATE),--update) $(if $(KEYSPACE),--keyspace $(KEYSPACE)) $(if $(FILE),--file $(FILE))
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
