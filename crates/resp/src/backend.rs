@@ -57,10 +57,30 @@ pub trait Backend {
     /// What `CONFIG GET` shows. If Redis has the same setting, the name is that of Redis.
     fn config(&self) -> Vec<(String, String)>;
 
+    /// What the connection's socket has carried, and when.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+
     /// What `CLIENT LIST` shows: one line for each connection. `own` is the line of the connection that asks.
     fn clients(&self, own: &str) -> String {
         own.to_owned()
     }
+}
+
+/// What a client's socket has carried, for `CLIENT INFO` and `CLIENT LIST`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Since it connected, in seconds.
+    pub age_seconds: u64,
+    /// Since its last command, in seconds.
+    pub idle_seconds: u64,
+    /// Received and not yet taken as commands, in bytes.
+    pub queued_bytes: u64,
+    /// Received so far, in bytes.
+    pub received_bytes: u64,
+    /// Sent so far, in bytes.
+    pub sent_bytes: u64,
 }
 
 /// Why a keyspace could not be opened.

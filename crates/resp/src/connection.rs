@@ -8,13 +8,12 @@ use crate::pace::Pace;
 use crate::shape::{Shape, Writes};
 use crate::slot::{Slot, SlotState};
 use crate::{
-    Arguments, Backend, Decoded, Decoder, Limits, Output, Resp, TooBig, call::Call, refusal::Refusal,
+    Arguments, Backend, Decoded, Decoder, Limits, Output, Resp, TooBig, Traffic, call::Call, refusal::Refusal,
 };
 use bytes::BytesMut;
 use room::{PART_BYTES, no_room_for_reply};
 use std::collections::{BTreeMap, VecDeque};
-use turnbuckle_core::DoorId;
-use turnbuckle_core::{Answered, Level, Operation, Receipt};
+use turnbuckle_core::{Answered, DoorId, Level, Operation, Receipt};
 
 /// What a connection knows about itself at its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +91,9 @@ pub struct Connection {
     /// The bytes of replies in `slots`.
     held_bytes: usize,
     next_tag: u64,
+    /// How many commands were executed, and the name of the last one.
+    commands: u64,
+    last_command: &'static str,
     life: Life,
 }
 
@@ -172,6 +174,8 @@ impl Connection {
             outstanding_bytes: 0,
             held_bytes: 0,
             next_tag: 0,
+            commands: 0,
+            last_command: "NULL",
             life: Life::Open,
         }
     }
@@ -215,24 +219,38 @@ impl Connection {
     }
 
     /// The line of `CLIENT INFO` and `CLIENT LIST` about this connection, without its line break.
-    pub fn describe(&self) -> String {
+    pub fn describe(&self, traffic: &Traffic) -> String {
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (flags, multi) = match self.state.in_transaction {
+            true => ("x", 0),
+            false => ("N", -1),
+        };
         format!(
-            "id={} addr={} laddr={} name={} flags={} db=0 sub=0 psub=0 ssub=0 multi={} keyspace={} omem={} tot-mem={} user=default redir=-1 resp={} \
-             lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={multi} watch=0 qbuf={} omem={} tot-mem={} \
+             events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={} tot-net-in={} tot-net-out={} tot-cmds={} keyspace={}",
             self.greeting.id,
             self.greeting.peer,
             self.greeting.local,
             lossy(&self.state.name),
-            if self.state.in_transaction { "x" } else { "N" },
-            if self.state.in_transaction { 0 } else { -1 },
-            self.state.keyspace,
+            traffic.age_seconds,
+            traffic.idle_seconds,
+            traffic.queued_bytes,
             self.output.len(),
             self.memory_bytes(),
+            self.last_command,
             self.state.resp.number(),
             lossy(&self.state.library.0),
             lossy(&self.state.library.1),
+            traffic.received_bytes,
+            traffic.sent_bytes,
+            self.commands,
+            self.state.keyspace,
         )
+    }
+
+    /// How many commands were executed or refused so far.
+    pub fn commands(&self) -> u64 {
+        self.commands
     }
 
     /// How many bytes the input must have at least to hold a whole command, as far as is known. [`Connection::handle_bytes`] need not be called
@@ -374,6 +392,8 @@ impl Connection {
     }
 
     fn execute(&mut self, spec: Option<&Spec>, arguments: &Arguments, backend: &mut dyn Backend) {
+        self.commands += 1;
+        self.last_command = spec.map_or("NULL", |spec| spec.name);
         let mut call = Call {
             connection: self,
             backend,

@@ -56,7 +56,7 @@
 mod arguments;
 pub use arguments::Arguments;
 mod backend;
-pub use backend::{Backend, ClusterNode, InfoSection, Keyspace, SelectError};
+pub use backend::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
 mod call;
 mod commands;
 mod connection;

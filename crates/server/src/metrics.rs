@@ -32,6 +32,7 @@ use histogram::{BOUNDS_US, Histogram, Snapshot};
 mod labels;
 pub use labels::{LevelLabel, OperationKind, Outcome};
 mod process;
+pub(crate) use process::Process;
 mod render;
 mod text;
 pub use text::{Exposition, Family, Kind};
@@ -68,12 +69,17 @@ impl Metrics {
         self.lock().iter().map(|counts| counts.connected_clients()).sum()
     }
 
-    /// How many clients have connected so far.
-    pub fn clients_total(&self) -> u64 {
-        self.lock()
-            .iter()
-            .map(|counts| counts.clients_accepted.value())
-            .sum()
+    /// What clients have done so far, at all loops.
+    pub fn client_totals(&self) -> ClientTotals {
+        let mut totals = ClientTotals::default();
+        for counts in self.lock().iter() {
+            totals.accepted += counts.clients_accepted.value();
+            totals.refused += counts.clients_refused.value();
+            totals.commands += counts.commands.value();
+            totals.received_bytes += counts.received_bytes.value();
+            totals.sent_bytes += counts.sent_bytes.value();
+        }
+        totals
     }
 
     /// How many operations have ended so far, whatever their outcome.
@@ -101,6 +107,21 @@ impl fmt::Debug for Metrics {
             .field("keyspaces", &self.keyspaces)
             .finish_non_exhaustive()
     }
+}
+
+/// What clients have done since the node was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientTotals {
+    /// Clients that have connected.
+    pub accepted: u64,
+    /// Clients that were refused because of `max_clients`.
+    pub refused: u64,
+    /// Commands that were executed, also those that were refused.
+    pub commands: u64,
+    /// Bytes that came from clients.
+    pub received_bytes: u64,
+    /// Bytes that went to clients.
+    pub sent_bytes: u64,
 }
 
 /// What one event loop counts with. It cannot be cloned, and it counts through `&mut`, so each count has one writer.
@@ -139,6 +160,11 @@ impl Recorder {
     /// A client was refused because of `max_clients`.
     pub fn client_refused(&mut self) {
         self.counts.clients_refused.add(1);
+    }
+
+    /// This many commands were executed.
+    pub fn commands(&mut self, count: u64) {
+        self.counts.commands.add(count);
     }
 
     /// This many bytes were received from clients.

@@ -294,7 +294,9 @@ async fn accept_clients(event_loop: &Rc<EventLoop>, listener: tokio::net::TcpLis
             limits: host.resp_limits(),
         };
         let charge = host.client_memory.open(greeting.id, &event_loop.served);
-        let client = event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting), charge));
+        let now = event_loop.now().monotonic;
+        let client =
+            event_loop.admit(|slot| Client::new(slot, socket, Connection::new(greeting), charge, now));
         event_loop.recorder.borrow_mut().client_connected();
         let event_loop = Rc::clone(event_loop);
         tokio::task::spawn_local(client.serve(event_loop));

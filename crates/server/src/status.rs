@@ -17,6 +17,12 @@ pub struct Status {
     pub version: String,
     /// How long it has been running, in seconds.
     pub uptime_seconds: f64,
+    /// Whether `/readyz` says that it is ready.
+    #[serde(default)]
+    pub ready: bool,
+    /// Free bytes of the disk that its data directory is on; `None` if they cannot be determined.
+    #[serde(default)]
+    pub disk_free_bytes: Option<u64>,
     /// Its keyspaces.
     pub keyspaces: Vec<KeyspaceStatus>,
     /// Its links to other nodes.

@@ -37,11 +37,11 @@ fn run(call: &mut Call<'_>) -> Result<(), Refusal> {
         }
         "info" => {
             check(call, 2..=2)?;
-            let line = call.connection.describe() + "\n";
+            let line = call.connection.describe(&call.backend.traffic()) + "\n";
             call.reply(|writer| writer.verbatim(&line))
         }
         "list" => {
-            let own = call.connection.describe() + "\n";
+            let own = call.connection.describe(&call.backend.traffic()) + "\n";
             let filter = Filter::of(call)?;
             let lines = call.backend.clients(&own);
             let wanted: String = lines

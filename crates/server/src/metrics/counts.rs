@@ -16,6 +16,7 @@ pub(super) struct LoopCounts {
     pub(super) clients_accepted: Counter,
     pub(super) clients_left: Counter,
     pub(super) clients_refused: Counter,
+    pub(super) commands: Counter,
     pub(super) received_bytes: Counter,
     pub(super) sent_bytes: Counter,
 }
@@ -29,6 +30,7 @@ impl LoopCounts {
             clients_accepted: Counter::default(),
             clients_left: Counter::default(),
             clients_refused: Counter::default(),
+            commands: Counter::default(),
             received_bytes: Counter::default(),
             sent_bytes: Counter::default(),
         }

@@ -24,6 +24,12 @@ pub(super) fn render(
         ],
         1.0,
     );
+    text.family(
+        "turnbuckle_ready",
+        Kind::Gauge,
+        "Whether the node is ready, as /readyz says it: 1 or 0.",
+    )
+    .sample(&[], f64::from(u8::from(status.ready)));
     operations(&mut text, keyspaces, loops);
     durations(&mut text, keyspaces, loops);
     clients(&mut text, loops);
@@ -111,6 +117,12 @@ fn clients(text: &mut Exposition, loops: &[Arc<LoopCounts>]) {
         Kind::Counter,
         "Clients that were refused because max_clients were connected.",
         sum(|counts| counts.clients_refused.value()),
+    );
+    family(
+        "turnbuckle_commands_total",
+        Kind::Counter,
+        "Commands of clients that were executed or refused.",
+        sum(|counts| counts.commands.value()),
     );
     family(
         "turnbuckle_client_received_bytes_total",
@@ -372,6 +384,20 @@ fn storage(text: &mut Exposition, status: &Status) {
         "Partitions whose damaged rows other sites have restored.",
         status.partitions_repaired_total as f64,
     );
+    family(
+        "turnbuckle_copies_received_total",
+        Kind::Counter,
+        "Full copies of other replicas' data that the node has put in place.",
+        status.copies_received_total as f64,
+    );
+    if let Some(free) = status.disk_free_bytes {
+        family(
+            "turnbuckle_disk_free_bytes",
+            Kind::Gauge,
+            "Free bytes of the disk that the data directory is on.",
+            free as f64,
+        );
+    }
     family(
         "turnbuckle_log_bytes",
         Kind::Gauge,

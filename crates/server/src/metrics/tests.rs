@@ -138,6 +138,7 @@ fn clients_come_and_go() {
     recorder.client_connected();
     recorder.client_left();
     recorder.client_refused();
+    recorder.commands(5);
     recorder.received_bytes(10);
     recorder.sent_bytes(20);
     let text = metrics.render(&Status::default());
@@ -145,11 +146,20 @@ fn clients_come_and_go() {
         ("turnbuckle_connected_clients", 1.0),
         ("turnbuckle_clients_total", 2.0),
         ("turnbuckle_clients_refused_total", 1.0),
+        ("turnbuckle_commands_total", 5.0),
         ("turnbuckle_client_received_bytes_total", 10.0),
         ("turnbuckle_client_sent_bytes_total", 20.0),
     ] {
         assert_eq!(sample(&text, name, &[]), value, "{name}");
     }
+    let expected = ClientTotals {
+        accepted: 2,
+        refused: 1,
+        commands: 5,
+        received_bytes: 10,
+        sent_bytes: 20,
+    };
+    assert_eq!(metrics.client_totals(), expected);
 }
 
 #[test]

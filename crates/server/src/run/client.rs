@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 use tokio::{io::Interest, net::TcpStream, sync::Notify};
-use turnbuckle_core::Answered;
-use turnbuckle_resp::Connection;
+use turnbuckle_core::{Answered, Micros};
+use turnbuckle_resp::{Connection, Traffic};
 
 /// While a connection may not be read from, how often it checks whether it may again.
 const OVERLOAD_LOOK: Duration = Duration::from_millis(20);
@@ -53,6 +53,13 @@ pub(super) struct Client {
     broken: Cell<bool>,
     /// It was disconnected so that other clients have memory.
     shed: Cell<bool>,
+    /// When it connected, and when it was last served a command, in monotonic time.
+    connected: Micros,
+    active: Cell<Micros>,
+    received_bytes: Cell<u64>,
+    sent_bytes: Cell<u64>,
+    /// How many of its commands the metrics have.
+    counted_commands: Cell<u64>,
     /// The client sends no more. What it has sent is still answered, because it may still read.
     ended: Cell<bool>,
     /// Wakes the connection's task, which looks at what has changed.
@@ -60,7 +67,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub fn new(slot: usize, socket: TcpStream, connection: Connection, charge: Charge) -> Client {
+    pub fn new(
+        slot: usize,
+        socket: TcpStream,
+        connection: Connection,
+        charge: Charge,
+        now: Micros,
+    ) -> Client {
         Client {
             slot,
             touched: Cell::new(false),
@@ -77,6 +90,11 @@ impl Client {
             clogged: Cell::new(false),
             broken: Cell::new(false),
             shed: Cell::new(false),
+            connected: now,
+            active: Cell::new(now),
+            received_bytes: Cell::new(0),
+            sent_bytes: Cell::new(0),
+            counted_commands: Cell::new(0),
             ended: Cell::new(false),
             changed: Notify::new(),
         }
@@ -168,6 +186,7 @@ impl Client {
             Ok(0) => self.ended.set(true),
             Ok(bytes) => {
                 event_loop.recorder.borrow_mut().received_bytes(bytes);
+                self.received_bytes.set(self.received_bytes.get() + bytes as u64);
                 self.charge.moved();
                 self.has_more.set(bytes == max);
                 if bytes < max {
@@ -202,6 +221,7 @@ impl Client {
         let mut taken = 0;
         if !input.is_empty() || waited || had_turn {
             event_loop.refresh_now();
+            self.active.set(event_loop.now().monotonic);
             let mut backend = LoopBackend::new(event_loop, self);
             taken = input.take(|bytes| connection.handle_bytes(bytes, &mut backend));
         }
@@ -238,11 +258,21 @@ impl Client {
     }
 
     /// Its line of `CLIENT LIST`; `None` if this client is the one that is executing a command now.
-    pub fn describe(&self) -> Option<String> {
-        self.connection
-            .try_borrow()
-            .ok()
-            .map(|connection| connection.describe())
+    pub fn describe(&self, now: Micros) -> Option<String> {
+        let connection = self.connection.try_borrow().ok()?;
+        Some(connection.describe(&self.traffic(now)))
+    }
+
+    /// What its socket has carried. While its commands are executed, the bytes that wait behind them are those of before.
+    pub fn traffic(&self, now: Micros) -> Traffic {
+        let seconds_since = |then: Micros| now.since(then).0 / 1_000_000;
+        Traffic {
+            age_seconds: seconds_since(self.connected),
+            idle_seconds: seconds_since(self.active.get()),
+            queued_bytes: self.input_bytes.get() as u64,
+            received_bytes: self.received_bytes.get(),
+            sent_bytes: self.sent_bytes.get(),
+        }
     }
 
     /// Writes what there is, up to a bound and as far as the socket takes it. If the bound is reached, the rest is written after other clients had
@@ -273,11 +303,16 @@ impl Client {
         if sent >= SHARE_BYTES && !output.is_empty() {
             event_loop.line_up(self);
         }
-        let is_closing = connection.is_closing();
+        let (is_closing, executed) = (connection.is_closing(), connection.commands());
         let waits = self.ended.get() || connection.is_waiting() || !self.input.borrow().is_empty();
         drop(connection);
+        let commands = executed - self.counted_commands.replace(executed);
+        if commands > 0 {
+            event_loop.recorder.borrow_mut().commands(commands);
+        }
         if sent > 0 {
             event_loop.recorder.borrow_mut().sent_bytes(sent);
+            self.sent_bytes.set(self.sent_bytes.get() + sent as u64);
             self.charge.moved();
         }
         self.release_memory(sent > 0);

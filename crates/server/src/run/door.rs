@@ -2,7 +2,7 @@
 use super::{client::Client, event_loop::EventLoop};
 use bytes::Bytes;
 use turnbuckle_core::{Answered, BadToken, DoorId, Level, Operation, SiteId};
-use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError};
+use turnbuckle_resp::{Backend, ClusterNode, InfoSection, Keyspace, SelectError, Traffic};
 
 /// The bits of a connection's own tag. The bits above them are the connection's slot.
 const TAG_BITS: u32 = 40;
@@ -106,10 +106,19 @@ impl Backend for LoopBackend<'_> {
         self.event_loop.host.about_config()
     }
 
+    fn traffic(&self) -> Traffic {
+        let clients = self.event_loop.clients.borrow();
+        let client = clients[self.slot]
+            .as_ref()
+            .expect("a client that executes a command is here");
+        client.traffic(self.event_loop.now().monotonic)
+    }
+
     fn clients(&self, own: &str) -> String {
         let clients = self.event_loop.clients.borrow();
         let others = clients.iter().flatten().filter(|client| client.slot != self.slot);
-        let others = others.filter_map(|client| client.describe());
+        let now = self.event_loop.now().monotonic;
+        let others = others.filter_map(|client| client.describe(now));
         own.to_owned() + &others.map(|line| line + "\n").collect::<String>()
     }
 }

@@ -1,7 +1,8 @@
 //! What a node says about itself: to clients, and to operators.
-use super::{Host, lock};
+use super::{Host, free_bytes, lock};
 use crate::{
     admin::{Admin, AdminSource},
+    metrics::Process,
     status::{
         CheckpointStatus, ClientsStatus, ClockStatus, KeyspaceStatus, LinkStatus, LogStatus, MemoryStatus,
         MetricStatus, Status, StreamStatus,
@@ -100,6 +101,8 @@ impl Host {
         let line = |name: &str, value: String| (name.to_string(), value);
         let status = self.status();
         let uptime = status.uptime_seconds;
+        let (clients, process) = (self.metrics.client_totals(), Process::now());
+        let number = |value: Option<f64>| value.unwrap_or(0.0).to_string();
         let keyspaces = status.keyspaces.iter().map(|keyspace| {
             (
                 keyspace.name.clone(),
@@ -117,7 +120,13 @@ impl Host {
                     line("cluster", status.cluster.clone()),
                     line("site", status.site.clone()),
                     line("node", status.node.clone()),
+                    line("os", std::env::consts::OS.to_string()),
+                    line("arch_bits", usize::BITS.to_string()),
+                    line("process_id", std::process::id().to_string()),
+                    line("run_id", self.redis_id(&format!("run {}", self.identity.run))),
+                    line("tcp_port", self.config.node(self.id).resp.port().to_string()),
                     line("uptime_in_seconds", format!("{uptime:.0}")),
+                    line("uptime_in_days", format!("{:.0}", (uptime / 86_400.0).floor())),
                 ],
             },
             InfoSection {
@@ -128,6 +137,9 @@ impl Host {
                 title: "Clients".into(),
                 lines: vec![
                     line("connected_clients", status.clients.connected.to_string()),
+                    line("maxclients", self.config.limits.max_clients.to_string()),
+                    // No command of Turnbuckle blocks.
+                    line("blocked_clients", "0".into()),
                     line("client_memory", status.clients.memory_bytes.to_string()),
                     line(
                         "client_memory_limit",
@@ -149,6 +161,31 @@ impl Host {
                 lines: vec![
                     line("used_memory", status.memory.bytes.to_string()),
                     line("maxmemory", status.memory.limit_bytes.to_string()),
+                    line("maxmemory_policy", "noeviction".into()),
+                    line("mem_clients_normal", status.clients.memory_bytes.to_string()),
+                    line("used_memory_rss", number(process.resident_bytes)),
+                ],
+            },
+            InfoSection {
+                title: "Stats".into(),
+                lines: vec![
+                    line("total_connections_received", clients.accepted.to_string()),
+                    line("rejected_connections", clients.refused.to_string()),
+                    line("total_commands_processed", clients.commands.to_string()),
+                    line("total_net_input_bytes", clients.received_bytes.to_string()),
+                    line("total_net_output_bytes", clients.sent_bytes.to_string()),
+                    // Nothing expires or is evicted, and there are no channels.
+                    line("expired_keys", "0".into()),
+                    line("evicted_keys", "0".into()),
+                    line("pubsub_channels", "0".into()),
+                    line("pubsub_patterns", "0".into()),
+                ],
+            },
+            InfoSection {
+                title: "CPU".into(),
+                lines: vec![
+                    line("used_cpu_sys", number(process.system_seconds)),
+                    line("used_cpu_user", number(process.user_seconds)),
                 ],
             },
             InfoSection {
@@ -450,6 +487,8 @@ impl AdminSource for Host {
             site: self.config.site_name(entry.site).to_string(),
             version: env!("CARGO_PKG_VERSION").to_string(),
             uptime_seconds: now.monotonic.since(self.started).0 as f64 / 1e6,
+            ready: self.readiness().is_ok(),
+            disk_free_bytes: free_bytes(&entry.data),
             keyspaces: keyspaces.collect(),
             links: links.collect(),
             streams: states.iter().flat_map(|state| self.streams_of(state)).collect(),
