@@ -173,7 +173,7 @@ fn what_is_wrong_is_said_with_line_and_field_found_and_expected() {
         // Texts that are not TOML.
         (
             "name = b",
-            "1: found string values must be quoted; expected text in quotes".into(),
+            "1: found a word without quotes; expected true, false, a number, or text in quotes".into(),
         ),
         (
             "a = 1\na = 2",

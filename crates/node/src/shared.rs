@@ -12,6 +12,7 @@ use std::{
     },
 };
 use turnbuckle_log::Log;
+use turnbuckle_store::EngineError;
 
 /// How the driver is told that there is work outside of the call that it just made.
 pub trait Wake: Send + Sync {
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub sync_wanted: AtomicBool,
     /// The log could not be written: no new requests are taken until it can.
     pub log_failing: AtomicBool,
+    /// The engine failed a write of a lane, and takes no more writes. Background work ends with it, so that the node is opened again.
+    engine_failure: Mutex<Option<EngineError>>,
     /// The free bytes of the disk, as last set by the driver.
     free_bytes: AtomicU64,
     /// Whether the last checkpoint has left deletes that no replica needs any more.
@@ -137,6 +140,7 @@ impl Shared {
             turns,
             sync_wanted: AtomicBool::new(false),
             log_failing: AtomicBool::new(false),
+            engine_failure: Mutex::default(),
             free_bytes: AtomicU64::new(u64::MAX),
             deletes_left: AtomicBool::new(false),
             copies_placed: AtomicU64::new(0),
@@ -147,6 +151,16 @@ impl Shared {
 
     pub fn set_free_bytes(&self, bytes: u64) {
         self.free_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The engine takes no more writes: background work is to end with this error.
+    pub fn note_engine_failure(&self, error: EngineError) {
+        *lock(&self.engine_failure) = Some(error);
+    }
+
+    /// The failure that was noted, if background work has not ended with it yet.
+    pub fn take_engine_failure(&self) -> Option<EngineError> {
+        lock(&self.engine_failure).take()
     }
 
     /// Whether the disk has room for writes.

@@ -6,7 +6,7 @@ use turnbuckle_replication::{
     CopyBeginFrame, CopyIn, CopyRowsFrame, CopyState, ReceivedRecord, ResumeFrame, StreamBody,
     StreamPosition, add_named,
 };
-use turnbuckle_store::{StoreError, clear_staged, stage};
+use turnbuckle_store::{EngineError, StoreError, clear_staged, stage};
 
 impl<P: Protocol> Lane<P> {
     // ---- asked ----------------------------------------------------------------------------------------------
@@ -82,15 +82,24 @@ impl<P: Protocol> Lane<P> {
             from = self.env.topology().replica_name(replica),
             "a full copy begins: the peer's log does not reach back to what this replica has, or its directory was empty"
         );
-        match clear_staged(&*self.store.table()).map_err(StoreError::from) {
-            // Rows that an earlier copy has left are damaged. The copy is asked for again when the node is opened again.
-            Err(error) if error.is_damage() => {
-                self.note_damage(&error);
-                self.incoming.refuse_copy(replica);
-                Ok(())
-            }
-            cleared => cleared.map_err(|error| BadFrame::new("room for a full copy", error.to_string())),
+        let cleared = clear_staged(&*self.store.table());
+        self.note_staged(replica, cleared)
+    }
+
+    /// Rows of a copy were staged or cleared, or could not be. If the node must be opened again for that, the copy is declined, and asked for again
+    /// then: the rows that an earlier copy has left are damaged, or the engine takes no more writes.
+    fn note_staged(&mut self, replica: ReplicaId, staged: Result<(), EngineError>) -> Result<(), BadFrame> {
+        let Err(error) = staged else { return Ok(()) };
+        if error.is_final() {
+            self.env.shared().note_engine_failure(error);
+            self.wake_worker();
+        } else if error.is_damage() {
+            self.note_damage(&StoreError::from(error));
+        } else {
+            return Err(BadFrame::new("room for a full copy", error.to_string()));
         }
+        self.incoming.refuse_copy(replica);
+        Ok(())
     }
 
     pub(super) fn on_copy_rows(
@@ -115,13 +124,12 @@ impl<P: Protocol> Lane<P> {
         if frame.end {
             staged.extend(self.rows.arriving.end());
         }
-        stage(&*self.store.table(), &staged)
-            .map_err(|error| BadFrame::new("room for a full copy", error.to_string()))?;
-        if frame.end {
+        let staged = stage(&*self.store.table(), &staged);
+        if staged.is_ok() && frame.end {
             copy.state = CopyState::Whole;
             self.wake_worker();
         }
-        Ok(())
+        self.note_staged(replica, staged)
     }
 
     // ---- in place -------------------------------------------------------------------------------------------

@@ -26,6 +26,9 @@ impl Node {
         let node = Arc::clone(self);
         Work::new(|steps| async move {
             let _one_at_a_time = Maintaining::begin(&node);
+            if let Some(failure) = node.shared.take_engine_failure() {
+                return Err(failure.into());
+            }
             if let Some(damage) = node
                 .keyspaces
                 .iter()

@@ -188,7 +188,7 @@ mod tests {
             (Value::Bulk(value(1).slice(..39)), "did not write"),
             (Value::Bulk("v".into()), "did not write"),
             (Value::Null, "nothing"),
-            (Value::Error("UNAVAILABLE no".into()), "says UNAVAILABLE no"),
+            (Value::Error("UNAVAILABLE no".into()), "answers UNAVAILABLE no"),
             (Value::Integer(1), "no answer"),
         ] {
             let trouble = trouble_with(&reply, &run).expect("it is not what was loaded");
