@@ -5,7 +5,9 @@
 # make figures  writes the tables of docs/experiments.md again
 # make planted  finds the first drawn world that shows each planted bug, and writes the list into docs/simulation.md
 # make campaign runs real processes under load and faults: docs/campaign.md
+# make book     all pages as HTML, with search: target/book/index.html
 .PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers test-redis-py deny fuzz
+.PHONY: book
 CARGO ?= cargo
 
 verify:
@@ -81,3 +83,10 @@ deny:
 fuzz:
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(or $(TIME),60)
+
+# Needs Python. Fails if a link of the book leads nowhere.
+book:
+	command -v mdbook >/dev/null || $(CARGO) install --locked mdbook --no-default-features --features search
+	python3 packaging/book.py stage
+	mdbook build target/book-src
+	python3 packaging/book.py finish
