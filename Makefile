@@ -6,9 +6,13 @@
 # make planted  finds the first drawn world that shows each planted bug, and writes the list into docs/simulation.md
 # make campaign runs real processes under load and faults: docs/campaign.md
 # make book     all pages as HTML, with search: target/book/index.html
+# make deb      a Debian package: target/debian/
 .PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers test-redis-py deny fuzz
-.PHONY: book
+.PHONY: book package-files deb
 CARGO ?= cargo
+# BUILD=true packages the program that is there.
+BUILD ?= $(CARGO) build --release --locked
+PACKAGE := target/release/package
 
 verify:
 	$(CARGO) fmt --all --check
@@ -90,3 +94,24 @@ book:
 	python3 packaging/book.py stage
 	mdbook build target/book-src
 	python3 packaging/book.py finish
+
+# What packages have beside the program: manual pages, completions, licences, changes. Needs Python.
+package-files:
+	$(BUILD)
+	rm -rf $(PACKAGE)
+	mkdir -p $(PACKAGE)/man $(PACKAGE)/completions
+	target/release/turnbuckle man --into $(PACKAGE)/man
+	gzip -9n $(PACKAGE)/man/*
+	for shell in bash zsh fish; do \
+	    target/release/turnbuckle completions $$shell >$(PACKAGE)/completions/turnbuckle.$$shell || exit 1; done
+	python3 packaging/licences.py | gzip -9n >$(PACKAGE)/THIRD-PARTY-LICENCES.gz
+	gzip -9n <CHANGELOG.md >$(PACKAGE)/changelog.gz
+
+# Option: MAINTAINER='A Name <an@address>', the person who distributes the package
+MAINTAINER ?= The Turnbuckle authors
+deb: package-files
+	command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
+	printf 'turnbuckle (%s-1) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- %s  %s\n' \
+	    "$$(target/release/turnbuckle --version | cut -d ' ' -f 2)" '$(MAINTAINER)' "$$(git log -1 --format=%cD)" \
+	    | gzip -9n >$(PACKAGE)/changelog.Debian.gz
+	$(CARGO) deb --package turnbuckle --no-build --strip --maintainer '$(MAINTAINER)'
