@@ -5,15 +5,21 @@
 # make figures  writes the tables of docs/experiments.md again
 # make planted  finds the first drawn world that shows each planted bug, and writes the list into docs/simulation.md
 # make campaign runs real processes under load and faults: docs/campaign.md
-.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers test-redis-py test-valkey-suite deny fuzz
+# make book     all pages as HTML, with search: target/book/index.html
+# make deb      a Debian package: target/debian/
+.PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers
+.PHONY: test-redis-py test-valkey-suite deny fuzz book package-files deb
 CARGO ?= cargo
+# BUILD=true packages the program that is there.
+BUILD ?= $(CARGO) build --release --locked
+PACKAGE := target/release/package
 
 verify:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) test --workspace
 	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test hashes --test swarm
-	for protocol in causalspartanx gentlerain cops; do \
+	for protocol in causalspartanx gentlerain cops abd; do \
 	    $(CARGO) run --release --quiet -- sim --protocol $$protocol --seeds 1..200 || exit 1; done
 	$(MAKE) --silent campaign MINUTES=2 MORE="--memory-mb 4096 --without lost-directories,old-directories,damage"
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
@@ -88,3 +94,31 @@ deny:
 fuzz:
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	cd fuzz && $(CARGO) +nightly fuzz run $(TARGET) -- -max_total_time=$(or $(TIME),60)
+
+# Needs Python. Fails if a link of the book leads nowhere.
+book:
+	command -v mdbook >/dev/null || $(CARGO) install --locked mdbook --no-default-features --features search
+	python3 packaging/book.py stage
+	mdbook build target/book-src
+	python3 packaging/book.py finish
+
+# What packages have beside the program: manual pages, completions, licences, changes. Needs Python.
+package-files:
+	$(BUILD)
+	rm -rf $(PACKAGE)
+	mkdir -p $(PACKAGE)/man $(PACKAGE)/completions
+	target/release/turnbuckle man --into $(PACKAGE)/man
+	gzip -9n $(PACKAGE)/man/*
+	for shell in bash zsh fish; do \
+	    target/release/turnbuckle completions $$shell >$(PACKAGE)/completions/turnbuckle.$$shell || exit 1; done
+	python3 packaging/licences.py | gzip -9n >$(PACKAGE)/THIRD-PARTY-LICENCES.gz
+	gzip -9n <CHANGELOG.md >$(PACKAGE)/changelog.gz
+
+# Option: MAINTAINER='A Name <an@address>', the person who distributes the package
+MAINTAINER ?= The Turnbuckle authors
+deb: package-files
+	command -v cargo-deb >/dev/null || $(CARGO) install --locked cargo-deb
+	printf 'turnbuckle (%s-1) unstable; urgency=medium\n\n  * See changelog.gz.\n\n -- %s  %s\n' \
+	    "$$(target/release/turnbuckle --version | cut -d ' ' -f 2)" '$(MAINTAINER)' "$$(git log -1 --format=%cD)" \
+	    | gzip -9n >$(PACKAGE)/changelog.Debian.gz
+	$(CARGO) deb --package turnbuckle --no-build --strip --maintainer '$(MAINTAINER)'

@@ -1,4 +1,4 @@
-//! Operators copy from `docs/configuration.md`: its example must be accepted, and its limits must be those of the code.
+//! Operators copy from `docs/configuration.md` and `packaging/cluster.toml`: the examples must be accepted, and the limits must be those of the code.
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -32,6 +32,28 @@ fn the_example_is_accepted() {
     assert_eq!(terms.len(), 1);
     assert_eq!(terms[0].name, "carts");
     assert_eq!(terms[0].to_string(), "protocol eventual and 2 partitions");
+}
+
+/// As the package installs `packaging/cluster.toml`, all of it is a comment. Without the `#` of its settings it is a cluster.
+#[test]
+fn the_example_of_the_package_is_accepted() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/cluster.toml");
+    let installed = fs::read_to_string(path).expect("the example is there");
+    assert!(
+        installed
+            .lines()
+            .all(|line| line.is_empty() || line.starts_with('#'))
+    );
+    let settings: Vec<_> = installed
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .filter(|setting| setting.starts_with(|first: char| first == '[' || first.is_ascii_lowercase()))
+        .collect();
+    let directory = tempfile::tempdir().expect("there is a place for temporary files");
+    fs::write(directory.path().join("secret"), "a secret of 16 bytes or more\n").expect("it can be written");
+    let file = directory.path().join("cluster.toml");
+    let config = ClusterConfig::parse(&file, &settings.join("\n")).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.layout(), "sites a b c; nodes a1@a b1@b c1@c");
 }
 
 #[test]
