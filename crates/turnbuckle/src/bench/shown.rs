@@ -189,7 +189,7 @@ mod tests {
             (Value::Bulk("v".into()), "did not write"),
             (Value::Null, "nothing"),
             (Value::Error("UNAVAILABLE no".into()), "answers UNAVAILABLE no"),
-            (Value::Integer(1), "no answer"),
+            (Value::Integer(1), "another type of reply"),
         ] {
             let trouble = trouble_with(&reply, &run).expect("it is not what was loaded");
             assert!(trouble.contains(expected), "{trouble}");

@@ -4,7 +4,7 @@ use super::{
     pages, root, without_numbers, writes,
 };
 use crate::demo::Demo;
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+use std::{fs, os::unix::fs::symlink, process::Command};
 use tempfile::TempDir;
 
 /// What a page's commands run in: a directory with links to the folders that the pages name, `turnbuckle` on the path, and a demo, if one is named.
