@@ -36,7 +36,8 @@ pub enum PlainResponse {
     Value(Option<Bytes>),
     /// The write is done.
     Written {
-        /// Whether the key had a value before.
+        /// Whether the key had a value before. A delete that found none has written nothing: the judge and the checker take it for a read. So it must
+        /// not have stamped a version.
         existed: bool,
     },
     /// The write is done and had asked for the value before it: that value.
