@@ -7,8 +7,9 @@
 # make campaign runs real processes under load and faults: docs/campaign.md
 # make book     all pages as HTML, with search: target/book/index.html
 # make deb      a Debian package: target/debian/
+# make image    a container image: target/turnbuckle-image.tar
 .PHONY: campaign verify fix demo bench figures planted bench-redis bench-causal bench-deletes bench-strangers
-.PHONY: test-redis-py test-valkey-suite deny fuzz book package-files deb
+.PHONY: test-redis-py test-valkey-suite deny fuzz book package-files deb image
 CARGO ?= cargo
 # BUILD=true packages the program that is there.
 BUILD ?= $(CARGO) build --release --locked
@@ -122,3 +123,8 @@ deb: package-files
 	    "$$(target/release/turnbuckle --version | cut -d ' ' -f 2)" '$(MAINTAINER)' "$$(git log -1 --format=%cD)" \
 	    | gzip -9n >$(PACKAGE)/changelog.Debian.gz
 	$(CARGO) deb --package turnbuckle --no-build --strip --maintainer '$(MAINTAINER)'
+
+# Option: ARCHIVE=docker-archive, for a docker that loads no OCI archives. Needs the Debian package buildah, which it installs; no daemon.
+image: package-files
+	command -v buildah >/dev/null || (apt-get update && apt-get install -y buildah)
+	sh packaging/image.sh $(or $(ARCHIVE),oci-archive) target/turnbuckle-image.tar
