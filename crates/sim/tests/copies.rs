@@ -241,3 +241,33 @@ fn a_copy_is_asked_for_again_when_the_link_or_its_source_breaks() {
     }
     assert!(arriving > 20, "only {arriving} faults came while a copy arrived");
 }
+
+/// The disk of a fills up while a copy arrives, so the engine takes no more writes. Returns whether it came to that: a node that was
+/// opened again knows of the second copy alone.
+fn comes_when_the_disk_has_room_again<const STREAMS: bool>(seed: u64) -> bool {
+    let (mut world, mut random) = (world::<STREAMS>(seed), Random::new(seed));
+    ask(&mut world, B);
+    world.advance(Micros(random.below(120_000)));
+    world.fill_disk(A, random.below(600));
+    world.advance(Micros(random.below(1_000_000)));
+    world.make_room(A);
+    assert!(world.settle(LONG), "seed {seed}");
+    // A node that was opened again has forgotten that it had asked.
+    ask(&mut world, B);
+    assert!(world.settle(LONG), "seed {seed}");
+    assert_eq!(found(&mut world, B, "first"), KEYS as usize, "seed {seed}");
+    copied(&world).len() == 1
+}
+
+#[test]
+fn a_copy_that_the_engine_could_not_store_comes_when_the_disk_has_room_again() {
+    let mut opened_again = 0;
+    for seed in 1..=40 {
+        opened_again += u64::from(comes_when_the_disk_has_room_again::<false>(seed));
+        opened_again += u64::from(comes_when_the_disk_has_room_again::<true>(seed));
+    }
+    assert!(
+        opened_again > 10,
+        "only {opened_again} engines took no more writes"
+    );
+}
