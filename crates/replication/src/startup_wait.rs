@@ -154,7 +154,7 @@ mod tests {
         startup_wait.hear_return(B);
         assert!(
             !startup_wait.is_over(Micros(0), true),
-            "nothing was to be given back"
+            "there was nothing to send again"
         );
         startup_wait.hear_word();
         assert!(startup_wait.is_over(Micros(0), false));

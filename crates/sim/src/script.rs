@@ -36,7 +36,7 @@ use turnbuckle_node::NodeId;
 ///   pause NODE TIME     its process does nothing for a while
 ///   damage NODE KEY     the row of a key on its disk cannot be read any more, until it is written again
 ///   disk NODE PERCENT   its disk takes so many percent of the usual time
-///   room NODE BYTES     other programs fill its disk up to so many bytes; `room NODE` alone: they are gone
+///   room NODE BYTES     other programs fill its disk, except for BYTES; `room NODE` alone: they are gone
 ///   clock NODE ahead|back TIME   its wall clock is set
 ///   receipts on|off     whether answers are shown with what they prove
 ///   status              every node's streams

@@ -100,24 +100,26 @@ impl<Input> Cold<Input> {
         is_resident: impl Fn(&Key) -> bool,
         keys_now: impl Fn(&Input) -> Vec<Key>,
     ) -> Option<Input> {
-        let mut before: BTreeSet<Key> = BTreeSet::new();
-        let mut index = 0;
-        while index < self.waiting.len() {
-            let may_run = |keys: &[Key]| keys.iter().all(|key| is_resident(key) && !before.contains(key));
+        loop {
+            let index = self.first_runnable(&is_resident)?;
             let (keys, input) = &self.waiting[index];
-            if may_run(keys) {
-                let now = keys_now(input);
-                if may_run(&now) {
-                    let (keys, input) = self.waiting.remove(index).expect("the index was just used");
-                    self.forget(&keys);
-                    return Some(input);
-                }
-                self.rename(index, now, &is_resident);
+            let now = keys_now(input);
+            if now == *keys {
+                let (keys, input) = self.waiting.remove(index).expect("the index was just found");
+                self.forget(&keys);
+                return Some(input);
             }
-            before.extend(self.waiting[index].0.iter().cloned());
-            index += 1;
+            self.rename(index, now, &is_resident);
         }
-        None
+    }
+
+    fn first_runnable(&self, is_resident: impl Fn(&Key) -> bool) -> Option<usize> {
+        let mut before: BTreeSet<&Key> = BTreeSet::new();
+        self.waiting.iter().position(|(keys, _)| {
+            let may_run = keys.iter().all(|key| is_resident(key) && !before.contains(key));
+            before.extend(keys);
+            may_run
+        })
     }
 
     /// The input at `index` now names `keys`.

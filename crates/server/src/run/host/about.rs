@@ -102,7 +102,8 @@ impl Host {
         let status = self.status();
         let uptime = status.uptime_seconds;
         let (clients, process) = (self.metrics.client_totals(), Process::now());
-        let number = |value: Option<f64>| value.unwrap_or(0.0).to_string();
+        // What the system does not tell has no line.
+        let known = |name: &str, value: Option<f64>| value.map(|value| (name.to_string(), value.to_string()));
         let keyspaces = status.keyspaces.iter().map(|keyspace| {
             (
                 keyspace.name.clone(),
@@ -163,8 +164,10 @@ impl Host {
                     line("maxmemory", status.memory.limit_bytes.to_string()),
                     line("maxmemory_policy", "noeviction".into()),
                     line("mem_clients_normal", status.clients.memory_bytes.to_string()),
-                    line("used_memory_rss", number(process.resident_bytes)),
-                ],
+                ]
+                .into_iter()
+                .chain(known("used_memory_rss", process.resident_bytes))
+                .collect(),
             },
             InfoSection {
                 title: "Stats".into(),
@@ -183,10 +186,10 @@ impl Host {
             },
             InfoSection {
                 title: "CPU".into(),
-                lines: vec![
-                    line("used_cpu_sys", number(process.system_seconds)),
-                    line("used_cpu_user", number(process.user_seconds)),
-                ],
+                lines: known("used_cpu_sys", process.system_seconds)
+                    .into_iter()
+                    .chain(known("used_cpu_user", process.user_seconds))
+                    .collect(),
             },
             InfoSection {
                 title: "Keyspaces".into(),
