@@ -19,10 +19,11 @@ verify:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) test --workspace
-	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test hashes --test swarm
+	SEEDS=1..1000 $(CARGO) test --release --quiet -p turnbuckle-sim --test all -- hashes swarm
+	$(CARGO) build --quiet -p turnbuckle -p turnbuckle-campaign
 	for protocol in causalspartanx gentlerain cops abd; do \
-	    $(CARGO) run --release --quiet -- sim --protocol $$protocol --seeds 1..200 || exit 1; done
-	$(MAKE) --silent campaign MINUTES=2 MORE="--memory-mb 4096 --without lost-directories,old-directories,damage"
+	    target/debug/turnbuckle sim --protocol $$protocol --seeds 1..200 || exit 1; done
+	target/debug/turnbuckle-campaign --minutes 2 --memory-mb 4096 --without lost-directories,old-directories,damage
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 fix:

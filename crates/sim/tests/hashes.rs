@@ -1,7 +1,7 @@
 //! A seed means the same run forever, in debug and in release builds: the checksums of some runs are in `tests/goldens/hashes`.
 //!
 //! They change whenever anything changes that is part of a run: a frame's encoding, the order of two events, a draw. Then
-//! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-sim --test hashes` writes them again. If they change without such a reason, something in
+//! `UPDATE_GOLDENFILES=1 cargo test -p turnbuckle-sim --test all hashes` writes them again. If they change without such a reason, something in
 //! a node depends on what it must not: a clock, an address, the order of a hash table.
 use std::{fmt::Write, fs, path::PathBuf};
 use turnbuckle_causal::eventual::{Eventual, EventualSession};

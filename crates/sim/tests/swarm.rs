@@ -63,7 +63,7 @@ fn every_drawn_world_converges_and_every_answer_in_it_was_true() {
 }
 
 fn reproduce(seed: u64) -> String {
-    format!("SEEDS={seed}..{seed} cargo test -p turnbuckle-sim --test swarm")
+    format!("SEEDS={seed}..{seed} cargo test -p turnbuckle-sim --test all swarm")
 }
 
 #[test]

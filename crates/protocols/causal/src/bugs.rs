@@ -1,6 +1,7 @@
 //! Bugs that can be planted into these protocols. Each leaves out one rule. Tests switch them on, one at a time, and must find each.
 
 use turnbuckle_core::Bug;
+use turnbuckle_streams::Planted;
 
 pub(crate) const FORGETS_DELETES_EARLY: Bug = Bug::new(
     "forgets_deletes_early",
@@ -46,6 +47,15 @@ pub struct Bugs {
 }
 
 impl Bugs {
+    /// Those that concern streams.
+    pub(crate) fn in_streams(self) -> Planted {
+        Planted {
+            forgets_deletes_early: self.forgets_deletes_early,
+            serves_an_old_directory: self.serves_an_old_directory,
+            keeps_shown_while_taking_back: self.keeps_shown_while_taking_back,
+        }
+    }
+
     /// The bug of this name, to be switched on. `None` if there is none.
     pub fn named(&mut self, name: &str) -> Option<&mut bool> {
         Some(match name {

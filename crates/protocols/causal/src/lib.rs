@@ -20,7 +20,6 @@ pub mod causalspartanx;
 pub use causalspartanx::{CausalSpartanX, CausalSpartanXConfig, CausalSpartanXSession};
 pub mod cops;
 pub use cops::{Cops, CopsConfig, CopsSession};
-mod deletes;
 pub mod eventual;
 pub use eventual::{Eventual, EventualConfig, EventualSession};
 pub mod gentlerain;

@@ -5,9 +5,9 @@
 //! - They are made of vectors, timestamps and names of versions. A derived message would need a mirror of each type and of each variant.
 //! - What a version depends on and what a session knows are written by the same functions. They are stored in rows and in tokens.
 //! - A frame that ends too early is refused. A derived message would read a field that is missing as zero.
-use crate::deletes::Said;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Vector, VersionId};
+use turnbuckle_streams::Said;
 
 /// Fields written one after the other.
 pub(crate) struct Writer<'a>(pub &'a mut BytesMut);

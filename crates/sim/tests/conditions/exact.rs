@@ -1,6 +1,6 @@
 //! Conditions are exact: many clients at three sites ask at the same time, and each put is carried out exactly if its condition holds at
 //! its place in the order.
-use crate::ordered::{OrderedConfig, OrderedSession};
+use super::ordered::{OrderedConfig, OrderedSession};
 use bytes::Bytes;
 use std::{collections::BTreeMap, path::Path};
 use turnbuckle_check::{HistoryBuilder, Report};

@@ -1,5 +1,5 @@
 //! The whole way of a put, from the bytes that a Redis client sends to the replica that orders it, and back.
-use crate::ordered::{OrderedConfig, OrderedSession};
+use super::ordered::{OrderedConfig, OrderedSession};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_causal::eventual::{EventualConfig, EventualSession};
 use turnbuckle_core::{Answered, BadToken, DoorId, Micros, Operation, Session, SiteId};

@@ -77,6 +77,10 @@ fn replies_that_nobody_reads(keyspace: &str) {
         disconnected(&cluster) >= READERS as u64 / 2
     });
     drop(idlers);
+    wait_until("the node has noticed that they are gone", || {
+        let status = cluster.admin(0).status().expect("the node says how it is");
+        status.clients.memory_bytes < MIB as u64
+    });
     // Whoever reads gets all of it.
     let mut reader = client(&cluster, keyspace);
     for answer in reader.pipeline(&vec![command; 5]) {

@@ -1,7 +1,7 @@
-use crate::deletes::Said;
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Key, Micros, ReplicaSet, Vector, VersionId, Wire};
+use turnbuckle_streams::Said;
 
 /// A version of a key that must be visible first.
 pub type Dependency = (Key, VersionId);

@@ -9,7 +9,6 @@ use crate::cops::message::{Dependencies, Message, Request, Response};
 use crate::cops::waiting::{At, Questions, at_of};
 use crate::{
     Bugs, bugs,
-    deletes::Deletes,
     metrics::{lag, of_hidden_versions},
 };
 use catch_up::CatchUp;
@@ -21,6 +20,7 @@ use turnbuckle_core::{
     Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Spans, Topology, Vector,
     Version, Vitals,
 };
+use turnbuckle_streams::Deletes;
 
 /// The configuration of a COPS keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,7 +248,7 @@ impl Protocol for Cops {
                 .map(ReplicaId)
                 .filter(|&replica| replica != me.replica())
         };
-        let deletes = Deletes::open(me, &topology, recovered, config.bugs);
+        let deletes = Deletes::open(me, &topology, recovered, config.bugs.in_streams());
         Cops {
             me,
             sites,

@@ -34,8 +34,6 @@
 //! **Caveats.** A delete removes what the contacted replica has. If that is nothing, nothing is written, and a write that is still on its way
 //! survives. MGET reads each key by itself. After a restart, a site marks nothing until every other site has reported how far it had received the
 //! site's stream: under `interval` and `none` that may be further than the site itself remembers.
-mod message;
-pub use message::Mark;
 mod replica;
 pub use replica::{Eventual, EventualConfig};
 mod session;

@@ -1,15 +1,11 @@
-use super::message::Mark;
-use crate::{
-    Bugs, bugs,
-    deletes::{Deletes, Said},
-};
+use crate::{Bugs, bugs};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use turnbuckle_core::{
     Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, PlainRequest,
     PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting,
     Topology, Version, VersionId, Vitals,
 };
+use turnbuckle_streams::{Mark, Marks};
 
 /// The configuration of an eventual keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +33,8 @@ pub struct Eventual {
     me: ReplicaId,
     heartbeat: Micros,
     keep_every: Micros,
-    /// For each other replica, what its marks have promised. Everything that it stamped up to `promise` is in the store, or was superseded.
-    vv: BTreeMap<ReplicaId, Mark>,
-    /// Everything that was stamped here up to this time is in the store.
-    own: Hlc,
-    deletes: Deletes,
-    bugs: Bugs,
+    /// How far it is with every site: VV.
+    marks: Marks,
 }
 
 /// When to wake up.
@@ -97,32 +89,11 @@ impl Protocol for Eventual {
         recovered: &Recovered,
         _seed: u64,
     ) -> Eventual {
-        let until = |replica| {
-            let mut cut = recovered.cut.iter();
-            cut.find(|(of, _)| *of == replica)
-                .map_or(Hlc::ZERO, |&(_, until)| until)
-        };
-        let others = topology.others_of(me).iter();
         Eventual {
             me: me.replica(),
             heartbeat: config.heartbeat,
             keep_every: config.keep_every,
-            vv: others
-                .map(|replica| {
-                    (
-                        replica,
-                        Mark {
-                            promise: until(replica),
-                            settled: until(replica),
-                            deletes: Said::default(),
-                            wall: Micros(0),
-                        },
-                    )
-                })
-                .collect(),
-            own: until(me.replica()),
-            deletes: Deletes::open(me, &topology, recovered, config.bugs),
-            bugs: config.bugs,
+            marks: Marks::open(me, &topology, recovered, config.bugs.in_streams()),
         }
     }
 
@@ -135,13 +106,13 @@ impl Protocol for Eventual {
     }
 
     fn on_start(&mut self, cx: &mut Context<'_, Eventual>) {
-        self.deletes.start(cx);
+        self.marks.deletes.start(cx);
         self.on_timer(cx, Timer::Keep);
         self.on_timer(cx, Timer::Heartbeat);
     }
 
     fn on_request(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: PlainRequest) {
-        if let Some(why) = self.deletes.refusal() {
+        if let Some(why) = self.marks.deletes.refusal() {
             return cx.reply(
                 id,
                 PlainResponse::Refused(why.to_string()),
@@ -175,35 +146,18 @@ impl Protocol for Eventual {
 
     /// Everything that `from` stamped up to its promise has been handled.
     fn on_mark(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, mark: Mark) {
-        cx.observe(mark.promise);
-        if let Some(known) = self.vv.get_mut(&from.replica()) {
-            known.promise = known.promise.max(mark.promise);
-            known.settled = known.settled.max(mark.settled);
-            known.wall = known.wall.max(mark.wall);
-            self.deletes.heard(cx, from.replica(), mark.deletes);
-        }
+        self.marks.heard(cx, from.replica(), mark);
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_, Eventual>, timer: Timer) {
         match timer {
             Timer::Heartbeat => {
-                self.own = cx.promise();
-                let settled = cx.settled_promise();
-                cx.mark(
-                    cx.others(),
-                    Mark {
-                        promise: self.own,
-                        settled,
-                        deletes: self.deletes.said(cx),
-                        wall: cx.now.wall.earliest,
-                    },
-                );
+                let mark = self.marks.next(cx);
+                cx.mark(cx.others(), mark);
                 cx.set_timer(Timer::Heartbeat, self.heartbeat);
             }
             Timer::Keep => {
-                // Everything that any site stamped up to this time was handled, and staged for the log, before this.
-                let others = self.vv.values().map(|mark| mark.promise).min();
-                self.deletes.keep(cx, others.unwrap_or(Hlc::LATEST).min(self.own));
+                self.marks.keep(cx);
                 cx.set_timer(Timer::Keep, self.keep_every);
             }
         }
@@ -211,66 +165,44 @@ impl Protocol for Eventual {
 
     fn on_link(&mut self, _: &mut Context<'_, Eventual>, peer: ServerId, up: bool) {
         if !up {
-            self.deletes.left(peer.replica());
+            self.marks.deletes.left(peer.replica());
         }
     }
 
     fn on_copied(&mut self, _: &mut Context<'_, Eventual>, _: ServerId, copied: &Recovered) {
-        for &(replica, until) in &copied.cut {
-            if let Some(known) = self.vv.get_mut(&replica) {
-                known.promise = known.promise.max(until);
-                known.settled = known.settled.max(until);
-            }
-        }
+        self.marks.copied(copied);
     }
 
     fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
-        let others = self
-            .vv
-            .iter()
-            .map(|(&replica, mark)| (replica, mark.promise.min(mark.settled)));
-        others.chain([(self.me, self.own)]).collect()
+        self.marks.cut()
     }
 
     fn shown(&self) -> Hlc {
-        self.deletes.shown()
+        self.marks.deletes.shown()
     }
 
     fn is_outdated(&self) -> bool {
-        self.deletes.refusal().is_some()
+        self.marks.deletes.refusal().is_some()
     }
 
     fn forgotten(&self) -> Forgotten {
-        self.deletes.word()
+        self.marks.deletes.word()
     }
 
     fn on_resumed(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, forgotten: &Forgotten) {
-        self.deletes.resumed(cx, from.replica(), forgotten);
+        self.marks.deletes.resumed(cx, from.replica(), forgotten);
     }
 
     fn settled(&self) -> Hlc {
-        let stamped = || self.vv.values().map(|mark| mark.settled).min();
-        match self.bugs.forgets_deletes_early {
-            true => stamped().unwrap_or(Hlc::LATEST).min(self.own),
-            false => self.deletes.forgotten().min(self.own),
-        }
+        self.marks.settled()
     }
 
     fn vitals(&self, _: Now) -> Vitals {
-        self.deletes.vitals(None)
+        self.marks.deletes.vitals(None)
     }
 
     fn validate(&self) {
-        for (replica, mark) in &self.vv {
-            assert!(
-                Hlc::from_wall(mark.wall) <= mark.promise,
-                "site {} promised {} at {}: its promise is behind its own clock",
-                replica.0,
-                mark.promise,
-                mark.wall
-            );
-            assert!(*replica != self.me, "a replica has no mark of its own site");
-        }
+        self.marks.validate();
     }
 }
 
@@ -302,7 +234,7 @@ impl Eventual {
             at: cx.stamp(),
             replica: self.me,
         };
-        self.own = version.at;
+        self.marks.stamped(version.at);
         let kept = cx.replicate(
             cx.others(),
             key,
@@ -320,11 +252,9 @@ impl Eventual {
         );
     }
 
-    /// The last mark of every other site proves that everything which the site had acknowledged by the mark's wall time is here.
     fn receipt(&self, cx: &Context<'_, Eventual>, version: Option<VersionId>) -> Receipt {
-        let marks = self.vv.values().map(|mark| mark.wall);
         Receipt {
-            staleness: cx.now.wall.age_of_oldest(marks),
+            staleness: self.marks.staleness(cx),
             ..cx.receipt(Level::Eventual, version)
         }
     }

@@ -1,7 +1,7 @@
-use crate::deletes::Said;
 use crate::wire::{Reader, Writer};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
+use turnbuckle_streams::Said;
 
 /// A message between replicas: about what is stable, or the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,7 +35,7 @@
 //! partitions of its site, and so less than clients have been told. If it is asked for something that it does not have, it waits until it has it.
 //!
 //! GentleRain's GST is the same with one number: the minimum of all of VV. It uses a vector with one entry for it.
-pub use crate::deletes::Said;
+pub use turnbuckle_streams::Said;
 mod hidden;
 pub use hidden::HiddenVersions;
 mod message;
@@ -52,13 +52,14 @@ pub use snapshot::{Snapshot, Snapshots};
 mod tree;
 pub use tree::Tree;
 
-use crate::{Bugs, deletes::Deletes};
+use crate::Bugs;
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
     BadFrame, Context, Forgotten, Hlc, Micros, Now, Protocol, Recovered, ReplicaId, ServerId, Vector,
     VersionId,
 };
+use turnbuckle_streams::Deletes;
 
 /// After this many versions, what is stable is written down before its time. Where many versions are overwritten, many can be collected. Until they
 /// are, they take memory, and are no longer in a CPU cache when they are freed. One record in the log for this many versions costs next to nothing.
@@ -163,7 +164,7 @@ impl Stable {
             vv: vv.clone().merged(&cut),
             walls: Vector::ZERO,
             settled,
-            deletes: Deletes::open(me, topology, recovered, bugs),
+            deletes: Deletes::open(me, topology, recovered, bugs.in_streams()),
             bugs,
             reports: BTreeMap::new(),
             unanswered: BTreeSet::new(),

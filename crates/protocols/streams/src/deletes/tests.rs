@@ -14,7 +14,7 @@ fn open(found: Option<Found>) -> Deletes {
     if let Some(found) = found {
         recovered.named.insert(NAME.into(), found.record());
     }
-    Deletes::open(ServerId::default(), &topology, &recovered, Bugs::default())
+    Deletes::open(ServerId::default(), &topology, &recovered, Planted::default())
 }
 
 fn said(shown: u64, forgotten: u64) -> Said {

@@ -1,4 +1,4 @@
-use crate::deletes::Said;
+use crate::Said;
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Forgotten, Hlc, Micros, Record, Wire};
 
@@ -15,8 +15,9 @@ pub struct Mark {
     pub wall: Micros,
 }
 
+/// The encoding of a [`Mark`], also as a part of a message.
 #[derive(Clone, PartialEq, prost::Message)]
-struct MarkRecord {
+pub struct MarkRecord {
     #[prost(fixed64, tag = "1")]
     promise: u64,
     #[prost(uint64, tag = "2")]
@@ -31,48 +32,66 @@ struct MarkRecord {
     birth: u64,
 }
 
+impl From<Mark> for MarkRecord {
+    fn from(mark: Mark) -> MarkRecord {
+        MarkRecord {
+            promise: mark.promise.0,
+            settled: mark.settled.0,
+            shown: mark.deletes.shown.0,
+            forgotten: mark.deletes.forgotten.0,
+            birth: mark.deletes.birth,
+            wall_us: mark.wall.0,
+        }
+    }
+}
+
+impl MarkRecord {
+    /// The mark. A record from outside must have been checked before.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            promise: Hlc(self.promise),
+            settled: Hlc(self.settled),
+            deletes: Said {
+                birth: self.birth,
+                shown: Hlc(self.shown),
+                forgotten: Hlc(self.forgotten),
+            },
+            wall: Micros(self.wall_us),
+        }
+    }
+}
+
 impl Record for MarkRecord {
-    const WHAT: &'static str = "a mark of an eventual keyspace";
+    const WHAT: &'static str = "a mark: what a replica promises its peers";
 
     fn check(&self) -> Result<(), String> {
+        Forgotten::check_birth(self.birth).map_err(|error| error.to_string())?;
         // A hybrid clock is never behind the wall clock that it was read with.
         match Hlc::from_wall(Micros(self.wall_us)) > Hlc(self.promise) {
             true => Err("a promise that is behind its own wall clock".to_string()),
             false => Ok(()),
         }
     }
+
+    fn newest(&self) -> Hlc {
+        let mark = self.mark();
+        let promised = mark.promise.max(mark.settled).max(mark.deletes.newest());
+        promised.max(Hlc::from_wall(mark.wall))
+    }
 }
 
 impl Wire for Mark {
     fn encode(&self, out: &mut BytesMut) {
-        let record = MarkRecord {
-            promise: self.promise.0,
-            settled: self.settled.0,
-            shown: self.deletes.shown.0,
-            forgotten: self.deletes.forgotten.0,
-            birth: self.deletes.birth,
-            wall_us: self.wall.0,
-        };
-        Wire::encode(&record, out);
+        Wire::encode(&MarkRecord::from(*self), out);
     }
 
     fn decode(frame: Bytes) -> Result<Mark, BadFrame> {
         let record: MarkRecord = Wire::decode(frame)?;
-        Ok(Mark {
-            promise: Hlc(record.promise),
-            settled: Hlc(record.settled),
-            deletes: Said {
-                birth: Forgotten::check_birth(record.birth)?,
-                shown: Hlc(record.shown),
-                forgotten: Hlc(record.forgotten),
-            },
-            wall: Micros(record.wall_us),
-        })
+        Ok(record.mark())
     }
 
     fn newest(&self) -> Hlc {
-        let promised = self.promise.max(self.settled).max(self.deletes.newest());
-        promised.max(Hlc::from_wall(self.wall))
+        Record::newest(&MarkRecord::from(*self))
     }
 }
 

@@ -67,7 +67,7 @@ mod found;
 #[cfg(test)]
 mod tests;
 
-use crate::Bugs;
+use crate::Planted;
 use found::Found;
 use std::collections::BTreeMap;
 use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, ReplicaId, ServerId, Topology, Vitals};
@@ -76,7 +76,7 @@ use turnbuckle_core::{Context, Forgotten, Hlc, Protocol, Recovered, ReplicaId, S
 const NAME: &str = "deletes";
 
 /// What one replica knows of the deletes that may be forgotten.
-pub(crate) struct Deletes {
+pub struct Deletes {
     me: ReplicaId,
     others: Vec<ReplicaId>,
     /// What each other site has last reported, on the link that is up now.
@@ -138,7 +138,7 @@ enum Outdated {
 
 impl Deletes {
     /// The state as it was left before a restart.
-    pub fn open(me: ServerId, topology: &Topology, recovered: &Recovered, bugs: Bugs) -> Deletes {
+    pub fn open(me: ServerId, topology: &Topology, recovered: &Recovered, planted: Planted) -> Deletes {
         // This code wrote it. If it does not decode, nothing is known.
         let found = recovered.kept(NAME).and_then(Found::recall);
         let directory = found.as_ref().map(|found| found.said.birth);
@@ -172,8 +172,8 @@ impl Deletes {
             is_filling,
             was_empty: is_filling,
             outdated: None,
-            serves_old: bugs.serves_an_old_directory,
-            keeps_shown_while_taking_back: bugs.keeps_shown_while_taking_back,
+            serves_old: planted.serves_an_old_directory,
+            keeps_shown_while_taking_back: planted.keeps_shown_while_taking_back,
         }
     }
 
@@ -380,6 +380,11 @@ impl Deletes {
             true => Hlc::LATEST,
             false => self.written.shown,
         }
+    }
+
+    /// Whether peers are still filling an empty directory.
+    pub fn is_filling(&self) -> bool {
+        self.is_filling
     }
 
     /// Deletes that were stamped up to this time may be forgotten.

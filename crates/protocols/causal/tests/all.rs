@@ -1,0 +1,8 @@
+//! All tests of this crate in one program: it is linked once, and what the tests have in common is compiled once.
+mod damage;
+mod directories;
+mod gentlerain;
+mod goldens;
+mod memory;
+mod pipelines;
+mod planted;

@@ -1,0 +1,21 @@
+//! What protocols share whose replicas send every write to each other by durable streams.
+//!
+//! - [`Marks`]: up to which time a replica has everything that its peers have stamped.
+//! - [`Deletes`]: which deletes may be forgotten, and whether a data directory is an old copy.
+mod deletes;
+mod mark;
+mod marks;
+pub use deletes::{Deletes, Said};
+pub use mark::{Mark, MarkRecord};
+pub use marks::Marks;
+
+/// The bugs that can be planted here. None outside tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Planted {
+    /// A delete is forgotten once every replica has stamped beyond it, whether it is shown there or not.
+    pub forgets_deletes_early: bool,
+    /// An old copy of a data directory is served as if it were the latest.
+    pub serves_an_old_directory: bool,
+    /// A replica writes down what it shows while peers may still send back deletes that it lost.
+    pub keeps_shown_while_taking_back: bool,
+}

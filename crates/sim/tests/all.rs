@@ -1,0 +1,18 @@
+//! All tests of this crate in one program: it is linked once, and what the tests have in common is compiled once.
+mod conditions;
+mod copies;
+mod exhaust;
+mod far_ahead;
+mod gallery;
+mod habits;
+mod hashes;
+mod hints;
+mod journal;
+mod keyspaces;
+mod losses;
+mod planted;
+mod rolling;
+mod scenarios;
+mod sessions;
+mod swarm;
+mod written;
