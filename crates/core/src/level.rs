@@ -31,6 +31,8 @@ pub enum Level {
     Quorum,
     /// Every replica is asked.
     All,
+    /// This many replicas are asked.
+    Replicas(u8),
     /// `one` or, with probability p, `quorum`. The number is p in millionths.
     Cpq(u32),
     /// `one`, with a wait of this length before a read and after a write.
@@ -81,7 +83,7 @@ const WORDS: [(&str, Level); 16] = [
 
 const NAMES: &str = "eventual, session, read-your-writes, monotonic-reads, monotonic-writes, writes-follow-reads, \
                      per-key-causal, causal, one, quorum, all, per-key-sequential, partition-sequential, sequential, \
-                     atomic, linearizable, bounded(2s), delay(15ms) or cpq(0.25)";
+                     atomic, linearizable, replicas(2), bounded(2s), delay(15ms) or cpq(0.25)";
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,6 +91,7 @@ impl fmt::Display for Level {
             Level::Cpq(millionths) => write!(f, "cpq({})", f64::from(*millionths) / 1e6),
             Level::Delay(delay) => write!(f, "delay({delay})"),
             Level::Bounded(bound) => write!(f, "bounded({bound})"),
+            Level::Replicas(count) => write!(f, "replicas({count})"),
             word => {
                 let (name, _) = WORDS
                     .iter()
@@ -125,6 +128,12 @@ impl FromStr for Level {
                 .parse()
                 .map(Level::Delay)
                 .map_err(|_| bad("a time such as delay(15ms)")),
+            "replicas" => argument
+                .parse()
+                .ok()
+                .filter(|count| (1..=128).contains(count))
+                .map(Level::Replicas)
+                .ok_or_else(|| bad("a number of replicas, such as replicas(2)")),
             "cpq" => argument
                 .parse()
                 .ok()
@@ -147,6 +156,7 @@ mod tests {
             Level::Delay(Micros(15_000)),
             Level::Bounded(Micros(2_000_000)),
             Level::Bounded(Micros(1_500)),
+            Level::Replicas(2),
         ];
         for level in WORDS.iter().map(|(_, level)| *level).chain(with_argument) {
             assert_eq!(level.to_string().parse(), Ok(level));
@@ -166,6 +176,9 @@ mod tests {
             "bounded(-2s)",
             "bounded(2h)",
             "cpq(2)",
+            "replicas(0)",
+            "replicas(1.5)",
+            "replicas(-1)",
             "cpq(nan)",
             "delay(1s",
             "bounded(1e400s)",

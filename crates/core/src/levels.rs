@@ -94,6 +94,7 @@ impl Level {
             Level::Bounded(_) => "bounded(t)".into(),
             Level::Delay(_) => "delay(t)".into(),
             Level::Cpq(_) => "cpq(p)".into(),
+            Level::Replicas(_) => "replicas(n)".into(),
             word => word.to_string(),
         }
     }

@@ -57,7 +57,12 @@ impl Level {
             Level::PerKeySequential => Promise::Order(PromisedOrder::PerKeySequential),
             Level::PartitionSequential => Promise::Order(PromisedOrder::PartitionSequential),
             Level::Sequential => Promise::Order(PromisedOrder::Sequential),
-            Level::One | Level::Quorum | Level::All | Level::Cpq(_) | Level::Delay(_) => Promise::Procedure,
+            Level::One
+            | Level::Quorum
+            | Level::All
+            | Level::Replicas(_)
+            | Level::Cpq(_)
+            | Level::Delay(_) => Promise::Procedure,
         }
     }
 }

@@ -1,4 +1,4 @@
-use crate::{Level, Micros, ServerId, Vector, VersionId};
+use crate::{Level, Micros, ReplicaSet, ServerId, Vector, VersionId};
 
 /// How an answer came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,19 @@ pub enum Proof {
         /// Versions that were newer here and not shown, because something that they depend on is not here yet.
         hidden: Hidden,
     },
+    /// Quorum keyspaces.
+    Quorum(Quorum),
+}
+
+/// How replicas took part in an answer of a quorum keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quorum {
+    /// The replicas that were asked to read, or that were sent the write.
+    pub asked: ReplicaSet,
+    /// The replicas whose answers the operation waited for. The replica that coordinated the operation is among them.
+    pub answered: ReplicaSet,
+    /// What the proven staleness covers: the writes that at least this many replicas had acknowledged. 1: all writes.
+    pub covers: u8,
 }
 
 /// Versions that are here and cannot be shown yet.
@@ -92,12 +105,34 @@ impl Proof {
                 let hidden = hidden.and(their_hidden);
                 Proof::Causal { cut, hidden }
             }
-            (Proof::Plain, proof) | (proof, Proof::Plain) => proof,
+            (Proof::Quorum(one), Proof::Quorum(other)) => Proof::Quorum(Quorum {
+                asked: one.asked.union(other.asked),
+                answered: one.answered.intersection(other.answered),
+                covers: one.covers.max(other.covers),
+            }),
+            // Only receipts of one keyspace are merged.
+            (Proof::Plain, proof) | (proof, _) => proof,
         }
     }
 }
 
 impl Receipt {
+    /// What the proven staleness covers: the writes that at least this many replicas had acknowledged.
+    pub fn covers(&self) -> usize {
+        match &self.proof {
+            Proof::Quorum(quorum) => usize::from(quorum.covers),
+            Proof::Plain | Proof::Causal { .. } => 1,
+        }
+    }
+
+    /// The number of replicas that had stored a write when it was acknowledged, or that had answered a read.
+    pub fn copies(&self) -> usize {
+        match &self.proof {
+            Proof::Quorum(quorum) => quorum.answered.len(),
+            Proof::Plain | Proof::Causal { .. } => 1,
+        }
+    }
+
     /// Two answers' receipts as one. Of each claim it has the weaker one; its version and server are those of `other`.
     pub fn merged(self, other: Receipt) -> Receipt {
         Receipt {

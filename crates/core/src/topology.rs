@@ -119,6 +119,11 @@ impl ReplicaSet {
         ReplicaSet(self.0 | other.0)
     }
 
+    /// The replicas that are in both.
+    pub fn intersection(self, other: ReplicaSet) -> ReplicaSet {
+        ReplicaSet(self.0 & other.0)
+    }
+
     /// The number of replicas in it.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize

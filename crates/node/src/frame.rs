@@ -9,8 +9,8 @@ use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hidden, Level, Micros, Proof, Receipt, ReplicaSet, Route, ServerId, SiteId, Topology, Vector,
-    VersionId,
+    BadFrame, Hidden, Level, Micros, Proof, Quorum, Receipt, ReplicaSet, Route, ServerId, SiteId, Topology,
+    Vector, VersionId,
 };
 use turnbuckle_replication::{
     CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
@@ -132,6 +132,46 @@ pub(crate) struct ReceiptFrame {
     siblings: bool,
     #[prost(message, optional, tag = "10")]
     causal: Option<CausalFrame>,
+    #[prost(message, optional, tag = "11")]
+    quorum: Option<QuorumFrame>,
+}
+
+/// How replicas took part in an answer of a quorum keyspace.
+#[derive(Clone, PartialEq, Message)]
+struct QuorumFrame {
+    #[prost(uint32, repeated, tag = "1")]
+    asked: Vec<u32>,
+    #[prost(uint32, repeated, tag = "2")]
+    answered: Vec<u32>,
+    #[prost(uint32, tag = "3")]
+    covers: u32,
+}
+
+impl From<&Quorum> for QuorumFrame {
+    fn from(quorum: &Quorum) -> QuorumFrame {
+        let numbers = |replicas: ReplicaSet| replicas.iter().map(|replica| replica.0.into()).collect();
+        QuorumFrame {
+            asked: numbers(quorum.asked),
+            answered: numbers(quorum.answered),
+            covers: quorum.covers.into(),
+        }
+    }
+}
+
+impl QuorumFrame {
+    fn decode(&self, topology: &Topology) -> Result<Quorum, BadFrame> {
+        let replicas = |numbers: &[u32]| {
+            let numbers = numbers.iter().map(|&number| replica_number(number));
+            let replicas: ReplicaSet = numbers.collect::<Result<Vec<_>, _>>()?.into_iter().collect();
+            topology.check_replicas(replicas).map(|()| replicas)
+        };
+        let covers = u8::try_from(self.covers).ok().filter(|covers| *covers > 0);
+        Ok(Quorum {
+            asked: replicas(&self.asked)?,
+            answered: replicas(&self.answered)?,
+            covers: covers.ok_or_else(|| BadFrame::new("a number of replicas", self.covers.to_string()))?,
+        })
+    }
 }
 
 /// What the receipt of a causal keyspace proves beyond other receipts.
@@ -260,8 +300,12 @@ impl From<&Receipt> for ReceiptFrame {
             staleness_us: receipt.staleness.map(|bound| bound.0),
             clock_bound_us: receipt.clock_bound.0,
             siblings: receipt.siblings,
+            quorum: match &receipt.proof {
+                Proof::Quorum(quorum) => Some(quorum.into()),
+                Proof::Plain | Proof::Causal { .. } => None,
+            },
             causal: match &receipt.proof {
-                Proof::Plain => None,
+                Proof::Plain | Proof::Quorum(_) => None,
                 Proof::Causal { cut, hidden } => Some(CausalFrame {
                     cut: cut_to_frames(&cut.entries().collect::<Vec<_>>()),
                     hidden: hidden.versions,
@@ -284,9 +328,10 @@ impl ReceiptFrame {
             })
             .transpose()
         };
-        let proof = match self.causal {
-            None => Proof::Plain,
-            Some(causal) => {
+        let proof = match (self.causal, &self.quorum) {
+            (None, None) => Proof::Plain,
+            (None, Some(quorum)) => Proof::Quorum(quorum.decode(topology)?),
+            (Some(causal), _) => {
                 let cut = cut_from_frames(&causal.cut)?;
                 topology.check_replicas(cut.iter().map(|&(replica, _)| replica).collect())?;
                 Proof::Causal {

@@ -2,14 +2,16 @@
 use crate::{Backend, Writer};
 use turnbuckle_core::{Hlc, Micros, Proof, Receipt, ReplicaId, Route, VersionId};
 
-/// How many fields a receipt has, and how many more a receipt of a causal keyspace has.
+/// How many fields a receipt has, and how many more a receipt of a causal or a quorum keyspace has.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
+const QUORUM_FIELDS: usize = 3;
 
 fn fields(receipt: &Receipt) -> usize {
     match receipt.proof {
         Proof::Plain => FIELDS,
         Proof::Causal { .. } => FIELDS + CAUSAL_FIELDS,
+        Proof::Quorum(_) => FIELDS + QUORUM_FIELDS,
     }
 }
 
@@ -60,19 +62,32 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
     writer.integer(micros(receipt.clock_bound));
     writer.bulk(b"siblings");
     writer.boolean(receipt.siblings);
-    let Proof::Causal { cut, hidden } = &receipt.proof else {
-        return;
-    };
-    writer.bulk(b"cut");
-    writer.map(cut.entries().count());
-    for (of, at) in cut.entries() {
-        text(writer, &replica(of), &at.to_string());
+    match &receipt.proof {
+        Proof::Plain => {}
+        Proof::Causal { cut, hidden } => {
+            writer.bulk(b"cut");
+            writer.map(cut.entries().count());
+            for (of, at) in cut.entries() {
+                text(writer, &replica(of), &at.to_string());
+            }
+            writer.bulk(b"hidden");
+            writer.integer(i64::from(hidden.versions));
+            writer.bulk(b"hidden_newest");
+            let newest = hidden.newest.map(name);
+            writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
+        }
+        Proof::Quorum(quorum) => {
+            for (field, replicas) in [("asked_replicas", quorum.asked), ("answered", quorum.answered)] {
+                writer.bulk(field.as_bytes());
+                writer.array(replicas.len());
+                for of in replicas.iter() {
+                    writer.bulk(replica(of).as_bytes());
+                }
+            }
+            writer.bulk(b"covers");
+            writer.integer(i64::from(quorum.covers));
+        }
     }
-    writer.bulk(b"hidden");
-    writer.integer(i64::from(hidden.versions));
-    writer.bulk(b"hidden_newest");
-    let newest = hidden.newest.map(name);
-    writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
 }
 
 /// The version that a receipt names as `timestamp@site`.

@@ -63,7 +63,8 @@
 //!
 //! # What a clock excuses
 //!
-//! Claims rest on clocks that keep their bounds. Once one does not, claims are not judged, with one exception: the missed write was stamped
+//! Claims rest on clocks that keep their bounds, unless the receipt gives a bound of zero. Once a clock does not keep its bound, claims that rest on
+//! it are not judged, with one exception: the missed write was stamped
 //! a second or more beyond what a clock within its bound could show, and the replica has it. Then the replica can see that a clock lies,
 //! and must claim nothing.
 //!
@@ -222,6 +223,10 @@ struct Seen {
     witness: Witness,
     is_careless: bool,
     staleness: Option<Micros>,
+    /// The claim covers the writes that at least this many replicas had acknowledged.
+    covers: usize,
+    /// Whether the claim is true only if clocks keep their bounds.
+    rests_on_clocks: bool,
     /// Set if the replica has this version, stamped by a clock that is visibly beyond its bound.
     ahead: Option<VersionId>,
     /// Whether it counts as an answer. An acknowledged write shows only itself.
@@ -457,6 +462,8 @@ impl Judge {
             },
             is_careless: self.has_sessions && !self.promise_of(&record.operation).is_causal(),
             staleness: receipt.staleness,
+            covers: receipt.covers(),
+            rests_on_clocks: receipt.clock_bound > Micros(0),
             ahead: None,
             is_answer: true,
         }
@@ -492,7 +499,7 @@ impl Judge {
             (_, _, Some(version)) => {
                 self.stamped(&seen, version);
                 let of_key = self.keys.entry(key.clone()).or_default();
-                of_key.acknowledge(at, version);
+                of_key.acknowledge(at, version, receipt.copies());
                 match value {
                     Some(value) => self.learn(key, value, version, at),
                     None => {

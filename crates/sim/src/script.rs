@@ -332,7 +332,7 @@ impl<S: Session> Script<S> {
                 .map_or("nothing proven".to_string(), |staleness| {
                     format!("reflects all writes older than {staleness}")
                 });
-            let hidden = match receipt.proof {
+            let proof = match receipt.proof {
                 Proof::Plain
                 | Proof::Causal {
                     hidden: Hidden { versions: 0, .. },
@@ -342,8 +342,21 @@ impl<S: Session> Script<S> {
                     hidden: Hidden { versions: count, .. },
                     ..
                 } => format!("; {count} newer that cannot be seen yet"),
+                Proof::Quorum(quorum) => {
+                    let topology = world.topology();
+                    let answered = quorum
+                        .answered
+                        .iter()
+                        .map(|replica| topology.replica_name(replica));
+                    let answered = answered.collect::<Vec<_>>().join(" ");
+                    match quorum.covers {
+                        _ if receipt.staleness.is_none() => format!("; answered: {answered}"),
+                        1 => format!("; answered: {answered}"),
+                        copies => format!(" that {copies} replicas have; answered: {answered}"),
+                    }
+                }
             };
-            write!(line, " ({version}; {staleness}{hidden})")?;
+            write!(line, " ({version}; {staleness}{proof})")?;
         }
         Ok(line + "\n")
     }

@@ -38,6 +38,9 @@ impl<P: Protocol> Lane<P> {
 
     /// Handles a message of another replica. If its keys are not in memory, it waits, too.
     pub fn hear(&mut self, now: Now, from: ServerId, message: P::Message) {
+        if self.is_in_startup_wait() {
+            self.end_startup_wait(now);
+        }
         self.hear_or_park(now, from, message);
         self.finish_input(now);
     }

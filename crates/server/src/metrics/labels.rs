@@ -111,6 +111,8 @@ labels! {
         Quorum = "quorum",
         /// `all`.
         All = "all",
+        /// `replicas(..)`.
+        Replicas = "replicas",
         /// `cpq(..)`.
         Cpq = "cpq",
         /// `delay(..)`.
@@ -145,6 +147,7 @@ impl From<Option<Level>> for LevelLabel {
             Some(Level::One) => LevelLabel::One,
             Some(Level::Quorum) => LevelLabel::Quorum,
             Some(Level::All) => LevelLabel::All,
+            Some(Level::Replicas(_)) => LevelLabel::Replicas,
             Some(Level::Cpq(_)) => LevelLabel::Cpq,
             Some(Level::Delay(_)) => LevelLabel::Delay,
             Some(Level::Bounded(_)) => LevelLabel::Bounded,
@@ -165,6 +168,7 @@ mod tests {
     fn a_label_is_the_name_of_its_level() {
         for label in &LevelLabel::ALL[1..] {
             let name = match label {
+                LevelLabel::Replicas => "replicas(2)",
                 LevelLabel::Cpq => "cpq(0.5)",
                 LevelLabel::Delay => "delay(1ms)",
                 LevelLabel::Bounded => "bounded(1ms)",

@@ -41,6 +41,8 @@ pub(super) struct Known {
 pub(super) struct Acknowledged {
     pub at: Micros,
     pub version: VersionId,
+    /// The number of replicas that had it.
+    pub copies: usize,
     /// The newest version acknowledged up to here, and when it was acknowledged.
     newest: (VersionId, Micros),
 }
@@ -63,11 +65,12 @@ pub(super) struct OfKey {
 }
 
 impl OfKey {
-    pub fn acknowledge(&mut self, at: Micros, version: VersionId) {
+    pub fn acknowledge(&mut self, at: Micros, version: VersionId, copies: usize) {
         let newest = self.acknowledged.last().map(|last| last.newest);
         self.acknowledged.push(Acknowledged {
             at,
             version,
+            copies,
             newest: newest
                 .filter(|&(known, _)| known > version)
                 .unwrap_or((version, at)),

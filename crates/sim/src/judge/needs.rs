@@ -135,10 +135,19 @@ impl Judge {
             return (need, Micros(0));
         };
         let writes = of_key.acknowledged_until(seen.invoked.since(staleness));
-        let Some((newest, at)) = writes.last().map(|write| write.newest()) else {
+        let newest = match seen.covers {
+            // Every write was acknowledged by one replica.
+            1 => writes.last().map(|write| write.newest()),
+            covers => {
+                let covered = writes.iter().filter(|write| write.copies >= covers);
+                covered.map(|write| (write.version, write.at)).max()
+            }
+        };
+        let Some((newest, at)) = newest else {
             return (need, Micros(0));
         };
-        if self.clocks_lie && (seen.ahead != Some(newest) || !self.losses.is_empty()) {
+        if self.clocks_lie && seen.rests_on_clocks && (seen.ahead != Some(newest) || !self.losses.is_empty())
+        {
             need.excuse(Floor::at_least(newest), Excuse::Clock);
             return (need, at);
         }
@@ -152,6 +161,9 @@ impl Judge {
             if need.firm >= Some(Floor::at_least(newest)) {
                 // All writes that were acknowledged before it are older.
                 break;
+            }
+            if write.copies < seen.covers {
+                continue;
             }
             let floor = Floor::at_least(write.version);
             if Some(floor) <= need.firm {

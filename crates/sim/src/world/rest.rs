@@ -2,7 +2,7 @@
 use super::LOOK_EVERY;
 use crate::{Rule, World, keyspaces::keyspace_of};
 use std::collections::BTreeSet;
-use turnbuckle_core::{Answer, Answered, Hlc, Key, Micros, Operation, Protocol, Replication, Session};
+use turnbuckle_core::{Answer, Answered, Hlc, Key, Level, Micros, Operation, Protocol, Replication, Session};
 use turnbuckle_node::{KeyspaceStatus, StreamStatus};
 
 /// The state of a stream to a site whose node does not have the keyspace.
@@ -88,6 +88,8 @@ impl<S: Session> World<S> {
     ///
     /// With a protocol of majorities, a write that was not acknowledged may be at some site: one read does not see it, the next one does,
     /// and from then on all do. So there all keys are read once before sites are compared.
+    ///
+    /// Where a read may ask one replica alone (level `one`), that is done: what each replica has is compared, and no read repairs it.
     pub fn compare_sites(&mut self) {
         for keyspace in 0..self.options.keyspaces {
             if S::Protocol::DESCRIPTOR.replication == Replication::Majority {
@@ -109,9 +111,10 @@ impl<S: Session> World<S> {
             let name = self.topology.site_name(site).to_string();
             let client = self.add_client_in(keyspace, self.nodes_at(site)[0]);
             let (mut found, mut alive_keys) = (Vec::new(), BTreeSet::new());
+            let level = Some(Level::One).filter(|one| one.is_among(S::LEVELS.reads));
             let gets = keys.iter().map(|key| Operation::Get {
                 key: key.clone(),
-                level: None,
+                level,
             });
             let answers = self.ask_patiently(client, gets.collect());
             for (key, answered) in keys.iter().zip(answers) {

@@ -1,0 +1,110 @@
+//! The configuration of a quorum keyspace, and the bugs that can be planted.
+use turnbuckle_core::{Bug, Micros, Parameter, Setting};
+use turnbuckle_streams::Planted;
+
+/// The configuration of a quorum keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuorumConfig {
+    /// How often a replica tells its peers how far it is.
+    pub heartbeat: Micros,
+    /// How long an operation may wait for other replicas.
+    pub patience: Micros,
+    /// How long a replica may take to acknowledge a write before it is asked about it.
+    pub retry: Micros,
+    /// The age from which on a version is sent to a replica that a read found without it.
+    pub repair_after: Micros,
+    /// How often what is here is written down, so that deletes can be forgotten.
+    pub keep_every: Micros,
+    /// The planted bugs.
+    pub bugs: Bugs,
+}
+
+impl Default for QuorumConfig {
+    fn default() -> QuorumConfig {
+        QuorumConfig {
+            heartbeat: Micros::from_millis(50),
+            patience: Micros::from_millis(4_000),
+            retry: Micros::from_millis(500),
+            repair_after: Micros::from_millis(1_000),
+            keep_every: Micros::from_millis(1_000),
+            bugs: Bugs::default(),
+        }
+    }
+}
+
+/// The bugs that are planted. None outside tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bugs {
+    /// Those of the streams.
+    pub streams: Planted,
+    /// An atomic read does not store at a majority what it returns.
+    pub skips_write_back: bool,
+    /// An atomic write is stamped by the coordinator's clock, and no other replica is asked.
+    pub stamps_without_asking: bool,
+    /// A replica whose data directory was lost counts before it has everything again.
+    pub counts_while_filling: bool,
+    /// A write is acknowledged by one replica fewer than its level says.
+    pub counts_one_too_many: bool,
+}
+
+pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
+    Parameter::new(
+        "heartbeat",
+        "how often a replica tells the other replicas up to which timestamp it has sent everything",
+        |config| Setting::Interval(&mut config.heartbeat),
+    ),
+    Parameter::new(
+        "patience",
+        "how long an operation may wait for other replicas",
+        |config| Setting::Interval(&mut config.patience),
+    ),
+    Parameter::new(
+        "retry",
+        "how long a replica may take to acknowledge a write before it is asked about it",
+        |config| Setting::Interval(&mut config.retry),
+    ),
+    Parameter::new(
+        "repair_after",
+        "the age from which on a version is sent to a replica that a read found without it",
+        |config| Setting::Interval(&mut config.repair_after),
+    ),
+];
+
+pub(crate) const BUGS: &[Bug] = &[
+    Bug::new(
+        "forgets_deletes_early",
+        "a delete is forgotten before every replica shows it, and the deleted value comes back",
+    ),
+    Bug::new(
+        "skips_write_back",
+        "an atomic read returns a value that a later read, from another majority, does not find",
+    ),
+    Bug::new(
+        "stamps_without_asking",
+        "an atomic write is stamped by a clock alone, below a write that was acknowledged before it began",
+    ),
+    Bug::new(
+        "counts_while_filling",
+        "a replica whose data directory was lost answers reads before it has again what it had acknowledged",
+    ),
+    Bug::new(
+        "counts_one_too_many",
+        "a write is acknowledged when one replica fewer has it than its level says",
+    ),
+];
+
+impl Bugs {
+    /// The bug of this name, to be switched on. `None` if there is none.
+    pub fn named(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "forgets_deletes_early" => &mut self.streams.forgets_deletes_early,
+            "serves_an_old_directory" => &mut self.streams.serves_an_old_directory,
+            "keeps_shown_while_taking_back" => &mut self.streams.keeps_shown_while_taking_back,
+            "skips_write_back" => &mut self.skips_write_back,
+            "stamps_without_asking" => &mut self.stamps_without_asking,
+            "counts_while_filling" => &mut self.counts_while_filling,
+            "counts_one_too_many" => &mut self.counts_one_too_many,
+            _ => return None,
+        })
+    }
+}

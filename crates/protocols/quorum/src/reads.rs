@@ -1,0 +1,440 @@
+//! Reads of several replicas, which a coordinator has under way.
+//!
+//! A read asks as few other replicas as its level needs. It asks another one when a link breaks, when a replica declines, and when an answer takes longer
+//! than that replica's answers usually do. Writes that depend on what is there begin with such a read: deletes, and writes at level `atomic`.
+use crate::{
+    message::{Body, Copies, Repair, Stored, name_of, named_in},
+    replica::{Cx, Quorum, Timer, say, sync_all},
+};
+use turnbuckle_core::{
+    Level, Micros, PlainRequest, PlainResponse, Quorum as Shares, ReplicaId, ReplicaSet, RequestId, ServerId,
+    Version, VersionId,
+};
+
+/// A read under way, or the read with which a write begins.
+pub(crate) struct Read {
+    id: RequestId,
+    pub request: PlainRequest,
+    /// The number of replicas that must answer.
+    needed: usize,
+    asked: ReplicaSet,
+    answered: ReplicaSet,
+    /// Those of the asked that will not answer: they declined, or their links are down.
+    lost: ReplicaSet,
+    /// The version that the coordinator had when the read began. Answers contain a value only if it is newer.
+    known: VersionId,
+    /// The newest version that an answer brought.
+    newer: Option<Version<Copies>>,
+    /// The newest version of each replica that has answered.
+    found: Vec<(ReplicaId, VersionId)>,
+    since: Micros,
+    /// When another replica is asked although none of the asked is lost. `None` if one was.
+    hedge_at: Option<Micros>,
+    /// Whether the answers are complete and a majority is to store the newest version: the second phase of level `atomic`. Then these have it.
+    storing: Option<(ReplicaSet, Stored)>,
+    /// Why replicas declined.
+    declined: Option<String>,
+}
+
+impl Read {
+    fn is_atomic(&self) -> bool {
+        level_of(&self.request) == Level::Atomic
+    }
+
+    fn question(&self) -> Body {
+        Body::Read(crate::message::Read {
+            key: self.request.key().0.clone(),
+            newest: name_of(self.known),
+        })
+    }
+
+    fn outstanding(&self) -> ReplicaSet {
+        let over = self.answered.union(self.lost);
+        self.asked.iter().filter(|&peer| !over.contains(peer)).collect()
+    }
+}
+
+/// The level that a request names.
+pub(crate) fn level_of(request: &PlainRequest) -> Level {
+    match request {
+        PlainRequest::Get(_, level) | PlainRequest::Put(_, _, level, _) => *level,
+    }
+}
+
+impl Quorum {
+    /// Begins to read the request's key at this many replicas, this one included.
+    pub(crate) fn begin_read(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: RequestId,
+        request: PlainRequest,
+        needed: usize,
+    ) {
+        let me = ReplicaSet::one(cx.me.replica());
+        let known = cx.chain(request.key()).map(|chain| chain.newest().id);
+        let operation = self.next_operation();
+        let read = Read {
+            id,
+            request,
+            needed,
+            asked: me,
+            answered: me,
+            lost: ReplicaSet::default(),
+            known: known.unwrap_or_default(),
+            newer: None,
+            found: Vec::new(),
+            since: cx.now.monotonic.since(cx.waited),
+            hedge_at: None,
+            storing: None,
+            declined: None,
+        };
+        self.reads.insert(operation, read);
+        self.go_on_reading(cx, operation);
+    }
+
+    /// Asks as many replicas as are missing, or finishes the read.
+    fn go_on_reading(&mut self, cx: &mut Cx<'_>, operation: u64) {
+        let Some(read) = self.reads.get_mut(&operation) else {
+            return;
+        };
+        if read.answered.len() >= read.needed {
+            return self.has_answers(cx, operation);
+        }
+        let outstanding = read.outstanding();
+        let missing = read
+            .needed
+            .saturating_sub(read.answered.len() + outstanding.len());
+        let others = self
+            .links
+            .iter()
+            .filter(|&peer| !read.asked.contains(peer))
+            .collect();
+        let more = self.latencies.nearest_first(others);
+        if more.len() < missing {
+            return self.cannot_read(cx, operation);
+        }
+        self.ask(cx, operation, &more[..missing]);
+    }
+
+    fn ask(&mut self, cx: &mut Cx<'_>, operation: u64, peers: &[ReplicaId]) {
+        let Some(read) = self.reads.get_mut(&operation) else {
+            return;
+        };
+        for &peer in peers {
+            read.asked = read.asked.union(ReplicaSet::one(peer));
+            say(cx, peer, operation, read.question());
+        }
+        let hedge = cx.now.monotonic + self.latencies.hedge(read.outstanding());
+        if read.hedge_at.is_none() && !peers.is_empty() {
+            read.hedge_at = Some(hedge);
+            if self.hedges_at.is_none_or(|at| hedge < at) {
+                self.hedges_at = Some(hedge);
+                cx.set_timer(Timer::Hedge, hedge.since(cx.now.monotonic));
+            }
+        }
+    }
+
+    /// Asks one more replica in each read that has waited for longer than answers usually take.
+    pub(crate) fn hedge(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now.monotonic;
+        let late = |read: &Read| read.storing.is_none() && read.hedge_at.is_some_and(|at| at <= now);
+        let late: Vec<u64> = self
+            .reads
+            .iter()
+            .filter(|(_, read)| late(read))
+            .map(|(&number, _)| number)
+            .collect();
+        for operation in late {
+            let Some(read) = self.reads.get_mut(&operation) else {
+                continue;
+            };
+            // Once is enough: whoever is late twice is away.
+            read.hedge_at = Some(Micros::MAX);
+            let others = self
+                .links
+                .iter()
+                .filter(|&peer| !read.asked.contains(peer))
+                .collect();
+            let more = self.latencies.nearest_first(others);
+            self.hedged += u64::from(!more.is_empty());
+            self.ask(cx, operation, &more[..more.len().min(1)]);
+        }
+        self.hedges_at = self
+            .reads
+            .values()
+            .filter_map(|read| read.hedge_at)
+            .filter(|&at| at < Micros::MAX)
+            .min();
+        if let Some(at) = self.hedges_at {
+            cx.set_timer(Timer::Hedge, at.since(now));
+        }
+    }
+
+    /// Another replica asks which version is here.
+    pub(crate) fn on_question(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: ServerId,
+        operation: u64,
+        question: &crate::message::Read,
+    ) {
+        let body = match self.refusal() {
+            Some(why) => Body::Declined(why),
+            None => {
+                let known = named_in(&question.newest);
+                let newest = cx.chain(&question.key.clone().into()).map(|chain| chain.newest());
+                match newest.filter(|newest| newest.id > known) {
+                    Some(newer) => Body::Newer(Stored::new(newer)),
+                    None => Body::Older(name_of(newest.map(|newest| newest.id).unwrap_or_default())),
+                }
+            }
+        };
+        say(cx, from.replica(), operation, body);
+    }
+
+    /// A replica answers. `found` is its newest version, and `newer` that version if this replica lacked it.
+    pub(crate) fn on_answer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: ServerId,
+        operation: u64,
+        found: VersionId,
+        newer: Option<Version<Copies>>,
+    ) {
+        let Some(read) = self.reads.get_mut(&operation) else {
+            return;
+        };
+        let peer = from.replica();
+        if !read.asked.contains(peer) || read.answered.contains(peer) || read.storing.is_some() {
+            return;
+        }
+        self.latencies.note(peer, cx.now.monotonic.since(read.since));
+        read.answered = read.answered.union(ReplicaSet::one(peer));
+        read.found.push((peer, found));
+        if newer.as_ref().map(|version| version.id) > read.newer.as_ref().map(|version| version.id) {
+            read.newer = newer;
+        }
+        self.go_on_reading(cx, operation);
+    }
+
+    pub(crate) fn on_declined(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64, why: String) {
+        if let Some(read) = self.reads.get_mut(&operation)
+            && read.asked.contains(from.replica())
+        {
+            read.lost = read.lost.union(ReplicaSet::one(from.replica()));
+            let name = cx.topology.replica_name(from.replica());
+            read.declined = Some(format!("{name}: {why}"));
+            self.go_on_reading(cx, operation);
+        }
+    }
+
+    /// The link to a replica is down: it will not answer what it was asked.
+    pub(crate) fn lose_answers_of(&mut self, cx: &mut Cx<'_>, peer: ReplicaId) {
+        let waiting: Vec<u64> = self.reads.keys().copied().collect();
+        for operation in waiting {
+            if let Some(read) = self.reads.get_mut(&operation)
+                && read.storing.is_none()
+                && read.outstanding().contains(peer)
+            {
+                read.lost = read.lost.union(ReplicaSet::one(peer));
+                self.go_on_reading(cx, operation);
+            }
+        }
+    }
+
+    /// Enough replicas have answered. This replica stores what it is about to show.
+    fn has_answers(&mut self, cx: &mut Cx<'_>, operation: u64) {
+        let Some(read) = self.reads.get_mut(&operation) else {
+            return;
+        };
+        let key = read.request.key().clone();
+        if let Some(newer) = read.newer.take() {
+            let is_needed = cx.chain(&key).is_none_or(|chain| chain.newest().id < newer.id);
+            if is_needed && !cx.has_room() {
+                let why = "the disk of this node has no room for the version that was read".to_string();
+                return self.refuse_read(cx, operation, why);
+            }
+            self.keep(cx, key.clone(), newer);
+        }
+        let Some(read) = self.reads.get_mut(&operation) else {
+            return;
+        };
+        let newest = cx.chain(&key).map(|chain| chain.newest().clone());
+        let id = newest.as_ref().map(|version| version.id).unwrap_or_default();
+        let is_write = read.request.is_write();
+        let exists = newest.as_ref().is_some_and(|version| version.value.is_some());
+        let deletes_nothing = matches!(read.request, PlainRequest::Put(_, None, ..)) && !exists;
+        if is_write && !deletes_nothing {
+            let read = self.reads.remove(&operation).expect("it was just there");
+            return self.begin_write(cx, read.id, read.request, read.since);
+        }
+        let behind: Vec<ReplicaId> = read
+            .found
+            .iter()
+            .filter(|(_, found)| *found < id)
+            .map(|&(peer, _)| peer)
+            .collect();
+        if read.is_atomic() && !self.config.bugs.skips_write_back && newest.is_some() {
+            let is_synced = newest.as_ref().is_some_and(|version| version.meta.is_awaited());
+            let have = read
+                .found
+                .iter()
+                .filter(|(_, found)| *found == id && is_synced)
+                .map(|&(peer, _)| peer);
+            let have: ReplicaSet = have.chain([cx.me.replica()]).collect();
+            read.storing = newest.as_ref().map(|newest| (have, Stored::new(newest)));
+            if !is_synced {
+                sync_all(cx);
+            }
+            return self.go_on_storing(cx, operation, true);
+        }
+        if let Some(version) = newest.filter(|version| self.is_overdue(cx, version)) {
+            self.repairs += behind.len() as u64;
+            for peer in behind {
+                let stored = Stored::new(&version);
+                let key = key.0.clone();
+                say(cx, peer, 0, Body::Store(Repair { key, stored }));
+            }
+        }
+        self.finish_read(cx, operation);
+    }
+
+    /// Whether a version is so old that a replica which lacks it will not get it from a stream soon.
+    fn is_overdue(&self, cx: &Cx<'_>, version: &Version<Copies>) -> bool {
+        version.id.at.wall() + self.config.repair_after < cx.now.wall.reading
+    }
+
+    /// Has a majority store the newest version, or answers if a majority has it.
+    fn go_on_storing(&mut self, cx: &mut Cx<'_>, operation: u64, is_new: bool) {
+        let majority = self.majority();
+        let Some(read) = self.reads.get_mut(&operation) else {
+            return;
+        };
+        let Some((have, stored)) = &read.storing else {
+            return;
+        };
+        if have.len() >= majority {
+            return self.finish_read(cx, operation);
+        }
+        if !is_new {
+            return;
+        }
+        for peer in self.links.iter().filter(|&peer| !have.contains(peer)) {
+            let (key, stored) = (read.request.key().0.clone(), stored.clone());
+            say(cx, peer, operation, Body::Store(Repair { key, stored }));
+        }
+    }
+
+    /// Stores a version that came by a message, unless something newer is here.
+    fn keep(&self, cx: &mut Cx<'_>, key: turnbuckle_core::Key, version: Version<Copies>) {
+        // Every replica shows what was stamped up to then, or something newer, which may be a delete that is forgotten by now. A message may have been
+        // under way for longer than that takes.
+        if version.id.at > self.marks.deletes.forgotten() {
+            cx.observe(version.id.at);
+            cx.put(key, version);
+        }
+    }
+
+    /// A coordinator sends a version that this replica may lack.
+    pub(crate) fn on_store(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64, repair: Repair) {
+        let Some(version) = repair.stored.version() else {
+            return;
+        };
+        if self.refusal().is_some() || !cx.has_room() {
+            return;
+        }
+        self.keep(cx, repair.key.into(), version);
+        if operation > 0 {
+            sync_all(cx);
+            say(cx, from.replica(), operation, Body::Stored(()));
+        }
+    }
+
+    /// A replica has stored what an atomic read is about to show.
+    pub(crate) fn on_stored(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64) {
+        if let Some(read) = self.reads.get_mut(&operation)
+            && let Some((have, _)) = &mut read.storing
+        {
+            *have = have.union(ReplicaSet::one(from.replica()));
+            self.go_on_storing(cx, operation, false);
+        }
+    }
+
+    fn finish_read(&mut self, cx: &mut Cx<'_>, operation: u64) {
+        let read = self.reads.remove(&operation).expect("a read under way");
+        let newest = cx.chain(read.request.key()).map(|chain| chain.newest());
+        let (version, value) = (
+            newest.map(|version| version.id),
+            newest.and_then(|version| version.value.clone()),
+        );
+        let shares = Shares {
+            asked: read.asked,
+            answered: read.answered,
+            covers: (self.replicas - read.answered.len() + 1) as u8,
+        };
+        let receipt = turnbuckle_core::Receipt {
+            staleness: Some(Micros(0)),
+            // The claim rests on no clock.
+            clock_bound: Micros(0),
+            ..self.receipt(cx, level_of(&read.request), version, shares, read.since)
+        };
+        let response = match read.request.is_write() {
+            true => PlainResponse::Written { existed: false },
+            false => PlainResponse::Value(value),
+        };
+        cx.reply(read.id, response, receipt);
+    }
+
+    /// Too few replicas can be asked.
+    fn cannot_read(&mut self, cx: &mut Cx<'_>, operation: u64) {
+        let Some(read) = self.reads.get(&operation) else {
+            return;
+        };
+        let level = level_of(&read.request);
+        let mut why = self.too_few(cx, level, read.needed);
+        if let Some(declined) = &read.declined {
+            why = format!("{why}; {declined}");
+        }
+        self.refuse_read(cx, operation, why);
+    }
+
+    fn refuse_read(&mut self, cx: &mut Cx<'_>, operation: u64, why: String) {
+        let Some(read) = self.reads.remove(&operation) else {
+            return;
+        };
+        let receipt = cx.receipt(level_of(&read.request), None);
+        cx.reply(read.id, PlainResponse::Refused(why), receipt);
+    }
+
+    /// Ends reads that have waited too long, and asks again for what replicas have not stored.
+    pub(crate) fn retry_reads(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now.monotonic;
+        let patience = self.config.patience;
+        let open: Vec<u64> = self.reads.keys().copied().collect();
+        for operation in open {
+            let read = &self.reads[&operation];
+            if now >= read.since + patience {
+                self.given_up += 1;
+                let silent: Vec<String> = read
+                    .outstanding()
+                    .iter()
+                    .map(|peer| cx.topology.replica_name(peer))
+                    .collect();
+                let why = match read.storing.is_some() {
+                    true => format!("no majority stored the version that was read within {patience}"),
+                    false => format!("no answer within {patience} from {}", silent.join(", ")),
+                };
+                self.refuse_read(cx, operation, why);
+            } else if read.storing.is_some() {
+                self.go_on_storing(cx, operation, true);
+            } else if now >= read.since + self.config.retry {
+                // A replica that has too much to do drops questions, and one that is slow may be slow for long. Any of the others will do.
+                for peer in self.links.iter().filter(|&peer| !read.answered.contains(peer)) {
+                    say(cx, peer, operation, read.question());
+                }
+                let read = self.reads.get_mut(&operation).expect("it is under way");
+                read.asked = read.asked.union(self.links);
+            }
+        }
+    }
+}

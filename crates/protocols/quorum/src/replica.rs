@@ -1,0 +1,439 @@
+//! A replica: a coordinator for the clients of its site, and a copy for all coordinators.
+use crate::{
+    Body, Copies, Message, QuorumConfig,
+    config::{BUGS, PARAMETERS},
+    latency::Latencies,
+    message::named_in,
+    reads::{Read, level_of},
+    writes::{Acknowledgements, Writes},
+};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use turnbuckle_core::{
+    Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Metric, Micros, Now, Parameter, PlainRequest,
+    PlainResponse, Proof, Protocol, Quorum as Shares, Reading, Receipt, Recovered, ReplicaId, ReplicaSet,
+    Replication, RequestId, ServerId, Topology, Version, VersionId, Vitals,
+};
+use turnbuckle_streams::Marks;
+
+/// One replica of one partition. Its versions are in the driver's store; this has the operations that are under way.
+pub struct Quorum {
+    pub(crate) config: QuorumConfig,
+    /// The number of replicas of the partition: N.
+    pub(crate) replicas: usize,
+    pub(crate) all: ReplicaSet,
+    /// How far it is with the streams of its peers.
+    pub(crate) marks: Marks,
+    /// The peers whose links are up.
+    pub(crate) links: ReplicaSet,
+    pub(crate) latencies: Latencies,
+    /// The reads that it coordinates, by their numbers.
+    pub(crate) reads: BTreeMap<u64, Read>,
+    /// The number of the last operation.
+    last_operation: u64,
+    /// When the next read asks another replica.
+    pub(crate) hedges_at: Option<Micros>,
+    pub(crate) writes: Writes,
+    pub(crate) acknowledgements: Acknowledgements,
+    /// Whether the data directory was lost and peers have not yet sent back everything.
+    was_lost: bool,
+    pub(crate) given_up: u64,
+    pub(crate) hedged: u64,
+    pub(crate) repairs: u64,
+}
+
+/// When to wake up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// When to tell the other replicas how far this one is.
+    Heartbeat,
+    /// When to write down what is here of every replica.
+    Keep,
+    /// When to tell peers how far their streams are stored here.
+    Acknowledge,
+    /// When to ask another replica, because one that was asked is slow.
+    Hedge,
+    /// When to ask peers about writes that they have not acknowledged, and to give up operations that have waited too long.
+    Retry,
+}
+
+/// The lines of this protocol: none, because no request waits for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Line {}
+
+pub(crate) type Cx<'a> = Context<'a, Quorum>;
+
+/// The name under which it is written down that the data directory was lost.
+const LOST: &str = "lost";
+/// The name that is written when everything before it is to be synced, and nothing else is written.
+const SYNCED: &str = "synced";
+
+impl Protocol for Quorum {
+    type Config = QuorumConfig;
+    type Request = PlainRequest;
+    type Response = PlainResponse;
+    type Message = Message;
+    type Timer = Timer;
+    type Meta = Copies;
+    type Line = Line;
+
+    const DESCRIPTOR: Descriptor = Descriptor {
+        max_members: ReplicaId::MAX_MEMBERS,
+        leaves_sites_out: true,
+        tolerates_clock_steps: true,
+        ..Descriptor::of(Replication::Streams)
+    };
+    const PARAMETERS: &'static [Parameter<QuorumConfig>] = PARAMETERS;
+    const BUGS: &'static [Bug] = BUGS;
+    const METRICS: &'static [Metric<Quorum>] = &[
+        Metric::new(
+            "quorum_reads_under_way",
+            "Reads that wait for other replicas.",
+            |quorum, _| Reading::Count(quorum.reads.len() as u64),
+        ),
+        Metric::new(
+            "quorum_writes_under_way",
+            "Writes that wait for acknowledgements of other replicas.",
+            |quorum, _| Reading::Count(quorum.writes.len() as u64),
+        ),
+        Metric::new(
+            "quorum_given_up_total",
+            "Operations that failed because too few replicas answered in time.",
+            |quorum, _| Reading::Count(quorum.given_up),
+        ),
+        Metric::new(
+            "quorum_hedged_reads_total",
+            "Reads that asked one more replica, because one that was asked was slow.",
+            |quorum, _| Reading::Count(quorum.hedged),
+        ),
+        Metric::new(
+            "quorum_repairs_total",
+            "Versions that were sent to replicas that a read found without them.",
+            |quorum, _| Reading::Count(quorum.repairs),
+        ),
+    ];
+
+    fn plant(config: &mut QuorumConfig, bug: &str) -> bool {
+        config.bugs.named(bug).map(|planted| *planted = true).is_some()
+    }
+
+    fn shrink(config: &mut QuorumConfig, by: u32) {
+        config.keep_every = config.keep_every.shrunk(by);
+    }
+
+    fn open(
+        config: &QuorumConfig,
+        me: ServerId,
+        topology: Topology,
+        recovered: &Recovered,
+        _seed: u64,
+    ) -> Quorum {
+        let all = topology.replicas_of(me.partition);
+        Quorum {
+            config: *config,
+            replicas: all.len(),
+            all,
+            marks: Marks::open(me, &topology, recovered, config.bugs.streams),
+            links: ReplicaSet::default(),
+            latencies: Latencies::default(),
+            reads: BTreeMap::new(),
+            last_operation: 0,
+            hedges_at: None,
+            writes: Writes::default(),
+            acknowledgements: Acknowledgements::default(),
+            was_lost: recovered.named.contains_key(LOST),
+            given_up: 0,
+            hedged: 0,
+            repairs: 0,
+        }
+    }
+
+    fn keys(&self, request: &PlainRequest, each: &mut dyn FnMut(&Key)) {
+        each(request.key());
+    }
+
+    /// An answer may complete a read. Then the key of the read is written.
+    fn message_keys(&self, _: ServerId, message: &Message, each: &mut dyn FnMut(&Key)) {
+        match &message.body {
+            Some(Body::Read(read)) => each(&Key(read.key.clone())),
+            Some(Body::Store(repair)) => each(&Key(repair.key.clone())),
+            Some(Body::Newer(_) | Body::Older(_) | Body::Stored(()) | Body::Declined(_)) => {
+                if let Some(read) = self.reads.get(&message.operation) {
+                    each(read.request.key());
+                }
+            }
+            Some(Body::Mark(_) | Body::StoredUntil(_) | Body::Confirm(_)) | None => {}
+        }
+    }
+
+    fn is_write(request: &PlainRequest) -> bool {
+        request.is_write()
+    }
+
+    fn on_start(&mut self, cx: &mut Cx<'_>) {
+        self.last_operation = cx.stamp().0;
+        self.marks.deletes.start(cx);
+        self.on_timer(cx, Timer::Keep);
+        self.on_timer(cx, Timer::Heartbeat);
+        self.on_timer(cx, Timer::Retry);
+    }
+
+    fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
+        let level = level_of(&request);
+        if let Some(why) = self.refusal() {
+            let receipt = cx.receipt(level, None);
+            return cx.reply(id, PlainResponse::Refused(why), receipt);
+        }
+        let needed = self.needed_by(level);
+        let chain = cx.chain(request.key());
+        let exists = chain.is_some_and(|chain| chain.newest().value.is_some());
+        match &request {
+            PlainRequest::Get(key, _) if needed == 1 => {
+                let key = key.clone();
+                self.read_here(cx, id, &key, level);
+            }
+            PlainRequest::Put(key, None, ..) if needed == 1 && !exists => {
+                let key = key.clone();
+                self.delete_nothing_here(cx, id, &key, level);
+            }
+            PlainRequest::Get(..) => self.begin_read(cx, id, request, needed),
+            // A delete writes nothing if there is nothing, and this replica alone does not know that.
+            PlainRequest::Put(_, None, ..) if !exists => self.begin_read(cx, id, request, needed),
+            PlainRequest::Put(..) if level == Level::Atomic && !self.config.bugs.stamps_without_asking => {
+                self.begin_read(cx, id, request, needed)
+            }
+            PlainRequest::Put(..) => {
+                let since = cx.now.monotonic.since(cx.waited);
+                self.begin_write(cx, id, request, since);
+            }
+        }
+    }
+
+    fn on_message(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
+        let operation = message.operation;
+        match message.body {
+            Some(Body::Read(question)) => self.on_question(cx, from, operation, &question),
+            Some(Body::Newer(stored)) => {
+                if let Some(version) = stored.version() {
+                    self.on_answer(cx, from, operation, version.id, Some(version));
+                }
+            }
+            Some(Body::Older(found)) => self.on_answer(cx, from, operation, named_in(&found), None),
+            Some(Body::Declined(why)) => self.on_declined(cx, from, operation, why),
+            Some(Body::StoredUntil(until)) => self.on_stored_until(cx, from, Hlc(until)),
+            Some(Body::Confirm(until)) => self.on_confirm(cx, from, Hlc(until)),
+            Some(Body::Store(repair)) => self.on_store(cx, from, operation, repair),
+            Some(Body::Stored(())) => self.on_stored(cx, from, operation),
+            Some(Body::Mark(_)) | None => {}
+        }
+    }
+
+    /// A write of another replica, or one of this replica that the other one sends back. The store keeps the newer of what it has and this.
+    fn on_replicated(&mut self, cx: &mut Cx<'_>, from: ServerId, key: Key, version: Version<Copies>) {
+        cx.observe(version.id.at);
+        if from == cx.me {
+            cx.replicate(cx.others(), key, version);
+        } else {
+            let (id, copies) = (version.id, version.meta);
+            let is_new = cx.put(key, version);
+            self.received(cx, from, id, copies, is_new);
+        }
+    }
+
+    /// Everything that `from` stamped up to its promise has been handled.
+    fn on_mark(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
+        if let Some(Body::Mark(mark)) = message.body {
+            self.marks.heard(cx, from.replica(), mark.mark());
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut Cx<'_>, timer: Timer) {
+        match timer {
+            Timer::Heartbeat => {
+                let mark = self.marks.next(cx);
+                let body = Some(Body::Mark(mark.into()));
+                cx.mark(cx.others(), Message { operation: 0, body });
+                cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
+            }
+            Timer::Keep => {
+                self.marks.keep(cx);
+                if self.was_lost && !self.marks.deletes.is_filling() {
+                    self.was_lost = false;
+                    cx.drop_named(LOST);
+                }
+                cx.set_timer(Timer::Keep, self.config.keep_every);
+            }
+            Timer::Acknowledge => self.acknowledge(cx),
+            Timer::Hedge => self.hedge(cx),
+            Timer::Retry => {
+                self.retry_reads(cx);
+                self.retry_writes(cx);
+                cx.set_timer(Timer::Retry, self.config.retry);
+            }
+        }
+    }
+
+    fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {
+        let replica = peer.replica();
+        if up {
+            self.links = self.links.union(ReplicaSet::one(replica));
+        } else {
+            self.links = self.links.without(replica);
+            self.marks.deletes.left(replica);
+            self.lose_answers_of(cx, replica);
+        }
+    }
+
+    fn on_copied(&mut self, _: &mut Cx<'_>, _: ServerId, copied: &Recovered) {
+        self.marks.copied(copied);
+    }
+
+    fn cut(&self) -> Vec<(ReplicaId, Hlc)> {
+        self.marks.cut()
+    }
+
+    fn shown(&self) -> Hlc {
+        self.marks.deletes.shown()
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.marks.deletes.refusal().is_some()
+    }
+
+    fn forgotten(&self) -> Forgotten {
+        self.marks.deletes.word()
+    }
+
+    fn on_resumed(&mut self, cx: &mut Cx<'_>, from: ServerId, forgotten: &Forgotten) {
+        self.marks.deletes.resumed(cx, from.replica(), forgotten);
+    }
+
+    /// A peer knows an earlier life of this replica. If the directory is still being filled, it was lost, and what it acknowledged with it.
+    fn on_returned(&mut self, cx: &mut Cx<'_>, _: ServerId, _: &Recovered) {
+        if self.marks.deletes.is_filling() && !self.was_lost {
+            self.was_lost = true;
+            cx.put_named(LOST, Bytes::new());
+        }
+    }
+
+    fn settled(&self) -> Hlc {
+        self.marks.settled()
+    }
+
+    fn vitals(&self, _: Now) -> Vitals {
+        self.marks.deletes.vitals(None)
+    }
+
+    fn validate(&self) {
+        self.marks.validate();
+    }
+}
+
+impl Quorum {
+    /// The number of replicas that must take part at a level, this one included.
+    pub(crate) fn needed_by(&self, level: Level) -> usize {
+        match level {
+            Level::Quorum | Level::Atomic => self.majority(),
+            Level::All => self.replicas,
+            Level::Replicas(count) => usize::from(count),
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn majority(&self) -> usize {
+        self.replicas / 2 + 1
+    }
+
+    pub(crate) fn next_operation(&mut self) -> u64 {
+        self.last_operation += 1;
+        self.last_operation
+    }
+
+    /// Why this replica serves nothing, and does not count. `None` if it does.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        if let Some(why) = self.marks.deletes.refusal() {
+            return Some(why.to_string());
+        }
+        (self.was_lost && !self.config.bugs.counts_while_filling).then(|| {
+            "the data directory of this node was lost, and its peers have not yet sent back everything that it had".to_string()
+        })
+    }
+
+    /// Why too few replicas take part.
+    pub(crate) fn too_few(&self, cx: &Cx<'_>, level: Level, needed: usize) -> String {
+        let away = self
+            .all
+            .without(cx.me.replica())
+            .iter()
+            .filter(|&peer| !self.links.contains(peer));
+        let away: Vec<String> = away.map(|peer| cx.topology.replica_name(peer)).collect();
+        let count = self.replicas;
+        match needed > count {
+            true => format!("{level} needs {needed} replicas, and each key has {count}"),
+            false => {
+                let away = match away.is_empty() {
+                    true => String::new(),
+                    false => format!("; not reached: {}", away.join(", ")),
+                };
+                format!("{level} needs {needed} of {count} replicas{away}")
+            }
+        }
+    }
+
+    fn read_here(&self, cx: &mut Cx<'_>, id: RequestId, key: &Key, level: Level) {
+        let newest = cx.chain(key).map(|chain| chain.newest());
+        let (version, value) = (
+            newest.map(|newest| newest.id),
+            newest.and_then(|newest| newest.value.clone()),
+        );
+        let receipt = self.receipt_here(cx, level, version);
+        cx.reply(id, PlainResponse::Value(value), receipt);
+    }
+
+    fn delete_nothing_here(&self, cx: &mut Cx<'_>, id: RequestId, key: &Key, level: Level) {
+        let version = cx.chain(key).map(|chain| chain.newest().id);
+        let receipt = self.receipt_here(cx, level, version);
+        cx.reply(id, PlainResponse::Written { existed: false }, receipt);
+    }
+
+    /// The receipt of an answer that this replica gives alone. The marks of the other replicas prove how old it may be.
+    fn receipt_here(&self, cx: &Cx<'_>, level: Level, version: Option<VersionId>) -> Receipt {
+        let me = ReplicaSet::one(cx.me.replica());
+        let shares = Shares {
+            asked: me,
+            answered: me,
+            covers: 1,
+        };
+        Receipt {
+            staleness: self.marks.staleness(cx),
+            ..self.receipt(cx, level, version, shares, cx.now.monotonic)
+        }
+    }
+
+    pub(crate) fn receipt(
+        &self,
+        cx: &Cx<'_>,
+        level: Level,
+        version: Option<VersionId>,
+        shares: Shares,
+        since: Micros,
+    ) -> Receipt {
+        Receipt {
+            waited: cx.now.monotonic.since(since).max(cx.waited),
+            proof: Proof::Quorum(shares),
+            ..cx.receipt(level, version)
+        }
+    }
+}
+
+/// Sends a message to another replica of the partition.
+pub(crate) fn say(cx: &mut Cx<'_>, to: ReplicaId, operation: u64, body: Body) {
+    let body = Some(body);
+    cx.send(cx.me.peer(to), Message { operation, body });
+}
+
+/// Makes sure that everything that was written so far is synced before anything that is sent from now on leaves.
+pub(crate) fn sync_all(cx: &mut Cx<'_>) {
+    cx.put_named(SYNCED, Bytes::new());
+    cx.sync();
+}

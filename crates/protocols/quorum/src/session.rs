@@ -1,0 +1,436 @@
+//! A client: the dials `cpq` and `delay`, over any store that reads and writes at `one`, `quorum` and `all`.
+//!
+//! **`cpq(p)`** (continuous partial quorums, II.A of the paper) throws a coin for each operation: with probability p it is carried out at `quorum`,
+//! else at `one`. The receipt says which level was given. The coin's seed is the number of the session.
+//!
+//! **`delay(t)`** (artificial delays, II.A) carries every operation out at `one`. A read waits for t before it is sent, and a write waits for t after it
+//! was acknowledged. Meanwhile the write reaches other replicas.
+//!
+//! The session does not know whose replicas it asks. Everything that it needs of a store is in [`Backend`].
+use crate::Quorum;
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, VecDeque};
+use turnbuckle_core::{
+    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest,
+    PlainResponse, Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+};
+
+/// A store that keeps several copies of each key, as the dials need it.
+pub trait Backend: Protocol {
+    /// The levels that it gives by itself, and those of the dials.
+    const LEVELS: Levels;
+
+    /// A request to read a key at a level that the store gives by itself. The answer's receipt names the version.
+    fn read(key: Key, level: Level) -> Self::Request;
+
+    /// A request to write a key, or to delete it, at a level that the store gives by itself.
+    fn write(key: Key, value: Option<Bytes>, level: Level) -> Self::Request;
+
+    /// What an answer of the store says.
+    fn answer(response: Self::Response) -> Answer;
+}
+
+const READS: &[Level] = &[
+    Level::Quorum,
+    Level::One,
+    Level::All,
+    Level::Replicas(0),
+    Level::Atomic,
+    Level::Cpq(0),
+    Level::Delay(Micros(0)),
+];
+
+impl Backend for Quorum {
+    const LEVELS: Levels = Levels::of_both(READS);
+
+    fn read(key: Key, level: Level) -> PlainRequest {
+        PlainRequest::Get(key, level)
+    }
+
+    fn write(key: Key, value: Option<Bytes>, level: Level) -> PlainRequest {
+        PlainRequest::Put(key, value, level, None)
+    }
+
+    fn answer(response: PlainResponse) -> Answer {
+        response.into()
+    }
+}
+
+/// A client of a quorum keyspace.
+pub type QuorumSession = Dials<Quorum>;
+
+/// A session that knows nothing which a token would have to carry: the replicas find out what an operation needs.
+///
+/// **Pipelines.** Operations that a client sends without waiting overlap, and take effect in the order in which they were sent. A replica may need several
+/// steps for an operation, and operations of one key may overtake each other there. So an operation waits for the earlier ones on its key, with one
+/// exception: reads of one key may overlap. If a later one is answered first, and the earlier one then shows a newer version, the later one shows that
+/// version too. The replica had it in time: neither was answered to the client before.
+pub struct Dials<B: Backend> {
+    topology: Topology,
+    /// The number of replicas of a key.
+    replicas: usize,
+    coin: Coin,
+    /// Operations under way, by their tags.
+    open: BTreeMap<u64, Open>,
+    /// What is under way on each key, and waits.
+    keys: BTreeMap<Key, OnKey<B>>,
+}
+
+/// An operation under way.
+struct Open {
+    /// The level that the client named.
+    level: Level,
+    /// Whether it is a read of several keys.
+    is_many: bool,
+    /// Its keys. The place of each is the number of a part.
+    keys: Vec<Key>,
+    values: Vec<Option<Bytes>>,
+    /// The number of parts that are not over.
+    missing: usize,
+    has_failed: bool,
+    /// What the answers so far prove together.
+    receipt: Option<Receipt>,
+}
+
+/// What is under way on one key, in the order in which it was asked for.
+struct OnKey<B: Backend>(VecDeque<Part<B>>);
+
+/// A part of an operation: what it does with one key.
+struct Part<B: Backend> {
+    tag: u64,
+    part: u32,
+    is_read: bool,
+    state: State<B>,
+}
+
+enum State<B: Backend> {
+    /// It waits for earlier parts. This will be asked.
+    Waits(B::Request),
+    /// It waits for its delay to pass. This will be asked.
+    Delays(B::Request),
+    /// It was asked.
+    Asked,
+    /// It was answered. Earlier reads of the key are under way, or the delay of a write has not passed.
+    Answered(Answer, Option<Receipt>),
+}
+
+/// When the delay of a part has passed: the operation's tag and the part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timer(u64, u32);
+
+/// A source of random numbers: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+struct Coin(u64);
+
+impl Coin {
+    /// Whether something happens whose probability is this many millionths.
+    fn falls(&mut self, millionths: u32) -> bool {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut drawn = self.0;
+        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        drawn ^= drawn >> 31;
+        drawn % 1_000_000 < u64::from(millionths)
+    }
+}
+
+impl<B: Backend> Dials<B> {
+    /// The level at which the store carries out an operation, or a part of one.
+    fn given(&mut self, asked: Level) -> Level {
+        match asked {
+            Level::Cpq(millionths) => match self.coin.falls(millionths) {
+                true => Level::Quorum,
+                false => Level::One,
+            },
+            Level::Delay(_) => Level::One,
+            level => level,
+        }
+    }
+
+    /// Asks the nearest replica of the key, or one of another site if that is away.
+    fn ask(&self, cx: &mut SessionContext<'_, Self>, tag: u64, part: u32, key: &Key, request: B::Request) {
+        let mut server = cx.nearest(&self.topology, key);
+        if !cx.reach.is_reached(server) {
+            server = cx.reach.nearest_elsewhere(server.partition).unwrap_or(server);
+        }
+        cx.ask(tag, part, server, request);
+    }
+
+    /// Begins a part of an operation, behind the earlier ones on its key.
+    fn begin(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        (tag, part): (u64, u32),
+        key: Key,
+        is_read: bool,
+        request: B::Request,
+    ) {
+        let new = Part {
+            tag,
+            part,
+            is_read,
+            state: State::Waits(request),
+        };
+        self.keys
+            .entry(key.clone())
+            .or_insert_with(|| OnKey(VecDeque::new()))
+            .0
+            .push_back(new);
+        self.go_on(cx, &key);
+    }
+
+    /// Asks what need not wait any more: the first part, and the reads behind it if it is a read.
+    fn go_on(&mut self, cx: &mut SessionContext<'_, Self>, key: &Key) {
+        let Some(on_key) = self.keys.get_mut(key) else {
+            return;
+        };
+        let mut asks = Vec::new();
+        let mut only_reads = true;
+        for (place, part) in on_key.0.iter_mut().enumerate() {
+            only_reads &= part.is_read;
+            if place > 0 && !only_reads {
+                break;
+            }
+            let State::Waits(_) = part.state else {
+                continue;
+            };
+            let State::Waits(request) = std::mem::replace(&mut part.state, State::Asked) else {
+                unreachable!("it was just that")
+            };
+            let delay = match self.open.get(&part.tag).map(|open| open.level) {
+                Some(Level::Delay(delay)) if part.is_read => Some(delay),
+                _ => None,
+            };
+            match delay {
+                Some(delay) => {
+                    part.state = State::Delays(request);
+                    cx.set_timer(Timer(part.tag, part.part), delay);
+                }
+                None => asks.push((part.tag, part.part, request)),
+            }
+        }
+        for (tag, part, request) in asks {
+            self.ask(cx, tag, part, key, request);
+        }
+    }
+
+    /// A part was answered, and its delay has passed. It is over once the earlier ones on its key are.
+    fn answered(&mut self, cx: &mut SessionContext<'_, Self>, key: &Key) {
+        let mut over = Vec::new();
+        if let Some(on_key) = self.keys.get_mut(key) {
+            while on_key
+                .0
+                .front()
+                .is_some_and(|part| matches!(part.state, State::Answered(..)))
+            {
+                let part = on_key.0.pop_front().expect("it was just there");
+                let State::Answered(answer, receipt) = part.state else {
+                    unreachable!("it was just that")
+                };
+                // Later reads show no less.
+                if part.is_read {
+                    on_key
+                        .0
+                        .iter_mut()
+                        .for_each(|later| later.raise(&answer, receipt.as_ref()));
+                }
+                over.push((part.tag, part.part, answer, receipt));
+            }
+            if on_key.0.is_empty() {
+                self.keys.remove(key);
+            }
+        }
+        for (tag, part, answer, receipt) in over {
+            self.finish(cx, tag, part, answer, receipt);
+        }
+        self.go_on(cx, key);
+    }
+
+    /// A part of an operation is over.
+    fn finish(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        part: u32,
+        answer: Answer,
+        receipt: Option<Receipt>,
+    ) {
+        let Some(open) = self.open.get_mut(&tag) else {
+            return;
+        };
+        if let Some(receipt) = receipt {
+            let asked = open.level;
+            let receipt = Receipt { asked, ..receipt };
+            open.receipt = Some(match open.receipt.take() {
+                Some(so_far) => so_far.merged(receipt),
+                None => receipt,
+            });
+        }
+        open.missing -= 1;
+        match answer {
+            Answer::Failed(failure) if !open.has_failed => {
+                open.has_failed = true;
+                cx.fail(tag, failure);
+            }
+            Answer::Failed(_) => {}
+            Answer::Value(value) => open.values[part as usize] = value,
+            written => cx.answer(tag, written, open.receipt.take()),
+        }
+        if open.missing == 0
+            && let Some(mut done) = self.open.remove(&tag)
+            && let (false, Some(receipt)) = (done.has_failed, done.receipt)
+        {
+            let answer = match done.is_many {
+                true => Answer::Values(done.values),
+                false => Answer::Value(done.values.pop().flatten()),
+            };
+            cx.answer(tag, answer, Some(receipt));
+        }
+    }
+
+    fn part(&mut self, tag: u64, part: u32) -> Option<(Key, &mut Part<B>)> {
+        let key = self.open.get(&tag)?.keys.get(part as usize)?.clone();
+        let on_key = self.keys.get_mut(&key)?;
+        let found = on_key
+            .0
+            .iter_mut()
+            .find(|found| (found.tag, found.part) == (tag, part))?;
+        Some((key, found))
+    }
+}
+
+impl<B: Backend> Part<B> {
+    /// An earlier read of the key has shown this.
+    fn raise(&mut self, earlier: &Answer, its_receipt: Option<&Receipt>) {
+        if let State::Answered(answer @ Answer::Value(_), Some(receipt)) = &mut self.state
+            && let Some(version) = its_receipt.and_then(|receipt| receipt.version)
+            && receipt.version < Some(version)
+        {
+            *answer = earlier.clone();
+            receipt.version = Some(version);
+        }
+    }
+}
+
+impl<B: Backend> Session for Dials<B> {
+    type Protocol = B;
+    type Shared = ();
+    type Timer = Timer;
+
+    const LEVELS: Levels = B::LEVELS;
+    const OVERLAPS: bool = true;
+
+    fn open(_: &B::Config, _: SiteId, topology: Topology, id: SessionId) -> Dials<B> {
+        Dials {
+            replicas: topology.replicas_of(0).len(),
+            topology,
+            coin: Coin(id.0),
+            open: BTreeMap::new(),
+            keys: BTreeMap::new(),
+        }
+    }
+
+    fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
+        match state.len() {
+            0 => Ok(()),
+            bytes => {
+                let expected = "the empty state of a session that remembers nothing";
+                Err(BadFrame::new(expected, format!("{bytes} bytes")).into())
+            }
+        }
+    }
+
+    fn on_operation(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        operation: Operation,
+        level: Level,
+    ) {
+        if let Level::Replicas(count) = level
+            && usize::from(count) > self.replicas
+        {
+            let why = format!(
+                "{level} needs {count} replicas, and each key of this keyspace has {}",
+                self.replicas
+            );
+            return cx.fail(tag, Failure::Unsupported(why));
+        }
+        let open = |keys: Vec<Key>, is_many| Open {
+            level,
+            is_many,
+            values: vec![None; keys.len()],
+            missing: keys.len(),
+            has_failed: false,
+            receipt: None,
+            keys,
+        };
+        let given = self.given(level);
+        match operation {
+            Operation::Get { key, .. } => {
+                self.open.insert(tag, open(vec![key.clone()], false));
+                self.begin(cx, (tag, 0), key.clone(), true, B::read(key, given));
+            }
+            Operation::Put { key, value, .. } => {
+                self.open.insert(tag, open(vec![key.clone()], false));
+                self.begin(cx, (tag, 0), key.clone(), false, B::write(key, value, given));
+            }
+            Operation::ReadMany { keys, .. } if keys.is_empty() => {
+                cx.answer(tag, Answer::Values(Vec::new()), None)
+            }
+            Operation::ReadMany { keys, .. } => {
+                self.open.insert(tag, open(keys.clone(), true));
+                for (part, key) in keys.into_iter().enumerate() {
+                    let given = self.given(level);
+                    self.begin(cx, (tag, part as u32), key.clone(), true, B::read(key, given));
+                }
+            }
+            Operation::Scan { .. } | Operation::Count => {
+                let why = "the gateway lists and counts keys, not the session";
+                cx.fail(tag, Failure::Unsupported(why.into()));
+            }
+        }
+    }
+
+    fn on_response(
+        &mut self,
+        cx: &mut SessionContext<'_, Self>,
+        tag: u64,
+        part: u32,
+        _: ServerId,
+        outcome: Outcome<B::Response>,
+    ) {
+        let Some(level) = self.open.get(&tag).map(|open| open.level) else {
+            return;
+        };
+        let Some((key, found)) = self.part(tag, part) else {
+            return;
+        };
+        let is_read = found.is_read;
+        found.state = match outcome {
+            Outcome::Answered(response, receipt) => State::Answered(B::answer(response), Some(receipt)),
+            lost => State::Answered(
+                Answer::Failed(lost.into_failure().expect("it is not an answer")),
+                None,
+            ),
+        };
+        match level {
+            Level::Delay(delay) if !is_read => cx.set_timer(Timer(tag, part), delay),
+            _ => self.answered(cx, &key),
+        }
+    }
+
+    fn on_timer(&mut self, cx: &mut SessionContext<'_, Self>, Timer(tag, part): Timer) {
+        let Some((key, found)) = self.part(tag, part) else {
+            return;
+        };
+        match std::mem::replace(&mut found.state, State::Asked) {
+            State::Delays(request) => self.ask(cx, tag, part, &key, request),
+            state => {
+                found.state = state;
+                self.answered(cx, &key);
+            }
+        }
+    }
+
+    fn token(&self, _: &mut BytesMut) {}
+}
