@@ -41,6 +41,7 @@ use indexmap::IndexMap;
 use std::{
     collections::{HashMap, HashSet},
     hash::RandomState,
+    num::NonZeroU8,
     ops::Range,
 };
 use turnbuckle_workload::{Claim, Op, Record, SnapshotRead, Status};
@@ -229,6 +230,11 @@ impl HistoryBuilder {
             given: self.levels.number(&claim.given),
             contradicts: names_version.then_some(is_contradicted),
             staleness_us: claim.staleness_us,
+            covers: claim.covers.map_or(1, NonZeroU8::get),
+            copies: match record.status {
+                Status::Ok => claim.copies.map_or(1, NonZeroU8::get),
+                Status::Fail | Status::Unknown => 1,
+            },
         };
         let receipt = record.receipt.as_ref().map(&mut receipt);
         let level = record.level.as_ref().map(|level| self.levels.number(level));
