@@ -342,3 +342,18 @@ fn each_receipt_is_judged_by_what_it_covers() {
     let broken: Vec<u64> = audit.broken.iter().map(|broken| broken.record).collect();
     assert_eq!(broken, [2, 2]);
 }
+
+#[test]
+fn of_two_deletes_that_may_have_written_one_tombstone_neither_says_how_many_replicas_had_it() {
+    let deletes = |second_site: &str| {
+        let mut records = stale_read(Some(3), Some(2)).to_vec();
+        (records[1].op, records[1].value) = (Op::Delete, None);
+        let mut other = records[1].clone();
+        (other.client, other.site) = ("d".into(), second_site.into());
+        records.push(other);
+        records
+    };
+    // Site a has stamped it: the other delete found no value.
+    assert!(is_false(&deletes("b")));
+    assert!(!is_false(&deletes("a")));
+}
