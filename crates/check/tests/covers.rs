@@ -4,7 +4,7 @@ mod common;
 
 use std::{collections::BTreeMap, num::NonZeroU8};
 use turnbuckle_check::{
-    Audit, History, HistoryBuilder, Kind, Operation, Value,
+    Audit, History, HistoryBuilder, Kind, Operation, Orders, Value, explain_keys,
     levels::{LevelJudge, Verdict},
 };
 use turnbuckle_core::{Level, Micros};
@@ -242,6 +242,61 @@ fn claims_and_bounds_are_judged_against_the_writes_that_they_cover() {
         seen.len() == 3 && seen.values().all(|&count| count > 1_000),
         "{seen:?}"
     );
+}
+
+#[test]
+fn an_explanation_shows_a_write_that_the_receipt_covers() {
+    let mut explained = 0;
+    for seed in 0..TRACES / 4 {
+        let records = records(seed);
+        let Some(history) = history(&records) else {
+            continue;
+        };
+        let judge = LevelJudge::new(&history, None);
+        let (audit, _) = Audit::of(&history, &judge);
+        let dumb = Dumb {
+            history: &history,
+            records: &records,
+            judge: &judge,
+            skew: None,
+        };
+        let Some(broken) = audit.broken.iter().find(|broken| broken.promise == "staleness") else {
+            continue;
+        };
+        let explanations = explain_keys(&history, &Orders::of(&history), &audit, usize::MAX);
+        let about = format!("Record {}: {}.", broken.record, broken.why);
+        let is_it = |words: &str, title: &str| words == about && title == "a receipt is false (staleness)";
+        let explanation = explanations
+            .iter()
+            .find(|explanation| is_it(&explanation.words[0], &explanation.title));
+        let explanation = explanation.expect("the first false claim is explained");
+        let shown = || {
+            explanation
+                .witness
+                .operations
+                .iter()
+                .map(|&place| &history.operations[place])
+        };
+        let read = shown()
+            .find(|read| read.record == broken.record)
+            .expect("the read is shown");
+        let covers = dumb.covers(read);
+        let is_missed = |write: &Operation| {
+            write.kind == Kind::Write
+                && dumb.copies(write) >= covers
+                && judge.order().effect(read) < judge.order().begin(write)
+        };
+        assert!(
+            shown().any(is_missed),
+            "seed {seed}: {explanation:?} of {history:?}"
+        );
+        let says = format!("at least {covers} replicas");
+        let is_said = explanation.words.iter().any(|words| words.contains(&says));
+        assert_eq!(is_said, covers > 1, "seed {seed}: {explanation:?}");
+        explained += u64::from(covers > 1);
+    }
+    println!("{explained} explained");
+    assert!(explained > 40, "{explained}");
 }
 
 /// A write of `1`, a write of `2` with `copies` in its receipt, and a read of `1` with `covers` in its receipt. The read begins 5 us after the write of `2` was
