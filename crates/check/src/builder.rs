@@ -13,7 +13,8 @@
 //! | a read of nothing, with a version | read the tombstone of that version; a phantom if no delete wrote it |
 //! | a read of nothing, without version | read the initial value; in doubt if the first delete had begun before the read was over |
 //!
-//! Of several deletes with one version, the delete that began first is taken for the writer; the zones of the key do not depend on this choice. A
+//! Of several deletes with one version, the delete that began first is taken for the writer; the zones of the key do not depend on this choice. How
+//! many replicas had stored its tombstone is not known then: one is assumed. A
 //! read in doubt may have seen a delete that the store has forgotten: it is left out, and counted in [`History::doubtful_reads`]. Leaving out a
 //! read never makes a correct trace incorrect. A key is *not auditable*, and all its operations are left out, if the doubt is about a write:
 //! a delete without version in a trace without versions; tombstones that several deletes of unknown outcome could have written.
@@ -41,6 +42,7 @@ use indexmap::IndexMap;
 use std::{
     collections::{HashMap, HashSet},
     hash::RandomState,
+    num::NonZeroU8,
     ops::Range,
 };
 use turnbuckle_workload::{Claim, Op, Record, SnapshotRead, Status};
@@ -59,6 +61,8 @@ pub struct HistoryBuilder {
     findings: Vec<Finding>,
     /// Deletes that removed a value: places among the operations.
     took_away: Vec<usize>,
+    /// Deletes that are taken for the writers of their tombstones, although another delete may have written them: places among the operations.
+    guessed_writers: HashSet<u32>,
     version_names: VersionNames,
     /// Records that were sent before the client's last operation was answered.
     pipelined: HashSet<u64>,
@@ -229,6 +233,11 @@ impl HistoryBuilder {
             given: self.levels.number(&claim.given),
             contradicts: names_version.then_some(is_contradicted),
             staleness_us: claim.staleness_us,
+            covers: claim.covers.map_or(1, NonZeroU8::get),
+            copies: match record.status {
+                Status::Ok => claim.copies.map_or(1, NonZeroU8::get),
+                Status::Fail | Status::Unknown => 1,
+            },
         };
         let receipt = record.receipt.as_ref().map(&mut receipt);
         let level = record.level.as_ref().map(|level| self.levels.number(level));
@@ -378,6 +387,9 @@ impl HistoryBuilder {
             true => first,
             false => second,
         };
+        if writer.is_none() {
+            self.guessed_writers.insert(earlier as u32);
+        }
         let writer = writer.unwrap_or(earlier);
         let reader = if writer == first { second } else { first };
         self.operations[reader].kind = Kind::Read;
@@ -458,6 +470,11 @@ impl HistoryBuilder {
         not_auditable.sort_by(|one, other| one.key.cmp(&other.key));
         for promise in &mut self.promises {
             let Range { start, end } = promise.operations;
+            if let Some(receipt) = &mut promise.receipt
+                && self.guessed_writers.contains(&start)
+            {
+                receipt.copies = 1;
+            }
             promise.operations = kept_before[start as usize]..kept_before[end as usize];
         }
         let mut history = History {

@@ -178,6 +178,10 @@ pub struct Receipt {
     pub contradicts: Option<bool>,
     /// The claim that every write which was acknowledged this many microseconds before the operation began is reflected.
     pub staleness_us: Option<u64>,
+    /// The claim covers only writes that at least this many replicas had stored when they were acknowledged. 1: every write.
+    pub covers: u8,
+    /// How many replicas had stored the write when it was acknowledged. 1 if the receipt does not say it, or the outcome of the write is unknown.
+    pub copies: u8,
 }
 
 /// A trace, normalised.
@@ -276,6 +280,12 @@ impl History {
         with_operations
             .next()
             .filter(|promise| promise.operations.contains(&place))
+    }
+
+    /// How many replicas had stored a write when it was acknowledged, as far as its receipt says it. At least 1.
+    pub fn copies_of(&self, write: usize) -> u8 {
+        let receipt = self.promise_of(write).and_then(|promise| promise.receipt);
+        receipt.map_or(1, |receipt| receipt.copies)
     }
 
     /// The write that an operation has seen: the write of the value that a read returned, or that a delete removed.

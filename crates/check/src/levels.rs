@@ -5,7 +5,7 @@
 //! | every level | a read of a value that no client wrote, or whose write began only after the read was over |
 //! | `eventual` | nothing else |
 //! | the four session guarantees, `session`, `per-key-causal` | a read that breaks one of them, within its key |
-//! | `bounded(t)` | a read that missed a write that had been over for longer than t when it began |
+//! | `bounded(t)` | a read that missed a write that its receipt covers, and that had been over for longer than t when it began |
 //! | `atomic`, `linearizable` | an operation in the lightest removal that leaves the promised operations of its key atomic |
 //! | `causal`, the sequential ones | whatever the orders of the whole trace say ([`crate::Orders`], [`LevelJudge::learn`]); a trace that is atomic as a whole has all of them |
 //! | `one`, `quorum`, `all`, `cpq`, `delay` | cannot be judged: they promise how an operation is carried out, which no client sees |
@@ -22,6 +22,12 @@
 //! all writes. An order is an order of all operations: if there is none, an operation counts as broken only if all operations of the trace were
 //! promised the order.
 //!
+//! # Writes that a receipt covers
+//!
+//! The receipt of a read may say that it covers only writes that at least k replicas had stored when they were acknowledged. Then neither its
+//! staleness nor a bound is broken by other writes. How many replicas those were is in the receipt of the write; it is 1 where no receipt says it.
+//! Without a receipt, a read covers every write.
+//!
 //! # Clocks
 //!
 //! Times of one recorder compare as they are. Between recorders they compare within twice the error of the clocks; if it is not known how
@@ -33,7 +39,10 @@ use crate::{
 };
 use indexmap::IndexMap;
 use serde::Serialize;
-use std::{collections::HashMap, hash::RandomState};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::RandomState,
+};
 use turnbuckle_core::{Level, Promise, PromisedOrder};
 
 /// What a trace says about a promise.
@@ -55,6 +64,11 @@ pub(crate) fn nanoseconds(microseconds: u64) -> i64 {
 
 const FROM_BEFORE: &str =
     "a value from before the trace was read: the trace does not say whether it was ever written";
+const MISSED: Verdict =
+    Verdict::False("it missed a write that had been acknowledged for longer than the bound");
+const MISSED_COVERED: Verdict = Verdict::False(
+    "it missed a write that its receipt covers, and that had been acknowledged for longer than the bound",
+);
 const CLOCKS: &str = "several recorders, and it is not known how far their clocks may be off";
 
 /// What is normal at a level, and what is not, in one sentence for readers of a report.
@@ -101,10 +115,10 @@ pub struct LevelJudge<'a> {
     order: Order,
     /// How far clocks may be off, in nanoseconds. `None` if that is not known.
     skew: Option<i64>,
-    writes: Missable,
-    /// The same for each key and recorder, where there are several.
-    writes_by_recorder: Missable,
-    groups: IndexMap<(u32, u32), (), RandomState>,
+    writes: Writes,
+    /// Where a receipt covers only some writes.
+    covered: Covered,
+    groups: Groups,
     /// The reads that break a session guarantee.
     broken: HashMap<usize, Broken>,
     /// For each operation, whether no order of that kind explains it.
@@ -124,7 +138,7 @@ impl<'a> LevelJudge<'a> {
         };
         let margin = skew.unwrap_or(0).saturating_mul(2);
         let order = Order::with_margin(history, margin);
-        let mut groups = IndexMap::default();
+        let mut groups = Groups::default();
         if !history.has_one_clock() {
             for operation in &history.operations {
                 if let Some(recorder) = history.recorder_of[operation.client as usize] {
@@ -139,8 +153,8 @@ impl<'a> LevelJudge<'a> {
         let mut judge = LevelJudge {
             history,
             skew,
-            writes: Missable::of(history, &order, |operation| Some(operation.key as usize)),
-            writes_by_recorder: Missable::of(history, &order, |write| group_of(history, &groups, write)),
+            writes: Writes::of(history, &order, &groups, |_| true),
+            covered: Covered::of(history, &order, &groups),
             order,
             groups,
             broken,
@@ -261,28 +275,31 @@ impl<'a> LevelJudge<'a> {
         }
     }
 
-    /// Whether an operation reflects every write of its key that was over `bound` nanoseconds before it began.
+    /// Whether an operation reflects every write of its key that its receipt covers, and that was over `bound` nanoseconds before it began.
+    /// Without a receipt it covers every write.
     pub fn staleness(&self, place: usize, bound: i64) -> Verdict {
         let read = &self.history.operations[place];
         if read.kind != Kind::Read || !is_sensible(self.history, read) {
             return Verdict::NotContradicted;
         }
-        const BROKEN: Verdict =
-            Verdict::False("it missed a write that had been acknowledged for longer than the bound");
+        let (writes, broken) = match self.covered.writes_for(place) {
+            Some(covered) => (covered, MISSED_COVERED),
+            None => (&self.writes, MISSED),
+        };
         let by_versions = self.order.is_by_versions(read.key);
         if by_versions
             && let Some(group) = group_of(self.history, &self.groups, read)
-            && let Some(missed) = self.writes_by_recorder.missed(group, read, &self.order)
+            && let Some(missed) = writes.by_recorder.missed(group, read, &self.order)
             && missed > bound
         {
-            return BROKEN;
+            return broken;
         }
         let Some(skew) = self.skew else {
             return Verdict::NotAuditable(CLOCKS);
         };
         let allowed = bound.saturating_add(skew.saturating_mul(2));
-        match self.writes.missed(read.key as usize, read, &self.order) {
-            Some(missed) if missed > allowed => BROKEN,
+        match writes.by_key.missed(read.key as usize, read, &self.order) {
+            Some(missed) if missed > allowed => broken,
             // Only versions say whether it is newer than every write that it must reflect.
             _ if self.history.reads_from_before(read) && !self.order.has_version(self.history, read) => {
                 Verdict::NotAuditable(FROM_BEFORE)
@@ -323,12 +340,73 @@ impl<'a> LevelJudge<'a> {
     }
 }
 
+/// The writes that a read must not have missed.
+struct Writes {
+    by_key: Missable,
+    /// The same for each key and recorder, where there are several.
+    by_recorder: Missable,
+}
+
+impl Writes {
+    /// The writes at the places that `counts` is true of. O(n log n).
+    fn of(history: &History, order: &Order, groups: &Groups, counts: impl Fn(usize) -> bool) -> Writes {
+        let key = |place, write: &Operation| counts(place).then_some(write.key as usize);
+        let group = |place, write: &Operation| group_of(history, groups, write).filter(|_| counts(place));
+        Writes {
+            by_key: Missable::of(history, order, key),
+            by_recorder: Missable::of(history, order, group),
+        }
+    }
+}
+
+/// The writes that receipts cover, where that is not every write. Empty if every receipt covers every write.
+#[derive(Default)]
+struct Covered {
+    /// For each read, how many replicas at least had stored each write that its receipt covers. 1 for other operations.
+    covers: Vec<u8>,
+    /// By that number, which is above 1.
+    writes: BTreeMap<u8, Writes>,
+}
+
+impl Covered {
+    /// O(n log n) for each number above 1 in the receipts of reads. If every receipt covers every write, one pass over the receipts.
+    fn of(history: &History, order: &Order, groups: &Groups) -> Covered {
+        let receipts = || {
+            let promises = history.promises.iter();
+            promises.filter_map(|promise| Some((promise.operations.clone(), promise.receipt?)))
+        };
+        if receipts().all(|(_, receipt)| receipt.covers <= 1) {
+            return Covered::default();
+        }
+        let mut covers = vec![1; history.operations.len()];
+        let mut copies = vec![1; history.operations.len()];
+        for (operations, receipt) in receipts() {
+            for place in operations.map(|place| place as usize) {
+                match history.operations[place].kind {
+                    Kind::Read => covers[place] = receipt.covers,
+                    Kind::Write | Kind::UnknownWrite => copies[place] = receipt.copies,
+                }
+            }
+        }
+        let mut writes = BTreeMap::new();
+        for &least in covers.iter().filter(|&&least| least > 1) {
+            let these = || Writes::of(history, order, groups, |place| copies[place] >= least);
+            writes.entry(least).or_insert_with(these);
+        }
+        Covered { covers, writes }
+    }
+
+    /// The writes that the receipt of an operation covers. `None`: every write.
+    fn writes_for(&self, place: usize) -> Option<&Writes> {
+        self.writes.get(self.covers.get(place)?)
+    }
+}
+
+/// Keys, and the recorders that timed operations on them.
+type Groups = IndexMap<(u32, u32), (), RandomState>;
+
 /// Operations on one key that one recorder timed; none where one clock timed everything.
-fn group_of(
-    history: &History,
-    groups: &IndexMap<(u32, u32), (), RandomState>,
-    operation: &Operation,
-) -> Option<usize> {
+fn group_of(history: &History, groups: &Groups, operation: &Operation) -> Option<usize> {
     let recorder = history.recorder_of[operation.client as usize]?;
     groups.get_index_of(&(operation.key, recorder))
 }

@@ -5,7 +5,7 @@
 //! | `version` | the value had another version before, or the version another value |
 //! | `asked` | the record says that another level was asked for: a downgrade that the receipt hides |
 //! | `level` | the level that was given is broken ([`crate::levels`]) |
-//! | `staleness` | a read missed a write of the key that had been acknowledged for longer than the bound |
+//! | `staleness` | a read missed a write of the key that the receipt covers, and that had been acknowledged for longer than the bound |
 //!
 //! A claim is *false*, *not contradicted* or *not auditable*, and all three are counted. Not auditable are: versions that are not
 //! named, levels that a trace cannot judge, bounds of writes (a write shows nothing of what was there before), and claims about

@@ -54,26 +54,23 @@ impl Quantiles {
     }
 }
 
-/// The writes of some group of operations, for looking up what a read missed.
+/// Writes in groups, for looking up what a read missed.
 pub(crate) struct Missable {
     /// The writes of each group: the place in the order, and the least finish of the writes from that place on.
     groups: Vec<Vec<(i64, i64)>>,
 }
 
 impl Missable {
-    /// O(n log n).
+    /// `group_of` is asked for the group of each write, with its place. `None`: the write is in no group. O(n log n).
     pub(crate) fn of(
         history: &History,
         order: &Order,
-        group_of: impl Fn(&Operation) -> Option<usize>,
+        group_of: impl Fn(usize, &Operation) -> Option<usize>,
     ) -> Missable {
         let mut groups: Vec<Vec<(i64, i64)>> = Vec::new();
-        for write in history
-            .operations
-            .iter()
-            .filter(|operation| operation.kind != Kind::Read)
-        {
-            if let Some(group) = group_of(write) {
+        let operations = history.operations.iter().enumerate();
+        for (place, write) in operations.filter(|(_, operation)| operation.kind != Kind::Read) {
+            if let Some(group) = group_of(place, write) {
                 groups.resize(groups.len().max(group + 1), Vec::new());
                 groups[group].push((order.begin(write), write.finish));
             }
@@ -107,7 +104,7 @@ impl Missable {
 
 /// Passes every stale read to `each`: its place among the operations, and its staleness in nanoseconds. O(n log n).
 pub fn each_stale_read(history: &History, order: &Order, mut each: impl FnMut(usize, i64)) {
-    let writes = Missable::of(history, order, |operation| Some(operation.key as usize));
+    let writes = Missable::of(history, order, |_, write| Some(write.key as usize));
     for (place, read) in history.operations.iter().enumerate() {
         if read.kind == Kind::Read
             && is_sensible(history, read)
@@ -219,7 +216,7 @@ pub(crate) fn last_reads(history: &History) -> Vec<(i64, BTreeMap<u32, usize>)> 
 /// not count: it may be on its way, or lost. O(n log n).
 pub fn propagation(history: &History) -> i64 {
     let order = Order::of(history);
-    let writes = Missable::of(history, &order, |operation| Some(operation.key as usize));
+    let writes = Missable::of(history, &order, |_, write| Some(write.key as usize));
     // By key and site: when each read began, and when the first write that it missed was over.
     let mut reads: HashMap<(u32, u16), Vec<(i64, i64)>> = HashMap::new();
     for read in &history.operations {

@@ -4,7 +4,8 @@
 //!   trace NAME                               takes the trace of a vector
 //!   op CLIENT SITE KIND KEY VALUE START FINISH   adds one: read, write or delete; times in microseconds
 //!      [version=V] [level=L]                 (none is no value; never, if there was no answer; failed, if it was not done)
-//!      [asked=L given=L staleness=US]        with a receipt
+//!      [asked=L given=L staleness=US         with a receipt
+//!       covers=N copies=N]
 //!   op CLIENT SITE snapshot KEY:VALUE[:VERSION],.. none START FINISH   several reads at once
 //!   explain [KEYS] [width=COLUMNS]           what is wrong with it
 //! ```
@@ -68,6 +69,8 @@ fn operation(words: &[&str], mut key: impl FnMut(&str) -> Option<String>) -> Res
             asked,
             given,
             staleness_us: key("staleness").map(|us| us.parse()).transpose()?,
+            covers: key("covers").map(|number| number.parse()).transpose()?,
+            copies: key("copies").map(|number| number.parse()).transpose()?,
             ..Claim::default()
         }),
         _ => None,

@@ -214,6 +214,8 @@ fn claim(receipt: &Receipt, topology: &Topology) -> Claim {
         ),
         waited_us: receipt.waited.0,
         staleness_us: receipt.staleness.map(|bound| bound.0),
+        covers: None,
+        copies: None,
         clock_bound_us: receipt.clock_bound.0,
         siblings: receipt.siblings,
     }

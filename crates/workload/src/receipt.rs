@@ -1,5 +1,6 @@
 //! Receipts: what an answer says about itself, separated from the reply with which it comes.
 use crate::Claim;
+use std::num::NonZeroU8;
 use turnbuckle_resp::Value;
 
 /// A receipt that came before a reply, and the version that it names.
@@ -27,6 +28,11 @@ fn read_receipt(fields: &[(Value, Value)]) -> Option<Received> {
         Some(Value::Integer(number)) => u64::try_from(*number).ok(),
         _ => None,
     };
+    // A reply may name any number of replicas. Above 255 the exact number is of no use.
+    let answered = match find("answered") {
+        Some(Value::Array(names)) => Some(u8::try_from(names.len()).unwrap_or(u8::MAX)),
+        _ => None,
+    };
     let claim = Claim {
         asked: word("asked")?,
         given: word("given")?,
@@ -35,6 +41,8 @@ fn read_receipt(fields: &[(Value, Value)]) -> Option<Received> {
         route: word("route"),
         waited_us: number("waited_us").unwrap_or(0),
         staleness_us: number("staleness_us"),
+        covers: number("covers").and_then(|covers| NonZeroU8::new(u8::try_from(covers).ok()?)),
+        copies: answered.and_then(NonZeroU8::new),
         clock_bound_us: number("clock_bound_us").unwrap_or(0),
         siblings: find("siblings") == Some(&Value::Boolean(true)),
     };
@@ -85,10 +93,39 @@ mod tests {
                 route: Some("local".into()),
                 waited_us: 3,
                 staleness_us: None,
+                covers: None,
+                copies: None,
                 clock_bound_us: 500,
                 siblings: true,
             }
         );
+    }
+
+    #[test]
+    fn a_receipt_of_a_quorum_keyspace_says_how_many_replicas_answered_and_what_it_covers() {
+        let with = |answered: Vec<Value>, covers: Value| {
+            let fields = vec![
+                (bulk("asked"), bulk("one")),
+                (bulk("given"), bulk("one")),
+                (bulk("staleness_us"), Value::Integer(5_000)),
+                (
+                    bulk("asked_replicas"),
+                    Value::Array(vec![bulk("a"), bulk("b"), bulk("c")]),
+                ),
+                (bulk("answered"), Value::Array(answered)),
+                (bulk("covers"), covers),
+            ];
+            let (_, received) = split_receipt(Value::Attribute(fields, Box::new(Value::Null)));
+            let (claim, _) = received.expect("a receipt");
+            (claim.copies.map(NonZeroU8::get), claim.covers.map(NonZeroU8::get))
+        };
+        let two = vec![bulk("a"), bulk("b")];
+        assert_eq!(with(two.clone(), Value::Integer(2)), (Some(2), Some(2)));
+        assert_eq!(with(two, Value::Integer(1)), (Some(2), Some(1)));
+        // No number of replicas is 0, below 0, or a word.
+        assert_eq!(with(vec![], Value::Integer(0)), (None, None));
+        assert_eq!(with(vec![], Value::Integer(-1)), (None, None));
+        assert_eq!(with(vec![bulk("a"); 300], bulk("2")), (Some(255), None));
     }
 
     #[test]

@@ -2,6 +2,7 @@ use crate::Octets;
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, BufWriter, Write},
+    num::NonZeroU8,
     path::Path,
 };
 
@@ -117,9 +118,17 @@ pub struct Claim {
     /// How long the operation was parked, in microseconds.
     #[serde(default)]
     pub waited_us: u64,
-    /// The answer reflects every write acknowledged this long before the operation began, in microseconds.
+    /// The answer reflects every write acknowledged this long before the operation began, in microseconds. If `covers` is above 1, some writes
+    /// are excepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness_us: Option<u64>,
+    /// The number of replicas k: `staleness_us` covers the writes that at least k replicas had stored when they were acknowledged. `None`: 1, which
+    /// is every write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covers: Option<NonZeroU8>,
+    /// The number of replicas that had stored a write when it was acknowledged, or that had answered a read. `None`: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<NonZeroU8>,
     /// The clock error that `staleness_us` allows for, in microseconds.
     #[serde(default)]
     pub clock_bound_us: u64,
@@ -251,6 +260,8 @@ mod tests {
                 route: Some("local".into()),
                 waited_us: 3,
                 staleness_us: Some(1_000),
+                covers: NonZeroU8::new(2),
+                copies: NonZeroU8::new(3),
                 clock_bound_us: 500,
                 siblings: false,
             }),
@@ -308,6 +319,14 @@ mod tests {
     }
 
     #[test]
+    fn a_receipt_without_replicas_is_read_and_written_without_them() {
+        let json = r#"{"asked":"one","given":"one","waited_us":0,"staleness_us":5,"clock_bound_us":0,"siblings":false}"#;
+        let claim: Claim = serde_json::from_str(json).expect("a receipt");
+        assert_eq!((claim.covers, claim.copies), (None, None));
+        assert_eq!(serde_json::to_string(&claim).expect("JSON"), json);
+    }
+
+    #[test]
     fn what_is_missing_or_wrong_is_named() {
         for (json, expected) in [
             (r#"{"client":"c1"}"#, "missing field `site`"),
@@ -326,6 +345,10 @@ mod tests {
             (
                 r#"{"client":"c1","receipt":{"asked":"causal","given":"causal","stalenes_us":5}}"#,
                 "unknown field `stalenes_us`, expected one of `asked`",
+            ),
+            (
+                r#"{"client":"c1","receipt":{"asked":"one","given":"one","covers":0}}"#,
+                "invalid value: integer `0`, expected a nonzero u8",
             ),
         ] {
             let error = serde_json::from_str::<Record>(json).expect_err(json);

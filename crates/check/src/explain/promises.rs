@@ -51,7 +51,7 @@ fn broken_promise(look: &Look<'_>, zones: &[Zones], broken: &BrokenPromise, time
     };
     let shown = promise.and_then(|promise| shows(look, zones, promise, &broken.promise));
     let mut words = vec![format!("Record {}: {}.", broken.record, broken.why)];
-    words.extend(promise.and_then(|promise| receipt(history, promise)));
+    words.extend(promise.and_then(|promise| receipt(history, promise, &broken.promise)));
     let witness = match shown {
         Some(shown) => {
             words.extend(shown.words);
@@ -72,8 +72,8 @@ fn broken_promise(look: &Look<'_>, zones: &[Zones], broken: &BrokenPromise, time
     Explanation::new(title, words, witness)
 }
 
-/// What a receipt says, if that can be shown beside what happened.
-fn receipt(history: &History, promise: &Promised) -> Option<String> {
+/// What a receipt says, if that can be shown beside what happened. `broken` is the promise that was broken.
+fn receipt(history: &History, promise: &Promised, broken: &str) -> Option<String> {
     let receipt = promise.receipt?;
     let level = |place: u32| readable(history.levels[place as usize].as_bytes(), 32);
     let mut says = format!(
@@ -87,7 +87,20 @@ fn receipt(history: &History, promise: &Promised) -> Option<String> {
     if let Some(asked) = promise.level.filter(|&asked| asked != receipt.asked) {
         says += &format!("; the record itself asked for {}", level(asked));
     }
-    Some(says + ".")
+    says += ".";
+    if receipt.covers > 1 && is_about_age(broken) {
+        says += &format!(
+            " It covers only writes that at least {} replicas had stored when they were acknowledged.",
+            receipt.covers
+        );
+    }
+    Some(says)
+}
+
+/// Whether it is broken by a read that missed a write for too long.
+fn is_about_age(promise: &str) -> bool {
+    let level = promise.parse().ok().map(|level: Level| level.promise());
+    promise == "staleness" || matches!(level, Some(Promise::Bounded(_)))
 }
 
 /// How many reads of one snapshot are searched for an argument.
@@ -99,15 +112,12 @@ fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promised, name: &str) -> Op
     let counts =
         |&place: &usize| look.at(place).kind == Kind::Read && is_sensible(look.history, look.at(place));
     let reads = || operations().filter(counts).take(MAX_READS);
-    let missed_most = || {
-        let late = reads().filter_map(|read| Some((look.at(missed(look, read)?).finish, read)));
-        late.min().map(|(_, read)| stale(look, read))
-    };
-    if name == "staleness" {
-        return missed_most();
+    if is_about_age(name) {
+        let covers = promise.receipt.map_or(1, |receipt| receipt.covers);
+        let late = reads().filter_map(|read| Some((look.at(missed(look, read, covers)?).finish, read)));
+        return late.min().map(|(_, read)| stale(look, read, covers));
     }
     match name.parse::<Level>().ok()?.promise() {
-        Promise::Bounded(_) => missed_most(),
         Promise::Session { ryw, mr, mw, wfr } => {
             let bound = Broken {
                 ryw,
@@ -134,7 +144,7 @@ fn shows(look: &Look<'_>, zones: &[Zones], promise: &Promised, name: &str) -> Op
             let gamma = (mine.s.saturating_sub(other.f)).min(other.s.saturating_sub(mine.f));
             Some(conflict(look.history, &look.by_key[key], *mine, *other, gamma))
         }),
-        Promise::RealValues | Promise::Order(_) | Promise::Procedure => None,
+        Promise::Bounded(_) | Promise::RealValues | Promise::Order(_) | Promise::Procedure => None,
     }
 }
 

@@ -19,25 +19,27 @@ pub(super) fn stale_reads<'a>(look: &'a Look<'a>) -> Vec<Fault<'a>> {
     let faults = worst.into_iter().map(|(key, (ns, read))| Fault {
         severity: ns.into(),
         key,
-        explain: Box::new(move || stale(look, read)),
+        explain: Box::new(move || stale(look, read, 1)),
     });
     faults.collect()
 }
 
-/// Of the newer writes that were over before the read began, the one that was over first.
-pub(super) fn missed(look: &Look<'_>, read: usize) -> Option<usize> {
+/// Of the newer writes that were over before the read began, and that at least `covers` replicas had stored then, the one that was over first.
+pub(super) fn missed(look: &Look<'_>, read: usize, covers: u8) -> Option<usize> {
     let is_missed = |&place: &usize| {
         look.at(place).kind != Kind::Read
             && look.is_older(read, place)
             && look.at(place).finish < look.at(read).start
+            && (covers <= 1 || look.history.copies_of(place) >= covers)
     };
     let missed = look.on_key_of(read).iter().copied().filter(is_missed);
     missed.min_by_key(|&place| (look.at(place).finish, place))
 }
 
-pub(super) fn stale(look: &Look<'_>, read: usize) -> Explanation {
+/// `covers`: see [`missed`].
+pub(super) fn stale(look: &Look<'_>, read: usize, covers: u8) -> Explanation {
     let history = look.history;
-    let missed = missed(look, read).expect("a stale read has missed a write");
+    let missed = missed(look, read, covers).expect("a stale read has missed a write");
     let ns = i128::from(look.at(read).start) - i128::from(look.at(missed).finish);
     let age = age(look, read, missed);
     let source = writer(history, read);
@@ -55,6 +57,13 @@ pub(super) fn stale(look: &Look<'_>, read: usize) -> Explanation {
         case.value(read),
     )];
     words.extend(age.map(|age| format!("That is older: {}", age.words(&case))));
+    if covers > 1 {
+        words.push(format!(
+            "{} replicas had stored {} when it was acknowledged.",
+            history.copies_of(missed),
+            case.number(missed),
+        ));
+    }
     let mut edges = vec![edge(missed, read, Because::RealTime)];
     edges.extend(age.map(Age::edge));
     Explanation::new(
