@@ -11,15 +11,18 @@ pub struct Vitals {
     pub is_outdated: bool,
     /// Whether the data directory was empty and peers are still filling it.
     pub is_filling: bool,
+    /// The number of operations that the replica is carrying out with others, whether their clients still wait or not.
+    pub under_way: u64,
 }
 
 impl Vitals {
-    /// Combines them with those of another partition: the earlier times, and what is true of either.
+    /// Combines them with those of another partition: the earlier times, what is true of either, and all operations.
     pub fn merge(&mut self, other: Vitals) {
         let earlier = |one: Option<Hlc>, other: Option<Hlc>| one.into_iter().chain(other).min();
         self.stable_until = earlier(self.stable_until, other.stable_until);
         self.deletes_until = earlier(self.deletes_until, other.deletes_until);
         self.is_outdated |= other.is_outdated;
         self.is_filling |= other.is_filling;
+        self.under_way += other.under_way;
     }
 }

@@ -1,6 +1,7 @@
 //! What clients saw, as a trace: the same records that the live benchmark writes, for the same checker.
 use crate::{BEGINNING, Judge, OperationId, Record, World};
 use std::collections::BTreeSet;
+use std::num::NonZeroU8;
 use turnbuckle_core::{Answer, Key, Micros, Operation, Receipt, Route, Session, SiteId, Topology, VersionId};
 use turnbuckle_workload as trace;
 use turnbuckle_workload::{Claim, Octets, Op, SnapshotRead, Status, label};
@@ -197,6 +198,9 @@ fn nanos(time: Micros, place: u32) -> i64 {
 
 fn claim(receipt: &Receipt, topology: &Topology) -> Claim {
     let site = topology.site_name(receipt.server.site);
+    // One is what a claim without a number means.
+    let beyond_one =
+        |count: usize| NonZeroU8::new(u8::try_from(count).unwrap_or(u8::MAX)).filter(|count| count.get() > 1);
     Claim {
         asked: receipt.asked.to_string(),
         given: receipt.given.to_string(),
@@ -214,8 +218,8 @@ fn claim(receipt: &Receipt, topology: &Topology) -> Claim {
         ),
         waited_us: receipt.waited.0,
         staleness_us: receipt.staleness.map(|bound| bound.0),
-        covers: None,
-        copies: None,
+        covers: beyond_one(receipt.covers()),
+        copies: beyond_one(receipt.copies()),
         clock_bound_us: receipt.clock_bound.0,
         siblings: receipt.siblings,
     }

@@ -2,9 +2,9 @@
 use crate::message::{Body, Message};
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Bug, Context, Descriptor, Key, Level, Levels, Metric, Micros, Parameter, PlainProtocol, PlainRequest,
-    PlainResponse, Protocol, Reading, Receipt, Recovered, ReplicaSet, Replication, RequestId, ServerId,
-    Setting, Topology, Version, VersionId, VersionRecord,
+    Bug, Context, Descriptor, Key, Level, Levels, Metric, Micros, Now, Parameter, PlainProtocol,
+    PlainRequest, PlainResponse, Protocol, Reading, Receipt, Recovered, ReplicaSet, Replication, RequestId,
+    ServerId, Setting, Topology, Version, VersionId, VersionRecord, Vitals,
 };
 
 /// The configuration of an ABD keyspace.
@@ -217,6 +217,13 @@ impl Protocol for Abd {
             ask_silent(cx, operation, open);
         }
         cx.set_timer(Timer::Retry, self.config.retry);
+    }
+
+    fn vitals(&self, _: Now) -> Vitals {
+        Vitals {
+            under_way: self.open.len() as u64,
+            ..Vitals::default()
+        }
     }
 
     fn validate(&self) {

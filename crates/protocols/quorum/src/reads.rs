@@ -159,11 +159,10 @@ impl Quorum {
             self.hedged += u64::from(!more.is_empty());
             self.ask(cx, operation, &more[..more.len().min(1)]);
         }
-        self.hedges_at = self
-            .reads
-            .values()
+        let waiting = self.reads.values().filter(|read| read.storing.is_none());
+        self.hedges_at = waiting
             .filter_map(|read| read.hedge_at)
-            .filter(|&at| at < Micros::MAX)
+            .filter(|&at| at > now && at < Micros::MAX)
             .min();
         if let Some(at) = self.hedges_at {
             cx.set_timer(Timer::Hedge, at.since(now));
@@ -254,7 +253,7 @@ impl Quorum {
                 let why = "the disk of this node has no room for the version that was read".to_string();
                 return self.refuse_read(cx, operation, why);
             }
-            self.keep(cx, key.clone(), newer);
+            self.store(cx, key.clone(), newer);
         }
         let Some(read) = self.reads.get_mut(&operation) else {
             return;
@@ -326,7 +325,7 @@ impl Quorum {
     }
 
     /// Stores a version that came by a message, unless something newer is here.
-    fn keep(&self, cx: &mut Cx<'_>, key: turnbuckle_core::Key, version: Version<Copies>) {
+    fn store(&self, cx: &mut Cx<'_>, key: turnbuckle_core::Key, version: Version<Copies>) {
         // Every replica shows what was stamped up to then, or something newer, which may be a delete that is forgotten by now. A message may have been
         // under way for longer than that takes.
         if version.id.at > self.marks.deletes.forgotten() {
@@ -343,7 +342,7 @@ impl Quorum {
         if self.refusal().is_some() || !cx.has_room() {
             return;
         }
-        self.keep(cx, repair.key.into(), version);
+        self.store(cx, repair.key.into(), version);
         if operation > 0 {
             sync_all(cx);
             say(cx, from.replica(), operation, Body::Stored(()));
@@ -362,7 +361,12 @@ impl Quorum {
 
     fn finish_read(&mut self, cx: &mut Cx<'_>, operation: u64) {
         let read = self.reads.remove(&operation).expect("a read under way");
-        let newest = cx.chain(read.request.key()).map(|chain| chain.newest());
+        // What a majority has stored by now, and not what has arrived here meanwhile.
+        let stored = read.storing.and_then(|(_, stored)| stored.version());
+        let newest = match &stored {
+            Some(stored) => Some(stored),
+            None => cx.chain(read.request.key()).map(|chain| chain.newest()),
+        };
         let (version, value) = (
             newest.map(|version| version.id),
             newest.and_then(|version| version.value.clone()),

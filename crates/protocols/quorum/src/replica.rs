@@ -244,6 +244,9 @@ impl Protocol for Quorum {
     fn on_mark(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
         if let Some(Body::Mark(mark)) = message.body {
             self.marks.heard(cx, from.replica(), mark.mark());
+            if self.was_lost {
+                self.keep(cx);
+            }
         }
     }
 
@@ -256,11 +259,7 @@ impl Protocol for Quorum {
                 cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
             }
             Timer::Keep => {
-                self.marks.keep(cx);
-                if self.was_lost && !self.marks.deletes.is_filling() {
-                    self.was_lost = false;
-                    cx.drop_named(LOST);
-                }
+                self.keep(cx);
                 cx.set_timer(Timer::Keep, self.config.keep_every);
             }
             Timer::Acknowledge => self.acknowledge(cx),
@@ -321,7 +320,10 @@ impl Protocol for Quorum {
     }
 
     fn vitals(&self, _: Now) -> Vitals {
-        self.marks.deletes.vitals(None)
+        Vitals {
+            under_way: (self.reads.len() + self.writes.len()) as u64,
+            ..self.marks.deletes.vitals(None)
+        }
     }
 
     fn validate(&self) {
@@ -330,6 +332,15 @@ impl Protocol for Quorum {
 }
 
 impl Quorum {
+    /// Writes down what is shown here. If all peers have sent back what they had, this replica counts again.
+    fn keep(&mut self, cx: &mut Cx<'_>) {
+        self.marks.keep(cx);
+        if self.was_lost && !self.marks.deletes.is_filling() {
+            self.was_lost = false;
+            cx.drop_named(LOST);
+        }
+    }
+
     /// The number of replicas that must take part at a level, this one included.
     pub(crate) fn needed_by(&self, level: Level) -> usize {
         match level {

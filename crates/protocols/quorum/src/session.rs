@@ -65,6 +65,9 @@ pub type QuorumSession = Dials<Quorum>;
 /// steps for an operation, and operations of one key may overtake each other there. So an operation waits for the earlier ones on its key, with one
 /// exception: reads of one key may overlap. If a later one is answered first, and the earlier one then shows a newer version, the later one shows that
 /// version too. The replica had it in time: neither was answered to the client before.
+///
+/// An operation at a level that promises an order across keys, such as `atomic`, is alone: it waits for all earlier operations, and all later ones wait
+/// for it.
 pub struct Dials<B: Backend> {
     topology: Topology,
     /// The number of replicas of a key.
@@ -72,6 +75,8 @@ pub struct Dials<B: Backend> {
     coin: Coin,
     /// Operations under way, by their tags.
     open: BTreeMap<u64, Open>,
+    /// Operations that wait because they, or those before them, must be alone.
+    queue: VecDeque<(u64, Operation, Level)>,
     /// What is under way on each key, and waits.
     keys: BTreeMap<Key, OnKey<B>>,
 }
@@ -143,6 +148,68 @@ impl<B: Backend> Dials<B> {
             },
             Level::Delay(_) => Level::One,
             level => level,
+        }
+    }
+
+    /// Starts the operations that may start now.
+    fn start_next(&mut self, cx: &mut SessionContext<'_, Self>) {
+        let is_alone = |level: Level| level.promise().is_causal();
+        while let Some(&(_, _, level)) = self.queue.front() {
+            let must_wait = match self.open.last_key_value() {
+                None => false,
+                Some((_, open)) => is_alone(level) || is_alone(open.level),
+            };
+            if must_wait {
+                return;
+            }
+            let (tag, operation, level) = self.queue.pop_front().expect("it was just there");
+            self.start(cx, tag, operation, level);
+        }
+    }
+
+    fn start(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, level: Level) {
+        if let Level::Replicas(count) = level
+            && usize::from(count) > self.replicas
+        {
+            let why = format!(
+                "{level} needs {count} replicas, and each key of this keyspace has {}",
+                self.replicas
+            );
+            return cx.fail(tag, Failure::Unsupported(why));
+        }
+        let open = |keys: Vec<Key>, is_many| Open {
+            level,
+            is_many,
+            values: vec![None; keys.len()],
+            missing: keys.len(),
+            has_failed: false,
+            receipt: None,
+            keys,
+        };
+        let given = self.given(level);
+        match operation {
+            Operation::Get { key, .. } => {
+                self.open.insert(tag, open(vec![key.clone()], false));
+                self.begin(cx, (tag, 0), key.clone(), true, B::read(key, given));
+            }
+            Operation::Put { key, value, .. } => {
+                self.open.insert(tag, open(vec![key.clone()], false));
+                self.begin(cx, (tag, 0), key.clone(), false, B::write(key, value, given));
+            }
+            Operation::ReadMany { keys, .. } if keys.is_empty() => {
+                cx.answer(tag, Answer::Values(Vec::new()), None)
+            }
+            Operation::ReadMany { keys, .. } => {
+                self.open.insert(tag, open(keys.clone(), true));
+                for (part, key) in keys.into_iter().enumerate() {
+                    let given = self.given(level);
+                    self.begin(cx, (tag, part as u32), key.clone(), true, B::read(key, given));
+                }
+            }
+            Operation::Scan { .. } | Operation::Count => {
+                let why = "the gateway lists and counts keys, not the session";
+                cx.fail(tag, Failure::Unsupported(why.into()));
+            }
         }
     }
 
@@ -243,6 +310,7 @@ impl<B: Backend> Dials<B> {
             self.finish(cx, tag, part, answer, receipt);
         }
         self.go_on(cx, key);
+        self.start_next(cx);
     }
 
     /// A part of an operation is over.
@@ -302,11 +370,13 @@ impl<B: Backend> Part<B> {
     /// An earlier read of the key has shown this.
     fn raise(&mut self, earlier: &Answer, its_receipt: Option<&Receipt>) {
         if let State::Answered(answer @ Answer::Value(_), Some(receipt)) = &mut self.state
-            && let Some(version) = its_receipt.and_then(|receipt| receipt.version)
-            && receipt.version < Some(version)
+            && let Some(earlier_receipt) = its_receipt
+            && receipt.version < earlier_receipt.version
         {
             *answer = earlier.clone();
-            receipt.version = Some(version);
+            // What this answer had proven is true of a newer version, too.
+            receipt.version = earlier_receipt.version;
+            receipt.server = earlier_receipt.server;
         }
     }
 }
@@ -325,6 +395,7 @@ impl<B: Backend> Session for Dials<B> {
             topology,
             coin: Coin(id.0),
             open: BTreeMap::new(),
+            queue: VecDeque::new(),
             keys: BTreeMap::new(),
         }
     }
@@ -346,49 +417,8 @@ impl<B: Backend> Session for Dials<B> {
         operation: Operation,
         level: Level,
     ) {
-        if let Level::Replicas(count) = level
-            && usize::from(count) > self.replicas
-        {
-            let why = format!(
-                "{level} needs {count} replicas, and each key of this keyspace has {}",
-                self.replicas
-            );
-            return cx.fail(tag, Failure::Unsupported(why));
-        }
-        let open = |keys: Vec<Key>, is_many| Open {
-            level,
-            is_many,
-            values: vec![None; keys.len()],
-            missing: keys.len(),
-            has_failed: false,
-            receipt: None,
-            keys,
-        };
-        let given = self.given(level);
-        match operation {
-            Operation::Get { key, .. } => {
-                self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key.clone(), true, B::read(key, given));
-            }
-            Operation::Put { key, value, .. } => {
-                self.open.insert(tag, open(vec![key.clone()], false));
-                self.begin(cx, (tag, 0), key.clone(), false, B::write(key, value, given));
-            }
-            Operation::ReadMany { keys, .. } if keys.is_empty() => {
-                cx.answer(tag, Answer::Values(Vec::new()), None)
-            }
-            Operation::ReadMany { keys, .. } => {
-                self.open.insert(tag, open(keys.clone(), true));
-                for (part, key) in keys.into_iter().enumerate() {
-                    let given = self.given(level);
-                    self.begin(cx, (tag, part as u32), key.clone(), true, B::read(key, given));
-                }
-            }
-            Operation::Scan { .. } | Operation::Count => {
-                let why = "the gateway lists and counts keys, not the session";
-                cx.fail(tag, Failure::Unsupported(why.into()));
-            }
-        }
+        self.queue.push_back((tag, operation, level));
+        self.start_next(cx);
     }
 
     fn on_response(

@@ -25,7 +25,9 @@ struct Write {
     /// The number of replicas that must have it.
     needed: usize,
     stored_by: ReplicaSet,
+    /// Whether there was a value, and how old that knowledge was at most.
     existed: bool,
+    staleness: Option<Micros>,
     since: Micros,
 }
 
@@ -87,6 +89,7 @@ impl Quorum {
             needed: needed - usize::from(self.config.bugs.counts_one_too_many && needed > 1),
             stored_by: ReplicaSet::one(cx.me.replica()),
             existed,
+            staleness: self.marks.staleness(cx),
             since,
         };
         if needed > 1 {
@@ -106,7 +109,7 @@ impl Quorum {
             covers: 1,
         };
         let receipt = turnbuckle_core::Receipt {
-            staleness: self.marks.staleness(cx),
+            staleness: write.staleness,
             ..self.receipt(cx, write.level, Some(version), shares, write.since)
         };
         let existed = write.existed;

@@ -414,6 +414,7 @@ impl Deletes {
             deletes_until: Some(self.kept.forgotten).filter(|until| *until > Hlc::ZERO),
             is_outdated: self.outdated.is_some(),
             is_filling: self.is_filling,
+            under_way: 0,
         }
     }
 

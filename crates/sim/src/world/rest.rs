@@ -1,9 +1,9 @@
 //! Detects when a world has come to rest, and compares what its sites have then.
 use super::LOOK_EVERY;
-use crate::{Rule, World, keyspaces::keyspace_of};
+use crate::{Rule, World, keyspaces::keyspace_of, machine::Worker};
 use std::collections::BTreeSet;
 use turnbuckle_core::{Answer, Answered, Hlc, Key, Level, Micros, Operation, Protocol, Replication, Session};
-use turnbuckle_node::{KeyspaceStatus, StreamStatus};
+use turnbuckle_node::{KeyspaceStatus, NodeId, StreamStatus};
 
 /// The state of a stream to a site whose node does not have the keyspace.
 pub(super) const LEFT_OUT: &str = "left-out";
@@ -22,8 +22,8 @@ const MAX_FULL_PAGES: u32 = 20;
 const MAX_PAGES: u64 = 1_000_000;
 
 impl<S: Session> World<S> {
-    /// Whether every node runs, every link is up, nothing that was sent over a slow road is still under way, and nothing is left to send,
-    /// to take in or to copy. What waits for nodes that do not have the keyspace does not count.
+    /// Whether every node runs, every link is up, nothing that was sent over a slow road is still under way, no disk still does what it began
+    /// while it was slow, and nothing is left to send, to take in or to copy. What waits for nodes that do not have the keyspace does not count.
     pub fn is_quiet(&self) -> bool {
         let is_still = |stream: &StreamStatus| {
             let has_come = stream.state == "streaming" && stream.acked == stream.ready;
@@ -34,10 +34,28 @@ impl<S: Session> World<S> {
             && self.nodes().all(|node| {
                 let mut statuses = self.statuses(node).into_iter();
                 self.is_running(node)
+                    && !self.is_syncing_long(node)
                     && statuses.all(|status| {
-                        status.parked == 0 && status.lost.is_empty() && status.streams.iter().all(is_still)
+                        status.parked == 0
+                            && status.vitals.under_way == 0
+                            && status.lost.is_empty()
+                            && status.streams.iter().all(is_still)
                     })
             })
+    }
+
+    /// Whether a sync is under way that takes longer than a sync that begins now could take: the disk was slower when it began. Answers may wait for it.
+    fn is_syncing_long(&self, node: NodeId) -> bool {
+        let machine = &self.machines[super::index(node)];
+        let is_syncing = machine
+            .process
+            .as_ref()
+            .is_some_and(|process| process.jobs.contains_key(&Worker::Sync));
+        let began = machine.stepped_at.get(&Worker::Sync).copied().unwrap_or_default();
+        let step = self.options.sync.max.max(self.options.disk.max);
+        let longest =
+            Micros(2 * step.0.saturating_mul(machine.slow_disk_percent) / 100) + Micros::from_millis(100);
+        is_syncing && self.time.since(began) > longest
     }
 
     fn links_are_up(&self) -> bool {
