@@ -79,8 +79,8 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Failure, Key, KeyspaceLevels, Micros, Operation, Promise, Receipt, ReplicaId, ServerId, SiteId,
-    Topology, VersionId,
+    Answer, Failure, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Receipt, ReplicaId, ServerId,
+    SiteId, Topology, VersionId,
 };
 use turnbuckle_node::NO_ROOM;
 
@@ -435,6 +435,20 @@ impl Judge {
         ServerId::of(partition, replica)
     }
 
+    /// The number of replicas that must have stored a write when it was acknowledged, by its level. A receipt that names fewer does not excuse a read that
+    /// misses the write.
+    fn copies_of(&self, key: &Key, receipt: &Receipt) -> usize {
+        let partition = self.topology.partition_of_slot(key.slot());
+        let all = self.topology.replicas_of(partition).len();
+        let promised = match receipt.given {
+            Level::Quorum | Level::Atomic => all / 2 + 1,
+            Level::All => all,
+            Level::Replicas(count) => usize::from(count),
+            _ => 1,
+        };
+        promised.max(receipt.copies())
+    }
+
     #[allow(clippy::too_many_arguments, reason = "everything that an answer is made of")]
     fn seen(
         &self,
@@ -498,8 +512,9 @@ impl Judge {
             ),
             (_, _, Some(version)) => {
                 self.stamped(&seen, version);
+                let copies = self.copies_of(key, receipt);
                 let of_key = self.keys.entry(key.clone()).or_default();
-                of_key.acknowledge(at, version, receipt.copies());
+                of_key.acknowledge(at, version, copies);
                 match value {
                     Some(value) => self.learn(key, value, version, at),
                     None => {

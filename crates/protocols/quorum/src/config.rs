@@ -41,8 +41,6 @@ pub struct Bugs {
     pub skips_write_back: bool,
     /// An atomic write is stamped by the coordinator's clock, and no other replica is asked.
     pub stamps_without_asking: bool,
-    /// A replica whose data directory was lost counts before it has everything again.
-    pub counts_while_filling: bool,
     /// A write is acknowledged by one replica fewer than its level says.
     pub counts_one_too_many: bool,
 }
@@ -84,10 +82,6 @@ pub(crate) const BUGS: &[Bug] = &[
         "an atomic write is stamped by a clock alone, below a write that was acknowledged before it began",
     ),
     Bug::new(
-        "counts_while_filling",
-        "a replica whose data directory was lost answers reads before it has again what it had acknowledged",
-    ),
-    Bug::new(
         "counts_one_too_many",
         "a write is acknowledged when one replica fewer has it than its level says",
     ),
@@ -102,7 +96,6 @@ impl Bugs {
             "keeps_shown_while_taking_back" => &mut self.streams.keeps_shown_while_taking_back,
             "skips_write_back" => &mut self.skips_write_back,
             "stamps_without_asking" => &mut self.stamps_without_asking,
-            "counts_while_filling" => &mut self.counts_while_filling,
             "counts_one_too_many" => &mut self.counts_one_too_many,
             _ => return None,
         })

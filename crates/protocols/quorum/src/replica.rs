@@ -365,7 +365,7 @@ impl Quorum {
         if let Some(why) = self.marks.deletes.refusal() {
             return Some(why.to_string());
         }
-        (self.was_lost && !self.config.bugs.counts_while_filling).then(|| {
+        self.was_lost.then(|| {
             "the data directory of this node was lost, and its peers have not yet sent back everything that it had".to_string()
         })
     }
