@@ -85,6 +85,18 @@ const NAMES: &str = "eventual, session, read-your-writes, monotonic-reads, monot
                      per-key-causal, causal, one, quorum, all, per-key-sequential, partition-sequential, sequential, \
                      atomic, linearizable, replicas(2), bounded(2s), delay(15ms) or cpq(0.25)";
 
+impl Level {
+    /// How many of a key's `all` replicas must take part in an operation at this level, as far as the level alone says.
+    pub fn replicas_needed(self, all: usize) -> usize {
+        match self {
+            Level::Quorum | Level::Atomic => all / 2 + 1,
+            Level::All => all,
+            Level::Replicas(count) => usize::from(count),
+            _ => 1,
+        }
+    }
+}
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,6 +175,15 @@ mod tests {
         }
         assert_eq!("BOUNDED(2s)".parse(), Ok(Level::Bounded(Micros(2_000_000))));
         assert_eq!(Level::Bounded(Micros(2_000_000)).to_string(), "bounded(2s)");
+    }
+
+    #[test]
+    fn a_majority_is_more_than_half() {
+        for (all, majority) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)] {
+            assert_eq!(Level::Quorum.replicas_needed(all), majority);
+            assert_eq!(Level::All.replicas_needed(all), all);
+            assert_eq!(Level::Eventual.replicas_needed(all), 1);
+        }
     }
 
     #[test]

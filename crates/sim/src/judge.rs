@@ -79,8 +79,8 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Failure, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Receipt, ReplicaId, ServerId,
-    SiteId, Topology, VersionId,
+    Answer, Failure, Key, KeyspaceLevels, Micros, Operation, Promise, Receipt, ReplicaId, ServerId, SiteId,
+    Topology, VersionId,
 };
 use turnbuckle_node::NO_ROOM;
 
@@ -440,12 +440,7 @@ impl Judge {
     fn copies_of(&self, key: &Key, receipt: &Receipt) -> usize {
         let partition = self.topology.partition_of_slot(key.slot());
         let all = self.topology.replicas_of(partition).len();
-        let promised = match receipt.given {
-            Level::Quorum | Level::Atomic => all / 2 + 1,
-            Level::All => all,
-            Level::Replicas(count) => usize::from(count),
-            _ => 1,
-        };
+        let promised = receipt.given.replicas_needed(all);
         promised.max(receipt.copies())
     }
 

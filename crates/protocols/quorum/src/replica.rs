@@ -343,12 +343,7 @@ impl Quorum {
 
     /// The number of replicas that must take part at a level, this one included.
     pub(crate) fn needed_by(&self, level: Level) -> usize {
-        match level {
-            Level::Quorum | Level::Atomic => self.majority(),
-            Level::All => self.replicas,
-            Level::Replicas(count) => usize::from(count),
-            _ => 1,
-        }
+        level.replicas_needed(self.replicas)
     }
 
     pub(crate) fn majority(&self) -> usize {

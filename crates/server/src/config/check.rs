@@ -227,14 +227,15 @@ fn check_keyspace(
     let replica_sites = replica_sites.map_or(Ok(sites.len() as u16), |given| {
         check_replica_sites(given, *table.protocol, sites.len())
     })?;
-    let topology = Topology::new(sites, *table.partitions as u16, members);
+    let topology = Topology::new(sites, *table.partitions as u16, members).at_some_sites(replica_sites);
+    let replicas = topology.replicas_of(0).len();
     Ok(KeyspaceEntry {
         name: names.take(&table.name)?,
         protocol: *table.protocol,
-        topology: topology.at_some_sites(replica_sites),
+        topology,
         durability: table.durability.as_deref().copied().unwrap_or_default(),
         parameters: check_parameters(table)?,
-        levels: check_levels(table)?,
+        levels: check_levels(table, replicas)?,
     })
 }
 
@@ -266,8 +267,8 @@ fn check_replica_sites(given: &Number<0>, protocol: KnownProtocol, sites: usize)
     Err(given.wrong(expected))
 }
 
-/// The levels of operations that name none: those of the file, or else the protocol's defaults.
-fn check_levels(table: &KeyspaceTable) -> Result<KeyspaceLevels, Misplaced> {
+/// The levels of operations that name none: those of the file, or else the protocol's defaults. A key has this many replicas.
+fn check_levels(table: &KeyspaceTable, replicas: usize) -> Result<KeyspaceLevels, Misplaced> {
     let protocol = *table.protocol;
     let mut levels = KeyspaceLevels::of(protocol.levels());
     let Levels { reads, writes } = levels.offered;
@@ -281,6 +282,12 @@ fn check_levels(table: &KeyspaceTable) -> Result<KeyspaceLevels, Misplaced> {
             let names: Vec<String> = offered.iter().map(|level| level.form()).collect();
             word.wrong(format!("a level that {protocol} offers: {}", names.join(", ")))
         })?;
+        if default.replicas_needed(replicas) > replicas {
+            let expected = format!(
+                "a level that needs at most {replicas} replicas: each key of this keyspace has no more"
+            );
+            return Err(word.wrong(expected));
+        }
     }
     Ok(levels)
 }

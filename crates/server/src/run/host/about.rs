@@ -301,9 +301,12 @@ impl Host {
             (0..topology.partitions()).find_map(|partition| {
                 let replicas = topology.replicas_of(partition);
                 let servers = || replicas.iter().map(|replica| ServerId::of(partition, replica));
+                let all = servers().count();
+                let levels = [keyspace.levels.read, keyspace.levels.write];
+                let by_level = levels.map(|level| level.replicas_needed(all)).into_iter().max();
                 let needed = match keyspace.protocol.descriptor().replication {
-                    Replication::Majority => servers().count() / 2 + 1,
-                    Replication::Streams => 1,
+                    Replication::Majority => all / 2 + 1,
+                    Replication::Streams => by_level.unwrap_or(1),
                 };
                 let reached = servers().filter(|&server| is_reached(server)).count();
                 (reached < needed).then(|| {
