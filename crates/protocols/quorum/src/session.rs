@@ -108,6 +108,10 @@ struct Part<B: Backend> {
     state: State<B>,
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few parts are under way, and a box for each receipt would cost more"
+)]
 enum State<B: Backend> {
     /// It waits for earlier parts. This will be asked.
     Waits(B::Request),
