@@ -28,7 +28,7 @@ pub use promise::{Promise, PromisedOrder};
 mod protocol;
 pub use protocol::{Context, Forgotten, Protocol, Recovered, RequestId, Write};
 mod receipt;
-pub use receipt::{Hidden, Proof, Quorum, Receipt, Route};
+pub use receipt::{Hidden, Proof, QuorumProof, Receipt, Route};
 mod put_options;
 pub use put_options::{Condition, Expiry, PutOptions, Unmet};
 mod replica;

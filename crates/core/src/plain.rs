@@ -58,6 +58,13 @@ impl PlainRequest {
         }
     }
 
+    /// The level.
+    pub fn level(&self) -> Level {
+        match self {
+            PlainRequest::Get(_, level) | PlainRequest::Put(_, _, level, _) => *level,
+        }
+    }
+
     /// Whether it writes.
     pub fn is_write(&self) -> bool {
         matches!(self, PlainRequest::Put(..))
@@ -93,15 +100,14 @@ struct RequestRecord {
 
 impl Wire for PlainRequest {
     fn encode(&self, out: &mut BytesMut) {
-        let (PlainRequest::Get(key, level) | PlainRequest::Put(key, _, level, _)) = self;
         let (value, options) = match self {
             PlainRequest::Get(..) => (None, None),
             PlainRequest::Put(_, value, _, options) => (value.clone(), options.as_deref()),
         };
         put_record(
             &RequestRecord {
-                key: key.0.clone(),
-                level: level.to_string(),
+                key: self.key().0.clone(),
+                level: self.level().to_string(),
                 is_write: self.is_write(),
                 value,
                 options: options.map(PutOptionsRecord::from),
@@ -251,13 +257,7 @@ impl<P: PlainProtocol> Session for PlainSession<P> {
     }
 
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
-        match state.len() {
-            0 => Ok(()),
-            bytes => {
-                let expected = "the empty state of a session that remembers nothing";
-                Err(BadFrame::new(expected, format!("{bytes} bytes")).into())
-            }
-        }
+        BadToken::unless_empty(&state)
     }
 
     fn on_operation(

@@ -51,12 +51,12 @@ pub enum Proof {
         hidden: Hidden,
     },
     /// Quorum keyspaces.
-    Quorum(Quorum),
+    Quorum(QuorumProof),
 }
 
 /// How replicas took part in an answer of a quorum keyspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Quorum {
+pub struct QuorumProof {
     /// The replicas that were asked to read, or that were sent the write.
     pub asked: ReplicaSet,
     /// The replicas whose answers the operation waited for. The replica that coordinated the operation is among them.
@@ -105,7 +105,7 @@ impl Proof {
                 let hidden = hidden.and(their_hidden);
                 Proof::Causal { cut, hidden }
             }
-            (Proof::Quorum(one), Proof::Quorum(other)) => Proof::Quorum(Quorum {
+            (Proof::Quorum(one), Proof::Quorum(other)) => Proof::Quorum(QuorumProof {
                 asked: one.asked.union(other.asked),
                 answered: one.answered.intersection(other.answered),
                 covers: one.covers.max(other.covers),

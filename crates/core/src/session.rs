@@ -136,10 +136,6 @@ pub struct SessionContext<'a, S: Session> {
 }
 
 /// One thing a session wants done.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "steps are few and short-lived; a box for each receipt would cost more"
-)]
 pub enum SessionStep<S: Session> {
     /// Ask a server.
     Ask {

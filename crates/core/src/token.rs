@@ -82,6 +82,22 @@ pub enum BadToken {
     NoRoom(String),
 }
 
+impl BadToken {
+    /// For sessions that remember nothing: their state is empty.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn unless_empty(state: &[u8]) -> Result<(), BadToken> {
+        match state.len() {
+            0 => Ok(()),
+            bytes => {
+                let expected = "the empty state of a session that remembers nothing";
+                Err(BadFrame::new(expected, format!("{bytes} bytes")).into())
+            }
+        }
+    }
+}
+
 const SIGNATURE_BYTES: usize = 16;
 
 impl TokenHeader {

@@ -89,8 +89,9 @@ impl ServerId {
     }
 }
 
-/// A set of a partition's replicas.
+/// A set of a partition's replicas. Aligned like a word, so that a receipt with such sets is no larger than others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(Rust, packed(8))]
 pub struct ReplicaSet(pub u128);
 
 impl ReplicaSet {
@@ -117,6 +118,12 @@ impl ReplicaSet {
     #[must_use]
     pub fn union(self, other: ReplicaSet) -> ReplicaSet {
         ReplicaSet(self.0 | other.0)
+    }
+
+    /// The replicas that are not in `other`.
+    #[must_use]
+    pub fn minus(self, other: ReplicaSet) -> ReplicaSet {
+        ReplicaSet(self.0 & !other.0)
     }
 
     /// The replicas that are in both.
@@ -293,7 +300,7 @@ impl Topology {
     /// # Errors
     /// If one cannot; the error names it.
     pub fn check_replicas(&self, named: ReplicaSet) -> Result<(), BadFrame> {
-        let strangers = ReplicaSet(named.0 & !self.replicas().0);
+        let strangers = named.minus(self.replicas());
         match strangers.iter().next() {
             None => Ok(()),
             Some(replica) => {

@@ -9,8 +9,8 @@ use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hidden, Level, Micros, Proof, Quorum, Receipt, ReplicaSet, Route, ServerId, SiteId, Topology,
-    Vector, VersionId,
+    BadFrame, Hidden, Level, Micros, Proof, QuorumProof, Receipt, ReplicaSet, Route, ServerId, SiteId,
+    Topology, Vector, VersionId,
 };
 use turnbuckle_replication::{
     CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
@@ -147,8 +147,8 @@ struct QuorumFrame {
     covers: u32,
 }
 
-impl From<&Quorum> for QuorumFrame {
-    fn from(quorum: &Quorum) -> QuorumFrame {
+impl From<&QuorumProof> for QuorumFrame {
+    fn from(quorum: &QuorumProof) -> QuorumFrame {
         let numbers = |replicas: ReplicaSet| replicas.iter().map(|replica| replica.0.into()).collect();
         QuorumFrame {
             asked: numbers(quorum.asked),
@@ -159,14 +159,14 @@ impl From<&Quorum> for QuorumFrame {
 }
 
 impl QuorumFrame {
-    fn decode(&self, topology: &Topology) -> Result<Quorum, BadFrame> {
+    fn decode(&self, topology: &Topology) -> Result<QuorumProof, BadFrame> {
         let replicas = |numbers: &[u32]| {
             let numbers = numbers.iter().map(|&number| replica_number(number));
             let replicas: ReplicaSet = numbers.collect::<Result<Vec<_>, _>>()?.into_iter().collect();
             topology.check_replicas(replicas).map(|()| replicas)
         };
         let covers = u8::try_from(self.covers).ok().filter(|covers| *covers > 0);
-        Ok(Quorum {
+        Ok(QuorumProof {
             asked: replicas(&self.asked)?,
             answered: replicas(&self.answered)?,
             covers: covers.ok_or_else(|| BadFrame::new("a number of replicas", self.covers.to_string()))?,

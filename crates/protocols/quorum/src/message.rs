@@ -122,10 +122,17 @@ impl Stored {
         }
     }
 
+    fn check(&self) -> Result<(), String> {
+        match u8::try_from(self.copies) {
+            Ok(_) => self.version.check(),
+            Err(_) => Err(format!("a version with {} copies", self.copies)),
+        }
+    }
+
     /// The version. A record from outside must have been checked before.
     pub fn version(self) -> Option<Version<Copies>> {
         let Version { id, value, .. } = self.version.version()?;
-        let meta = Copies(self.copies.min(255) as u8);
+        let meta = Copies(self.copies as u8);
         Some(Version { id, value, meta })
     }
 }
@@ -168,6 +175,8 @@ impl Record for Message {
     fn check(&self) -> Result<(), String> {
         match self.body.as_ref().ok_or("no body")? {
             Body::Mark(mark) => mark.check(),
+            Body::Newer(stored) => stored.check(),
+            Body::Store(repair) => repair.stored.check(),
             _ => self.version().map_or(Ok(()), VersionRecord::check),
         }
     }

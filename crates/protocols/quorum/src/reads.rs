@@ -7,8 +7,8 @@ use crate::{
     replica::{Cx, Quorum, Timer, say, sync_all},
 };
 use turnbuckle_core::{
-    Level, Micros, PlainRequest, PlainResponse, Quorum as Shares, ReplicaId, ReplicaSet, RequestId, ServerId,
-    Version, VersionId,
+    Key, Level, Micros, PlainRequest, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet, RequestId,
+    ServerId, Version, VersionId,
 };
 
 /// A read under way, or the read with which a write begins.
@@ -38,7 +38,7 @@ pub(crate) struct Read {
 
 impl Read {
     fn is_atomic(&self) -> bool {
-        level_of(&self.request) == Level::Atomic
+        self.request.level() == Level::Atomic
     }
 
     fn question(&self) -> Body {
@@ -49,15 +49,7 @@ impl Read {
     }
 
     fn outstanding(&self) -> ReplicaSet {
-        let over = self.answered.union(self.lost);
-        self.asked.iter().filter(|&peer| !over.contains(peer)).collect()
-    }
-}
-
-/// The level that a request names.
-pub(crate) fn level_of(request: &PlainRequest) -> Level {
-    match request {
-        PlainRequest::Get(_, level) | PlainRequest::Put(_, _, level, _) => *level,
+        self.asked.minus(self.answered.union(self.lost))
     }
 }
 
@@ -104,12 +96,10 @@ impl Quorum {
         let missing = read
             .needed
             .saturating_sub(read.answered.len() + outstanding.len());
-        let others = self
-            .links
-            .iter()
-            .filter(|&peer| !read.asked.contains(peer))
-            .collect();
-        let more = self.latencies.nearest_first(others);
+        if missing == 0 {
+            return;
+        }
+        let more = self.latencies.nearest_first(self.links.minus(read.asked));
         if more.len() < missing {
             return self.cannot_read(cx, operation);
         }
@@ -150,12 +140,7 @@ impl Quorum {
             };
             // Once is enough: whoever is late twice is away.
             read.hedge_at = Some(Micros::MAX);
-            let others = self
-                .links
-                .iter()
-                .filter(|&peer| !read.asked.contains(peer))
-                .collect();
-            let more = self.latencies.nearest_first(others);
+            let more = self.latencies.nearest_first(self.links.minus(read.asked));
             self.hedged += u64::from(!more.is_empty());
             self.ask(cx, operation, &more[..more.len().min(1)]);
         }
@@ -219,6 +204,7 @@ impl Quorum {
     pub(crate) fn on_declined(&mut self, cx: &mut Cx<'_>, from: ServerId, operation: u64, why: String) {
         if let Some(read) = self.reads.get_mut(&operation)
             && read.asked.contains(from.replica())
+            && read.storing.is_none()
         {
             read.lost = read.lost.union(ReplicaSet::one(from.replica()));
             let name = cx.topology.replica_name(from.replica());
@@ -318,19 +304,23 @@ impl Quorum {
         if !is_new {
             return;
         }
-        for peer in self.links.iter().filter(|&peer| !have.contains(peer)) {
+        for peer in self.links.minus(*have).iter() {
             let (key, stored) = (read.request.key().0.clone(), stored.clone());
             say(cx, peer, operation, Body::Store(Repair { key, stored }));
         }
     }
 
     /// Stores a version that came by a message, unless something newer is here.
-    fn store(&self, cx: &mut Cx<'_>, key: turnbuckle_core::Key, version: Version<Copies>) {
+    fn store(&self, cx: &mut Cx<'_>, key: Key, version: Version<Copies>) {
         // Every replica shows what was stamped up to then, or something newer, which may be a delete that is forgotten by now. A message may have been
         // under way for longer than that takes.
         if version.id.at > self.marks.deletes.forgotten() {
             cx.observe(version.id.at);
-            cx.put(key, version);
+            let is_awaited = version.meta.is_awaited();
+            if cx.put(key, version) && is_awaited {
+                // Whoever holds such a version has it on disk.
+                cx.sync();
+            }
         }
     }
 
@@ -371,16 +361,16 @@ impl Quorum {
             newest.map(|version| version.id),
             newest.and_then(|version| version.value.clone()),
         );
-        let shares = Shares {
+        let proof = QuorumProof {
             asked: read.asked,
             answered: read.answered,
             covers: (self.replicas - read.answered.len() + 1) as u8,
         };
-        let receipt = turnbuckle_core::Receipt {
+        let receipt = Receipt {
             staleness: Some(Micros(0)),
             // The claim rests on no clock.
             clock_bound: Micros(0),
-            ..self.receipt(cx, level_of(&read.request), version, shares, read.since)
+            ..self.receipt(cx, read.request.level(), version, proof, read.since)
         };
         let response = match read.request.is_write() {
             true => PlainResponse::Written { existed: false },
@@ -394,7 +384,7 @@ impl Quorum {
         let Some(read) = self.reads.get(&operation) else {
             return;
         };
-        let level = level_of(&read.request);
+        let level = read.request.level();
         let mut why = self.too_few(cx, level, read.needed);
         if let Some(declined) = &read.declined {
             why = format!("{why}; {declined}");
@@ -406,7 +396,7 @@ impl Quorum {
         let Some(read) = self.reads.remove(&operation) else {
             return;
         };
-        let receipt = cx.receipt(level_of(&read.request), None);
+        let receipt = cx.receipt(read.request.level(), None);
         cx.reply(read.id, PlainResponse::Refused(why), receipt);
     }
 
@@ -433,7 +423,7 @@ impl Quorum {
                 self.go_on_storing(cx, operation, true);
             } else if now >= read.since + self.config.retry {
                 // A replica that has too much to do drops questions, and one that is slow may be slow for long. Any of the others will do.
-                for peer in self.links.iter().filter(|&peer| !read.answered.contains(peer)) {
+                for peer in self.links.minus(read.answered).iter() {
                     say(cx, peer, operation, read.question());
                 }
                 let read = self.reads.get_mut(&operation).expect("it is under way");

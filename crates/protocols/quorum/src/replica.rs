@@ -4,14 +4,14 @@ use crate::{
     config::{BUGS, PARAMETERS},
     latency::Latencies,
     message::named_in,
-    reads::{Read, level_of},
+    reads::Read,
     writes::{Acknowledgements, Writes},
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use turnbuckle_core::{
     Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Metric, Micros, Now, Parameter, PlainRequest,
-    PlainResponse, Proof, Protocol, Quorum as Shares, Reading, Receipt, Recovered, ReplicaId, ReplicaSet,
+    PlainResponse, Proof, Protocol, QuorumProof, Reading, Receipt, Recovered, ReplicaId, ReplicaSet,
     Replication, RequestId, ServerId, Topology, Version, VersionId, Vitals,
 };
 use turnbuckle_streams::Marks;
@@ -179,7 +179,7 @@ impl Protocol for Quorum {
     }
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: PlainRequest) {
-        let level = level_of(&request);
+        let level = request.level();
         if let Some(why) = self.refusal() {
             let receipt = cx.receipt(level, None);
             return cx.reply(id, PlainResponse::Refused(why), receipt);
@@ -367,12 +367,8 @@ impl Quorum {
 
     /// Why too few replicas take part.
     pub(crate) fn too_few(&self, cx: &Cx<'_>, level: Level, needed: usize) -> String {
-        let away = self
-            .all
-            .without(cx.me.replica())
-            .iter()
-            .filter(|&peer| !self.links.contains(peer));
-        let away: Vec<String> = away.map(|peer| cx.topology.replica_name(peer)).collect();
+        let away = self.all.without(cx.me.replica()).minus(self.links);
+        let away: Vec<String> = away.iter().map(|peer| cx.topology.replica_name(peer)).collect();
         let count = self.replicas;
         match needed > count {
             true => format!("{level} needs {needed} replicas, and each key has {count}"),
@@ -405,14 +401,14 @@ impl Quorum {
     /// The receipt of an answer that this replica gives alone. The marks of the other replicas prove how old it may be.
     fn receipt_here(&self, cx: &Cx<'_>, level: Level, version: Option<VersionId>) -> Receipt {
         let me = ReplicaSet::one(cx.me.replica());
-        let shares = Shares {
+        let proof = QuorumProof {
             asked: me,
             answered: me,
             covers: 1,
         };
         Receipt {
             staleness: self.marks.staleness(cx),
-            ..self.receipt(cx, level, version, shares, cx.now.monotonic)
+            ..self.receipt(cx, level, version, proof, cx.now.monotonic)
         }
     }
 
@@ -421,12 +417,12 @@ impl Quorum {
         cx: &Cx<'_>,
         level: Level,
         version: Option<VersionId>,
-        shares: Shares,
+        proof: QuorumProof,
         since: Micros,
     ) -> Receipt {
         Receipt {
             waited: cx.now.monotonic.since(since).max(cx.waited),
-            proof: Proof::Quorum(shares),
+            proof: Proof::Quorum(proof),
             ..cx.receipt(level, version)
         }
     }

@@ -9,10 +9,14 @@
 //! The session does not know whose replicas it asks. Everything that it needs of a store is in [`Backend`].
 use crate::Quorum;
 use bytes::{Bytes, BytesMut};
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{Rng, SeedableRng},
+};
 use std::collections::{BTreeMap, VecDeque};
 use turnbuckle_core::{
-    Answer, BadFrame, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest,
-    PlainResponse, Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
+    Answer, BadToken, Failure, Key, Level, Levels, Micros, Operation, Outcome, PlainRequest, PlainResponse,
+    Protocol, Receipt, ServerId, Session, SessionContext, SessionId, SiteId, Topology,
 };
 
 /// A store that keeps several copies of each key, as the dials need it.
@@ -30,7 +34,7 @@ pub trait Backend: Protocol {
     fn answer(response: Self::Response) -> Answer;
 }
 
-const READS: &[Level] = &[
+const OFFERED: &[Level] = &[
     Level::Quorum,
     Level::One,
     Level::All,
@@ -41,7 +45,7 @@ const READS: &[Level] = &[
 ];
 
 impl Backend for Quorum {
-    const LEVELS: Levels = Levels::of_both(READS);
+    const LEVELS: Levels = Levels::of_both(OFFERED);
 
     fn read(key: Key, level: Level) -> PlainRequest {
         PlainRequest::Get(key, level)
@@ -72,7 +76,9 @@ pub struct Dials<B: Backend> {
     topology: Topology,
     /// The number of replicas of a key.
     replicas: usize,
-    coin: Coin,
+    id: SessionId,
+    /// The source of the coin's throws, once one was thrown.
+    coin: Option<Box<ChaCha8Rng>>,
     /// Operations under way, by their tags.
     open: BTreeMap<u64, Open>,
     /// Operations that wait because they, or those before them, must be alone.
@@ -98,7 +104,7 @@ struct Open {
 }
 
 /// What is under way on one key, in the order in which it was asked for.
-struct OnKey<B: Backend>(VecDeque<Part<B>>);
+type OnKey<B> = VecDeque<Part<B>>;
 
 /// A part of an operation: what it does with one key.
 struct Part<B: Backend> {
@@ -127,29 +133,20 @@ enum State<B: Backend> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timer(u64, u32);
 
-/// A source of random numbers: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Coin(u64);
-
-impl Coin {
-    /// Whether something happens whose probability is this many millionths.
-    fn falls(&mut self, millionths: u32) -> bool {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut drawn = self.0;
-        drawn = (drawn ^ (drawn >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        drawn ^= drawn >> 31;
-        drawn % 1_000_000 < u64::from(millionths)
-    }
-}
-
 impl<B: Backend> Dials<B> {
     /// The level at which the store carries out an operation, or a part of one.
     fn given(&mut self, asked: Level) -> Level {
         match asked {
-            Level::Cpq(millionths) => match self.coin.falls(millionths) {
-                true => Level::Quorum,
-                false => Level::One,
-            },
+            Level::Cpq(millionths) => {
+                let seed = self.id.0;
+                let coin = self
+                    .coin
+                    .get_or_insert_with(|| Box::new(ChaCha8Rng::seed_from_u64(seed)));
+                match coin.next_u32() % 1_000_000 < millionths {
+                    true => Level::Quorum,
+                    false => Level::One,
+                }
+            }
             Level::Delay(_) => Level::One,
             level => level,
         }
@@ -241,11 +238,7 @@ impl<B: Backend> Dials<B> {
             is_read,
             state: State::Waits(request),
         };
-        self.keys
-            .entry(key.clone())
-            .or_insert_with(|| OnKey(VecDeque::new()))
-            .0
-            .push_back(new);
+        self.keys.entry(key.clone()).or_default().push_back(new);
         self.go_on(cx, &key);
     }
 
@@ -256,7 +249,7 @@ impl<B: Backend> Dials<B> {
         };
         let mut asks = Vec::new();
         let mut only_reads = true;
-        for (place, part) in on_key.0.iter_mut().enumerate() {
+        for (place, part) in on_key.iter_mut().enumerate() {
             only_reads &= part.is_read;
             if place > 0 && !only_reads {
                 break;
@@ -289,24 +282,22 @@ impl<B: Backend> Dials<B> {
         let mut over = Vec::new();
         if let Some(on_key) = self.keys.get_mut(key) {
             while on_key
-                .0
                 .front()
                 .is_some_and(|part| matches!(part.state, State::Answered(..)))
             {
-                let part = on_key.0.pop_front().expect("it was just there");
+                let part = on_key.pop_front().expect("it was just there");
                 let State::Answered(answer, receipt) = part.state else {
                     unreachable!("it was just that")
                 };
                 // Later reads show no less.
                 if part.is_read {
                     on_key
-                        .0
                         .iter_mut()
                         .for_each(|later| later.raise(&answer, receipt.as_ref()));
                 }
                 over.push((part.tag, part.part, answer, receipt));
             }
-            if on_key.0.is_empty() {
+            if on_key.is_empty() {
                 self.keys.remove(key);
             }
         }
@@ -363,7 +354,6 @@ impl<B: Backend> Dials<B> {
         let key = self.open.get(&tag)?.keys.get(part as usize)?.clone();
         let on_key = self.keys.get_mut(&key)?;
         let found = on_key
-            .0
             .iter_mut()
             .find(|found| (found.tag, found.part) == (tag, part))?;
         Some((key, found))
@@ -397,7 +387,8 @@ impl<B: Backend> Session for Dials<B> {
         Dials {
             replicas: topology.replicas_of(0).len(),
             topology,
-            coin: Coin(id.0),
+            id,
+            coin: None,
             open: BTreeMap::new(),
             queue: VecDeque::new(),
             keys: BTreeMap::new(),
@@ -405,13 +396,7 @@ impl<B: Backend> Session for Dials<B> {
     }
 
     fn resume(&mut self, state: Bytes) -> Result<(), BadToken> {
-        match state.len() {
-            0 => Ok(()),
-            bytes => {
-                let expected = "the empty state of a session that remembers nothing";
-                Err(BadFrame::new(expected, format!("{bytes} bytes")).into())
-            }
-        }
+        BadToken::unless_empty(&state)
     }
 
     fn on_operation(

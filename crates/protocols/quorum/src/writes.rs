@@ -1,12 +1,11 @@
 //! Writes that wait for acknowledgements, and acknowledgements that this replica owes.
 use crate::{
     message::{Body, Copies},
-    reads::level_of,
     replica::{Cx, Quorum, Timer, say, sync_all},
 };
 use std::collections::BTreeMap;
 use turnbuckle_core::{
-    Hlc, Level, Micros, PlainRequest, PlainResponse, Quorum as Shares, ReplicaId, ReplicaSet, RequestId,
+    Hlc, Level, Micros, PlainRequest, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet, RequestId,
     ServerId, Version, VersionId,
 };
 
@@ -55,10 +54,14 @@ impl Quorum {
         request: PlainRequest,
         since: Micros,
     ) {
-        let level = level_of(&request);
+        let level = request.level();
         let needed = self.needed_by(level);
-        if needed > self.links.len() + 1 {
-            let why = self.too_few(cx, level, needed);
+        let refusal = match needed > self.links.len() + 1 {
+            true => Some(self.too_few(cx, level, needed)),
+            // It may have been full since the request came, if others were asked first.
+            false => (!cx.has_room()).then(|| "the disk of this node has no room for the write".to_string()),
+        };
+        if let Some(why) = refusal {
             let receipt = cx.receipt(level, None);
             return cx.reply(id, PlainResponse::Refused(why), receipt);
         }
@@ -103,14 +106,14 @@ impl Quorum {
 
     /// Enough replicas have the version.
     fn written(&self, cx: &mut Cx<'_>, version: VersionId, write: Write) {
-        let shares = Shares {
+        let proof = QuorumProof {
             asked: self.all,
             answered: write.stored_by,
             covers: 1,
         };
-        let receipt = turnbuckle_core::Receipt {
+        let receipt = Receipt {
             staleness: write.staleness,
-            ..self.receipt(cx, write.level, Some(version), shares, write.since)
+            ..self.receipt(cx, write.level, Some(version), proof, write.since)
         };
         let existed = write.existed;
         cx.reply(write.id, PlainResponse::Written { existed }, receipt);
@@ -119,11 +122,11 @@ impl Quorum {
     /// A peer has stored this replica's stream up to a timestamp.
     pub(crate) fn on_stored_until(&mut self, cx: &mut Cx<'_>, from: ServerId, until: Hlc) {
         let peer = from.replica();
-        let known = self.writes.stored.insert(peer, until).unwrap_or_default();
-        if until <= known {
-            self.writes.stored.insert(peer, known);
+        let known = self.writes.stored.entry(peer).or_default();
+        if until <= *known {
             return;
         }
+        *known = until;
         let mut done = Vec::new();
         for (&at, write) in self.writes.open.range_mut(..=until) {
             write.stored_by = write.stored_by.union(ReplicaSet::one(peer));

@@ -1,4 +1,5 @@
 //! Drawn worlds at each level. `LEVEL=atomic SEEDS=1..1000` runs one level, and other seeds.
+use std::ops::RangeInclusive;
 use turnbuckle_core::{Level, Protocol};
 use turnbuckle_quorum::{Quorum, QuorumConfig, QuorumSession};
 use turnbuckle_sim::{Draw, FaultKind, Keep, Loss, Outcome, Scenario};
@@ -21,49 +22,60 @@ fn scenario(level: Level, seed: u64) -> Scenario {
     scenario
 }
 
-fn config(scenario: &Scenario) -> QuorumConfig {
+fn run(level: Level, seed: u64, bug: Option<&str>) -> (Scenario, QuorumConfig, Outcome) {
+    let scenario = scenario(level, seed);
     let mut config = scenario.parameters.config::<Quorum>();
-    for bug in std::env::var("PLANT").iter() {
+    if let Some(bug) = bug {
         assert!(Quorum::plant(&mut config, bug), "no bug {bug}");
     }
-    config
+    let outcome = scenario.run::<QuorumSession>(config, Keep::JUDGE_AND_TRACE);
+    (scenario, config, outcome)
 }
 
-fn run(level: Level, seed: u64) -> (Scenario, Outcome) {
-    let scenario = scenario(level, seed);
-    let outcome = scenario.run::<QuorumSession>(config(&scenario), Keep::JUDGE_AND_TRACE);
-    (scenario, outcome)
+/// What the checker says against the level, by name and number. Empty if nothing.
+fn against(level: Level, outcome: &Outcome) -> Vec<(&'static str, u64)> {
+    let report = outcome.check().expect("the trace is valid");
+    let found = report.against(level).into_iter();
+    found.filter(|(_, count)| *count > 0).collect()
+}
+
+fn is_wrong(level: Level, outcome: &Outcome) -> bool {
+    !outcome.violations.is_empty() || !outcome.converged || !against(level, outcome).is_empty()
+}
+
+fn levels() -> Vec<Level> {
+    let parse = |level: &str| level.parse().expect("a level");
+    match std::env::var("LEVEL") {
+        Ok(level) => vec![parse(&level)],
+        Err(_) => LEVELS.iter().map(|level| parse(level)).collect(),
+    }
+}
+
+fn seeds() -> RangeInclusive<u64> {
+    let seeds = std::env::var("SEEDS").unwrap_or("1..15".into());
+    let (first, last) = seeds.split_once("..").expect("SEEDS=first..last");
+    first.parse().expect("a number")..=last.parse().expect("a number")
 }
 
 #[test]
 fn every_drawn_world_keeps_its_promises_at_every_level() {
-    let seeds = std::env::var("SEEDS").unwrap_or("1..15".into());
-    let (first, last) = seeds.split_once("..").expect("SEEDS=first..last");
-    let seeds: std::ops::RangeInclusive<u64> =
-        first.parse().expect("a number")..=last.parse().expect("a number");
-    let only = std::env::var("LEVEL").ok();
-    for level in LEVELS
-        .iter()
-        .filter(|level| only.as_deref().is_none_or(|only| only == **level))
-    {
-        let level: Level = level.parse().expect("a level");
+    for level in levels() {
         let (mut answered, mut failed, mut claims, mut unjudged) = (0, 0, 0, 0);
-        for seed in seeds.clone() {
-            let (scenario, outcome) = std::panic::catch_unwind(|| run(level, seed)).unwrap_or_else(|panic| {
-                println!("seed {seed} panics at {level}");
-                std::panic::resume_unwind(panic)
-            });
+        for seed in seeds() {
+            let (scenario, config, outcome) = std::panic::catch_unwind(|| run(level, seed, None))
+                .unwrap_or_else(|panic| {
+                    println!("seed {seed} panics at {level}");
+                    std::panic::resume_unwind(panic)
+                });
             answered += outcome.tally.answered();
             failed += outcome.tally.failed();
             claims += outcome.claims.judged;
             unjudged += outcome.claims.not_judged.values().sum::<u64>();
-            let against = outcome.check().expect("a trace").against(level);
             assert!(
-                outcome.violations.is_empty()
-                    && outcome.converged
-                    && against.iter().all(|(_, found)| *found == 0),
-                "seed {seed} at {level}: {against:?}\n{}\nREPRODUCE WITH: turnbuckle sim --protocol quorum --level '{level}' --seed {seed}",
-                scenario.explain::<QuorumSession>(&config(&scenario), &outcome),
+                !is_wrong(level, &outcome),
+                "seed {seed} at {level}: {:?}\n{}\nREPRODUCE WITH: LEVEL='{level}' SEEDS={seed}..{seed} cargo test -p turnbuckle-quorum swarm",
+                against(level, &outcome),
+                scenario.explain::<QuorumSession>(&config, &outcome),
             );
         }
         println!(
@@ -73,5 +85,28 @@ fn every_drawn_world_keeps_its_promises_at_every_level() {
             answered > 0 && claims > 0,
             "the worlds were too empty to show anything"
         );
+    }
+}
+
+/// Each bug that drawn worlds must find is found, in a range of seeds that has such a world.
+#[test]
+fn every_planted_bug_is_found() {
+    let worlds: &[(&str, Level, RangeInclusive<u64>)] = &[
+        ("counts_one_too_many", Level::Quorum, 1..=100),
+        ("forgets_deletes_early", Level::Quorum, 100..=300),
+        ("skips_write_back", Level::Atomic, 400..=600),
+        ("stamps_without_asking", Level::Atomic, 700..=900),
+    ];
+    let mut planted: Vec<&str> = worlds.iter().map(|(bug, ..)| *bug).collect();
+    let mut all: Vec<&str> = Quorum::BUGS.iter().map(|bug| bug.name).collect();
+    planted.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(planted, all);
+    for (bug, level, seeds) in worlds {
+        let found = seeds
+            .clone()
+            .find(|&seed| is_wrong(*level, &run(*level, seed, Some(bug)).2));
+        assert!(found.is_some(), "{bug} is not found in the seeds {seeds:?}");
+        println!("{bug}: seed {}", found.unwrap_or_default());
     }
 }

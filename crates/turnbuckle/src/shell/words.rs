@@ -1,8 +1,9 @@
 //! Answers as `redis-cli` shows them, and receipts in words.
 use bytes::Bytes;
+use std::num::NonZeroU8;
 use turnbuckle_core::Micros;
 use turnbuckle_resp::Value;
-use turnbuckle_workload::split_receipt;
+use turnbuckle_workload::{Claim, split_receipt};
 
 /// How many levels of a nested answer are shown.
 const MAX_DEPTH: usize = 16;
@@ -107,12 +108,8 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
         ));
     }
     if !is_write {
-        let bound = span(claim.clock_bound_us);
         lines.push(match claim.staleness_us {
-            Some(staleness) => format!(
-                "it reflects every write that was acknowledged more than {} before the read began (if clocks are within {bound})",
-                span(staleness)
-            ),
+            Some(staleness) => reflected(&claim, staleness),
             None => "nothing is proven about how fresh it is".to_string(),
         });
     }
@@ -120,6 +117,23 @@ pub(super) fn receipt_in_words(reply: &Value, command: &[Bytes], site: &str, now
         lines.push(hidden);
     }
     lines
+}
+
+/// Which writes an answer reflects. The claim may be about writes that some replicas have, and may rest on no clock.
+fn reflected(claim: &Claim, staleness_us: u64) -> String {
+    let by = match claim.covers.map_or(1, NonZeroU8::get) {
+        1 => String::new(),
+        replicas => format!(" by at least {replicas} replicas"),
+    };
+    let when = match staleness_us {
+        0 => "before the read began".to_string(),
+        staleness => format!("more than {} before the read began", span(staleness)),
+    };
+    let clocks = match claim.clock_bound_us {
+        0 => String::new(),
+        bound => format!(" (if clocks are within {})", span(bound)),
+    };
+    format!("it reflects every write that was acknowledged{by} {when}{clocks}")
 }
 
 fn is_write(name: &[u8]) -> bool {
@@ -213,6 +227,23 @@ mod tests {
             ]
         );
         assert_eq!(answer_in_words(&reply), "\"hello\"");
+    }
+
+    #[test]
+    fn a_claim_about_writes_that_two_replicas_have_says_so() {
+        let claim = |covers: u8, clock_bound_us| Claim {
+            covers: NonZeroU8::new(covers),
+            clock_bound_us,
+            ..Claim::default()
+        };
+        assert_eq!(
+            reflected(&claim(2, 0), 0),
+            "it reflects every write that was acknowledged by at least 2 replicas before the read began"
+        );
+        assert_eq!(
+            reflected(&claim(1, 10_000), 121_400),
+            "it reflects every write that was acknowledged more than 121 ms before the read began (if clocks are within 10 ms)"
+        );
     }
 
     #[test]
