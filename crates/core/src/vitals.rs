@@ -11,7 +11,8 @@ pub struct Vitals {
     pub is_outdated: bool,
     /// Whether the data directory was empty and peers are still filling it.
     pub is_filling: bool,
-    /// The number of operations that the replica is carrying out with others, whether their clients still wait or not.
+    /// How much the replica is carrying out with others: operations, whether their clients still wait or not, and 1 while peers send back what it must
+    /// have before it serves.
     pub under_way: u64,
 }
 

@@ -321,7 +321,7 @@ impl Protocol for Quorum {
 
     fn vitals(&self, _: Now) -> Vitals {
         Vitals {
-            under_way: (self.reads.len() + self.writes.len()) as u64,
+            under_way: (self.reads.len() + self.writes.len() + usize::from(self.was_lost)) as u64,
             ..self.marks.deletes.vitals(None)
         }
     }
