@@ -98,7 +98,7 @@ impl Court {
             route: Route::Local,
             waited: Micros(0),
             staleness: staleness.map(Micros),
-            clock_bound: Micros(0),
+            clock_bound: Micros(1),
             siblings: false,
             proof: Proof::Plain,
         };
