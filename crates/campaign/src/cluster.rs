@@ -16,7 +16,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use turnbuckle_core::SiteId;
+use turnbuckle_core::{Levels, SiteId};
 use turnbuckle_protocols::KnownProtocol;
 use turnbuckle_server::{
     admin::{AdminClient, LinkName},
@@ -62,7 +62,8 @@ impl Keyspace {
 
     /// Whether a read depends on what its session has seen before.
     pub fn is_causal(&self) -> bool {
-        self.protocol != KnownProtocol::Eventual
+        let Levels { reads, .. } = self.protocol.levels();
+        reads.first().is_some_and(|default| default.promise().is_causal())
     }
 
     /// Whether several keys can be read as one snapshot.

@@ -9,6 +9,7 @@ use turnbuckle_causal::{CausalSpartanXSession, CopsSession, EventualSession, Gen
 use turnbuckle_core::{
     BadSetting, Bug, Descriptor, Given, Levels, ParameterLine, Protocol, Session, Settings, Value,
 };
+use turnbuckle_quorum::QuorumSession;
 
 /// The kinds of keyspaces. A cluster without a configuration has a keyspace of each kind, and a new connection is in the first.
 pub const KINDS: &[&str] = &["causal", "eventual"];
@@ -68,6 +69,8 @@ protocols! {
     Eventual = "eventual", of kind "eventual": EventualSession;
     /// GentleRain.
     GentleRain = "gentlerain", of kind "causal": GentleRainSession;
+    /// Each operation says how many replicas must take part.
+    Quorum = "quorum", of kind "quorum": QuorumSession;
 }
 
 /// By its own name, or by that of a kind.
