@@ -134,8 +134,10 @@ impl FromStr for Level {
         match name {
             "bounded" => argument
                 .parse()
+                .ok()
+                .filter(|bound| *bound > Micros(0))
                 .map(Level::Bounded)
-                .map_err(|_| bad("a time such as bounded(2s), bounded(250ms) or bounded(100us)")),
+                .ok_or_else(|| bad("a time above 0, such as bounded(2s), bounded(250ms) or bounded(100us)")),
             "delay" => argument
                 .parse()
                 .map(Level::Delay)
@@ -194,6 +196,7 @@ mod tests {
             "bounded",
             "bounded()",
             "bounded(2)",
+            "bounded(0ms)",
             "bounded(-2s)",
             "bounded(2h)",
             "cpq(2)",

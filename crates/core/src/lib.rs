@@ -1,4 +1,6 @@
 //! The interface between protocols and the code that runs them, and the types that all crates share.
+mod bounded;
+pub use bounded::Bounded;
 mod descriptor;
 pub use descriptor::{Bug, Descriptor, Replication};
 mod door;

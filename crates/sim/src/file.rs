@@ -52,6 +52,7 @@
 //! deletes = 10                     # percentage of those that delete; default 10
 //! value_bytes = 100                # the longest value; default 100
 //! careless = 0                     # percentage of reads at level eventual; default 0
+//! fresh = 0                        # percentage of reads at level bounded(t), for different t; default 0
 //! hot = 0                          # percentage of operations on one key; default 0
 //! deletes_of_read = 0              # percentage of deletes of the key that their client has read last; default 0
 //! many_keys = 5                    # the most keys that are read at once; default 5

@@ -1,7 +1,7 @@
 //! The judge: what must be true of every answer, whatever faults there were. It is checked while the world runs.
 //!
 //! 1. **Receipts.** A receipt that claims a staleness of s for an operation begun at t: every write to its key that was
-//!    acknowledged at or before t - s, in true time, at any site, is reflected.
+//!    acknowledged at or before t - s, in true time, at any site, is reflected. An answer at `bounded(b)` claims a staleness of at most b.
 //! 2. **Nothing shown is undone.** Once a replica has shown a version of a key, it never again shows an older state, across any crash. Where
 //!    one session may see more than another (reads promise causality), this is demanded of each session instead, wherever it goes.
 //! 3. **A forgotten delete is shown everywhere.** Where the protocol has sessions: once a site has forgotten a delete, no site shows a
@@ -79,8 +79,8 @@ use std::{
     fmt,
 };
 use turnbuckle_core::{
-    Answer, Failure, Key, KeyspaceLevels, Micros, Operation, Promise, Receipt, ReplicaId, ServerId, SiteId,
-    Topology, VersionId,
+    Answer, Failure, Key, KeyspaceLevels, Level, Micros, Operation, Promise, Receipt, ReplicaId, ServerId,
+    SiteId, Topology, VersionId,
 };
 use turnbuckle_node::NO_ROOM;
 
@@ -374,6 +374,19 @@ impl Judge {
             return;
         };
         self.number += 1;
+        if let Some(Receipt {
+            given: Level::Bounded(bound),
+            staleness,
+            ..
+        }) = receipt
+            && staleness.is_none_or(|staleness| staleness > *bound)
+        {
+            let words = format!(
+                "client {} was answered at bounded({bound}), and the receipt claims {staleness:?}",
+                record.client
+            );
+            self.report(Rule::TrueReceipts, words);
+        }
         match (&record.operation, answer, receipt) {
             (Operation::Put { key, .. }, Answer::Replaced(_) | Answer::Unmet(_), Some(receipt)) => {
                 let seen = self.seen(id, record, 0, key, receipt.server, receipt, *at);

@@ -22,7 +22,7 @@ use crate::{OperationId, Random, Record, Rule, Span, World, keyspaces::key_in};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use turnbuckle_core::{Answer, Key, Level, Micros, Operation, Session, Topology};
+use turnbuckle_core::{Answer, Key, Level, Levels, Micros, Operation, Session, Topology};
 use turnbuckle_document::number;
 use turnbuckle_node::NodeId;
 use turnbuckle_workload::{ClientId, Generator, Latencies, Plan, Population, Step, Timetable, Workload};
@@ -105,6 +105,9 @@ pub struct Mixed {
     /// The percentage of reads at level `eventual`, whatever level the others are at. They do not count as seen by their client.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub careless: u64,
+    /// The percentage of reads at level `bounded(t)`, for different t from 10 ms to 10 s.
+    #[serde(deserialize_with = "number::<_, 0, 100>")]
+    pub fresh: u64,
     /// The percentage of operations on one key, which all clients share.
     #[serde(deserialize_with = "number::<_, 0, 100>")]
     pub hot: u64,
@@ -129,6 +132,7 @@ impl Default for Mixed {
             deletes: 10,
             value_bytes: 100,
             careless: 0,
+            fresh: 0,
             hot: 0,
             deletes_of_read: 0,
             many_keys: 5,
@@ -201,6 +205,8 @@ pub(crate) struct Clients {
     /// By keyspace.
     pairs: BTreeMap<usize, Pairs>,
     topology: Topology,
+    /// The levels that the keyspaces offer.
+    offered: Levels,
     random: Random,
     population: Population,
     /// By the world's number of the client, which begins at `first`.
@@ -282,6 +288,7 @@ impl Clients {
             },
             pairs: BTreeMap::new(),
             topology: world.topology().clone(),
+            offered: S::LEVELS,
             nodes,
             load,
         };
@@ -575,10 +582,7 @@ impl Clients {
             let key = read.unwrap_or_else(|| key(&mut self.random));
             return Operation::put(key, value).at(write);
         }
-        let read = match mixed.careless > 0 && self.random.percent(mixed.careless) {
-            true => Some(Level::Eventual),
-            false => self.load.read,
-        };
+        let read = self.read_level(mixed);
         match self.random.below(20) {
             0 => Operation::Count,
             1 => Operation::Scan {
@@ -596,6 +600,19 @@ impl Clients {
                 level: read,
             },
         }
+    }
+
+    /// The level of a read. A level that the keyspace does not offer is not drawn.
+    fn read_level(&mut self, mixed: Mixed) -> Option<Level> {
+        let offers = |level: Level| level.is_among(self.offered.reads);
+        if mixed.careless > 0 && offers(Level::Eventual) && self.random.percent(mixed.careless) {
+            return Some(Level::Eventual);
+        }
+        if mixed.fresh > 0 && offers(Level::Bounded(Micros(0))) && self.random.percent(mixed.fresh) {
+            let bound = *self.random.pick(&[10, 50, 200, 1_000, 10_000]);
+            return Some(Level::Bounded(Micros::from_millis(bound)));
+        }
+        self.load.read
     }
 
     /// Turn t of a pair is written by its first player if t is even, otherwise by the second, once that player has read turn t - 1. Until

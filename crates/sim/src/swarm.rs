@@ -683,5 +683,6 @@ fn draw_habits(load: &mut Load, seed: u64) {
         // Not from the draws of everything else.
         let mut random = Random::new(seed.rotate_left(48) ^ 0x6F6E_6365);
         mixed.once = *random.pick(&[0, 0, 0, 0, 0, 0, 20]);
+        mixed.fresh = *Random::new(seed.rotate_left(32) ^ 0x6672_6573).pick(&[0, 0, 0, 20]);
     }
 }

@@ -123,12 +123,19 @@ pub fn run(options: &Check) -> Result<(), Failure> {
     }
     match (broken, unknown) {
         (Some(broken), _) if options.explain.is_none() => Err(Failure::Broken(format!(
-            "{broken}\nSEE WHY WITH: turnbuckle check --explain"
+            "{broken}\nSEE WHY WITH: turnbuckle check --explain {}",
+            names(&options.traces)
         ))),
         (Some(broken), _) => Err(Failure::Broken(broken)),
         (None, Some(unknown)) => Err(Failure::Usage(unknown)),
         (None, None) => Ok(()),
     }
+}
+
+/// The names of traces, as arguments of a command.
+fn names(traces: &[PathBuf]) -> String {
+    let names: Vec<String> = traces.iter().map(|trace| trace.display().to_string()).collect();
+    names.join(" ")
 }
 
 /// Writes each plot into its own file; if there are several traces, the name begins with the trace's number.

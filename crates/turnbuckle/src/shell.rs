@@ -34,7 +34,7 @@ use std::{
 use tokio::runtime::Runtime;
 use turnbuckle_core::Micros;
 use turnbuckle_resp::{Value, split_words};
-use turnbuckle_server::admin::{AdminClient, LinkName, SetDelay};
+use turnbuckle_server::admin::{AdminClient, AdminClientError, LinkName, SetDelay};
 use words::{answer_in_words, receipt_in_words};
 
 /// A site and its addresses.
@@ -61,6 +61,7 @@ const HELP: &str = "\
 GET key, SET key value, ..   any Redis command, to the site of the prompt: docs/commands.md
 b                            the prompt moves to site b
 b GET key                    one command at site b
+SET x 1; b GET x             one after the other, at once; a ';' ends a command if a space follows it
 use KEYSPACE                 the next commands at every site use this keyspace (KEYSPACE LIST names them)
 move b                       the session goes on at site b, with all that it has seen here
 cut a c                      nothing goes from a to c, nor back
@@ -89,11 +90,15 @@ pub(crate) fn run(sites: Vec<ShellSite>) -> Result<(), Failure> {
     loop {
         let prompt = format!("{}> ", shell.sites[shell.here].name);
         match lines.next(&prompt) {
-            Ok(Some(line)) => match shell.carry_out(&line) {
-                Done::GoOn(text) if text.is_empty() => {}
-                Done::GoOn(text) => say(&text)?,
-                Done::Quit => return Ok(()),
-            },
+            Ok(Some(line)) => {
+                for command in commands_of(&line) {
+                    match shell.carry_out(command) {
+                        Done::GoOn(text) if text.is_empty() => {}
+                        Done::GoOn(text) => say(&text)?,
+                        Done::Quit => return Ok(()),
+                    }
+                }
+            }
             Ok(None) => return Ok(()),
             Err(error) => say(&format!("(error) {error}"))?,
         }
@@ -119,8 +124,8 @@ struct Shell {
 }
 
 impl Shell {
-    fn carry_out(&mut self, line: &str) -> Done {
-        let words = match split_words(line.as_bytes()) {
+    fn carry_out(&mut self, command: &str) -> Done {
+        let words = match split_words(command.as_bytes()) {
             Ok(words) => words,
             Err(error) => return Done::GoOn(format!("(error) {error}")),
         };
@@ -140,11 +145,20 @@ impl Shell {
                 let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
                 return match self.own(&first, &arguments) {
                     Some(done) => done,
-                    None => Done::GoOn(self.at(self.here, &words)),
+                    None => Done::GoOn(self.at(self.here, &words) + &self.hint(&first)),
                 };
             }
         }
         Done::GoOn(String::new())
+    }
+
+    /// What else the first word of a command may have been meant as, if no command of the server has that name: the server says only that.
+    fn hint(&self, first: &str) -> String {
+        let is_short = first.len() == 1 && first.bytes().all(|byte| byte.is_ascii_lowercase());
+        match is_short {
+            true => format!("\n(error) {}", self.no_site(first)),
+            false => String::new(),
+        }
     }
 
     fn place_of(&self, name: &str) -> Option<usize> {
@@ -156,11 +170,7 @@ impl Shell {
         let done = match (name, arguments) {
             ("quit" | "exit", []) => return Some(Done::Quit),
             ("help", []) => Ok(HELP.to_string()),
-            ("wan", []) => self
-                .admin()
-                .wan()
-                .map(|view| show_wan(&view))
-                .map_err(|error| error.to_string()),
+            ("wan", []) => self.admin().wan().map(|view| show_wan(&view)).map_err(of_admin),
             ("cut", &[from, to]) => self.cut(from, to),
             ("heal", []) => self.heal(None),
             ("heal", &[from, to]) => self.heal(Some((from, to))),
@@ -292,19 +302,13 @@ impl Shell {
     }
 
     fn cut(&self, from: &str, to: &str) -> Result<String, String> {
-        let view = self
-            .admin()
-            .cut(&link(from, to))
-            .map_err(|error| error.to_string())?;
+        let view = self.admin().cut(&link(from, to)).map_err(of_admin)?;
         Ok(show_wan(&view))
     }
 
     fn heal(&self, of: Option<(&str, &str)>) -> Result<String, String> {
         let link = of.map(|(from, to)| link(from, to));
-        let view = self
-            .admin()
-            .heal(link.as_ref())
-            .map_err(|error| error.to_string())?;
+        let view = self.admin().heal(link.as_ref()).map_err(of_admin)?;
         Ok(show_wan(&view))
     }
 
@@ -315,18 +319,55 @@ impl Shell {
             delay: delay.to_string(),
             both: true,
         };
-        let view = self
-            .admin()
-            .set_delay(&delay)
-            .map_err(|error| error.to_string())?;
+        let view = self.admin().set_delay(&delay).map_err(of_admin)?;
         Ok(show_wan(&view))
     }
+}
+
+/// The commands of a line. A `;` outside quotes ends a command if a space or nothing follows it.
+fn commands_of(line: &str) -> Vec<&str> {
+    let (mut commands, mut begin) = (Vec::new(), 0);
+    // The quote in which a character is, and whether the character is escaped there.
+    let (mut quote, mut is_escaped) = (None, false);
+    for (at, character) in line.char_indices() {
+        match (quote, character) {
+            (Some('"'), '\\') if !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            (Some(open), close) if open == close && !is_escaped => quote = None,
+            (None, '"' | '\'') => quote = Some(character),
+            (None, ';') if line[at + 1..].chars().next().is_none_or(char::is_whitespace) => {
+                commands.push(&line[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+        is_escaped = false;
+    }
+    commands.push(&line[begin..]);
+    commands
 }
 
 fn link(from: &str, to: &str) -> LinkName {
     LinkName {
         from: from.to_string(),
         to: to.to_string(),
+    }
+}
+
+/// Why a node did not do what was asked of it: without its address, which the user has not typed.
+fn of_admin(error: AdminClientError) -> String {
+    match error {
+        AdminClientError::Refused { error, expected, .. } => {
+            let fields = ["from: ", "to: ", "delay: "];
+            let error = fields
+                .iter()
+                .find_map(|field| error.strip_prefix(field))
+                .unwrap_or(&error);
+            format!("{error}; expected {expected}")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -347,4 +388,21 @@ fn words_of(command: &'static str) -> Vec<Bytes> {
 fn microseconds_since_1970() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_semicolon_ends_a_command_only_before_a_space_and_outside_quotes() {
+        assert_eq!(commands_of("SET x 1; b GET x"), ["SET x 1", " b GET x"]);
+        assert_eq!(commands_of("SET x a;b"), ["SET x a;b"]);
+        assert_eq!(
+            commands_of(r#"SET x "a; \"b; c"; GET x;"#),
+            [r#"SET x "a; \"b; c""#, " GET x", ""]
+        );
+        assert_eq!(commands_of("SET x 'a; b'"), ["SET x 'a; b'"]);
+        assert_eq!(commands_of(""), [""]);
+    }
 }

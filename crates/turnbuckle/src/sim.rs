@@ -40,7 +40,7 @@ pub struct Sim {
     /// The protocol; default: the scenario's, or eventual.
     #[arg(long)]
     protocol: Option<String>,
-    /// The level that all operations name; default: the scenario's.
+    /// The level that all operations name for which it is offered (no write is at bounded(t)); default: the scenario's.
     #[arg(long)]
     level: Option<Level>,
     /// The seed; default: the scenario's, or 1.
@@ -255,13 +255,11 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
         return exhaust::run(&options.exhaustive, &name, protocol, &options.plant, options.json);
     }
     if let Some(level) = options.level {
-        let Levels { reads, writes } = protocol.levels();
-        for offered in [reads, writes] {
-            if !level.is_among(offered) {
-                let forms: Vec<String> = offered.iter().map(|level| level.form()).collect();
-                let message = format!("{name} cannot give {level}; it offers {}", forms.join(", "));
-                return Err(usage(&message));
-            }
+        let levels = protocol.levels();
+        if !levels.all().any(|offered| level.is_among(&[offered])) {
+            let forms: Vec<String> = levels.all().map(Level::form).collect();
+            let message = format!("{name} cannot give {level}; it offers {}", forms.join(", "));
+            return Err(usage(&message));
         }
     }
     let usual = file.as_ref().map_or(1, |file| file.scenario.world.seed);
@@ -393,8 +391,12 @@ fn scenario(
         None => Draw::new(seed).placed_for(protocol.descriptor()).scenario(),
     };
     scenario.world.seed = seed;
-    if level.is_some() {
-        (scenario.load.read, scenario.load.write) = (level, level);
+    let Levels { reads, writes } = protocol.levels();
+    if let Some(level) = level.filter(|level| level.is_among(reads)) {
+        scenario.load.read = Some(level);
+    }
+    if let Some(level) = level.filter(|level| level.is_among(writes)) {
+        scenario.load.write = Some(level);
     }
     scenario
 }

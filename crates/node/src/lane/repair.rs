@@ -160,17 +160,15 @@ impl<P: Protocol> Lane<P> {
 
     /// The reason, as text, why requests are refused while rows are missing.
     pub fn repair_refusal(&self) -> Option<String> {
-        let (why, partition) = match P::DESCRIPTOR.replication {
-            Replication::Streams => (
-                "were damaged on this node's disk, and have not been restored",
-                self.me.partition,
+        let partition = self.me.partition;
+        let words = || match P::DESCRIPTOR.replication {
+            Replication::Streams => format!(
+                "rows of partition {partition} were damaged on this node's disk, and have not been restored from other sites yet"
             ),
-            Replication::Majority => (
-                "were lost or damaged on this node, and have not been restored",
-                self.me.partition,
+            Replication::Majority => format!(
+                "this node has a new data directory, or lost rows: it serves partition {partition} once every other site has sent a copy of it"
             ),
         };
-        let words = || format!("rows of partition {partition} {why} from other sites yet");
         self.repair.as_ref().map(|_| words())
     }
 }

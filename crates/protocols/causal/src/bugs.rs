@@ -25,6 +25,11 @@ pub(crate) const PROVES_BY_THE_LEAST_CLOCK: Bug = Bug::new(
     "a receipt proves freshness although a clock is known to be beyond its bound",
 );
 
+pub(crate) const WAITS_FOR_ONE_SITE: Bug = Bug::new(
+    "waits_for_one_site",
+    "a read at bounded(t) waits for news of one site, and misses a write of another one",
+);
+
 /// The bugs that are planted. None outside tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bugs {
@@ -44,6 +49,8 @@ pub struct Bugs {
     pub answers_before_a_copy: bool,
     /// A site writes down what it shows while peers may still send back deletes that it lost.
     pub keeps_shown_while_taking_back: bool,
+    /// A read at `bounded(t)` waits until one other site was heard, and not every one.
+    pub waits_for_one_site: bool,
 }
 
 impl Bugs {
@@ -53,6 +60,7 @@ impl Bugs {
             forgets_deletes_early: self.forgets_deletes_early,
             serves_an_old_directory: self.serves_an_old_directory,
             keeps_shown_while_taking_back: self.keeps_shown_while_taking_back,
+            waits_for_one_site: self.waits_for_one_site,
         }
     }
 
@@ -67,6 +75,7 @@ impl Bugs {
             "tells_nothing_replaced" => &mut self.tells_nothing_replaced,
             "answers_before_a_copy" => &mut self.answers_before_a_copy,
             "keeps_shown_while_taking_back" => &mut self.keeps_shown_while_taking_back,
+            "waits_for_one_site" => &mut self.waits_for_one_site,
             _ => return None,
         })
     }

@@ -28,4 +28,6 @@ mod metrics;
 pub mod stable;
 #[cfg(test)]
 mod testing;
+mod view;
+pub use view::View;
 mod wire;

@@ -5,6 +5,7 @@
 //! - They are made of vectors, timestamps and names of versions. A derived message would need a mirror of each type and of each variant.
 //! - What a version depends on and what a session knows are written by the same functions. They are stored in rows and in tokens.
 //! - A frame that ends too early is refused. A derived message would read a field that is missing as zero.
+use crate::View;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Forgotten, Hlc, Key, Micros, ReplicaId, ReplicaSet, Vector, VersionId};
 use turnbuckle_streams::Said;
@@ -50,6 +51,14 @@ impl Writer<'_> {
     pub fn vector(&mut self, vector: &Vector) -> &mut Self {
         vector.put(self.0);
         self
+    }
+
+    pub fn view(&mut self, view: View) -> &mut Self {
+        match view {
+            View::Visible => self.byte(0),
+            View::Newest => self.byte(1),
+            View::Fresh(bound) => self.byte(2).number(bound.0),
+        }
     }
 
     pub fn said(&mut self, said: Said) -> &mut Self {
@@ -101,6 +110,15 @@ impl Reader {
             0 => Ok(false),
             1 => Ok(true),
             other => Err(self.bad(format!("{other} as a flag, which is 0 or 1"))),
+        }
+    }
+
+    pub fn view(&mut self) -> Result<View, BadFrame> {
+        match self.byte()? {
+            0 => Ok(View::Visible),
+            1 => Ok(View::Newest),
+            2 => self.micros().map(View::Fresh),
+            other => Err(self.bad(format!("{other} as what a read shows, which is 0, 1 or 2"))),
         }
     }
 

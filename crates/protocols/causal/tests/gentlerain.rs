@@ -73,7 +73,7 @@ fn gst_told_by(replica: &mut Replica<GentleRain>, chains: &mut Chains) -> Vector
         key: Key::from("x"),
         stable: Vector::ZERO,
         need: Vector::ZERO,
-        eventual: false,
+        view: turnbuckle_causal::View::Visible,
     });
     ask(replica, chains, get);
     while let Some(output) = replica.poll_output() {

@@ -18,4 +18,6 @@ pub struct Planted {
     pub serves_an_old_directory: bool,
     /// A replica writes down what it shows while peers may still send back deletes that it lost.
     pub keeps_shown_while_taking_back: bool,
+    /// A read at `bounded(t)` waits until one other replica was heard, and not every one.
+    pub waits_for_one_site: bool,
 }

@@ -1,7 +1,7 @@
 //! How far a replica is with the streams of its peers.
 use crate::{Deletes, Mark, Planted, Said};
 use std::collections::BTreeMap;
-use turnbuckle_core::{Context, Hlc, Micros, Protocol, Recovered, ReplicaId, ServerId, Topology};
+use turnbuckle_core::{Bounded, Context, Hlc, Micros, Protocol, Recovered, ReplicaId, ServerId, Topology};
 
 /// What one replica knows by its own marks and those of its peers.
 ///
@@ -16,6 +16,7 @@ pub struct Marks {
     /// Which deletes may be forgotten.
     pub deletes: Deletes,
     forgets_early: bool,
+    waits_for_one_site: bool,
 }
 
 impl Marks {
@@ -39,6 +40,7 @@ impl Marks {
             own: until(me.replica()),
             deletes: Deletes::open(me, topology, recovered, planted),
             forgets_early: planted.forgets_deletes_early,
+            waits_for_one_site: planted.waits_for_one_site,
         }
     }
 
@@ -108,11 +110,21 @@ impl Marks {
         }
     }
 
-    /// How old the state is that reads here show, at most: the last mark of every other replica proves that everything which the replica had acknowledged by the
-    /// mark's wall time is here. `None` if that is not known.
+    /// How old the state is that reads here show, at most, counted from when the request came: the last mark of every other replica proves that everything
+    /// which the replica had acknowledged by the mark's wall time is here. `None` if that is not known.
     pub fn staleness<P: Protocol>(&self, cx: &Context<'_, P>) -> Option<Micros> {
-        let marks = self.theirs.values().map(|mark| mark.wall);
-        cx.now.wall.age_of_oldest(marks)
+        cx.staleness(self.walls())
+    }
+
+    /// Whether the request at hand, a read at `bounded(bound)`, can be answered now.
+    pub fn bounded<P: Protocol>(&self, cx: &Context<'_, P>, bound: Micros) -> Bounded {
+        let count = if self.waits_for_one_site { 1 } else { usize::MAX };
+        cx.bounded(bound, self.walls().take(count))
+    }
+
+    /// Of each other replica, the wall time by which everything that it had acknowledged is here. 0 if it was not heard yet.
+    pub fn walls(&self) -> impl Iterator<Item = Micros> + Clone {
+        self.theirs.values().map(|mark| mark.wall)
     }
 
     /// Checks the invariants, and panics with words: see [`Protocol::validate`].

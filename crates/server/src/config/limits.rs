@@ -72,7 +72,7 @@ limits! {
     memory_limit_mb = 1_024, 16..=16_777_216;
     /// How much log a node keeps for peers that are away, in MiB. A peer that needs more than this gets a full copy.
     retained_log_mb = 1_024, 16..=16_777_216;
-    /// A checkpoint begins once the log has grown by this much since the last one, in MiB.
+    /// The growth of the log, in MiB, at which the next checkpoint begins.
     checkpoint_log_mb = 256, 1..=1_048_576;
     /// If anything was written, the next checkpoint begins at most this long after the last one, in milliseconds.
     checkpoint_interval_ms = MINUTE_MS, 100..=DAY_MS;

@@ -97,6 +97,7 @@ impl Rules for CausalSpartanXRules {
         bugs::SERVES_AN_OLD_DIRECTORY,
         bugs::ANSWERS_ABOVE_WHAT_IT_HAS,
         bugs::DELETES_TELL_NOTHING_STABLE,
+        bugs::WAITS_FOR_ONE_SITE,
     ];
     const TOLERATES_CLOCK_STEPS: bool = true;
     const SCALAR: bool = false;

@@ -1,4 +1,7 @@
-use crate::wire::{Reader, Writer};
+use crate::{
+    View,
+    wire::{Reader, Writer},
+};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hlc, Key, Micros, ReplicaSet, Vector, VersionId, Wire};
 use turnbuckle_streams::Said;
@@ -17,8 +20,8 @@ pub enum Request {
     Get {
         /// The key.
         key: Key,
-        /// Whether to read the newest version here, visible or not: level `eventual`.
-        eventual: bool,
+        /// What is to be read.
+        view: View,
     },
     /// Writes a key, or deletes it: `put_after`.
     Put {
@@ -174,8 +177,8 @@ impl Wire for Request {
     fn encode(&self, out: &mut BytesMut) {
         let mut out = Writer(out);
         match self {
-            Request::Get { key, eventual } => {
-                out.byte(0).bytes(key.as_ref()).flag(*eventual);
+            Request::Get { key, view } => {
+                out.byte(0).bytes(key.as_ref()).view(*view);
             }
             Request::Put {
                 key,
@@ -200,7 +203,7 @@ impl Wire for Request {
         let request = match from.byte()? {
             0 => Request::Get {
                 key: from.key()?,
-                eventual: from.flag()?,
+                view: from.view()?,
             },
             1 => Request::Put {
                 key: from.key()?,
@@ -368,11 +371,9 @@ mod tests {
     #[test]
     fn every_request_comes_back_as_it_went() {
         let key = Key::from("y");
-        for eventual in [false, true] {
-            there_and_back(&Request::Get {
-                key: key.clone(),
-                eventual,
-            });
+        for view in [View::Visible, View::Newest, View::Fresh(Micros(7))] {
+            let key = key.clone();
+            there_and_back(&Request::Get { key, view });
         }
         for value in [None, Some(Bytes::new()), Some(Bytes::from_static(b"\0\xff"))] {
             let put = Request::Put {

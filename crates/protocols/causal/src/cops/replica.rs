@@ -8,7 +8,7 @@ use super::recovery::Recovery;
 use crate::cops::message::{Dependencies, Message, Request, Response};
 use crate::cops::waiting::{At, Questions, at_of};
 use crate::{
-    Bugs, bugs,
+    Bugs, View, bugs,
     metrics::{lag, of_hidden_versions},
 };
 use catch_up::CatchUp;
@@ -16,7 +16,7 @@ use kept::Kept;
 use requests::{key_of, reads};
 use std::collections::{BTreeMap, BTreeSet};
 use turnbuckle_core::{
-    Bug, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Metric, Micros, Now, Parameter, Protocol,
+    Bounded, Bug, Context, Descriptor, Forgotten, Hlc, Key, Metric, Micros, Now, Parameter, Protocol,
     Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting, Spans, Topology, Vector,
     Version, Vitals,
 };
@@ -160,6 +160,8 @@ pub enum Line {
     Version(u8),
     /// A partition that started has caught up.
     CaughtUp,
+    /// The wall time by which everything that any other site had acknowledged is visible.
+    OldestWall,
 }
 
 /// The number of the line that a version waits in.
@@ -302,8 +304,7 @@ impl Protocol for Cops {
 
     fn on_request(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         if let Some(why) = self.deletes.refusal() {
-            let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
-            return cx.reply(id, Response::Refused(why.to_string()), receipt);
+            return self.refuse(cx, id, why.to_string());
         }
         let deadline = cx.now.monotonic + self.config.patience - cx.waited;
         if reads(&request) && !self.caught_up.is_done() {
@@ -390,6 +391,7 @@ impl Protocol for Cops {
 
     /// The key need not be resident now: nothing is read.
     fn on_deadline(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
+        let is_fresh = |bound| cx.bounded(bound, self.walls()) == Bounded::Proven;
         let why = match &request {
             request if reads(request) && !self.caught_up.is_done() => {
                 "this node has just started, and does not have every version yet that other sites show"
@@ -401,13 +403,18 @@ impl Protocol for Cops {
                 "version {id} of {key} from site {}, which this session has seen, is not visible here yet, or a version on which it depends is not",
                 cx.topology.replica_name(id.replica)
             ),
+            Request::Get {
+                view: View::Fresh(bound),
+                ..
+            } if !is_fresh(*bound) => {
+                cx.unproven(*bound, self.walls(), "not every site was heard of in time")
+            }
             Request::Get { key, .. } | Request::Put { key, .. } => format!(
                 "after a restart or a full copy it is not known whether a version of {key} was visible here, and not every version on \
                  which it depends is visible yet"
             ),
         };
-        let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
-        cx.reply(id, Response::Refused(why), receipt);
+        self.refuse(cx, id, why);
     }
 
     fn on_link(&mut self, cx: &mut Cx<'_>, peer: ServerId, up: bool) {

@@ -2,7 +2,10 @@ use super::{
     message::{Dependencies, Dependency, Request, Response},
     replica::{Cops, CopsConfig},
 };
-use crate::wire::{Reader, Writer};
+use crate::{
+    View,
+    wire::{Reader, Writer},
+};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use turnbuckle_core::{
@@ -49,7 +52,7 @@ pub struct CopsSession {
 /// An operation that waits until the versions of the context are confirmed.
 struct Confirming {
     operation: Operation,
-    eventual: bool,
+    level: Level,
     asked: Vec<Dependency>,
     open: usize,
     since: Micros,
@@ -126,7 +129,7 @@ impl CopsSession {
         }
     }
 
-    fn confirm(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, eventual: bool) {
+    fn confirm(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, level: Level) {
         let asked: Vec<Dependency> = self.context.iter().cloned().collect();
         for (part, version) in asked.iter().enumerate() {
             let (version, waits) = (version.clone(), self.moved);
@@ -135,7 +138,7 @@ impl CopsSession {
         }
         self.confirming = Some(Confirming {
             operation,
-            eventual,
+            level,
             open: asked.len(),
             asked,
             since: cx.now.monotonic,
@@ -182,12 +185,13 @@ impl CopsSession {
             None => {
                 self.moved = false;
                 self.confirmed_after = cx.now.monotonic.since(confirming.since);
-                self.begin(cx, tag, confirming.operation, confirming.eventual);
+                self.begin(cx, tag, confirming.operation, confirming.level);
             }
         }
     }
 
-    fn begin(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, eventual: bool) {
+    fn begin(&mut self, cx: &mut SessionContext<'_, Self>, tag: u64, operation: Operation, level: Level) {
+        let eventual = level == Level::Eventual;
         self.is_list = matches!(operation, Operation::ReadMany { .. });
         let (key, write) = match operation {
             Operation::Get { key, .. } => (key, None),
@@ -213,7 +217,10 @@ impl CopsSession {
             false => ours,
         };
         let request = match write {
-            None => Request::Get { key, eventual },
+            None => Request::Get {
+                key,
+                view: View::at(level),
+            },
             Some(value) => {
                 let nearest = self.context.iter().filter(|_| !eventual).cloned().collect();
                 Request::Put {
@@ -234,7 +241,7 @@ impl Session for CopsSession {
     type Shared = ();
     type Timer = ();
 
-    const LEVELS: Levels = Levels::of_both(&[Level::Causal, Level::Eventual]);
+    const LEVELS: Levels = View::LEVELS;
 
     /// What a write depends on is known when the operation before it is answered. Other sites wait for exactly these versions, which must not be lost
     /// any more: so the session hears no answer before it is durable.
@@ -288,8 +295,8 @@ impl Session for CopsSession {
         self.confirmed_after = Micros(0);
         let must_confirm = self.moved || self.is_full_for(&operation);
         match must_confirm && !eventual && !self.context.is_empty() {
-            true => self.confirm(cx, tag, operation, eventual),
-            false => self.begin(cx, tag, operation, eventual),
+            true => self.confirm(cx, tag, operation, level),
+            false => self.begin(cx, tag, operation, level),
         }
     }
 

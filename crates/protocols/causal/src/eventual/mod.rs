@@ -24,6 +24,10 @@
 //! old its answers may be: its receipts say so. The claim takes the wall-clock interval of both ends into account. It does not rest on the
 //! timestamps, which may run ahead of the clock after a restart.
 //!
+//! **`bounded(t)`.** A read at this level waits until the marks prove that the answer reflects every write that was acknowledged more than t before
+//! the read began. If that takes longer than [`EventualConfig::patience`], the read is refused, and is told what could be proven. While a site cannot be
+//! reached, only bounds above the length of the cut can be given.
+//!
 //! **Deletes** are versions without a value. A delete is forgotten when every site has it, and everything older, on its disk. While a site is
 //! unreachable, no delete is forgotten.
 //!

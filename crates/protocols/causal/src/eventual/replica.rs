@@ -1,7 +1,7 @@
 use crate::{Bugs, bugs};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, PlainRequest,
+    Bounded, Bug, Context, Descriptor, Forgotten, Hlc, Key, Level, Micros, Now, Parameter, PlainRequest,
     PlainResponse, Protocol, Receipt, Recovered, ReplicaId, Replication, RequestId, ServerId, Setting,
     Topology, Version, VersionId, Vitals,
 };
@@ -12,6 +12,8 @@ use turnbuckle_streams::{Mark, Marks};
 pub struct EventualConfig {
     /// How often a replica tells its peers how far it is. On average, half of it is added to proven staleness.
     pub heartbeat: Micros,
+    /// How long a read at `bounded(t)` may wait for the marks that prove it.
+    pub patience: Micros,
     /// How often what is here is written down, so that deletes can be forgotten.
     pub keep_every: Micros,
     /// The planted bugs.
@@ -22,6 +24,7 @@ impl Default for EventualConfig {
     fn default() -> EventualConfig {
         EventualConfig {
             heartbeat: Micros::from_millis(50),
+            patience: Micros::from_millis(2_000),
             keep_every: Micros::from_millis(1_000),
             bugs: Bugs::default(),
         }
@@ -32,6 +35,7 @@ impl Default for EventualConfig {
 pub struct Eventual {
     me: ReplicaId,
     heartbeat: Micros,
+    patience: Micros,
     keep_every: Micros,
     /// How far it is with every site: VV.
     marks: Marks,
@@ -46,9 +50,12 @@ pub enum Timer {
     Keep,
 }
 
-/// The lines of this protocol: none, because no request waits.
+/// What requests wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Line {}
+pub enum Line {
+    /// The oldest of the wall times in the other replicas' last marks.
+    OldestMark,
+}
 
 impl Protocol for Eventual {
     type Config = EventualConfig;
@@ -66,13 +73,24 @@ impl Protocol for Eventual {
         tolerates_old_directories: true,
         ..Descriptor::of(Replication::Streams)
     };
-    const PARAMETERS: &'static [Parameter<EventualConfig>] = &[Parameter::new(
-        "heartbeat",
-        "how often a replica tells the other sites up to which timestamp it has sent everything",
-        |config| Setting::Interval(&mut config.heartbeat),
-    )];
+    const PARAMETERS: &'static [Parameter<EventualConfig>] = &[
+        Parameter::new(
+            "heartbeat",
+            "how often a replica tells the other sites up to which timestamp it has sent everything",
+            |config| Setting::Interval(&mut config.heartbeat),
+        ),
+        Parameter::new(
+            "patience",
+            "how long a read at bounded(t) may wait until its bound is proven",
+            |config| Setting::Interval(&mut config.patience),
+        ),
+    ];
 
-    const BUGS: &'static [Bug] = &[bugs::FORGETS_DELETES_EARLY, bugs::SERVES_AN_OLD_DIRECTORY];
+    const BUGS: &'static [Bug] = &[
+        bugs::FORGETS_DELETES_EARLY,
+        bugs::SERVES_AN_OLD_DIRECTORY,
+        bugs::WAITS_FOR_ONE_SITE,
+    ];
 
     fn plant(config: &mut EventualConfig, bug: &str) -> bool {
         config.bugs.named(bug).map(|planted| *planted = true).is_some()
@@ -92,6 +110,7 @@ impl Protocol for Eventual {
         Eventual {
             me: me.replica(),
             heartbeat: config.heartbeat,
+            patience: config.patience,
             keep_every: config.keep_every,
             marks: Marks::open(me, &topology, recovered, config.bugs.in_streams()),
         }
@@ -113,15 +132,19 @@ impl Protocol for Eventual {
 
     fn on_request(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: PlainRequest) {
         if let Some(why) = self.marks.deletes.refusal() {
-            return cx.reply(
-                id,
-                PlainResponse::Refused(why.to_string()),
-                self.receipt(cx, None),
-            );
+            return self.refuse(cx, id, why.to_string());
         }
         match request {
-            PlainRequest::Get(key, ..) => self.get(cx, id, &key),
+            PlainRequest::Get(key, Level::Bounded(bound)) => self.get_bounded(cx, id, key, bound),
+            PlainRequest::Get(key, level) => self.get(cx, id, &key, level),
             PlainRequest::Put(key, value, ..) => self.put(cx, id, key, value),
+        }
+    }
+
+    /// A read at `bounded(t)` has waited for too long.
+    fn on_deadline(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, request: PlainRequest) {
+        if let Level::Bounded(bound) = request.level() {
+            self.refuse_bounded(cx, id, bound, "no newer mark of every replica came in time");
         }
     }
 
@@ -147,6 +170,8 @@ impl Protocol for Eventual {
     /// Everything that `from` stamped up to its promise has been handled.
     fn on_mark(&mut self, cx: &mut Context<'_, Eventual>, from: ServerId, mark: Mark) {
         self.marks.heard(cx, from.replica(), mark);
+        let oldest = self.marks.walls().min().unwrap_or_default();
+        cx.advance(Line::OldestMark, oldest.0);
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_, Eventual>, timer: Timer) {
@@ -207,13 +232,43 @@ impl Protocol for Eventual {
 }
 
 impl Eventual {
-    fn get(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: &Key) {
+    fn get(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: &Key, level: Level) {
         let newest = cx.chain(key).map(|chain| chain.newest());
         let (version, value) = (
             newest.map(|newest| newest.id),
             newest.and_then(|newest| newest.value.clone()),
         );
-        cx.reply(id, PlainResponse::Value(value), self.receipt(cx, version));
+        let receipt = self.receipt(cx, level, version);
+        cx.reply(id, PlainResponse::Value(value), receipt);
+    }
+
+    /// Answers when the marks of all other replicas prove the bound.
+    fn get_bounded(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, bound: Micros) {
+        let level = Level::Bounded(bound);
+        match self.marks.bounded(cx, bound) {
+            Bounded::Proven => self.get(cx, id, &key, level),
+            Bounded::Once(wall) => {
+                let deadline = cx.now.monotonic + self.patience - cx.waited;
+                cx.wait(
+                    Line::OldestMark,
+                    wall.0,
+                    deadline,
+                    id,
+                    PlainRequest::Get(key, level),
+                );
+            }
+            Bounded::Never(why) => self.refuse_bounded(cx, id, bound, why),
+        }
+    }
+
+    fn refuse_bounded(&self, cx: &mut Context<'_, Eventual>, id: RequestId, bound: Micros, why: &str) {
+        let why = cx.unproven(bound, self.marks.walls(), why);
+        self.refuse(cx, id, why);
+    }
+
+    fn refuse(&self, cx: &mut Context<'_, Eventual>, id: RequestId, why: String) {
+        let receipt = self.receipt(cx, Level::Eventual, None);
+        cx.reply(id, PlainResponse::Refused(why), receipt);
     }
 
     fn put(&mut self, cx: &mut Context<'_, Eventual>, id: RequestId, key: Key, value: Option<Bytes>) {
@@ -223,8 +278,7 @@ impl Eventual {
         let existed = newest.is_some_and(|(_, alive)| alive);
         if value.is_none() && !existed {
             let version = newest.map(|(id, _)| id);
-            cx.reply(id, PlainResponse::Written { existed }, self.receipt(cx, version));
-            return;
+            return self.written(cx, id, existed, version);
         }
         // The stamp is above the version that is here, even if a restart forgot that the clock had seen it.
         if let Some((newest, _)) = newest {
@@ -245,17 +299,24 @@ impl Eventual {
             },
         );
         assert!(kept, "a new stamp is above every version of its key");
-        cx.reply(
-            id,
-            PlainResponse::Written { existed },
-            self.receipt(cx, Some(version)),
-        );
+        self.written(cx, id, existed, Some(version));
     }
 
-    fn receipt(&self, cx: &Context<'_, Eventual>, version: Option<VersionId>) -> Receipt {
+    fn written(
+        &self,
+        cx: &mut Context<'_, Eventual>,
+        id: RequestId,
+        existed: bool,
+        version: Option<VersionId>,
+    ) {
+        let receipt = self.receipt(cx, Level::Eventual, version);
+        cx.reply(id, PlainResponse::Written { existed }, receipt);
+    }
+
+    fn receipt(&self, cx: &Context<'_, Eventual>, given: Level, version: Option<VersionId>) -> Receipt {
         Receipt {
             staleness: self.marks.staleness(cx),
-            ..cx.receipt(Level::Eventual, version)
+            ..cx.receipt(given, version)
         }
     }
 }

@@ -1,4 +1,7 @@
-use crate::wire::{Reader, Writer};
+use crate::{
+    View,
+    wire::{Reader, Writer},
+};
 use bytes::{Bytes, BytesMut};
 use turnbuckle_core::{BadFrame, Hidden, Hlc, Key, Micros, ReplicaSet, Vector, Wire};
 use turnbuckle_streams::Said;
@@ -171,8 +174,8 @@ pub struct Get {
     pub stable: Vector,
     /// DS_c, DT_c (what the session has seen), if that was at another site and no server here has covered it yet. The request waits for it.
     pub need: Vector,
-    /// Whether to read the newest version here, visible or not: level `eventual`.
-    pub eventual: bool,
+    /// What is to be read.
+    pub view: View,
 }
 
 /// `<PUTREQ k, v, DS_c>`
@@ -204,8 +207,8 @@ pub struct Rotx {
     /// What the request waits for: the past, if no server here has covered it yet, or if one number is used for all sites; and what a server had
     /// collected that was asked for an older snapshot.
     pub need: Vector,
-    /// Whether to read the newest versions here, visible or not, and no snapshot.
-    pub eventual: bool,
+    /// What is to be read. The newest versions, visible or not, are no snapshot.
+    pub view: View,
 }
 
 /// A replica's answer. `past` is what the session has now seen in addition.
@@ -282,13 +285,29 @@ pub enum Slice {
     },
 }
 
+impl Request {
+    /// Whether several keys are read as of one moment.
+    pub fn is_snapshot(&self) -> bool {
+        matches!(self, Request::Rotx(_))
+    }
+
+    /// How fresh the answer must provably be.
+    pub fn bound(&self) -> Option<Micros> {
+        match self {
+            Request::Get(get) => get.view.bound(),
+            Request::Rotx(rotx) => rotx.view.bound(),
+            Request::Put(_) => None,
+        }
+    }
+}
+
 impl Wire for Request {
     fn encode(&self, out: &mut BytesMut) {
         let mut out = Writer(out);
         match self {
             Request::Get(get) => {
                 out.byte(0).bytes(get.key.as_ref());
-                out.vector(&get.stable).vector(&get.need).flag(get.eventual);
+                out.vector(&get.stable).vector(&get.need).view(get.view);
             }
             Request::Put(put) => {
                 out.byte(1).bytes(put.key.as_ref()).value(put.value.as_ref());
@@ -301,7 +320,7 @@ impl Wire for Request {
                     out.bytes(key.as_ref());
                 }
                 out.vector(&rotx.stable).vector(&rotx.past);
-                out.vector(&rotx.need).flag(rotx.eventual);
+                out.vector(&rotx.need).view(rotx.view);
             }
         }
     }
@@ -313,7 +332,7 @@ impl Wire for Request {
                 key: from.key()?,
                 stable: from.vector()?,
                 need: from.vector()?,
-                eventual: from.flag()?,
+                view: from.view()?,
             }),
             1 => Request::Put(Put {
                 key: from.key()?,
@@ -328,7 +347,7 @@ impl Wire for Request {
                 stable: from.vector()?,
                 past: from.vector()?,
                 need: from.vector()?,
-                eventual: from.flag()?,
+                view: from.view()?,
             }),
             other => return Err(from.bad(format!("kind {other}"))),
         };

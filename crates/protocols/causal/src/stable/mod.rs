@@ -516,6 +516,9 @@ impl Stable {
         // The walls speak of everything that is stable, and this partition may have to wait for some of that.
         if self.absent(&report.stable).is_none() {
             self.dsv_walls.merge(&report.walls);
+            if !self.scalar {
+                self.advance_walls(cx);
+            }
         }
         self.collectable.merge(&report.collectable);
         self.raise(cx, &report.stable);

@@ -76,4 +76,9 @@ pub enum Line {
     Here(ReplicaId),
     /// The wall clock.
     Clock,
+    /// The wall time by which everything that any other site had acknowledged is shown; in snapshots, what any site had acknowledged.
+    OldestWall {
+        /// Whether it is that of snapshots.
+        is_snapshot: bool,
+    },
 }

@@ -1,7 +1,7 @@
-use super::Stable;
+use super::{Line, Request, Stable};
 use crate::metrics::lag;
 use turnbuckle_core::{
-    Context, Hidden, Hlc, Level, Micros, Now, Proof, Protocol, Reading, Receipt, ReplicaId, Vector,
+    Bounded, Context, Hidden, Hlc, Level, Micros, Now, Proof, Protocol, Reading, Receipt, ReplicaId, Vector,
     VersionId, Vitals,
 };
 
@@ -19,21 +19,8 @@ impl Stable {
         cut: Option<Vector>,
         hidden: Hidden,
     ) -> Receipt {
-        let own = cut.is_none().then_some(self.me.replica());
-        let sites = (0..self.sites as u16)
-            .map(ReplicaId)
-            .filter(|&replica| Some(replica) != own);
-        // Raw clocks: a server that acknowledged a write before, by a clock within its bound, stamped it in an earlier microsecond. If the newest
-        // stamp is beyond what a clock within its bound can show, nothing is proven.
-        let raw = |at: Hlc| at.wall().since(cx.now.wall.bound() + Micros(1));
-        let newest = (self.scalar && !self.bugs.proves_by_the_least_clock).then(|| raw(self.newest));
-        let walls = sites.map(|replica| match self.scalar {
-            true => raw(self.dsv.newest()),
-            false => self.dsv_walls.at(replica).wall(),
-        });
-        let walls = walls.chain(newest);
         Receipt {
-            staleness: cx.now.wall.age_of_oldest(walls),
+            staleness: cx.staleness(self.walls_of(cx.now, cut.is_some())),
             proof: Proof::Causal {
                 cut: match self.scalar {
                     true => self.gst_of_each(),
@@ -42,6 +29,73 @@ impl Stable {
                 hidden,
             },
             ..cx.receipt(given, version)
+        }
+    }
+
+    /// Of each site, a wall time: everything that the site had acknowledged by then is shown. 0 if that is not known. What one replica shows of its own site is
+    /// complete; a snapshot, which shows what is stable, needs the own site's wall, too.
+    fn walls_of(&self, now: Now, is_snapshot: bool) -> impl Iterator<Item = Micros> + Clone {
+        let own = (!is_snapshot).then_some(self.me.replica());
+        let sites = (0..self.sites as u16)
+            .map(ReplicaId)
+            .filter(move |&replica| Some(replica) != own);
+        // If the newest stamp is beyond what a clock within its bound can show, nothing is proven.
+        let clocks_count = self.scalar && !self.bugs.proves_by_the_least_clock;
+        let newest = clocks_count.then(|| self.newest.wall().since(Stable::raw_bound(now)));
+        let walls = sites.map(move |replica| match self.scalar {
+            true => self.dsv.newest().wall().since(Stable::raw_bound(now)),
+            false => self.dsv_walls.at(replica).wall(),
+        });
+        walls.chain(newest)
+    }
+
+    /// Raw clocks: a server that acknowledged a write this long before a stamp, by a clock within its bound, stamped the write in an earlier microsecond.
+    fn raw_bound(now: Now) -> Micros {
+        now.wall.bound() + Micros(1)
+    }
+
+    /// Whether a read can be answered now, if it is at `bounded(t)`.
+    pub fn bounded<P: Protocol>(&self, cx: &Context<'_, P>, request: &Request) -> Bounded {
+        match request.bound() {
+            Some(bound) => {
+                let count = if self.bugs.waits_for_one_site {
+                    1
+                } else {
+                    usize::MAX
+                };
+                cx.bounded(bound, self.walls_of(cx.now, request.is_snapshot()).take(count))
+            }
+            None => Bounded::Proven,
+        }
+    }
+
+    /// What is said to a client whose read at `bounded(t)` cannot be answered. `None` if it can.
+    pub fn excuse_of_bound<P: Protocol>(&self, cx: &Context<'_, P>, request: &Request) -> Option<String> {
+        let why = match self.bounded(cx, request) {
+            Bounded::Proven => return None,
+            Bounded::Once(_) => "not every site was heard of in time",
+            Bounded::Never(why) => why,
+        };
+        let walls = self.walls_of(cx.now, request.is_snapshot());
+        Some(cx.unproven(request.bound()?, walls, why))
+    }
+
+    /// The line on which a read waits until all walls have reached a time, and the point.
+    pub fn line_of_wall(&self, now: Now, wall: Micros, is_snapshot: bool) -> (Line, Hlc) {
+        match self.scalar {
+            true => {
+                let stable = Hlc::from_wall(wall + Stable::raw_bound(now));
+                (Line::Stable(ReplicaId(0)), stable)
+            }
+            false => (Line::OldestWall { is_snapshot }, Hlc(wall.0)),
+        }
+    }
+
+    /// The sites' walls have risen: reads at `bounded(t)` go on.
+    pub(super) fn advance_walls<P: Protocol<Line = Line>>(&self, cx: &mut Context<'_, P>) {
+        for is_snapshot in [false, true] {
+            let oldest = self.walls_of(cx.now, is_snapshot).min();
+            cx.advance(Line::OldestWall { is_snapshot }, oldest.unwrap_or_default().0);
         }
     }
 

@@ -4,9 +4,9 @@ use super::{
 use crate::{Bugs, metrics::of_hidden_versions};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Metric, Micros, Now, Parameter,
-    Protocol, Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, Vector, Version,
-    VersionId, Vitals, Wire,
+    Bounded, Bug, Chain, Context, Descriptor, Forgotten, Hidden, Hlc, Key, Level, Metric, Micros, Now,
+    Parameter, Protocol, Reading, Recovered, ReplicaId, Replication, RequestId, ServerId, Topology, Vector,
+    Version, VersionId, Vitals, Wire,
 };
 
 /// What differs between protocols that go by time: the clock, what a version carries, and what decides that a version may be seen.
@@ -237,6 +237,9 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         if let Some(lack) = self.lacks(&request) {
             return cx.wait(lack.line(), lack.need.0, deadline, id, request);
         }
+        let Some(request) = self.when_fresh(cx, id, request, deadline) else {
+            return;
+        };
         match request {
             Request::Get(get) => self.on_get(cx, id, get, deadline),
             Request::Put(put) => {
@@ -306,7 +309,7 @@ impl<R: Rules> Protocol for TimedReplica<R> {
         let why = match (self.lacks(&request), &request) {
             (Some(lack), _) => Some(self.stable.excuse(cx, lack.replica, lack.need)),
             (None, Request::Put(put)) => self.rules.excuse(cx.now, put),
-            (None, _) => None,
+            (None, read) => self.stable.excuse_of_bound(cx, read),
         };
         match why {
             Some(why) => self.refuse(cx, id, why),
@@ -384,8 +387,8 @@ impl<R: Rules> TimedReplica<R> {
     /// that it is stable here.
     fn lacks(&self, request: &Request) -> Option<Lack> {
         let (past, known, reads) = match request {
-            Request::Get(get) if get.eventual => return None,
-            Request::Rotx(rotx) if rotx.eventual => return None,
+            Request::Get(get) if get.view.is_newest() => return None,
+            Request::Rotx(rotx) if rotx.view.is_newest() => return None,
             Request::Get(get) => (Some(&get.need), &get.stable, true),
             // The answer to a delete tells whether there was a value.
             Request::Put(put) => (
@@ -424,17 +427,41 @@ impl<R: Rules> TimedReplica<R> {
         })
     }
 
+    /// Returns a request for which nothing else is missing, to be carried out now. A read at `bounded(t)` waits until its bound is proven.
+    fn when_fresh(
+        &mut self,
+        cx: &mut Cx<'_, R>,
+        id: RequestId,
+        request: Request,
+        deadline: Micros,
+    ) -> Option<Request> {
+        match self.stable.bounded(cx, &request) {
+            Bounded::Proven => return Some(request),
+            Bounded::Once(wall) => {
+                let (line, point) = self.stable.line_of_wall(cx.now, wall, request.is_snapshot());
+                cx.wait(line, point.0, deadline, id, request);
+            }
+            Bounded::Never(_) => {
+                let why = self.stable.excuse_of_bound(cx, &request).unwrap_or_default();
+                self.refuse(cx, id, why);
+            }
+        }
+        None
+    }
+
     // ---- GET and PUT ----------------------------------------------------------------------------------------
 
     fn on_get(&mut self, cx: &mut Cx<'_, R>, id: RequestId, get: Get, deadline: Micros) {
         self.stable.raise(cx, &get.stable);
         let (d, hidden) = look(cx.chain(&get.key), |d| {
-            get.eventual || self.rules.is_visible(&self.stable, d)
+            get.view.is_newest() || self.rules.is_visible(&self.stable, d)
         });
         let version = d.map(|d| d.id);
         let value = d.and_then(|d| d.value.clone());
-        let past = d.filter(|_| !get.eventual).map_or(Vector::ZERO, R::past_of);
-        if !get.eventual && version.is_some_and(|d| d.replica == self.me.replica()) {
+        let past = d
+            .filter(|_| !get.view.is_newest())
+            .map_or(Vector::ZERO, R::past_of);
+        if !get.view.is_newest() && version.is_some_and(|d| d.replica == self.me.replica()) {
             if let Some(absent) = self.rules.absent_for_local_read(&self.stable, &past) {
                 return self.wait_until_here(cx, id, Request::Get(get), absent, deadline);
             }
@@ -449,7 +476,7 @@ impl<R: Rules> TimedReplica<R> {
             },
             stable: self.stable.dsv().clone(),
         };
-        self.reply(cx, id, response, get.eventual, version, hidden);
+        self.reply(cx, id, response, get.view.level(), version, hidden);
     }
 
     /// Lets a request wait until what this partition has lost is here again. When its time is up, the request is refused.
@@ -494,7 +521,7 @@ impl<R: Rules> TimedReplica<R> {
                 past: seen,
                 stable,
             };
-            return self.reply(cx, id, response, put.eventual, before, hidden);
+            return self.reply(cx, id, response, written_at(put.eventual), before, hidden);
         }
         put.past.merge(&seen);
         let key = &put.key;
@@ -511,7 +538,14 @@ impl<R: Rules> TimedReplica<R> {
             past: seen.merged(&own),
             stable,
         };
-        self.reply(cx, id, response, put.eventual, Some(written), Hidden::default());
+        self.reply(
+            cx,
+            id,
+            response,
+            written_at(put.eventual),
+            Some(written),
+            Hidden::default(),
+        );
     }
 
     /// What a client that has seen this must know to be stable, as a client that reads does. Nothing, if all of it is of this site.
@@ -528,16 +562,23 @@ impl<R: Rules> TimedReplica<R> {
         cx: &mut Cx<'_, R>,
         id: RequestId,
         response: Response,
-        eventual: bool,
+        given: Level,
         version: Option<VersionId>,
         hidden: Hidden,
     ) {
-        let receipt = self.stable.receipt(cx, given(eventual), version, None, hidden);
+        let receipt = self.stable.receipt(cx, given, version, None, hidden);
         cx.reply(id, response, receipt);
     }
 
     fn refuse(&self, cx: &mut Cx<'_, R>, id: RequestId, why: String) {
-        self.reply(cx, id, Response::Refused(why), false, None, Hidden::default());
+        self.reply(
+            cx,
+            id,
+            Response::Refused(why),
+            Level::Causal,
+            None,
+            Hidden::default(),
+        );
     }
 
     // ---- ROTX: Algorithm 5.4 --------------------------------------------------------------------------------
@@ -547,13 +588,13 @@ impl<R: Rules> TimedReplica<R> {
             unreachable!("only a ROTX comes here");
         };
         self.stable.raise(cx, &rotx.stable); // line 10
-        if !rotx.eventual {
+        if !rotx.view.is_newest() {
             // What was seen at another site is here by now: the request has waited for it.
             self.stable.raise(cx, &rotx.past);
         }
         let sv = self.stable.dsv().clone(); // line 12
         let (cut, hidden) = (Some(sv.clone()), Hidden::default());
-        let receipt = self.stable.receipt(cx, given(rotx.eventual), None, cut, hidden);
+        let receipt = self.stable.receipt(cx, rotx.view.level(), None, cut, hidden);
         let name = self.snapshots.begin(id, rotx, sv, receipt, cx.now, deadline);
         self.ask_for_slices(cx, name);
     }
@@ -692,7 +733,8 @@ fn look<M>(chain: Option<&Chain<M>>, shown: impl Fn(&Version<M>) -> bool) -> (Op
     (None, hidden)
 }
 
-fn given(eventual: bool) -> Level {
+/// The level that a write is given.
+fn written_at(eventual: bool) -> Level {
     match eventual {
         true => Level::Eventual,
         false => Level::Causal,

@@ -1,5 +1,8 @@
 use super::{Get, Put, Request, Response, Rotx, Rules, TimedReplica};
-use crate::wire::{Reader, Writer};
+use crate::{
+    View,
+    wire::{Reader, Writer},
+};
 use bytes::{Bytes, BytesMut};
 use std::marker::PhantomData;
 use turnbuckle_core::{
@@ -95,14 +98,14 @@ impl<R> TimedSession<R> {
         }
     }
 
-    /// Algorithm 5.1, lines 4-5 and 10. A server that answers at level `causal` has covered the past, so the past is stable here.
+    /// Algorithm 5.1, lines 4-5 and 10. A server that answers at another level than `eventual` has covered the past, so the past is stable here.
     fn saw(&mut self, server: ServerId, past: &Vector, stable: &Vector, given: Level) {
         if server.site != self.home {
             // It may not be at home yet.
             self.moved |= !self.stable.covers(past);
             return self.past.merge(past);
         }
-        if self.moved && given == Level::Causal {
+        if self.moved && given != Level::Eventual {
             self.stable.merge(&self.past);
             self.moved = false;
         }
@@ -116,7 +119,7 @@ impl<R: Rules> Session for TimedSession<R> {
     type Shared = ();
     type Timer = ();
 
-    const LEVELS: Levels = Levels::of_both(&[Level::Causal, Level::Eventual]);
+    const LEVELS: Levels = View::LEVELS;
 
     /// What a write depends on is known when the operation before it is answered, or is a write that has its stamp.
     const OVERLAPS: bool = false;
@@ -161,7 +164,7 @@ impl<R: Rules> Session for TimedSession<R> {
                 let request = Request::Get(Get {
                     stable: self.stable_at(server),
                     need: self.need(eventual, server.site != self.home),
-                    eventual,
+                    view: View::at(level),
                     key,
                 });
                 cx.ask(tag, 0, server, request);
@@ -197,7 +200,7 @@ impl<R: Rules> Session for TimedSession<R> {
                     stable: self.stable_at(server),
                     past: self.past.clone(),
                     need: self.need(eventual, R::SCALAR || server.site != self.home),
-                    eventual,
+                    view: View::at(level),
                 });
                 cx.ask(tag, 0, server, request);
             }

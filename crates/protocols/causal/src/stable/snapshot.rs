@@ -114,7 +114,7 @@ impl Snapshots {
                 place,
                 key,
                 sv: snapshot.sv.clone(),
-                eventual: snapshot.rotx.eventual,
+                eventual: snapshot.rotx.view.is_newest(),
             };
             (server, slice)
         };
@@ -205,15 +205,19 @@ impl Snapshot {
 
     /// The answer to the request (lines 17 and 18), with what is stable by now: the values, unless they are too large.
     pub fn finish(self, stable: Vector) -> (RequestId, Response, Receipt) {
-        let response = match self.is_too_large() {
-            true => Response::Refused(
-                "the keys' values are more than one answer can carry: read fewer keys at once".into(),
-            ),
-            false => Response::Values {
+        let is_proven = |bound| self.receipt.staleness.is_some_and(|staleness| staleness <= bound);
+        let response = if self.is_too_large() {
+            let why = "the keys' values are more than one answer can carry: read fewer keys at once";
+            Response::Refused(why.into())
+        } else if let Some(bound) = self.rotx.view.bound().filter(|&bound| !is_proven(bound)) {
+            let why = "a partition does not have everything again that it had lost, or another snapshot had to be taken";
+            Response::Refused(format!("bounded({bound}) cannot be given: {why}"))
+        } else {
+            Response::Values {
                 values: self.values,
                 past: self.past,
                 stable,
-            },
+            }
         };
         (self.id, response, self.receipt)
     }
@@ -231,6 +235,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::View;
     use turnbuckle_core::{Key, Level};
 
     const ME: ServerId = ServerId {
@@ -257,7 +262,7 @@ mod tests {
             stable: Vector::ZERO,
             past: Vector::ZERO,
             need: Vector::ZERO,
-            eventual: false,
+            view: View::Visible,
         };
         snapshots.begin(
             RequestId(1),

@@ -1,9 +1,15 @@
-use super::{Cops, Cx};
-use crate::cops::message::{Dependencies, Dependency, Request, Response};
-use crate::cops::waiting::{At, at_of};
+use super::{Cops, Cx, Line};
+use crate::{
+    View,
+    cops::{
+        message::{Dependencies, Dependency, Request, Response},
+        waiting::{At, at_of},
+    },
+};
 use bytes::Bytes;
 use turnbuckle_core::{
-    Chain, Hidden, Hlc, Key, Level, Proof, Receipt, RequestId, Vector, Version, VersionId, Wire,
+    Bounded, Chain, Hidden, Hlc, Key, Level, Micros, Proof, Receipt, RequestId, Vector, Version, VersionId,
+    Wire,
 };
 
 /// The requests of clients.
@@ -11,7 +17,10 @@ impl Cops {
     /// The version that a request must wait for, if there is one.
     pub(super) fn lacks(&mut self, cx: &mut Cx<'_>, request: &Request) -> Option<At> {
         match request {
-            Request::Confirm { waits: false, .. } | Request::Get { eventual: true, .. } => None,
+            Request::Confirm { waits: false, .. }
+            | Request::Get {
+                view: View::Newest, ..
+            } => None,
             Request::Confirm {
                 version: (key, id), ..
             } => {
@@ -55,7 +64,7 @@ impl Cops {
 
     pub(super) fn serve(&mut self, cx: &mut Cx<'_>, id: RequestId, request: Request) {
         match request {
-            Request::Get { key, eventual } => self.on_get(cx, id, &key, eventual),
+            Request::Get { key, view } => self.on_get(cx, id, key, view),
             Request::Put {
                 key,
                 value,
@@ -74,14 +83,32 @@ impl Cops {
         }
     }
 
-    pub(super) fn on_get(&mut self, cx: &mut Cx<'_>, id: RequestId, key: &Key, eventual: bool) {
-        let (found, hidden) = Cops::look(cx.chain(key), |id| eventual || self.is_visible(id));
+    pub(super) fn on_get(&mut self, cx: &mut Cx<'_>, id: RequestId, key: Key, view: View) {
+        if let Some(bound) = view.bound() {
+            match cx.bounded(bound, self.walls()) {
+                Bounded::Proven => {}
+                Bounded::Once(wall) => {
+                    let deadline = cx.now.monotonic + self.config.patience - cx.waited;
+                    return cx.wait(Line::OldestWall, wall.0, deadline, id, Request::Get { key, view });
+                }
+                Bounded::Never(why) => {
+                    let why = cx.unproven(bound, self.walls(), why);
+                    return self.refuse(cx, id, why);
+                }
+            }
+        }
+        let (found, hidden) = Cops::look(cx.chain(&key), |id| view.is_newest() || self.is_visible(id));
         let version = found.map(|version| version.id);
         let response = Response::Value {
             value: found.and_then(|version| version.value.clone()),
             everywhere: version.is_some_and(|id| self.everywhere.covers_id(id)),
         };
-        cx.reply(id, response, self.receipt(cx, level(eventual), version, hidden));
+        cx.reply(id, response, self.receipt(cx, view.level(), version, hidden));
+    }
+
+    pub(super) fn refuse(&self, cx: &mut Cx<'_>, id: RequestId, why: String) {
+        let receipt = self.receipt(cx, Level::Causal, None, Hidden::default());
+        cx.reply(id, Response::Refused(why), receipt);
     }
 
     pub(super) fn on_put(
@@ -132,6 +159,11 @@ impl Cops {
         partition == self.me.partition && self.everywhere.covers_id(*id)
     }
 
+    /// Of each other site, the wall time by which everything that its partition had acknowledged is visible. 0 if it is not known.
+    pub(super) fn walls(&self) -> impl Iterator<Item = Micros> + Clone {
+        self.peers.values().map(|peer| peer.wall)
+    }
+
     /// What a peer had acknowledged by the wall time of its mark was stamped before that mark. When the watermark has passed the mark, all of that is
     /// visible in this partition. Other partitions do not matter for that.
     pub(super) fn receipt(
@@ -141,9 +173,8 @@ impl Cops {
         version: Option<VersionId>,
         hidden: Hidden,
     ) -> Receipt {
-        let walls = self.peers.values().map(|peer| peer.wall);
         Receipt {
-            staleness: cx.now.wall.age_of_oldest(walls),
+            staleness: cx.staleness(self.walls()),
             proof: Proof::Causal {
                 cut: Vector::ZERO,
                 hidden,
@@ -156,7 +187,7 @@ impl Cops {
 /// Whether the answer tells the session what is visible.
 pub(super) fn reads(request: &Request) -> bool {
     match request {
-        Request::Get { eventual, .. } => !eventual,
+        Request::Get { view, .. } => !view.is_newest(),
         // The answer to a delete tells whether there was a value.
         Request::Put { value, eventual, .. } => value.is_none() && !eventual,
         Request::Confirm { .. } => false,

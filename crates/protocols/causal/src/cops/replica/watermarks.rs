@@ -31,6 +31,8 @@ impl Cops {
                 peer.prove(self.visible.at(replica));
             }
         }
+        let oldest = self.walls().min().unwrap_or_default();
+        cx.advance(Line::OldestWall, oldest.0);
         self.catch_up(cx);
         self.everywhere = self.visible.clone();
         for peer in self.peers.values() {
