@@ -30,7 +30,7 @@ pub use promise::{Promise, PromisedOrder};
 mod protocol;
 pub use protocol::{Context, Forgotten, Protocol, Recovered, RequestId, Write};
 mod receipt;
-pub use receipt::{Hidden, Proof, QuorumProof, Receipt, Route};
+pub use receipt::{Freshness, Hidden, Proof, QuorumProof, Receipt, Route};
 mod put_options;
 pub use put_options::{Condition, Expiry, PutOptions, Unmet};
 mod replica;

@@ -55,7 +55,7 @@ pub enum Proof {
 }
 
 /// How replicas took part in an answer of a quorum keyspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QuorumProof {
     /// The replicas that were asked to read, or that were sent the write.
     pub asked: ReplicaSet,
@@ -63,6 +63,20 @@ pub struct QuorumProof {
     pub answered: ReplicaSet,
     /// What the proven staleness covers: the writes that at least this many replicas had acknowledged. 1: all writes.
     pub covers: u8,
+    /// For a read at `bounded(t)`: how one replica could prove the bound, or why it could not. Boxed, because few receipts have it, and without the box every
+    /// receipt would be larger.
+    pub freshness: Option<Box<Freshness>>,
+}
+
+/// How one replica could prove the bound of a read at `bounded(t)`, or why it could not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// By what it knew of these replicas, which were not asked.
+    Proven(ReplicaSet),
+    /// It could prove this staleness, which is above the bound. So others were asked.
+    Stale(Micros),
+    /// It could prove nothing. So others were asked.
+    Unknown,
 }
 
 /// Versions that are here and cannot be shown yet.
@@ -109,6 +123,10 @@ impl Proof {
                 asked: one.asked.union(other.asked),
                 answered: one.answered.intersection(other.answered),
                 covers: one.covers.max(other.covers),
+                freshness: match (one.freshness.as_deref(), other.freshness) {
+                    (Some(Freshness::Stale(_) | Freshness::Unknown), _) => one.freshness,
+                    (_, other) => other,
+                },
             }),
             // Only receipts of one keyspace are merged.
             (Proof::Plain, proof) | (proof, _) => proof,

@@ -9,8 +9,8 @@ use crate::entry::entry_words;
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 use turnbuckle_core::{
-    BadFrame, Hidden, Level, Micros, Proof, QuorumProof, Receipt, ReplicaSet, Route, ServerId, SiteId,
-    Topology, Vector, VersionId,
+    BadFrame, Freshness, Hidden, Level, Micros, Proof, QuorumProof, Receipt, ReplicaSet, Route, ServerId,
+    SiteId, Topology, Vector, VersionId,
 };
 use turnbuckle_replication::{
     CutFrame, StreamBody, check_places, check_time, cut_from_frames, cut_to_frames, replica_number,
@@ -145,6 +145,17 @@ struct QuorumFrame {
     answered: Vec<u32>,
     #[prost(uint32, tag = "3")]
     covers: u32,
+    #[prost(message, optional, tag = "4")]
+    freshness: Option<FreshnessFrame>,
+}
+
+/// How one replica could prove the bound of a read, or why it could not: either names replicas, or a staleness, or nothing.
+#[derive(Clone, PartialEq, Message)]
+struct FreshnessFrame {
+    #[prost(uint32, repeated, tag = "1")]
+    proven: Vec<u32>,
+    #[prost(uint64, optional, tag = "2")]
+    stale_us: Option<u64>,
 }
 
 impl From<&QuorumProof> for QuorumFrame {
@@ -154,6 +165,16 @@ impl From<&QuorumProof> for QuorumFrame {
             asked: numbers(quorum.asked),
             answered: numbers(quorum.answered),
             covers: quorum.covers.into(),
+            freshness: quorum.freshness.as_deref().map(|freshness| FreshnessFrame {
+                proven: match freshness {
+                    Freshness::Proven(replicas) => numbers(*replicas),
+                    Freshness::Stale(_) | Freshness::Unknown => Vec::new(),
+                },
+                stale_us: match freshness {
+                    Freshness::Stale(staleness) => Some(staleness.0),
+                    Freshness::Proven(_) | Freshness::Unknown => None,
+                },
+            }),
         }
     }
 }
@@ -170,6 +191,17 @@ impl QuorumFrame {
             asked: replicas(&self.asked)?,
             answered: replicas(&self.answered)?,
             covers: covers.ok_or_else(|| BadFrame::new("a number of replicas", self.covers.to_string()))?,
+            freshness: match &self.freshness {
+                None => None,
+                Some(FreshnessFrame {
+                    stale_us: Some(staleness),
+                    ..
+                }) => Some(Box::new(Freshness::Stale(Micros(*staleness)))),
+                Some(FreshnessFrame { proven, .. }) => Some(Box::new(match proven.is_empty() {
+                    true => Freshness::Unknown,
+                    false => Freshness::Proven(replicas(proven)?),
+                })),
+            },
         })
     }
 }

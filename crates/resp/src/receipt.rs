@@ -1,11 +1,11 @@
 //! Receipts as text: the fields of `RECEIPT`, and of the attribute before each reply under `RECEIPTS ON`.
 use crate::{Backend, Writer};
-use turnbuckle_core::{Hlc, Micros, Proof, Receipt, ReplicaId, Route, VersionId};
+use turnbuckle_core::{Freshness, Hlc, Micros, Proof, Receipt, ReplicaId, ReplicaSet, Route, VersionId};
 
 /// How many fields a receipt has, and how many more a receipt of a causal or a quorum keyspace has.
 const FIELDS: usize = 10;
 const CAUSAL_FIELDS: usize = 3;
-const QUORUM_FIELDS: usize = 3;
+const QUORUM_FIELDS: usize = 5;
 
 fn fields(receipt: &Receipt) -> usize {
     match receipt.proof {
@@ -77,7 +77,17 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
             writer.bulk_or_null(newest.as_deref().map(str::as_bytes));
         }
         Proof::Quorum(quorum) => {
-            for (field, replicas) in [("asked_replicas", quorum.asked), ("answered", quorum.answered)] {
+            let freshness = quorum.freshness.as_deref();
+            let fresh = match freshness {
+                Some(Freshness::Proven(replicas)) => *replicas,
+                _ => ReplicaSet::default(),
+            };
+            let lists = [
+                ("asked_replicas", quorum.asked),
+                ("answered", quorum.answered),
+                ("fresh", fresh),
+            ];
+            for (field, replicas) in lists {
                 writer.bulk(field.as_bytes());
                 writer.array(replicas.len());
                 for of in replicas.iter() {
@@ -86,6 +96,13 @@ fn write_fields(receipt: &Receipt, backend: &dyn Backend, writer: &mut Writer<'_
             }
             writer.bulk(b"covers");
             writer.integer(i64::from(quorum.covers));
+            writer.bulk(b"fallback");
+            let fallback = match freshness {
+                Some(Freshness::Stale(staleness)) => Some(format!("stale {}us", staleness.0)),
+                Some(Freshness::Unknown) => Some("unknown".to_string()),
+                Some(Freshness::Proven(_)) | None => None,
+            };
+            writer.bulk_or_null(fallback.as_deref().map(str::as_bytes));
         }
     }
 }

@@ -3,8 +3,8 @@ use bytes::Bytes;
 use goldenscript::{ArgumentConsumer, Command, Context, Runner};
 use std::{collections::BTreeMap, error::Error, fmt::Write as _};
 use turnbuckle_core::{
-    Answer, Condition, Expiry, Failure, Hidden, Hlc, Key, Level, Micros, Operation, Proof, Protocol,
-    PutOptions, ReplicaId, Session, SiteId, VersionId,
+    Answer, Condition, Expiry, Failure, Freshness, Hidden, Hlc, Key, Level, Micros, Operation, Proof,
+    Protocol, PutOptions, ReplicaId, ReplicaSet, Session, SiteId, VersionId,
 };
 use turnbuckle_node::NodeId;
 
@@ -332,7 +332,7 @@ impl<S: Session> Script<S> {
                 .map_or("nothing proven".to_string(), |staleness| {
                     format!("reflects all writes older than {staleness}")
                 });
-            let proof = match receipt.proof {
+            let proof = match &receipt.proof {
                 Proof::Plain
                 | Proof::Causal {
                     hidden: Hidden { versions: 0, .. },
@@ -344,15 +344,22 @@ impl<S: Session> Script<S> {
                 } => format!("; {count} newer that cannot be seen yet"),
                 Proof::Quorum(quorum) => {
                     let topology = world.topology();
-                    let answered = quorum
-                        .answered
-                        .iter()
-                        .map(|replica| topology.replica_name(replica));
-                    let answered = answered.collect::<Vec<_>>().join(" ");
+                    let names = |replicas: ReplicaSet| {
+                        let names = replicas.iter().map(|replica| topology.replica_name(replica));
+                        names.collect::<Vec<_>>().join(" ")
+                    };
+                    let answered = names(quorum.answered);
+                    let freshness = match quorum.freshness.as_deref() {
+                        Some(Freshness::Proven(replicas)) => format!("; fresh: {}", names(*replicas)),
+                        Some(Freshness::Stale(staleness)) => format!("; alone it proves {staleness}"),
+                        Some(Freshness::Unknown) => "; alone it proves nothing".to_string(),
+                        None => String::new(),
+                    };
                     match quorum.covers {
-                        _ if receipt.staleness.is_none() => format!("; answered: {answered}"),
-                        1 => format!("; answered: {answered}"),
-                        copies => format!(" that {copies} replicas have; answered: {answered}"),
+                        covers if covers == 1 || receipt.staleness.is_none() => {
+                            format!("; answered: {answered}{freshness}")
+                        }
+                        copies => format!(" that {copies} replicas have; answered: {answered}{freshness}"),
                     }
                 }
             };

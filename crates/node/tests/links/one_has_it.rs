@@ -59,7 +59,7 @@ fn a_snapshot_of_keys_of_a_node_without_the_keyspace_is_refused_at_once() {
         stable: Vector::ZERO,
         past: Vector::ZERO,
         need: Vector::ZERO,
-        eventual: false,
+        view: turnbuckle_causal::View::Visible,
     };
     asker.ask(at(2), server(0, 1), stable::Request::Rotx(rotx));
     is_refused_by_name(&asker);

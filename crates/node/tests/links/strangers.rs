@@ -16,7 +16,7 @@ fn get() -> Request {
         key: Key::from(KEY),
         stable: Vector::ZERO,
         need: Vector::ZERO,
-        eventual: true,
+        view: turnbuckle_causal::View::Newest,
     })
 }
 

@@ -13,6 +13,8 @@ pub struct QuorumConfig {
     pub retry: Micros,
     /// The age from which on a version is sent to a replica that a read found without it.
     pub repair_after: Micros,
+    /// How often a replica asks its peers how far they are, while somebody reads at `bounded(t)`.
+    pub exchange: Micros,
     /// How often what is here is written down, so that deletes can be forgotten.
     pub keep_every: Micros,
     /// The planted bugs.
@@ -26,6 +28,7 @@ impl Default for QuorumConfig {
             patience: Micros::from_millis(4_000),
             retry: Micros::from_millis(500),
             repair_after: Micros::from_millis(1_000),
+            exchange: Micros::from_millis(20),
             keep_every: Micros::from_millis(1_000),
             bugs: Bugs::default(),
         }
@@ -43,6 +46,10 @@ pub struct Bugs {
     pub stamps_without_asking: bool,
     /// A write is acknowledged by one replica fewer than its level says.
     pub counts_one_too_many: bool,
+    /// The exchange counts from when an answer arrives, and not from when the question left.
+    pub stamps_at_arrival: bool,
+    /// The exchange counts an answer although this replica does not have everything that the peer has.
+    pub compares_nothing: bool,
 }
 
 pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
@@ -66,6 +73,11 @@ pub(crate) const PARAMETERS: &[Parameter<QuorumConfig>] = &[
         "the age from which on a version is sent to a replica that a read found without it",
         |config| Setting::Interval(&mut config.repair_after),
     ),
+    Parameter::new(
+        "exchange",
+        "how often a replica asks the others how far they are, while clients read at bounded(t)",
+        |config| Setting::Interval(&mut config.exchange),
+    ),
 ];
 
 pub(crate) const BUGS: &[Bug] = &[
@@ -85,6 +97,14 @@ pub(crate) const BUGS: &[Bug] = &[
         "counts_one_too_many",
         "a write is acknowledged when one replica fewer has it than its level says",
     ),
+    Bug::new(
+        "stamps_at_arrival",
+        "a read at bounded(t) misses a write that was acknowledged while the answer that seems to prove the bound was under way",
+    ),
+    Bug::new(
+        "compares_nothing",
+        "a read at bounded(t) misses a write that another replica has acknowledged, and that has not arrived here",
+    ),
 ];
 
 impl Bugs {
@@ -97,6 +117,8 @@ impl Bugs {
             "skips_write_back" => &mut self.skips_write_back,
             "stamps_without_asking" => &mut self.stamps_without_asking,
             "counts_one_too_many" => &mut self.counts_one_too_many,
+            "stamps_at_arrival" => &mut self.stamps_at_arrival,
+            "compares_nothing" => &mut self.compares_nothing,
             _ => return None,
         })
     }

@@ -12,13 +12,14 @@
 //! | `atomic` | a majority, and stores there what it returns | a majority, stamped above the newest version of a majority |
 //! | `cpq(p)` | like `quorum` with probability p, else like `one` | the same |
 //! | `delay(t)` | one, after waiting t | one, and waits t before it answers |
+//! | `bounded(t)` | one, if that one can prove that nothing is missing which was acknowledged more than t ago; else a majority | |
 //!
 //! "Newer" is the order of versions: by timestamp, then by replica. Only `atomic` promises an order in real time. At the other levels, two writes at
 //! two sites are ordered by their clocks: a write that began after another one was acknowledged may get a lower timestamp, and is then never read.
 //!
 //! **Sources.** Gifford: *Weighted voting for replicated data*, SOSP 1979. DeCandia et al.: *Dynamo*, SOSP 2007. The level `atomic`: Attiya, Bar-Noy,
 //! Dolev, J. ACM 42(1), 1995, with the tags of Lynch and Shvartsman, FTCS 1997. The dials `cpq` and `delay`: McKenzie, Fan, Golab: *Fine-tuning the
-//! consistency-latency trade-off in quorum-replicated distributed storage systems*, 2015.
+//! consistency-latency trade-off in quorum-replicated distributed storage systems*, 2015. The level `bounded`: Cadidas; see `exchange.rs`.
 //!
 //! **Roles.** The replica that a client asks *coordinates* the operation. There is one at the client's site, or several.
 //!
@@ -58,6 +59,7 @@
 //! is reported as such, and may take effect at any later time: it is on its coordinator's disk, and in its stream.
 mod config;
 pub use config::QuorumConfig;
+mod exchange;
 mod latency;
 mod message;
 pub use message::{Body, Copies, Message};

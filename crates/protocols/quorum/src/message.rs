@@ -40,7 +40,7 @@ pub struct Message {
     #[prost(uint64, tag = "1")]
     pub operation: u64,
     /// What is said.
-    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub body: Option<Body>,
 }
 
@@ -74,6 +74,57 @@ pub enum Body {
     /// The answer to a request to store: that version, or a newer one, is on disk.
     #[prost(message, tag = "10")]
     Stored(()),
+    /// A question: how far is the receiver? With the number of the round, which no earlier life of the sender has used.
+    #[prost(fixed64, tag = "11")]
+    Round(u64),
+    /// A mark of the sender's stream, with the answer to a round.
+    #[prost(message, tag = "12")]
+    Held(Held),
+}
+
+/// How far a replica is.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Held {
+    /// The mark: how far the sender's own stream is.
+    #[prost(message, required, tag = "1")]
+    pub mark: MarkRecord,
+    /// The round.
+    #[prost(fixed64, tag = "2")]
+    pub round: u64,
+    /// How far the sender may have acknowledged the streams of the replicas other than the two.
+    #[prost(message, repeated, tag = "3")]
+    pub entries: Vec<Entry>,
+}
+
+/// How far the stream of a replica is.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub struct Entry {
+    /// The replica's number.
+    #[prost(uint32, tag = "1")]
+    pub replica: u32,
+    /// No version is acknowledged that the replica stamped later.
+    #[prost(fixed64, tag = "2")]
+    pub until: u64,
+}
+
+impl Held {
+    fn check(&self) -> Result<(), String> {
+        self.mark.check()?;
+        let wrong = self.entries.iter().find(|entry| entry.replica > u16::MAX.into());
+        wrong.map_or(Ok(()), |entry| Err(format!("replica {}", entry.replica)))
+    }
+
+    fn newest(&self) -> Hlc {
+        let entries = self.entries.iter().map(|entry| Hlc(entry.until));
+        entries.max().unwrap_or(Hlc::ZERO).max(Record::newest(&self.mark))
+    }
+
+    fn replicas(&self) -> ReplicaSet {
+        self.entries
+            .iter()
+            .map(|entry| ReplicaId(entry.replica as u16))
+            .collect()
+    }
 }
 
 /// A question about a key.
@@ -164,6 +215,8 @@ impl Message {
             | Body::Declined(_)
             | Body::StoredUntil(_)
             | Body::Confirm(_)
+            | Body::Round(_)
+            | Body::Held(_)
             | Body::Stored(()) => None,
         }
     }
@@ -175,6 +228,7 @@ impl Record for Message {
     fn check(&self) -> Result<(), String> {
         match self.body.as_ref().ok_or("no body")? {
             Body::Mark(mark) => mark.check(),
+            Body::Held(held) => held.check(),
             Body::Newer(stored) => stored.check(),
             Body::Store(repair) => repair.stored.check(),
             _ => self.version().map_or(Ok(()), VersionRecord::check),
@@ -184,14 +238,17 @@ impl Record for Message {
     fn newest(&self) -> Hlc {
         match &self.body {
             Some(Body::Mark(mark)) => Record::newest(mark),
+            Some(Body::Held(held)) => held.newest(),
             // They are compared with timestamps of this cluster, and no clock follows them.
-            Some(Body::StoredUntil(_) | Body::Confirm(_)) | None => Hlc::ZERO,
+            Some(Body::StoredUntil(_) | Body::Confirm(_) | Body::Round(_)) | None => Hlc::ZERO,
             Some(_) => self.version().map_or(Hlc::ZERO, VersionRecord::newest),
         }
     }
 
     fn replicas(&self) -> ReplicaSet {
-        let named = self.version().map(VersionRecord::replicas);
-        named.unwrap_or_default()
+        match &self.body {
+            Some(Body::Held(held)) => held.replicas(),
+            _ => self.version().map(VersionRecord::replicas).unwrap_or_default(),
+        }
     }
 }

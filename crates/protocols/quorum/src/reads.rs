@@ -7,8 +7,8 @@ use crate::{
     replica::{Cx, Quorum, Timer, say, sync_all},
 };
 use turnbuckle_core::{
-    Key, Level, Micros, PlainRequest, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet, RequestId,
-    ServerId, Version, VersionId,
+    Freshness, Key, Level, Micros, PlainRequest, PlainResponse, QuorumProof, Receipt, ReplicaId, ReplicaSet,
+    RequestId, ServerId, Version, VersionId,
 };
 
 /// A read under way, or the read with which a write begins.
@@ -17,6 +17,8 @@ pub(crate) struct Read {
     pub request: PlainRequest,
     /// The number of replicas that must answer.
     needed: usize,
+    /// Why it is not answered by this replica alone, if it is at `bounded(t)`.
+    fallback: Option<Freshness>,
     asked: ReplicaSet,
     answered: ReplicaSet,
     /// Those of the asked that will not answer: they declined, or their links are down.
@@ -61,6 +63,7 @@ impl Quorum {
         id: RequestId,
         request: PlainRequest,
         needed: usize,
+        fallback: Option<Freshness>,
     ) {
         let me = ReplicaSet::one(cx.me.replica());
         let known = cx.chain(request.key()).map(|chain| chain.newest().id);
@@ -69,6 +72,7 @@ impl Quorum {
             id,
             request,
             needed,
+            fallback,
             asked: me,
             answered: me,
             lost: ReplicaSet::default(),
@@ -350,6 +354,13 @@ impl Quorum {
     }
 
     fn finish_read(&mut self, cx: &mut Cx<'_>, operation: u64) {
+        let level = self.reads[&operation].request.level();
+        if matches!(level, Level::Bounded(_)) && !cx.proves() {
+            let why = format!(
+                "{level} cannot be given: this replica does not have everything again that it had lost"
+            );
+            return self.refuse_read(cx, operation, why);
+        }
         let read = self.reads.remove(&operation).expect("a read under way");
         // What a majority has stored by now, and not what has arrived here meanwhile.
         let stored = read.storing.and_then(|(_, stored)| stored.version());
@@ -365,6 +376,7 @@ impl Quorum {
             asked: read.asked,
             answered: read.answered,
             covers: (self.replicas - read.answered.len() + 1) as u8,
+            freshness: read.fallback.map(Box::new),
         };
         let receipt = Receipt {
             staleness: Some(Micros(0)),

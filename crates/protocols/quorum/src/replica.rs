@@ -2,6 +2,7 @@
 use crate::{
     Body, Copies, Message, QuorumConfig,
     config::{BUGS, PARAMETERS},
+    exchange::Exchange,
     latency::Latencies,
     message::named_in,
     reads::Read,
@@ -35,6 +36,7 @@ pub struct Quorum {
     pub(crate) hedges_at: Option<Micros>,
     pub(crate) writes: Writes,
     pub(crate) acknowledgements: Acknowledgements,
+    pub(crate) exchange: Exchange,
     /// Whether the data directory was lost and peers have not yet sent back everything.
     was_lost: bool,
     pub(crate) given_up: u64,
@@ -51,6 +53,8 @@ pub enum Timer {
     Keep,
     /// When to tell peers how far their streams are stored here.
     Acknowledge,
+    /// When to ask peers how far they are.
+    Exchange,
     /// When to ask another replica, because one that was asked is slow.
     Hedge,
     /// When to ask peers about writes that they have not acknowledged, and to give up operations that have waited too long.
@@ -111,6 +115,31 @@ impl Protocol for Quorum {
             "Versions that were sent to replicas that a read found without them.",
             |quorum, _| Reading::Count(quorum.repairs),
         ),
+        Metric::new(
+            "quorum_bounded_here_total",
+            "Reads at bounded(t) that one replica could answer by itself.",
+            |quorum, _| Reading::Count(quorum.exchange.proven),
+        ),
+        Metric::new(
+            "quorum_bounded_asked_total",
+            "Reads at bounded(t) that had to ask a majority, because one replica could not prove the bound.",
+            |quorum, _| Reading::Count(quorum.exchange.fell_back),
+        ),
+        Metric::new(
+            "quorum_bounded_proven_seconds",
+            "How old the answers to reads at bounded(t) were at most, as far as one replica could prove.",
+            |quorum, _| Reading::Spans(Box::new(quorum.exchange.spans.clone())),
+        ),
+        Metric::new(
+            "quorum_exchange_messages_total",
+            "Questions and answers that were sent so that reads at bounded(t) can be proven.",
+            |quorum, _| Reading::Count(quorum.exchange.messages),
+        ),
+        Metric::new(
+            "quorum_exchange_sent_bytes_total",
+            "The bytes of these messages.",
+            |quorum, _| Reading::Count(quorum.exchange.bytes),
+        ),
     ];
 
     fn plant(config: &mut QuorumConfig, bug: &str) -> bool {
@@ -141,6 +170,7 @@ impl Protocol for Quorum {
             hedges_at: None,
             writes: Writes::default(),
             acknowledgements: Acknowledgements::default(),
+            exchange: Exchange::default(),
             was_lost: recovered.named.contains_key(LOST),
             given_up: 0,
             hedged: 0,
@@ -162,7 +192,10 @@ impl Protocol for Quorum {
                     each(read.request.key());
                 }
             }
-            Some(Body::Mark(_) | Body::StoredUntil(_) | Body::Confirm(_)) | None => {}
+            Some(
+                Body::Mark(_) | Body::StoredUntil(_) | Body::Confirm(_) | Body::Round(_) | Body::Held(_),
+            )
+            | None => {}
         }
     }
 
@@ -172,6 +205,7 @@ impl Protocol for Quorum {
 
     fn on_start(&mut self, cx: &mut Cx<'_>) {
         self.last_operation = cx.stamp().0;
+        self.begin_rounds(self.last_operation);
         self.marks.deletes.start(cx);
         self.on_timer(cx, Timer::Keep);
         self.on_timer(cx, Timer::Heartbeat);
@@ -188,6 +222,10 @@ impl Protocol for Quorum {
         let chain = cx.chain(request.key());
         let exists = chain.is_some_and(|chain| chain.newest().value.is_some());
         match &request {
+            PlainRequest::Get(_, Level::Bounded(bound)) => {
+                let bound = *bound;
+                self.read_bounded(cx, id, request, bound);
+            }
             PlainRequest::Get(key, _) if needed == 1 => {
                 let key = key.clone();
                 self.read_here(cx, id, &key, level);
@@ -196,11 +234,11 @@ impl Protocol for Quorum {
                 let key = key.clone();
                 self.delete_nothing_here(cx, id, &key, level);
             }
-            PlainRequest::Get(..) => self.begin_read(cx, id, request, needed),
+            PlainRequest::Get(..) => self.begin_read(cx, id, request, needed, None),
             // A delete writes nothing if there is nothing, and this replica alone does not know that.
-            PlainRequest::Put(_, None, ..) if !exists => self.begin_read(cx, id, request, needed),
+            PlainRequest::Put(_, None, ..) if !exists => self.begin_read(cx, id, request, needed, None),
             PlainRequest::Put(..) if level == Level::Atomic && !self.config.bugs.stamps_without_asking => {
-                self.begin_read(cx, id, request, needed)
+                self.begin_read(cx, id, request, needed, None)
             }
             PlainRequest::Put(..) => {
                 let since = cx.now.monotonic.since(cx.waited);
@@ -224,7 +262,8 @@ impl Protocol for Quorum {
             Some(Body::Confirm(until)) => self.on_confirm(cx, from, Hlc(until)),
             Some(Body::Store(repair)) => self.on_store(cx, from, operation, repair),
             Some(Body::Stored(())) => self.on_stored(cx, from, operation),
-            Some(Body::Mark(_)) | None => {}
+            Some(Body::Round(round)) => self.on_round(cx, from.replica(), round),
+            Some(Body::Mark(_) | Body::Held(_)) | None => {}
         }
     }
 
@@ -242,20 +281,24 @@ impl Protocol for Quorum {
 
     /// Everything that `from` stamped up to its promise has been handled.
     fn on_mark(&mut self, cx: &mut Cx<'_>, from: ServerId, message: Message) {
-        if let Some(Body::Mark(mark)) = message.body {
-            self.marks.heard(cx, from.replica(), mark.mark());
-            if self.was_lost {
-                self.keep(cx);
-            }
+        let (mark, held) = match message.body {
+            Some(Body::Mark(mark)) => (mark.mark(), None),
+            Some(Body::Held(held)) => (held.mark.mark(), Some(held)),
+            _ => return,
+        };
+        self.on_any_mark(cx, from.replica(), mark);
+        if let Some(held) = held {
+            self.on_held(cx, from.replica(), &held);
+        }
+        if self.was_lost {
+            self.keep(cx);
         }
     }
 
     fn on_timer(&mut self, cx: &mut Cx<'_>, timer: Timer) {
         match timer {
             Timer::Heartbeat => {
-                let mark = self.marks.next(cx);
-                let body = Some(Body::Mark(mark.into()));
-                cx.mark(cx.others(), Message { operation: 0, body });
+                self.heartbeat(cx);
                 cx.set_timer(Timer::Heartbeat, self.config.heartbeat);
             }
             Timer::Keep => {
@@ -263,6 +306,7 @@ impl Protocol for Quorum {
                 cx.set_timer(Timer::Keep, self.config.keep_every);
             }
             Timer::Acknowledge => self.acknowledge(cx),
+            Timer::Exchange => self.ask_round(cx),
             Timer::Hedge => self.hedge(cx),
             Timer::Retry => {
                 self.retry_reads(cx);
@@ -405,6 +449,7 @@ impl Quorum {
             asked: me,
             answered: me,
             covers: 1,
+            ..QuorumProof::default()
         };
         Receipt {
             staleness: self.marks.staleness(cx),

@@ -34,7 +34,18 @@ pub trait Backend: Protocol {
     fn answer(response: Self::Response) -> Answer;
 }
 
-const OFFERED: &[Level] = &[
+const READS: &[Level] = &[
+    Level::Quorum,
+    Level::One,
+    Level::All,
+    Level::Replicas(0),
+    Level::Atomic,
+    Level::Bounded(Micros(0)),
+    Level::Cpq(0),
+    Level::Delay(Micros(0)),
+];
+
+const WRITES: &[Level] = &[
     Level::Quorum,
     Level::One,
     Level::All,
@@ -45,7 +56,10 @@ const OFFERED: &[Level] = &[
 ];
 
 impl Backend for Quorum {
-    const LEVELS: Levels = Levels::of_both(OFFERED);
+    const LEVELS: Levels = Levels {
+        reads: READS,
+        writes: WRITES,
+    };
 
     fn read(key: Key, level: Level) -> PlainRequest {
         PlainRequest::Get(key, level)

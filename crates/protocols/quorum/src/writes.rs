@@ -39,6 +39,13 @@ pub(crate) struct Acknowledgements {
     due: ReplicaSet,
 }
 
+impl Acknowledgements {
+    /// The newest timestamp that a peer's stream has brought since this replica was opened.
+    pub fn received_of(&self, peer: ReplicaId) -> Hlc {
+        self.received.get(&peer).copied().unwrap_or_default()
+    }
+}
+
 impl Writes {
     pub fn len(&self) -> usize {
         self.open.len()
@@ -110,6 +117,7 @@ impl Quorum {
             asked: self.all,
             answered: write.stored_by,
             covers: 1,
+            ..QuorumProof::default()
         };
         let receipt = Receipt {
             staleness: write.staleness,

@@ -1,6 +1,6 @@
 //! Drawn worlds at each level. `LEVEL=atomic SEEDS=1..1000` runs one level, and other seeds.
 use std::ops::RangeInclusive;
-use turnbuckle_core::{Level, Protocol};
+use turnbuckle_core::{Level, Micros, Protocol, Session};
 use turnbuckle_quorum::{Quorum, QuorumConfig, QuorumSession};
 use turnbuckle_sim::{Draw, FaultKind, Keep, Loss, Outcome, Scenario};
 
@@ -12,11 +12,15 @@ const LEVELS: &[&str] = &[
     "atomic",
     "cpq(0.5)",
     "delay(20ms)",
+    "bounded(20ms)",
+    "bounded(200ms)",
+    "bounded(2s)",
 ];
 
 fn scenario(level: Level, seed: u64) -> Scenario {
     let mut scenario = Draw::new(seed).placed_for(Quorum::DESCRIPTOR).scenario();
-    (scenario.load.read, scenario.load.write) = (Some(level), Some(level));
+    scenario.load.read = Some(level);
+    scenario.load.write = level.is_among(QuorumSession::LEVELS.writes).then_some(level);
     let is_old = |kind: &FaultKind| matches!(kind, FaultKind::Crash { loss: Loss::Old, .. });
     scenario.faults.retain(|fault| !is_old(&fault.kind));
     scenario
@@ -94,8 +98,18 @@ fn every_planted_bug_is_found() {
     let worlds: &[(&str, Level, RangeInclusive<u64>)] = &[
         ("counts_one_too_many", Level::Quorum, 1..=100),
         ("forgets_deletes_early", Level::Quorum, 100..=300),
-        ("skips_write_back", Level::Atomic, 400..=600),
-        ("stamps_without_asking", Level::Atomic, 700..=900),
+        ("skips_write_back", Level::Atomic, 600..=700),
+        ("stamps_without_asking", Level::Atomic, 700..=800),
+        (
+            "stamps_at_arrival",
+            Level::Bounded(Micros::from_millis(200)),
+            1..=300,
+        ),
+        (
+            "compares_nothing",
+            Level::Bounded(Micros::from_millis(200)),
+            1..=300,
+        ),
     ];
     let mut planted: Vec<&str> = worlds.iter().map(|(bug, ..)| *bug).collect();
     let mut all: Vec<&str> = Quorum::BUGS.iter().map(|bug| bug.name).collect();
